@@ -121,6 +121,11 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_half(const __grid_constant__ AdamArgs a) {
+    step<Gaussian<InHalfColors, false>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_compact(const __grid_constant__ AdamArgs a) {
     step<Gaussian<InCompact, false>>(a);
 }
@@ -128,6 +133,11 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_extended(const __grid_constant__ AdamArgs a) {
     step<Gaussian<InFull, true>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_extended_half(const __grid_constant__ AdamArgs a) {
+    step<Gaussian<InHalfColors, true>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
@@ -169,6 +179,11 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     catch_up_all(const __grid_constant__ CatchUpArgs a) {
     catch_up_block<FullSh<1>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    catch_up_all_half(const __grid_constant__ CatchUpArgs a) {
+    catch_up_block<HalfSh<4>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)

@@ -95,6 +95,83 @@ struct FullSh {
     __device__ void store_late(uint32_t from, uint32_t count) const { store(from, count); }
 };
 
+// SH in 16 bits with moments in single precision.
+template <uint32_t COEFFICIENTS>
+struct HalfSh {
+    static constexpr bool SHORT = true;
+    static constexpr uint32_t AT_ONCE = COEFFICIENTS;
+    static constexpr uint32_t VALUES = 3 * AT_ONCE, HALVES = VALUES / 2;
+    static_assert(AT_ONCE % 2 == 0, "whole words");
+
+    Row<uint32_t> value;
+    Row<float> first, second;
+    uint32_t values[HALVES];
+    float firsts[VALUES], seconds[VALUES];
+    uint32_t dice;
+
+    __device__ HalfSh(const AdamTables& t, uint32_t gaussian, uint32_t seed)
+        : value(row_of<uint32_t>(t.values, gaussian, HalfColors::sh_words(t.width))),
+          first(row_of<float>(t.first, gaussian, t.width)),
+          second(row_of<float>(t.second, gaussian, t.width)),
+          dice(seed) {}
+
+    __device__ void rescale(const AdamArgs&, const CatchUp&, float) {}
+    __device__ void decay_scales(const CatchUp&) {}
+    __device__ void store_scales() const {}
+
+    __device__ void load(uint32_t from, uint32_t count) {
+#pragma unroll
+        for (uint32_t w = 0; w < HALVES; ++w) {
+            if (2 * w < count) values[w] = value[from / 2 + w];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < VALUES; ++k) {
+            if (k >= count) continue;
+            firsts[k] = first[from + k];
+            seconds[k] = second[from + k];
+        }
+    }
+
+    __device__ void store(uint32_t from, uint32_t count) const {
+#pragma unroll
+        for (uint32_t w = 0; w < HALVES; ++w) {
+            if (2 * w < count) value[from / 2 + w] = values[w];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < VALUES; ++k) {
+            if (k >= count) continue;
+            first[from + k] = firsts[k];
+            second[from + k] = seconds[k];
+        }
+    }
+
+    __device__ AdamRow<3> get(uint32_t i) const {
+        AdamRow<3> one;
+#pragma unroll
+        for (uint32_t j = 0; j < 3; ++j) {
+            const uint32_t k = 3 * i + j;
+            one.value[j] = decode_half(values[k / 2], k % 2);
+            one.first[j] = firsts[k];
+            one.second[j] = seconds[k];
+        }
+        return one;
+    }
+
+    __device__ void put(uint32_t i, const AdamRow<3>& one) {
+#pragma unroll
+        for (uint32_t j = 0; j < 3; ++j) {
+            const uint32_t k = 3 * i + j;
+            const uint32_t half = encode_half(one.value[j], roll(dice));
+            values[k / 2] = with_half(values[k / 2], k % 2, half);
+            firsts[k] = one.first[j];
+            seconds[k] = one.second[j];
+        }
+    }
+
+    __device__ void put_late(uint32_t i, const AdamRow<3>& one) { put(i, one); }
+    __device__ void store_late(uint32_t from, uint32_t count) const { store(from, count); }
+};
+
 // SH in 16 bits with moments in 8. The scales are known before the values are: no gradient of a
 // coefficient exceeds the largest basis times the largest gradient of a channel, and what bounds the
 // gradients bounds the moments, being decayed and added up as they are. So a step without a gradient
@@ -288,6 +365,13 @@ struct InFull {
     static constexpr bool SHORT = false;
     using Sh = FullSh<4>;
     using ShOfViews = FullSh<4>;
+    using Geometry = FullGeometry;
+};
+
+struct InHalfColors {
+    static constexpr bool SHORT = true;
+    using Sh = HalfSh<4>;
+    using ShOfViews = HalfSh<4>;
     using Geometry = FullGeometry;
 };
 

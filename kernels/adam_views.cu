@@ -213,6 +213,11 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_half(const __grid_constant__ AdamArgs a) {
+    step_views<InHalfColors>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_views_compact(const __grid_constant__ AdamArgs a) {
     step_views<InCompact>(a);
 }

@@ -1,4 +1,4 @@
-// Twin of tests/gpu/math_parity/compact.rs: numbers in 16 and 8 bits, rounded at random so that on
+// Twin of math/compact.rs: numbers in 16 and 8 bits, rounded at random so that on
 // average nothing is lost: up with the probability of what would be cut off.
 //
 // Each encoder is a float whose exponent is brought down to where single precision itself runs out of

@@ -176,6 +176,12 @@ extern "C" __global__ void __launch_bounds__(LPIPS_PIXELS)
     a.output[plane * plane_out + pixel] = most;
 }
 
+// A value of 0..1 as the network is fed.
+__device__ inline float fed(float value, const LpipsInputArgs& a) {
+    if (!a.eight_bits) return 2.0f * value - 1.0f;
+    return floorf(value * 255.0f + 0.5f) * (1.0f / 255.0f);
+}
+
 extern "C" __global__ void __launch_bounds__(LPIPS_PIXELS)
     lpips_input(const __grid_constant__ LpipsInputArgs a) {
     const float* __restrict__ image = a.image;
@@ -196,8 +202,8 @@ extern "C" __global__ void __launch_bounds__(LPIPS_PIXELS)
         const float held = drawn < 0.0f ? 0.0f : drawn > 1.0f ? 1.0f : drawn;
         const float x = kept ? held : 0.0f;
         const float y = kept ? target[pixel * 3 + c] * (1.0f / 255.0f) : 0.0f;
-        input[uint64_t{c} * plane + i] = (2.0f * x - 1.0f - shift[c]) / scale[c];
-        input[uint64_t{c + 3} * plane + i] = (2.0f * y - 1.0f - shift[c]) / scale[c];
+        input[uint64_t{c} * plane + i] = (fed(x, a) - shift[c]) / scale[c];
+        input[uint64_t{c + 3} * plane + i] = (fed(y, a) - shift[c]) / scale[c];
     }
 }
 

@@ -14,6 +14,11 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd_half(const __grid_constant__ ProjectArgs a) {
+    project<Gaussian<HalfColors, false>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd_compact(const __grid_constant__ ProjectArgs a) {
     project<Gaussian<Compact, false>>(a);
 }
@@ -21,6 +26,11 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd_extended(const __grid_constant__ ProjectArgs a) {
     project<Gaussian<Full, true>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_fwd_extended_half(const __grid_constant__ ProjectArgs a) {
+    project<Gaussian<HalfColors, true>>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)

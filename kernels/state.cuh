@@ -1,5 +1,6 @@
-// The two ways in which a model keeps its state: in full precision, or compact. Tables are words of 4
-// bytes, [lane blocks, width, 32], and zero words are zero values and moments in both.
+// The ways in which a model keeps its state: in full precision, with colours in 16 bits, or compact. Tables
+// are words of 4 bytes, [lane blocks, width, 32], and zero words are zero values and moments in all.
+// Half colours: SH in half precision, two to a word. The rest is in single precision.
 // Compact: SH in half precision, two to a word; their moments in codes of 8 bits, four to a word, which
 // are shares of a scale of the Gaussian's own, word 0; the first moments of the geometry in bfloat16,
 // two to a word. The rest is in single precision.
@@ -67,6 +68,41 @@ struct Full {
 
         // Value `k` of those loaded, and its moments.
         __device__ float value(uint32_t k) const { return values[from + k]; }
+        __device__ float first(uint32_t k) const { return firsts[from + k]; }
+        __device__ float second(uint32_t k) const { return seconds[from + k]; }
+    };
+};
+
+struct HalfColors {
+    static constexpr bool HELD = false;
+    // Whole words of halves.
+    static constexpr uint32_t AT_ONCE = 4;
+
+    __device__ static uint32_t sh_words(uint32_t values) { return (values + 1) / 2; }
+
+    struct Reader {
+        FixedRow<uint32_t> values;
+        FixedRow<float> firsts, seconds;
+        uint32_t halves[3 * AT_ONCE / 2];
+        uint32_t from;
+
+        __device__ Reader(const ShTables& t, uint64_t gaussian)
+            : values(t.values, gaussian, sh_words(t.width)),
+              firsts(t.first, gaussian, t.width),
+              seconds(t.second, gaussian, t.width) {}
+
+        __device__ float one(uint32_t k) const { return decode_half(values[k / 2], k % 2); }
+
+        template <bool MOMENTS>
+        __device__ void load(uint32_t first_value, uint32_t count) {
+            from = first_value;
+#pragma unroll
+            for (uint32_t k = 0; k < 3 * AT_ONCE; k += 2) {
+                if (k < count) halves[k / 2] = values[(from + k) / 2];
+            }
+        }
+
+        __device__ float value(uint32_t k) const { return decode_half(halves[k / 2], k % 2); }
         __device__ float first(uint32_t k) const { return firsts[from + k]; }
         __device__ float second(uint32_t k) const { return seconds[from + k]; }
     };

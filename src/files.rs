@@ -3,6 +3,7 @@
 mod disk_reserve;
 mod error;
 mod folder_lock;
+mod table_lock;
 mod unfinished;
 
 use std::fs::{self, File};
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
-pub use folder_lock::{FolderLock, LockError};
+pub use folder_lock::{FolderLock, LockError, is_locked};
+pub use table_lock::TableLock;
 pub use unfinished::{WorkFolder, remove_abandoned};
 use unfinished::{folder_of, unfinished_file};
 

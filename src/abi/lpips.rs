@@ -44,8 +44,8 @@ abi! {
         pub rows: u32,
         /// The first of them in the image.
         pub first_row: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Not 0: values v are fed as 8 bits store them, not as 2 v - 1.
+        pub eight_bits: u32,
     }
 
     /// `lpips_convolution` and `lpips_pool`: some rows behind a layer, of both images.

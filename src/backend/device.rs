@@ -138,6 +138,18 @@ pub trait Device: Sized {
         None
     }
 
+    /// The most that was taken of the device's memory at once since the call before. Nothing of a device
+    /// that shares the host's.
+    fn take_peak(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// From now on takes no more than `aim` of its memory for what can be done with less, more slowly;
+    /// nothing fails for it.
+    fn aim_below(&mut self, _aim: Option<Bytes>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// How the device's memory stands, and what was given up or restored since the last call. Nothing
     /// of a device that shares the host's.
     fn take_changes(&mut self) -> Option<LadderState> {

@@ -3,7 +3,7 @@
 use super::frame_state::Shown;
 use super::{DeviceError, Render};
 use crate::model::Primitive;
-use crate::perceptual::LpipsWeights;
+use crate::perceptual::{LpipsInput, LpipsWeights};
 
 /// Devices that measure LPIPS.
 pub trait Lpips<P: Primitive>: Render<P> {
@@ -21,5 +21,6 @@ pub trait Lpips<P: Primitive>: Render<P> {
         net: &Self::Net,
         frame: &Self::Frame<Shown>,
         target: &Self::Target,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError>;
 }

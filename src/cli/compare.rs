@@ -13,7 +13,7 @@ use clap::Args;
 use self::comparison::{Comparison, Run};
 use self::table::Style;
 use self::tolerance::Tolerance;
-use super::exit::{DataError, QualityLost};
+use super::exit::{DataError, QualityLost, UsageError};
 use super::output::print;
 use crate::telemetry::RunSummary;
 
@@ -49,7 +49,16 @@ pub(super) struct CompareArgs {
 
 /// Prints the comparison; lost quality is an error, after it was printed.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<()> {
-    let runs = paths(args).into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let paths = paths(args);
+    let named = args.runs.len() + usize::from(args.baseline.is_some());
+    if let [only] = paths.as_slice()
+        && named > 1
+    {
+        let message =
+            format!("{} is named twice and nothing else is: name another run", only.display());
+        return Err(UsageError(message).into());
+    }
+    let runs = paths.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let comparison = Comparison::new(&runs, args.tolerance)?;
     print(&if args.json {
         serde_json::to_string_pretty(&comparison)?

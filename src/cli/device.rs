@@ -19,8 +19,6 @@ use crate::backend::{DeviceError, TrainDevice, gpu};
 use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::Bytes;
 use crate::memory::plan::PlannedCoarse;
-#[cfg(kernels)]
-use crate::memory::plan::Storage;
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -36,7 +34,6 @@ pub(super) trait Task {
 #[derive(Clone)]
 pub(super) struct DeviceOptions {
     device: DeviceChoice,
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor rounds nothing"))]
     seed: u64,
     memory: MemoryOptions,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
@@ -78,7 +75,7 @@ fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }
-    task.run(&mut Cpu::<f32>::new())
+    task.run(&mut Cpu::<f32>::with_storage(options.memory.optimize_memory.storage(), options.seed))
 }
 
 #[cfg(kernels)]
@@ -107,7 +104,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         vram_threshold: memory.vram_threshold,
         give_up: memory.give_up.clone(),
         trim_interval: memory.fragmentation.interval(),
-        storage: if memory.optimize_memory { Storage::Compact } else { Storage::Full },
+        storage: memory.optimize_memory.storage(),
         seed: options.seed,
         coarse: options.coarse,
     });

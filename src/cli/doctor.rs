@@ -5,7 +5,7 @@ mod findings;
 
 use clap::Args;
 
-use self::findings::{Findings, capabilities};
+use self::findings::{Findings, LpipsFinding, capabilities};
 use super::device::try_gpu;
 use super::holders::{self, in_words};
 use super::output::print;
@@ -71,6 +71,7 @@ impl Findings {
             gpu_memory,
             gpu_problem,
             gpu_is_full,
+            lpips: LpipsFinding::gather(),
             advice: Vec::new(),
         };
         findings.can_train = findings.can_train();
@@ -118,6 +119,7 @@ impl Findings {
             let choice = preset::choice(self.gpu_memory, self.preset);
             lines.push(format!("preset     {choice} (--preset auto)"));
         }
+        lines.push(format!("LPIPS      {}", self.lpips.line()));
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
         lines.join("\n")
     }

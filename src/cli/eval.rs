@@ -10,6 +10,7 @@ use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
 use crate::backend::TrainDevice;
+use crate::config::MetricSet;
 use crate::files::{OutputError, WorkFolder, check_writable};
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, update_summary, write_per_view, write_results};
@@ -28,15 +29,20 @@ pub(super) struct EvalArgs {
     #[arg(long, value_enum, help_heading = "Evaluation", default_value_t = Split::Test)]
     split: Split,
 
-    /// LPIPS weights (safetensors)
+    /// Metrics to measure [default: as in training]
+    #[arg(long, value_enum, value_name = "SET", help_heading = "Evaluation")]
+    metrics: Option<MetricSet>,
+
+    /// LPIPS weights (.safetensors or .pth)
     ///
-    /// The default is the file that the model was trained with.
+    /// The default is the file that the model was trained with, or else the one that
+    /// `SPLAT_LPIPS_WEIGHTS` names.
     #[arg(long, value_name = "FILE", help_heading = "Evaluation")]
     lpips_weights: Option<PathBuf>,
 
-    /// Fail if there are no LPIPS weights
+    /// Measure LPIPS, or fail
     ///
-    /// With false, LPIPS is not measured, whatever weights there are.
+    /// Weights that are not named are looked for in ~/.cache/splat and ~/.cache/torch. With false, LPIPS is not measured, whatever weights there are.
     #[arg(long, help_heading = "Evaluation")]
     enable_lpips: bool,
 
@@ -53,12 +59,14 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         // Before minutes are spent on what cannot be kept.
         check_writable(folder)?;
     }
+    let metrics = args.metrics.unwrap_or(opened.config.output.metrics);
     let lpips = lpips::weights(&Sources {
         named: args.lpips_weights.as_deref(),
         earlier: opened.config.output.lpips_weights.as_deref(),
         demand: LpipsDemand::of(args.enable_lpips, matches),
+        metrics,
     })?;
-    let task = Evaluating { opened: &opened, split: args.split, lpips: lpips.as_ref() };
+    let task = Evaluating { opened: &opened, split: args.split, metrics, lpips: lpips.as_ref() };
     let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
     // First of all: a result that was computed is not lost to a full disk, nor the tables to stdout.
     let text =
@@ -92,6 +100,7 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
+    metrics: MetricSet,
     lpips: Option<&'a LpipsWeights>,
 }
 
@@ -99,7 +108,7 @@ impl Task for Evaluating<'_> {
     type Output = Evaluation;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
-        let Self { opened, split, lpips } = self;
+        let Self { opened, split, metrics, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
         if views.split(split).is_empty() {
             return Err(UsageError(
@@ -111,8 +120,8 @@ impl Task for Evaluating<'_> {
         }
         let model = device.upload(&opened.gaussians)?;
         let compensation = compensation(&opened.config.optimize);
-        let request =
-            EvalRequest { compensation, lpips, ..opened.request(split, ShownViews::Nothing) };
+        let shown = opened.request(split, ShownViews::Nothing);
+        let request = EvalRequest { compensation, metrics, lpips, ..shown };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
@@ -132,9 +141,14 @@ fn table(evaluation: &Evaluation) -> String {
             corrected.psnr, corrected.ssim
         )
     });
+    let reference = mean.reference.map_or(String::new(), |reference| {
+        let lpips =
+            reference.lpips.map_or(String::new(), |lpips| format!("\n  LPIPS {lpips:.7} (vgg)"));
+        format!("\n  as the reference's metrics.py\n  SSIM {:.7}{lpips}", reference.ssim)
+    });
     format!(
         "iteration {}, {} {} views, {} Gaussians\n  PSNR {:.4} dB\n  SSIM {:.5}\n  L1   \
-         {:.5}{lpips}{corrected}",
+         {:.5}{lpips}{corrected}{reference}",
         evaluation.iteration,
         evaluation.views.len(),
         evaluation.split.name(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::exit::UsageError;
 use super::file_kind::check_coarse_model;
 use super::folder::{self, ConfigText};
-use crate::config::{Config, SceneOptions, SugarOptions};
+use crate::config::{Config, SceneOptions, SugarOptions, TestList};
 use crate::math::splat::DILATION_PX2;
 
 /// The iteration of a PLY in a folder without a number: the reference's default.
@@ -85,14 +85,14 @@ impl Handover {
         let Some(RecordedRun { path, options }) = &self.recorded_run else {
             tracing::warn!(
                 "{}: it is unknown which views it was trained on; figures of held-out views are \
-                 meaningful only if it has not seen every {}th",
+                 meaningful only if it has not seen those of {}",
                 self.ply.display(),
-                now.test_every
+                HeldOut::of(now).flag()
             );
             return Ok(());
         };
         let before = &options.scene;
-        if before.eval && before.test_every == now.test_every {
+        if HeldOut::of(before) == HeldOut::of(now) {
             if path.ends_with(CFG_ARGS) {
                 tracing::warn!(
                     "{}: views were held out, but the file does not say which; 3DGS's own trainer holds \
@@ -102,21 +102,49 @@ impl Handover {
             }
             return Ok(());
         }
-        let (was, remedy) = if before.eval {
-            (
-                format!("--test-every {}", before.test_every),
-                format!("--test-every {}", before.test_every),
-            )
-        } else {
-            ("no view held out".to_owned(), "--eval false".to_owned())
+        let (was, remedy) = match HeldOut::of(before) {
+            HeldOut::None => ("no view held out".to_owned(), "--eval false".to_owned()),
+            other => (other.flag(), other.flag()),
         };
         Err(UsageError(format!(
-            "{}: the model was trained with {was}, so it has seen views that --eval \
-             --test-every {} holds out, and their figures would be meaningless. Use {remedy}, or \
-             train the model again with the same --eval",
+            "{}: the model was trained with {was}, so it has seen views that {} holds out, and their \
+             figures would be meaningless. Use {remedy}, or train the model again with the same views \
+             held out",
             path.display(),
-            now.test_every
+            HeldOut::of(now).flag()
         )))
+    }
+}
+
+/// Which views a run holds out.
+#[derive(Debug, PartialEq)]
+enum HeldOut<'a> {
+    None,
+    EveryNth(u32),
+    Spread(u32),
+    Listed(&'a TestList),
+}
+
+impl<'a> HeldOut<'a> {
+    fn of(scene: &'a SceneOptions) -> Self {
+        match (&scene.test_list, scene.test_views) {
+            (Some(list), _) => Self::Listed(list),
+            (None, Some(views)) => Self::Spread(views),
+            (None, None) if scene.eval => Self::EveryNth(scene.test_every),
+            (None, None) => Self::None,
+        }
+    }
+
+    fn flag(&self) -> String {
+        match self {
+            Self::None => "--eval false".to_owned(),
+            Self::EveryNth(every) => format!("--eval --test-every {every}"),
+            Self::Spread(views) => format!("--test-views {views}"),
+            Self::Listed(TestList::File(file)) => format!("--test-list {}", file.display()),
+            Self::Listed(TestList::Names(names)) => {
+                format!("a --test-list of {} views", names.len())
+            }
+        }
     }
 }
 
@@ -220,7 +248,16 @@ mod tests {
         let error = model(false, 8).check_split(&now).expect_err("all views were seen").0;
         assert!(error.contains("--eval false"), "{error}");
         let error = model(true, 7).check_split(&now).expect_err("other views were held out").0;
-        assert!(error.contains("Use --test-every 7"), "{error}");
+        assert!(error.contains("Use --eval --test-every 7"), "{error}");
+        let listed = |name: &str| {
+            let test_list = Some(TestList::Names(vec![name.to_owned()]));
+            SceneOptions { eval: true, test_list, ..SceneOptions::default() }
+        };
+        let mut before = model(true, 8);
+        before.recorded_run.iter_mut().for_each(|run| run.options.scene = listed("a.png"));
+        assert!(before.check_split(&listed("a.png")).is_ok());
+        let error = before.check_split(&listed("b.png")).expect_err("it has seen b.png").0;
+        assert!(error.contains("Use a --test-list of 1 views"), "{error}");
     }
 
     #[test]

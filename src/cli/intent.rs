@@ -15,7 +15,7 @@ use super::preset;
 use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
-use crate::dataset::{Dataset, PointCloud};
+use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 use crate::train::coarse::CoarseSchedule;
@@ -109,6 +109,7 @@ impl Intent {
         }
         let scene = named_or_here(&config.scene, ", --demo for a synthetic one")?;
         config.scene.source_path = Some(scene);
+        read_test_list(&mut config.scene)?;
         config.optimize.init = config.optimize.init.as_deref().map(absolute);
         let measured = LpipsDemand::of(config.output.enable_lpips, matches) != LpipsDemand::Never;
         let weights = config.output.lpips_weights.take().filter(|_| measured);
@@ -200,6 +201,7 @@ fn imported_model(
         ))
         .into());
     }
+    read_test_list(&mut config.scene)?;
     model.check_split(&config.scene)?;
     config.optimize.init = Some(model.ply.clone());
     config.optimize.iterations = model.iteration;

@@ -1,12 +1,17 @@
-//! Weights of LPIPS: those that the command line names, or those of an earlier run.
+//! Weights of LPIPS: those that the command line names, those of an earlier run, or those that lie
+//! where they usually do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::exit::UsageError;
-use crate::perceptual::LpipsWeights;
+use crate::config::MetricSet;
+use crate::perceptual::{
+    LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment, weight_folders,
+};
 
 /// Where weights may be.
 pub(super) struct Sources<'a> {
@@ -16,6 +21,8 @@ pub(super) struct Sources<'a> {
     pub(super) earlier: Option<&'a Path>,
     /// Whether LPIPS is to be measured.
     pub(super) demand: LpipsDemand,
+    /// Which metrics are.
+    pub(super) metrics: MetricSet,
 }
 
 /// Whether LPIPS is to be measured.
@@ -41,33 +48,104 @@ impl LpipsDemand {
     }
 }
 
-/// Reads the weights, if there are any. Who requires LPIPS has to name some.
+/// Reads the weights, if there are any. Those that nobody named are used where LPIPS is asked for.
 pub(super) fn weights(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
-    let is_required = match sources.demand {
+    let weights = match sources.demand {
         LpipsDemand::Never => return Ok(None),
-        LpipsDemand::IfPossible => false,
-        LpipsDemand::Required => true,
+        _ => choose(sources)?,
     };
-    let path = match (sources.named, sources.earlier) {
-        (None, Some(path)) if !is_required && !path.exists() => {
+    let with_reference = sources.metrics == MetricSet::Reference;
+    match &weights {
+        Some(weights) if with_reference && weights.net() != LpipsNet::Vgg => tracing::warn!(
+            "--metrics reference: metrics.py measures LPIPS by VGG16, and {} holds weights of \
+             AlexNet; there is no LPIPS of the reference",
+            in_words(weights.files())
+        ),
+        None if with_reference => tracing::warn!(
+            "--metrics reference: without LPIPS, for which there are no weights. {}",
+            Missing::of(&WeightsSearch::run())
+        ),
+        _ => {}
+    }
+    Ok(weights)
+}
+
+fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
+    let is_required = sources.demand == LpipsDemand::Required;
+    if let Some(path) = sources.named {
+        return Ok(Some(LpipsWeights::read(path)?));
+    }
+    if let Some(path) = sources.earlier.filter(|path| path.exists()) {
+        return Ok(Some(LpipsWeights::read(path)?));
+    }
+    if let Some(path) = named_by_environment() {
+        let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
+        tracing::info!("{WEIGHTS_VARIABLE}: LPIPS is measured with {}", in_words(weights.files()));
+        return Ok(Some(weights));
+    }
+    let is_asked_for = is_required || sources.metrics == MetricSet::Reference;
+    let search = if is_asked_for { WeightsSearch::run() } else { WeightsSearch::default() };
+    if let Some(path) = &search.found {
+        let weights = LpipsWeights::read(path)?;
+        tracing::info!("LPIPS is measured with {}", in_words(weights.files()));
+        return Ok(Some(weights));
+    }
+    match sources.earlier {
+        Some(path) if is_required => Ok(Some(LpipsWeights::read(path)?)),
+        Some(path) => {
             tracing::warn!(
                 "the weights of LPIPS that the run was given are no longer at {}: LPIPS is not \
                  measured. Name them with --lpips-weights",
                 path.display()
             );
-            return Ok(None);
+            Ok(None)
         }
-        (named, earlier) => named.or(earlier),
-    };
-    match path {
-        Some(path) => Ok(Some(LpipsWeights::read(path)?)),
-        None if is_required => Err(UsageError(
+        None if is_required => Err(UsageError(format!(
             "--enable-lpips: LPIPS is measured with a network whose weights are not part of this \
-             program. Name a file of them with --lpips-weights FILE; \"How results are measured\" in \
-             the README has the five lines of Python that make it"
-                .to_owned(),
-        )
+             program. {}",
+            Missing::of(&search)
+        ))
         .into()),
         None => Ok(None),
     }
+}
+
+/// What to do where no weights were found.
+pub(super) struct Missing {
+    /// A network that lacks the file of the `lpips` package.
+    without_heads: Option<PathBuf>,
+}
+
+impl Missing {
+    pub(super) fn of(search: &WeightsSearch) -> Self {
+        Self { without_heads: search.without_heads.clone() }
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(network) = &self.without_heads {
+            let name = network.file_name().unwrap_or_default().to_string_lossy();
+            let heads = if name.starts_with("vgg") { "vgg.pth" } else { "alex.pth" };
+            return write!(
+                f,
+                "{} is the network alone: copy {heads} of the lpips package (lpips/weights/v0.1) beside \
+                 it, or name a file that holds both with --lpips-weights FILE",
+                network.display()
+            );
+        }
+        write!(
+            f,
+            "Name a file of them with --lpips-weights FILE or {WEIGHTS_VARIABLE}, or have it in one of \
+             the folders where it is looked for: {}. \"How results are measured\" in the README says \
+             which files these are, and how one is made",
+            in_words(&weight_folders())
+        )
+    }
+}
+
+/// Paths in a sentence.
+pub(super) fn in_words(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(" and ")
 }

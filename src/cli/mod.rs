@@ -13,6 +13,7 @@ mod file_kind;
 mod folder;
 mod handover;
 mod holders;
+mod host_limit;
 mod intent;
 mod lpips;
 mod output;
@@ -32,11 +33,13 @@ use std::panic;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
 
 use self::exit::Exit;
 use crate::config::{normalize_args, parse_switch};
-use crate::telemetry::{ProgressStyle, init_logging, log_error};
+use crate::telemetry::{ProgressStyle, init_logging, is_plain_wanted, log_error};
 
 /// Trains Gaussian splats from a COLMAP scene.
 #[derive(Parser)]
@@ -87,6 +90,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             *place = location.to_string();
         }
     }));
+    signals::ignore_file_size_signal();
     let args: Vec<OsString> = args.collect();
     let result = panic::catch_unwind(|| run(args));
     let exit = result.unwrap_or_else(|payload| {
@@ -108,7 +112,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 /// The parser. Of a flag given twice the last counts, a negative number is a value, so that the error
 /// for one that makes no sense names its flag, and each switch takes `true` or `false`.
 fn command() -> clap::Command {
-    Cli::command().mut_subcommands(|command| {
+    // The parser by itself takes any terminal for a colourful one where `CI` is set.
+    let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
+    Cli::command().color(colors).mut_subcommands(|command| {
         // The model's own configuration is where these take their defaults from.
         let hides = ["eval", "render", "bench"].contains(&command.get_name());
         command.args_override_self(true).mut_args(|arg| {

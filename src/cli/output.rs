@@ -12,10 +12,16 @@ pub(super) struct PrintError(#[source] io::Error);
 
 /// Results on stdout. A reader that has gone, as `head` does, has seen enough of them.
 pub(super) fn print(text: &str) -> Result<(), PrintError> {
+    print_to_reader(text).map(drop)
+}
+
+/// The same; whether the reader is still there.
+pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PrintError(error)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(PrintError(error)),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
-use self::choices::{storage, within};
+use self::choices::within;
 use self::report::{Budget, PlanReport, PlannedGaussians, PlannedScene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
@@ -140,7 +140,7 @@ fn report(
             gaussians: gaussians.count,
             schema: &GAUSSIANS,
             sh_degree: config.optimize.sh_degree,
-            storage: storage(config),
+            storage: config.memory.optimize_memory.storage(),
             optional: OptionalColumns {
                 filter_3d: config.optimize.filter_3d,
                 absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),

@@ -1,25 +1,32 @@
 //! `splat profile`: where the memory went in a run.
 
-use std::fmt::Write;
+mod follow;
+mod source;
+mod text;
+
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::exit::DataError;
 use super::folder;
 use super::output::print;
-use crate::memory::Bytes;
-use crate::telemetry::{BufferPeak, GpuSummary, Point, Profile};
-
-/// Buffers that the table lists.
-const LISTED: usize = 15;
 
 /// Arguments of `splat profile`.
 #[derive(Args)]
 pub(super) struct ProfileArgs {
-    /// Model folder of a run
+    /// Model folder of a run, or latest [default: latest]
+    ///
+    /// With latest, the run below output/ that wrote to its log last.
     #[arg(value_name = "MODEL")]
-    model_path: PathBuf,
+    model_path: Option<PathBuf>,
+
+    /// Redraw while the run trains, until it ends
+    #[arg(long, conflicts_with = "json")]
+    follow: bool,
+
+    /// Buffers to list
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    top: usize,
 
     /// Print JSON, with all buffers
     #[arg(long)]
@@ -28,173 +35,18 @@ pub(super) struct ProfileArgs {
 
 /// Prints the profile.
 pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
-    if let Some(problem) = folder::not_a_folder(&args.model_path) {
+    let model_path = source::named_or_newest(args.model_path.as_deref())?;
+    if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
     }
-    let profile = Profile::read(&args.model_path).map_err(|error| DataError(error.to_string()))?;
-    print(&if args.json { serde_json::to_string_pretty(&profile)? } else { text(&profile) })?;
-    Ok(())
-}
-
-fn text(profile: &Profile) -> String {
-    // Writing to a string does not fail.
-    let mut text = head(profile);
-    for share in profile.categories.iter().filter(|share| share.bytes > Bytes(0)) {
-        let name = share.category.name();
-        write!(text, "\n  {name:<36} {} {:>7.1} %", mib(share.bytes), share.percent).ok();
+    if args.follow {
+        return follow::follow(&model_path, args.top);
     }
-    if let Some(slack) = profile.slack {
-        write!(
-            text,
-            "\n\nslack: {:.1} % of the memory served nothing at the end, {:.1} % on average, {:.1} % \
-             at most",
-            slack.last, slack.mean, slack.most
-        )
-        .ok();
-    }
-    buffers(&mut text, profile);
-    growth(&mut text, &profile.growth);
-    given_up(&mut text, profile);
-    if let Some(summary) = &profile.gpu {
-        gpu(&mut text, summary);
-    }
-    if !profile.profiled && profile.slack.is_some() {
-        text.push_str(
-            "\n\nThe run did not record its buffers: train with --profile-tensors to see the largest \
-             of them here, and what was taken inside of iterations, rounds of density control and \
-             evaluations.",
-        );
-    }
-    text
-}
-
-fn head(profile: &Profile) -> String {
-    let Profile { device, iteration, iterations, gaussians, .. } = profile;
-    let how = match (profile.finished, iteration >= iterations) {
-        (true, true) => "complete",
-        (true, false) => "interrupted",
-        (false, _) => "not at its end",
+    let profile = source::read(&model_path)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&profile)?
+    } else {
+        text::of(&profile, args.top)
     };
-    let mut text = format!(
-        "{}: {iteration} of {iterations} iterations, {how}; {gaussians} Gaussians\n  on {device}",
-        profile.model_path.display()
-    );
-    if profile.starts > 1 {
-        let again = profile.starts - 1;
-        write!(text, ", resumed {again} {}", if again == 1 { "time" } else { "times" }).ok();
-    }
-    match profile.peak {
-        Some(peak) => {
-            let of =
-                peak.budget.map(|budget| format!(" of {:.1} MiB that may be taken", budget.mib()));
-            write!(
-                text,
-                "\n\nthe most, at iteration {}: {:.1} MiB{}",
-                peak.iteration,
-                peak.bytes.mib(),
-                of.unwrap_or_default()
-            )
-            .ok();
-        }
-        None => text.push_str("\n\nMemory is reported every 100 iterations, and at the end."),
-    }
-    text
-}
-
-fn buffers(text: &mut String, profile: &Profile) {
-    if profile.buffers.is_empty() {
-        return;
-    }
-    text.push_str("\n\nlargest buffers, each at its own most (blocks lie in the scratch)");
-    for BufferPeak { label, kind, purpose, peak, percent, iteration, .. } in
-        profile.buffers.iter().take(LISTED)
-    {
-        write!(
-            text,
-            "\n  {label:<29} {kind:<11} {} {percent:>6.1} %  by {iteration:>6}  {purpose}",
-            mib(*peak)
-        )
-        .ok();
-    }
-    let rest = profile.buffers.len().saturating_sub(LISTED);
-    if rest > 0 {
-        write!(text, "\n  and {rest} smaller ones (--json lists all)").ok();
-    }
-}
-
-fn growth(text: &mut String, points: &[Point]) {
-    if points.is_empty() {
-        return;
-    }
-    write!(
-        text,
-        "\n\n  {:>9} {:>11} {:>14} {:>14} {:>14} {:>14}",
-        "iteration", "Gaussians", "allocated", "reserved", "creep", "host"
-    )
-    .ok();
-    for point in points {
-        write!(
-            text,
-            "\n  {:>9} {:>11} {:>14} {:>14} {:>14} {:>14}",
-            point.iteration,
-            point.gaussians,
-            maybe_mib(Some(point.allocated)),
-            maybe_mib(point.reserved),
-            maybe_mib(point.creep),
-            maybe_mib(point.host_resident),
-        )
-        .ok();
-    }
-}
-
-fn given_up(text: &mut String, profile: &Profile) {
-    if profile.changes.is_empty() {
-        if profile.slack.is_some() {
-            text.push_str("\n\nnothing was given up to save memory");
-        }
-        return;
-    }
-    text.push_str("\n\ngiven up to save memory, and restored");
-    for change in &profile.changes {
-        write!(
-            text,
-            "\n  iteration {}: {}: {} ({:.2} of {:.2} GiB were held)",
-            change.iteration,
-            change.rung.words(change.given_up),
-            maybe_mib(Some(change.bytes)),
-            change.held.gib(),
-            change.budget.gib()
-        )
-        .ok();
-    }
-}
-
-fn gpu(text: &mut String, summary: &GpuSummary) {
-    write!(text, "\n\nthe GPU, {} samples", summary.samples).ok();
-    let figures = [
-        ("busy, mean", summary.utilization_mean, "%"),
-        ("memory in use by everybody, most", summary.memory_percent_max, "%"),
-        ("temperature, most", summary.temperature_max_c.map(f64::from), "°C"),
-        ("power, mean", summary.power_mean_w, "W"),
-    ];
-    for (name, figure, unit) in figures {
-        if let Some(figure) = figure {
-            write!(text, "\n  {name:<36} {figure:>9.1} {unit}").ok();
-        }
-    }
-    for (reason, share) in summary.throttled_percent.iter().flatten() {
-        let name = format!("slowed ({})", reason.replace('_', " "));
-        write!(text, "\n  {name:<36} {share:>9.1} % of the samples").ok();
-    }
-    if summary.throttled_percent.as_ref().is_some_and(|reasons| reasons.is_empty()) {
-        text.push_str("\n  never slowed by heat or power");
-    }
-}
-
-fn mib(bytes: Bytes) -> String {
-    format!("{:>9.1} MiB", bytes.mib())
-}
-
-fn maybe_mib(bytes: Option<Bytes>) -> String {
-    bytes.map_or_else(|| "-".to_owned(), |bytes| mib(bytes).trim_start().to_owned())
+    Ok(print(&text)?)
 }

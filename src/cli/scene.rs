@@ -7,8 +7,11 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
-use crate::config::{Config, Layers, MemoryOptions, RunOptions, SceneOptions, Typed, resolve};
-use crate::dataset::{Dataset, ImageLoader, Residency, is_scene};
+use super::host_limit::{largest_to_decode, refuse_host_limit};
+use crate::config::{
+    Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
+};
+use crate::dataset::{Dataset, ImageLoader, Residency, is_scene, read_test_list};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
@@ -57,12 +60,14 @@ impl Opened {
     pub(super) fn request(&self, split: Split, shown: ShownViews) -> EvalRequest<'static> {
         EvalRequest {
             split,
+            most: None,
             iteration: self.iteration,
             sh_degree: self.gaussians.sh_degree,
             background: self.config.scene.background_color().0,
             screen_filter: render_filter(&self.config),
             compensation: None,
             shown,
+            metrics: MetricSet::Standard,
             surface: ShownSurface::None,
             lpips: None,
         }
@@ -85,7 +90,8 @@ impl ModelArgs {
         let base = base.as_ref().map(ConfigText::layer);
         let trained = resolve(Layers { base, ..Layers::default() })?;
         let typed = Some(Typed { flags: &flags, matches });
-        let config = resolve(Layers { base, typed, ..Layers::default() })?;
+        let mut config = resolve(Layers { base, typed, ..Layers::default() })?;
+        read_test_list(&mut config.scene)?;
         // The scene may have been moved; that alone changes nothing.
         let source_path = config.scene.source_path.clone();
         // Nor do depth maps, which only training looks at.
@@ -104,6 +110,8 @@ impl ModelArgs {
         let mut shown = config.clone();
         shown.scene.depths = None;
         let (dataset, images) = open_scene(&shown)?;
+        // The Gaussians are there already.
+        refuse_host_limit(&config.memory, &dataset, &images, Bytes(0))?;
         Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }
 
@@ -158,7 +166,8 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
 fn open_images(dataset: &Dataset, options: &MemoryOptions) -> (ImageLoader, bool) {
     let host = host_memory();
     let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
-    let left = Bytes(limit.0.saturating_sub(host.map_or(0, |host| host.resident.0)));
+    let taken = host.map_or(Bytes(0), |host| host.resident) + largest_to_decode(dataset);
+    let left = Bytes(limit.0.saturating_sub(taken.0));
     let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit);
     if options.high_dram {
         let images = open(Residency::All);

@@ -1,4 +1,4 @@
-//! Signals that ask a run to stop.
+//! Signals that ask a run to stop, and one that must not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +29,17 @@ pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     }
     Ok(stop)
 }
+
+/// Has a file that exceeds the process's limit (`ulimit -f`) be a failed write, which is reported and
+/// costs no checkpoint: SIGXFSZ would end the process without a word.
+#[cfg(unix)]
+pub(super) fn ignore_file_size_signal() {
+    // SAFETY: both numbers are the system's own, and no function is passed that could be called.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+#[cfg(not(unix))]
+pub(super) fn ignore_file_size_signal() {}
 
 /// What a SIGHUP does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,14 @@ impl<'a> Start<'a> {
         }
     }
 
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Points(points) => points.positions.len(),
+            Self::Model(model) => model.len(),
+        }
+    }
+
     /// Places and colours.
     pub(super) fn points(&self) -> Cow<'_, PointCloud> {
         match self {

@@ -7,17 +7,19 @@ use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
+use super::host_limit::refuse_host_limit;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
-use super::scene::{open_scene, refuse_hidden};
+use super::scene::{absolute, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice};
+use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
-use crate::memory::Rung;
+use crate::layout::GAUSSIANS;
+use crate::memory::{Bytes, Rung};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
@@ -42,7 +44,12 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
     let demand = LpipsDemand::of(output.enable_lpips, matches);
-    let lpips = lpips::weights(&Sources { named, earlier, demand })?;
+    let metrics = output.metrics;
+    let lpips = lpips::weights(&Sources { named, earlier, demand, metrics })?;
+    // What was found is stored, so that eval and --resume measure with the same.
+    if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
+        intent.config.output.lpips_weights = Some(absolute(network));
+    }
     device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
@@ -67,6 +74,12 @@ impl Task for Training<'_> {
         }
         let (dataset, images) = open_scene(&intent.config)?;
         refuse_hidden(&dataset, &images)?;
+        if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
+            tracing::warn!(
+                "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
+                 --eval"
+            );
+        }
         warn_of_background(&dataset, &intent.config);
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
@@ -75,6 +88,9 @@ impl Task for Training<'_> {
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
         };
+        let rows = intent.checkpoint.as_ref().map_or_else(|| start.len(), StoredCheckpoint::len);
+        let model = host_model(&intent.config, rows, device.info().uuid.is_none());
+        refuse_host_limit(&intent.config.memory, &dataset, &images, model)?;
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
@@ -108,6 +124,15 @@ impl Task for Training<'_> {
     }
 }
 
+/// Host memory of so many Gaussians: as they are sent to the device, and where that is the processor, with
+/// their moments and statistics.
+fn host_model(config: &Config, rows: usize, on_processor: bool) -> Bytes {
+    const PARTS: u64 = 3;
+    let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
+    let state = if on_processor { PARTS * parameters + 8 } else { 0 };
+    Bytes(rows as u64 * (parameters + state))
+}
+
 /// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
 fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
     if matches!(error, TrainError::NoSpace { .. }) {
@@ -117,7 +142,8 @@ fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
         return error.into();
     }
     let Config { memory, scene, .. } = &intent.config;
-    let may_be_compact = memory.optimize_memory || memory.give_up.contains(&Rung::Compact);
+    let may_be_compact =
+        memory.optimize_memory == Compactness::All || memory.give_up.contains(&Rung::Compact);
     let less = match scene.resolution {
         _ if !may_be_compact => "--optimize-memory".to_owned(),
         divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),

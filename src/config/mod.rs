@@ -2,6 +2,7 @@
 
 mod changed;
 mod color;
+mod compactness;
 mod declare;
 mod error;
 mod idle;
@@ -14,6 +15,7 @@ mod resolve;
 mod run_options;
 mod scene;
 mod schema;
+mod splits;
 mod strategy;
 mod sugar;
 mod sugar_args;
@@ -22,15 +24,20 @@ mod validate;
 mod values;
 
 pub use color::{Color, ParseColorError};
+pub use compactness::Compactness;
 pub use error::ConfigError;
 pub use normalize::normalize_args;
 pub use normalized::Normalized;
 pub use options::{Config, DensifyOptions, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
-pub use run_options::{DeviceChoice, Fragmentation, MemoryOptions, OutputOptions, RunOptions};
+pub use run_options::{
+    DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
+};
 pub use scene::SceneOptions;
 pub use schema::default_toml;
+pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
+pub use validate::RESET_OPACITY;

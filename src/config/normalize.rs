@@ -16,8 +16,16 @@ enum FlagValues {
 
 const WARM_UP: &str = "the value is not used: exposures warm up over the first 5,000 iterations or a sixth of the run";
 
-/// Flags of the reference trainer that change nothing here, and why.
-const IGNORED: [(&str, FlagValues, &str); 14] = [
+/// Of Mip-Splatting's switches, by which it trains on places between pixel centres.
+const CENTRES: &str = "pixels are drawn and compared at their centres, Mip-Splatting's own default; \
+                       its filters are --preset mip";
+
+/// Of those by which it trains on several sizes of each photograph.
+const ONE_SIZE: &str = "photographs are trained at the one size of --resolution, Mip-Splatting's own \
+                        default; --preset mip keeps other sizes right";
+
+/// Flags of the reference trainer, and of Mip-Splatting's, that change nothing here, and why.
+const IGNORED: [(&str, FlagValues, &str); 18] = [
     ("--convert-SHs-python", FlagValues::Switch, "colours are always computed by the renderer"),
     (
         "--compute-cov3D-python",
@@ -36,6 +44,10 @@ const IGNORED: [(&str, FlagValues, &str); 14] = [
     ("--exposure-lr-delay-steps", FlagValues::One, WARM_UP),
     ("--exposure-lr-delay-mult", FlagValues::One, WARM_UP),
     ("--gpu", FlagValues::One, "CUDA_VISIBLE_DEVICES chooses the GPU"),
+    ("--ray-jitter", FlagValues::Switch, CENTRES),
+    ("--resample-gt-image", FlagValues::Switch, CENTRES),
+    ("--load-allres", FlagValues::Switch, ONE_SIZE),
+    ("--sample-more-highres", FlagValues::Switch, ONE_SIZE),
 ];
 
 /// Flags of the stages that follow SuGaR's coarse stage.

@@ -83,8 +83,9 @@ options! {
 
         /// Views of a step, which takes their mean gradient
         ///
-        /// Iterations count views, and so do all schedules.
-        #[arg(value_name = "1..8")]
+        /// Iterations count views, and so do all schedules. One view is in memory at a time; of those
+        /// before it in a step, only their gradients stay. --accumulate is the same.
+        #[arg(visible_alias = "accumulate", value_name = "1..8")]
         batch_views: u32 = 1, is |views| holds((1..=8).contains(views), views, "1 to 8");
 
         /// Rates and moments as for one view a step
@@ -300,6 +301,20 @@ options! {
         /// It is measured in units of the positions' learning rate.
         #[arg(value_name = "RATE")]
         noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
+
+        /// Opacity below which a Gaussian is removed
+        ///
+        /// With mcmc, it is moved to where one is needed.
+        #[arg(value_name = "OPACITY")]
+        min_opacity: f64 = 0.005, is |opacity| {
+            holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
+        };
+
+        /// Scale above which a Gaussian is removed
+        ///
+        /// As a share of the extent of the cameras, once --opacity-reset-interval has passed.
+        #[arg(value_name = "SHARE")]
+        prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS;
 
         /// Largest scale that is cloned, not split
         ///

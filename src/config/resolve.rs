@@ -11,8 +11,9 @@ use toml::de::DeTable;
 
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
+use super::splits::give_way;
 use super::strategy::Implied;
-use super::{Config, ConfigError, DensifyOptions, preset_text};
+use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,8 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     if let Some(Implied { origin, text }) = strategy.implied(absgrad)? {
         overlay(&mut table, read_strictly(origin, text)?);
     }
-    let config = together(table, given)?;
+    let mut config = together(table, given)?;
+    config.scene.eval |= config.scene.chooses_views();
     config.validate()?;
     Ok(config)
 }
@@ -141,7 +143,12 @@ impl Typed<'_> {
 fn overlay(table: &mut Table, upper: Table) {
     for (name, section) in upper {
         match (table.get_mut(&name).and_then(toml::Value::as_table_mut), section) {
-            (Some(below), toml::Value::Table(above)) => below.extend(above),
+            (Some(below), toml::Value::Table(above)) => {
+                if name == SceneOptions::NAME {
+                    give_way(below, &above);
+                }
+                below.extend(above);
+            }
             (_, section) => {
                 table.insert(name, section);
             }

@@ -8,8 +8,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::compactness::{Compactness, parse_compactness};
 use super::declare::options;
 use super::idle::Idle;
+use super::splits::TrainSample;
 use super::values::{count, fits_toml, holds, iterations, path, toml_count};
 use crate::memory::{Bytes, Limit, Rung};
 
@@ -65,8 +67,16 @@ options! {
 
         /// 320 instead of 716 bytes a Gaussian
         ///
-        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16.
-        optimize_memory: bool = false, idle Idle::OnCpu;
+        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16. With sh, only colours are,
+        /// and a Gaussian takes 620 bytes.
+        #[arg(
+            value_name = "BOOL|sh",
+            num_args = 0..=1,
+            default_missing_value = "true",
+            hide_default_value = true,
+            value_parser = parse_compactness,
+        )]
+        optimize_memory: Compactness = Compactness::Off;
 
         /// How often unused GPU memory is returned
         ///
@@ -88,9 +98,9 @@ options! {
 
         /// RAM to use, size or share
         ///
-        /// Decoded images are evicted to keep the limit. If the rest of the program uses more than
-        /// the limit, each photograph is decoded when it is needed and none is kept. That is slower,
-        /// but the run does not stop.
+        /// To keep the limit, decoded images are evicted, and decoded one at a time. A limit that is
+        /// too low for the start of the run is refused with code 4. Should the model grow beyond it
+        /// later, a warning says so, and the run does not stop.
         #[arg(value_name = "SIZE|P%")]
         host_limit: Limit = Limit::Percent(60.0), is |limit| holds(
             limit.is_usable(),
@@ -152,9 +162,16 @@ options! {
 
         /// Evaluate after these iterations
         ///
-        /// The held-out views are evaluated. With --eval the last iteration always is.
+        /// The held-out views are measured, and a sample of the training views. The last iteration
+        /// always is evaluated.
         #[arg(alias = "eval-steps", value_name = "N", allow_negative_numbers = true)]
         test_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
+
+        /// Training views that evaluations measure, or all
+        ///
+        /// They are evenly spread, and the same in every evaluation. 0 measures none.
+        #[arg(value_name = "N|all")]
+        eval_train: TrainSample = TrainSample::Views(5);
 
         /// Save a PLY after these iterations
         ///
@@ -162,17 +179,22 @@ options! {
         #[arg(alias = "save-steps", value_name = "N", allow_negative_numbers = true)]
         save_iterations: Vec<i64> = vec![7000, 30_000], is |given| iterations(given);
 
-        /// LPIPS weights (safetensors)
+        /// LPIPS weights (.safetensors or .pth)
         ///
-        /// With them evaluations measure LPIPS. The README says how to make the file.
+        /// With them evaluations measure LPIPS. The default is the file that `SPLAT_LPIPS_WEIGHTS` names.
         #[arg(value_name = "FILE")]
         lpips_weights: Option<PathBuf>, is path;
 
-        /// Fail if --lpips-weights is missing
+        /// Measure LPIPS, or fail
         ///
+        /// Weights that are not named are looked for in ~/.cache/splat and ~/.cache/torch.
         /// --enable-lpips false on the command line: LPIPS is not measured, whatever weights the run
         /// was given before.
         enable_lpips: bool = false;
+
+        /// Metrics that evaluations measure
+        #[arg(value_enum, value_name = "SET")]
+        metrics: MetricSet = MetricSet::Standard;
 
         /// Write a checkpoint after these iterations
         ///
@@ -203,6 +225,17 @@ options! {
         /// run then writes a checkpoint in its place before it stops.
         checkpoint_reserve: bool = true;
     }
+}
+
+/// Metrics that evaluations measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MetricSet {
+    /// PSNR, SSIM and L1, and LPIPS where weights are given
+    #[default]
+    Standard,
+    /// Also SSIM and LPIPS as metrics.py of 3DGS and Mip-Splatting prints them
+    Reference,
 }
 
 options! {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use super::Color;
 use super::declare::options;
-use super::values::{holds, path};
+use super::idle::Idle;
+use super::splits::TestList;
+use super::values::{count, holds, path};
 
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;
@@ -32,6 +34,14 @@ options! {
         resolution: i32 = -1,
             is |r| holds(*r == -1 || (1..=MAX_WIDTH).contains(r), r, "-1, or 1 to 65535");
 
+        /// Scale the photographs further, 0.1 to 1
+        ///
+        /// It multiplies the size that --resolution leaves.
+        #[arg(value_name = "X")]
+        resolution_scale: f64 = 1.0, is |scale| {
+            holds((0.1..=1.0).contains(scale), scale, "0.1 to 1")
+        };
+
         /// Folder of inverse depth maps
         ///
         /// It is relative to the scene. The maps are as depth estimators for 3DGS write them: 16-bit
@@ -56,11 +66,41 @@ options! {
         ///
         /// View i in the order of names is held out if i % N == 0.
         #[arg(alias = "llffhold", value_name = "N")]
-        test_every: u32 = 8;
+        test_every: u32 = 8, idle Idle::When {
+            is: SceneOptions::chooses_views,
+            words: "with --test-views or --test-list",
+        };
+
+        /// Hold out so many views, evenly spread
+        ///
+        /// They are chosen in the order of names, from the first on. Implies --eval.
+        #[arg(value_name = "N")]
+        test_views: Option<u32>, is |views| match views {
+            Some(views) => count(views),
+            None => Ok(()),
+        }, idle Idle::When {
+            is: |scene| scene.test_list.is_some(),
+            words: "with --test-list",
+        };
+
+        /// Hold out the views that a file lists
+        ///
+        /// One name a line, with or without its extension. The run stores the names. Implies --eval.
+        #[arg(value_name = "FILE")]
+        test_list: Option<TestList>, is |list| match list {
+            Some(TestList::File(file)) => path(&Some(file)),
+            Some(TestList::Names(names)) => holds(!names.is_empty(), "[]", "a name at least"),
+            None => Ok(()),
+        };
     }
 }
 
 impl SceneOptions {
+    /// Whether the views that are held out are not simply every nth.
+    pub(super) fn chooses_views(&self) -> bool {
+        self.test_views.is_some() || self.test_list.is_some()
+    }
+
     /// What is behind the scene: the colour that is given, or white or black.
     pub fn background_color(&self) -> Color {
         let plain = if self.white_background { Color::WHITE } else { Color::BLACK };

@@ -3,6 +3,9 @@
 use super::values::{Checked, holds};
 use super::{Color, Config, ConfigError, DensifyOptions, OptimizeOptions, SceneOptions};
 
+/// Opacity that a reset leaves at most.
+pub const RESET_OPACITY: f64 = 0.01;
+
 impl Config {
     /// Checks that every value is in its range; the first that is not is the error.
     pub fn validate(&self) -> Result<(), ConfigError> {
@@ -77,7 +80,16 @@ impl DensifyOptions {
             "false with this --strategy, which uses absolute gradients in its own way or not at all \
              (adc takes them)",
         );
-        named(Self::NAME, "absgrad", absgrad)
+        named(Self::NAME, "absgrad", absgrad)?;
+        let is_reset = self.strategy.grows_by_gradient()
+            && self.opacity_reset_interval < self.densify_until_iter;
+        let min_opacity = holds(
+            !is_reset || self.min_opacity < RESET_OPACITY,
+            self.min_opacity,
+            "less than 0.01, which opacities are reset to (or --opacity-reset-interval no less than \
+             --densify-until-iter)",
+        );
+        named(Self::NAME, "min_opacity", min_opacity)
     }
 }
 

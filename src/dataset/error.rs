@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::colmap::ColmapError;
 use super::depths::DepthsError;
+use super::image::ImageError;
 use super::lens::LensError;
 use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
@@ -90,6 +91,9 @@ pub enum DatasetError {
         /// The camera's height in px.
         camera_height: u32,
     },
+    /// A mask does not fit its photograph.
+    #[error(transparent)]
+    Mask(ImageError),
     /// A camera that cannot be used for this photograph.
     #[error("{path}: its camera cannot be used: {source}")]
     Lens {
@@ -108,11 +112,49 @@ pub enum DatasetError {
     /// Every view is held out.
     #[error(
         "{path}: all of its {count} views are held out, none is left to train on. Leave --eval \
-         out, or raise --test-every"
+         out, or hold fewer out (--test-every, --test-views, --test-list)"
     )]
     NothingToTrain {
         /// The scene.
         path: PathBuf,
+        /// Views of the scene.
+        count: usize,
+    },
+    /// The file of `--test-list`.
+    #[error("{path}: the list of held-out views cannot be read: {source}. Check --test-list")]
+    TestListUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It names nothing.
+    #[error("{path}: lists no view to hold out. Write one name a line")]
+    EmptyTestList {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It names views that the scene does not have.
+    #[error(
+        "--test-list: {count} of its names are no views of the scene: {names}. Write them as the scene \
+         does, for instance {example}"
+    )]
+    UnknownTestViews {
+        /// How many.
+        count: usize,
+        /// The first few.
+        names: String,
+        /// A name that the scene has.
+        example: String,
+    },
+    /// Nothing would be left.
+    #[error(
+        "--test-views {wanted}: the scene has {count} views with a photograph, one of which at least \
+         has to be trained on. Give less than {count}"
+    )]
+    TooManyTestViews {
+        /// Views to hold out.
+        wanted: u32,
         /// Views of the scene.
         count: usize,
     },

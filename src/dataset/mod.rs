@@ -13,6 +13,7 @@ mod points;
 pub mod points_ply;
 mod shot;
 mod source;
+mod split;
 mod text;
 mod transforms;
 
@@ -28,16 +29,19 @@ pub use depths::DepthsError;
 pub use error::DatasetError;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
-pub use loader::{ImageLoader, LoaderStatistics, Residency};
+pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
 pub use points::{FARTHEST, PointCloud};
 pub use source::{AlphaMeaning, DepthFile, ImageSource};
+pub use split::{evenly_spread, read_test_list};
 pub use transforms::TransformsError;
 
 use crate::config::SceneOptions;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
+use image::check_mask;
 use listing::first_few;
 use photographs::Photographs;
 use shot::{Optics, Shot};
+use split::{Holdout, KnownViews, held_out};
 
 /// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
 const BLENDER_HALF_SIDE: f64 = 1.3;
@@ -67,15 +71,6 @@ pub struct Dataset {
     pub warnings: Vec<String>,
 }
 
-/// Which views are held out with `--eval`.
-#[derive(Clone, Copy, Debug)]
-enum Holdout {
-    /// Every n-th by name.
-    EveryNth,
-    /// Those of the scene's own test file.
-    AsListed,
-}
-
 /// A scene's description, before its photographs are opened.
 #[derive(Debug)]
 struct Description {
@@ -97,7 +92,8 @@ impl Dataset {
     /// photograph that is missing or unreadable is left out with a warning.
     ///
     /// With `eval`, view i of those left is held out when i % `test_every` == 0; in a Blender
-    /// scene, the views of `transforms_test.json` are (without `eval` they are trained on).
+    /// scene, the views of `transforms_test.json` are (without `eval` they are trained on). The views
+    /// of `test_list`, or as many as `test_views` says, are held out instead where these are given.
     pub fn load(options: &SceneOptions) -> Result<Self, DatasetError> {
         let root = options.source_path.clone().ok_or(DatasetError::NoScene)?;
         DatasetError::check_folder(&root)?;
@@ -105,19 +101,19 @@ impl Dataset {
             return Err(DatasetError::SceneMissing { path: root });
         }
         // The value is at fault, not the scene: say so before the scene is read.
-        photographs::trained_size([1, 1], options.resolution)?;
+        photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let KeptViews { views, mut sources, held_out: listed } =
-            keep(&mut scene, options.resolution)?;
-        let held_out = |index: &usize| {
-            options.eval
-                && match scene.holdout {
-                    Holdout::EveryNth => index.checked_rem(options.test_every as usize) == Some(0),
-                    Holdout::AsListed => listed[*index],
-                }
+        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, options)?;
+        let known = KnownViews {
+            all: scene.shots.iter().map(|shot| shot.name.as_str()).collect(),
+            kept: &views,
+            listed: &listed,
+            holdout: scene.holdout,
         };
-        let (test, train): (Vec<usize>, Vec<usize>) = (0..views.len()).partition(held_out);
+        let held_out = held_out(options, &known)?;
+        let (test, train): (Vec<usize>, Vec<usize>) =
+            (0..views.len()).partition(|&index| held_out[index]);
         if train.is_empty() {
             return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
         }
@@ -180,9 +176,9 @@ struct KeptViews {
 }
 
 /// Looks at every photograph; those that cannot be used are left out with a warning.
-fn keep(scene: &mut Description, resolution: i32) -> Result<KeptViews, DatasetError> {
+fn keep(scene: &mut Description, options: &SceneOptions) -> Result<KeptViews, DatasetError> {
     let opened: Vec<Result<(View, ImageSource), Unusable>> =
-        scene.shots.par_iter().map(|shot| open(shot, resolution, scene.alpha)).collect();
+        scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
@@ -220,15 +216,21 @@ enum Unusable {
 /// Looks at the header of a photograph and makes its view.
 fn open(
     shot: &Shot,
-    resolution: i32,
+    options: &SceneOptions,
     alpha: AlphaMeaning,
 ) -> Result<(View, ImageSource), Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
     let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
     let fitted = photographs::fit(&shot.optics, &header, &path).map_err(stop)?;
+    if let Some(mask) = &shot.mask {
+        let upright = fitted.apply_orientation;
+        check_mask(mask, upright, &path, header.size(upright))
+            .map_err(|error| stop(DatasetError::Mask(error)))?;
+    }
     let full_size = [fitted.camera.width, fitted.camera.height];
-    let size = photographs::trained_size(full_size, resolution).map_err(stop)?;
+    let SceneOptions { resolution, resolution_scale, .. } = *options;
+    let size = photographs::trained_size(full_size, resolution, resolution_scale).map_err(stop)?;
     let camera = fitted.camera.resized(size[0], size[1]);
     let view = View { name: shot.name.clone(), camera, pose: shot.pose };
     let source = ImageSource {

@@ -87,10 +87,20 @@ fn is_rounded(side: f64, exact: f64) -> bool {
     (side - exact).abs() <= (ROUNDED_SHARE * side).min(1.0)
 }
 
-/// The size that is trained, as Inria's trainer chooses it: 1, 2, 4 and 8 divide and round (halves
+/// The size that is trained: what the resolution leaves of the photograph, times a scale.
+pub(super) fn trained_size(
+    full: [u32; 2],
+    resolution: i32,
+    scale: f64,
+) -> Result<[u32; 2], DatasetError> {
+    let size = size_by_resolution(full, resolution)?;
+    Ok(size.map(|side| size_px((f64::from(side) * scale).round_ties_even())))
+}
+
+/// A size as Inria's trainer chooses it: 1, 2, 4 and 8 divide and round (halves
 /// to even), -1 caps the width at 1600 px, any other positive number is the width in px. These two
 /// are rounded down as there, by which the width may come out 1 px less.
-pub(super) fn trained_size(full: [u32; 2], resolution: i32) -> Result<[u32; 2], DatasetError> {
+fn size_by_resolution(full: [u32; 2], resolution: i32) -> Result<[u32; 2], DatasetError> {
     let width = f64::from(full[0]);
     let scaled = |divisor: f64, round: fn(f64) -> f64| {
         full.map(|size| size_px(round(f64::from(size) / divisor)))
@@ -250,7 +260,7 @@ mod tests {
 
     #[test]
     fn resolutions_are_those_of_inria() {
-        let size = |full, r| trained_size(full, r).unwrap();
+        let size = |full, r| trained_size(full, r, 1.0).unwrap();
         assert_eq!(size([1061, 1894], 1), [1061, 1894]);
         // Python rounds 530.5 and 132.5 to even, and so does this.
         assert_eq!(size([1061, 1894], 2), [530, 947]);
@@ -262,7 +272,7 @@ mod tests {
         assert_eq!(size([800, 533], 3), [3, 1]);
         assert_eq!(size([3, 2], 8), [1, 1]);
         for wrong in [0, -2, i32::MIN] {
-            let error = trained_size([800, 533], wrong).unwrap_err().to_string();
+            let error = trained_size([800, 533], wrong, 1.0).unwrap_err().to_string();
             assert!(error.contains(&wrong.to_string()), "{error}");
         }
     }

@@ -93,6 +93,12 @@ impl FolderLock {
     }
 }
 
+/// Whether a program holds this folder's lock.
+pub fn is_locked(folder: &Path) -> bool {
+    let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return false };
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // While it is locked: whoever waits for it sees that it is gone, and makes another.
@@ -100,13 +106,13 @@ impl Drop for FolderLock {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Whether the open file is still the one at `path`: its last holder removes it.
 #[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |about: fs::Metadata| (about.dev(), about.ino());
     let found = path.metadata().ok().map(place);
@@ -114,7 +120,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_at(_file: &File, path: &Path) -> bool {
+pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
@@ -172,11 +178,14 @@ mod tests {
     #[test]
     fn a_folder_is_held_once_and_nothing_is_left_in_it() {
         let folder = tempfile::tempdir().unwrap();
+        assert!(!is_locked(folder.path()));
         let lock = FolderLock::take(folder.path()).unwrap();
+        assert!(is_locked(folder.path()));
         let error = FolderLock::take(folder.path()).unwrap_err().to_string();
         let process = format!("process {} on ", process::id());
         assert!(error.contains(&process) && error.contains("started 20"), "{error}");
         drop(lock);
+        assert!(!is_locked(folder.path()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         let in_the_way = folder.path().join(WORK_FOLDER);
         fs::write(&in_the_way, "of somebody else").unwrap();

@@ -1,6 +1,9 @@
 //! The lists of a view's tiles, of all of them or of a band of their rows, and what the forward pass
 //! keeps of them for the backward pass.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 
 use super::library::Library;
@@ -183,9 +186,10 @@ impl<A: Source> OrderSlots<A> {
 pub struct List<A: Source> {
     /// Of all tiles of the view; `[tiles]`.
     pub ranges: A::Block<TileRange>,
-    /// Splats, front to back within a tile; `[instances]`.
+    /// Splats, front to back within a tile; `[instances]`. The sort begins in the half from which it
+    /// ends in this one, since what follows lies after the half that stays.
     pub splat_from_instance: A::Block<u32>,
-    /// The same while it is sorted; one of the two stays.
+    /// The same while it is sorted.
     pub spare: A::Block<u32>,
 }
 
@@ -291,8 +295,8 @@ impl<A: Source> BackwardSlots<A> {
 /// Which half of a list stays when it is sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
-    /// The one that the sort leaves the result in.
-    Sorted,
+    /// The first one, as it is expected.
+    First,
     /// The one further on, whatever the sort does: more is not needed.
     Worse,
 }
@@ -319,14 +323,14 @@ pub fn replay(
         replay.sum32(counted);
     }
     let keys = Keys::reserve(replay, sizes)?;
-    let in_second = match sizes.key_width() {
+    match sizes.key_width() {
         KeyWidth::Bits16 => replay.sort16(sizes.instances, sizes.key_bits()),
-        KeyWidth::Bits32 => replay.sort32(sizes.instances, sizes.key_bits()),
-    };
+        KeyWidth::Bits32 => drop(replay.sort32(sizes.instances, sizes.key_bits())),
+    }
     drop((keys, counts));
     let (instances, gone) = match half {
-        Half::Sorted if !in_second => (splat_from_instance, spare),
-        Half::Sorted | Half::Worse => (spare, splat_from_instance),
+        Half::First => (splat_from_instance, spare),
+        Half::Worse => (spare, splat_from_instance),
     };
     drop(gone);
     let kept = BackwardSlots::reserve(replay, sizes, wants)?;
@@ -338,63 +342,4 @@ pub fn need(library: &Library, sizes: &ListSizes, wants: &ViewRequest) -> u64 {
     let source = Replay::with(*library);
     let Ok(_listed) = replay(&source, sizes, wants, Half::Worse);
     source.reach()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::view::Use;
-    use super::*;
-
-    const WANTS: ViewRequest =
-        ViewRequest { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
-
-    #[test]
-    fn a_list_takes_these_bytes() {
-        let sizes = ListSizes::whole([50, 34], 1_000_000);
-        assert_eq!((sizes.tile_count(), sizes.chunks_max()), (1700, 3906 + 1700));
-        assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
-        let source = Replay::default();
-        let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &WANTS);
-        // Eight parts a tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
-        let hits = 4 * 8 * (31_250 + 1700 + 1);
-        let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
-        assert_eq!(kept.map(|kept| kept.bytes()), Some(expected));
-        // A fifth more with inverse depths, as much again with maps, which hold them.
-        let more = |inverse_depths, maps| {
-            let wants = ViewRequest { inverse_depths, maps, ..WANTS };
-            let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &wants);
-            kept.map_or(0, |kept| kept.bytes()) - expected
-        };
-        assert_eq!([more(true, false), more(true, true)], [4 * 256 * 3907, 16 * 256 * 3907]);
-    }
-
-    #[test]
-    fn many_tiles_take_longer_keys() {
-        let sizes = ListSizes::whole([256, 257], 10);
-        assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits32, 17));
-        let short = ListSizes::whole([255, 257], 10);
-        assert_eq!((short.key_width(), short.key_bits()), (KeyWidth::Bits16, 16));
-    }
-
-    #[test]
-    fn bands_share_the_rows_and_the_instances() {
-        let band = ListSizes::band([50, 34], 1_000_001, 7);
-        assert_eq!(
-            band,
-            ListSizes { tiles: [50, 34], rows: 9, instances: 250_001, counted: Some(7) }
-        );
-    }
-
-    #[test]
-    fn the_worse_half_needs_no_less() {
-        let library = Library::default();
-        for instances in [0, 1, 5000, 100_000, 3_000_000] {
-            for tiles in [[3, 2], [50, 34], [256, 257]] {
-                let sizes = ListSizes::whole(tiles, instances);
-                let source = Replay::with(library);
-                let Ok(_listed) = replay(&source, &sizes, &WANTS, Half::Sorted);
-                assert!(need(&library, &sizes, &WANTS) >= source.reach(), "{sizes:?}");
-            }
-        }
-    }
 }

@@ -76,6 +76,13 @@ pub const ALL: [&[SlotInfo]; 10] = [
     search::ALL,
 ];
 
+/// The slot that goes by this label, where there is but one.
+pub fn only(label: &str) -> Option<&'static SlotInfo> {
+    let mut found = ALL.into_iter().flatten().filter(|slot| slot.label == label);
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
 /// What is known of the slots that go by this label.
 pub fn named(label: &str) -> Option<&'static SlotInfo> {
     ALL.into_iter().flatten().find(|slot| slot.label == label)

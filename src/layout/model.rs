@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::schema::{RowForm, Schema, TABLE_PARTS};
+use super::schema::{Forms, RowForm, Schema, TABLE_PARTS};
 use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
 
@@ -82,6 +82,8 @@ pub enum Storage {
     /// 32 bits a value.
     #[default]
     Full,
+    /// Colours in 16 bits, the rest in 32.
+    HalfColors,
     /// Colours in 16 bits, moments in 16 and 8.
     Compact,
 }
@@ -174,6 +176,7 @@ pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = 
     schema.tables.iter().flat_map(move |table| {
         let forms = match storage {
             Storage::Full => table.full,
+            Storage::HalfColors => Forms { values: table.compact.values, ..table.full },
             Storage::Compact => table.compact,
         };
         forms.all()
@@ -193,6 +196,7 @@ mod tests {
             size.widths().collect::<Vec<_>>()
         };
         assert_eq!(words(Storage::Full, 3), [11, 11, 11, 48, 48, 48]);
+        assert_eq!(words(Storage::HalfColors, 3), [11, 11, 11, 24, 48, 48]);
         assert_eq!(words(Storage::Compact, 3), [11, 6, 11, 24, 13, 13]);
         assert_eq!(words(Storage::Compact, 0), [11, 6, 11, 2, 2, 2]);
         assert_eq!(table_len(33, 11), 64 * 11);

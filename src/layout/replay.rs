@@ -114,14 +114,12 @@ impl Replay {
         }
     }
 
-    /// The library sorts so many pairs by so many bits of keys of 16 bits. Whether the result is in the
-    /// second buffers.
-    pub fn sort16(&self, n: u64, bits: u32) -> bool {
+    /// The library sorts so many pairs by so many bits of keys of 16 bits.
+    pub fn sort16(&self, n: u64, bits: u32) {
         self.call(n, self.library.sort16.bytes(n, bits));
-        self.library.sort16.ends_in_second(n, bits)
     }
 
-    /// The same of keys of 32 bits.
+    /// The same of keys of 32 bits. Whether the result is in the second buffers.
     pub fn sort32(&self, n: u64, bits: u32) -> bool {
         self.call(n, self.library.sort32.bytes(n, bits));
         self.library.sort32.ends_in_second(n, bits)

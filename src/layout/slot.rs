@@ -151,6 +151,10 @@ pub struct SlotInfo {
     pub lifetime: Lifetime,
     /// Bytes of an element.
     pub element: usize,
+    /// The type of an element.
+    pub type_name: &'static str,
+    /// Elements for each index.
+    pub width: u32,
 }
 
 /// What buffers come from: a GPU's heap, or a replay that only counts.
@@ -230,6 +234,8 @@ macro_rules! slots {
                 purpose: $crate::layout::slot::Purpose::$purpose,
                 lifetime: <$count as $crate::layout::slot::Count>::LIFETIME,
                 element: size_of::<$element>(),
+                type_name: stringify!($element),
+                width: $width,
             },
         )*)*];
     };

@@ -6,6 +6,7 @@
 pub mod adam;
 pub mod appearance;
 pub mod blend;
+pub mod compact;
 pub mod field;
 pub mod filter;
 pub mod linalg;

@@ -140,6 +140,23 @@ pub fn ssim<R: Real>(pair: Pair<'_, R>) -> f64 {
     row_sums.iter().flatten().sum::<f64>() / (width * height * 3) as f64
 }
 
+/// Mean similarity over all pixels, as the reference trainers' `metrics.py` computes it: the window has
+/// 11x11 pixels whatever the image's size, and pixels beyond the border are 0.
+pub fn zero_padded_ssim(pair: Pair<'_, f64>) -> f64 {
+    let [width, height] = pair.size;
+    let size = pair.size.map(|side| side + 2 * RADIUS);
+    let padded = |image: &[f64]| {
+        let mut padded = vec![0.0; size[0] * size[1] * 3];
+        let rows = padded.chunks_exact_mut(size[0] * 3).skip(RADIUS).take(height);
+        for (to, from) in rows.zip(image.chunks_exact(width * 3)) {
+            to[RADIUS * 3..][..width * 3].copy_from_slice(from);
+        }
+        padded
+    };
+    let (x, y) = (padded(pair.x), padded(pair.y));
+    ssim(Pair { x: &x, y: &y, size })
+}
+
 fn similarity_sum<R: Real>(row: &[WindowMoments<R>]) -> f64 {
     row.iter().map(|m| similarity(m).to_f64()).sum()
 }
@@ -242,15 +259,8 @@ mod tests {
         assert_eq!(taps::<11>([400, 300]).1, 5);
     }
 
-    #[test]
-    fn ssim_agrees_with_scikit_image() {
-        // scikit-image 0.26, structural_similarity(gaussian_weights=True, sigma=1.5,
-        // use_sample_covariance=False, data_range=1, channel_axis=2, win_size=11).
-        let reference = [
-            ([23, 17], 0.631_710_434_512),
-            ([11, 11], 0.633_245_661_345),
-            ([40, 12], 0.631_072_506_357),
-        ];
+    /// An image of a pattern, and the same with another pattern shining through.
+    fn images(size: [usize; 2]) -> [Vec<f64>; 2] {
         let pattern = |seed: usize, [width, height]: [usize; 2]| -> Vec<f64> {
             let mut values = Vec::new();
             for y in 0..height {
@@ -263,10 +273,35 @@ mod tests {
             }
             values
         };
+        let (x, other) = (pattern(1, size), pattern(5, size));
+        let y = x.iter().zip(&other).map(|(x, other)| 0.6 * x + 0.4 * other).collect();
+        [x, y]
+    }
+
+    #[test]
+    fn beyond_the_border_of_the_references_images_is_black() {
+        // The definition as nested loops, in Python.
+        for (size, expected) in
+            [([23, 17], 0.719_970_070_391_558_2), ([8, 5], 0.841_529_493_570_509_7)]
+        {
+            let [x, y] = images(size);
+            let found = zero_padded_ssim(Pair { x: &x, y: &y, size });
+            // Both sum in double precision; they differ by the order of the sums.
+            assert!((found - expected).abs() < 1e-9, "{size:?}: {found} against {expected}");
+        }
+    }
+
+    #[test]
+    fn ssim_agrees_with_scikit_image() {
+        // scikit-image 0.26, structural_similarity(gaussian_weights=True, sigma=1.5,
+        // use_sample_covariance=False, data_range=1, channel_axis=2, win_size=11).
+        let reference = [
+            ([23, 17], 0.631_710_434_512),
+            ([11, 11], 0.633_245_661_345),
+            ([40, 12], 0.631_072_506_357),
+        ];
         for (size, expected) in reference {
-            let (x, other) = (pattern(1, size), pattern(5, size));
-            let y: Vec<f64> =
-                x.iter().zip(&other).map(|(x, other)| 0.6 * x + 0.4 * other).collect();
+            let [x, y] = images(size);
             let found = ssim(Pair { x: &x, y: &y, size });
             // Both sum in double precision; they differ by the order of the sums.
             assert!((found - expected).abs() < 1e-9, "{size:?}: {found} against {expected}");

@@ -32,6 +32,16 @@ pub fn resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmRSS:")
 }
 
+/// Gives memory that was freed back to the system, which the allocator otherwise keeps for later.
+pub fn release_freed_memory() {
+    // SAFETY: glibc has this function on every version that Rust supports; it takes no pointer and locks
+    // the heaps that it looks at.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 /// The most that this process ever had in RAM; `None` if the system does not report it.
 pub fn peak_resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmHWM:")

@@ -105,14 +105,25 @@ pub struct Ledger {
     budget: Bytes,
     /// How the card is shared, where that lowers the budget.
     sharing: Option<CardSharing>,
+    /// What is not exceeded where less will do.
+    aim: Option<Bytes>,
     entries: Vec<Entry>,
     peak: Bytes,
+    /// The most since it was taken last.
+    phase_peak: Bytes,
 }
 
 impl Ledger {
     /// Empty books with so much to give.
     pub fn new(budget: Bytes) -> Self {
-        Self { budget, sharing: None, entries: Vec::new(), peak: Bytes(0) }
+        Self {
+            budget,
+            sharing: None,
+            aim: None,
+            entries: Vec::new(),
+            peak: Bytes(0),
+            phase_peak: Bytes(0),
+        }
     }
 
     /// The most that may be held.
@@ -124,6 +135,22 @@ impl Ledger {
     /// card is shared.
     pub fn set_budget(&mut self, budget: Bytes, sharing: Option<CardSharing>) {
         (self.budget, self.sharing) = (budget, sharing);
+    }
+
+    /// Sets what is not to be exceeded where less will do; nothing is refused for it.
+    pub fn set_aim(&mut self, aim: Option<Bytes>) {
+        self.aim = aim;
+    }
+
+    /// Bytes that may be taken without exceeding the budget or what is aimed at.
+    pub fn left(&self) -> Bytes {
+        let most = self.aim.map_or(self.budget, |aim| aim.min(self.budget));
+        Bytes(most.0.saturating_sub(self.total().0))
+    }
+
+    /// Whether `wanted` more bytes are more than what is aimed at.
+    pub fn exceeds_aim(&self, wanted: Bytes) -> bool {
+        self.aim.is_some_and(|aim| self.total().0.saturating_add(wanted.0) > aim.0)
     }
 
     /// Whether `wanted` more bytes fit in the budget.
@@ -150,6 +177,7 @@ impl Ledger {
         entry.mapped += wanted;
         entry.peak = entry.peak.max(entry.mapped);
         let total = self.total();
+        self.phase_peak = self.phase_peak.max(total);
         if total > self.peak {
             self.peak = total;
             self.entries.iter_mut().for_each(|entry| entry.at_peak = entry.mapped);
@@ -185,7 +213,13 @@ impl Ledger {
         self.peak
     }
 
-    /// Forgets all peaks: what is held now is the most so far.
+    /// The most that was mapped at once since this was called last.
+    pub fn take_phase_peak(&mut self) -> Bytes {
+        let total = self.total();
+        std::mem::replace(&mut self.phase_peak, total).max(total)
+    }
+
+    /// Forgets these peaks: what is held now is the most so far.
     pub fn reset_peak(&mut self) {
         self.peak = self.total();
         for entry in &mut self.entries {
@@ -257,6 +291,35 @@ mod tests {
         assert_eq!((ledger.peak(), parts), (Bytes(50), vec![0, 50, 0]));
         let peaks: Vec<u64> = ledger.entries().iter().map(|entry| entry.peak.0).collect();
         assert_eq!(peaks, [0, 50, 0]);
+    }
+
+    #[test]
+    fn each_phase_has_a_peak_of_its_own_whatever_becomes_of_the_others() {
+        let mut ledger = Ledger::new(Bytes(100));
+        ledger.charge("sh", Kind::Region, Bytes(40)).unwrap();
+        ledger.charge("scratch", Kind::Scratch, Bytes(30)).unwrap();
+        ledger.release("scratch", Kind::Scratch, Bytes(30));
+        ledger.reset_peak();
+        assert_eq!(ledger.take_phase_peak(), Bytes(70));
+        assert_eq!(ledger.take_phase_peak(), Bytes(40));
+        ledger.charge("scratch", Kind::Scratch, Bytes(5)).unwrap();
+        assert_eq!((ledger.take_phase_peak(), ledger.peak()), (Bytes(45), Bytes(45)));
+    }
+
+    #[test]
+    fn what_is_aimed_at_lowers_what_is_left_and_refuses_nothing() {
+        let mut ledger = Ledger::new(Bytes(100));
+        ledger.charge("sh", Kind::Region, Bytes(40)).unwrap();
+        assert_eq!(ledger.left(), Bytes(60));
+        for (aim, left) in [(Some(Bytes(50)), 10), (Some(Bytes(30)), 0), (Some(Bytes(900)), 60)] {
+            ledger.set_aim(aim);
+            assert_eq!(ledger.left(), Bytes(left), "{aim:?}");
+            assert!(ledger.exceeds_aim(Bytes(left + 1)) != (left == 60), "{aim:?}");
+        }
+        ledger.set_aim(Some(Bytes(50)));
+        ledger.charge("scratch", Kind::Scratch, Bytes(60)).unwrap();
+        ledger.set_aim(None);
+        assert_eq!(ledger.left(), Bytes(0));
     }
 
     #[test]

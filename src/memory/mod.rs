@@ -9,7 +9,10 @@ mod limit;
 pub mod plan;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
-pub use host::{HostMemory, host_memory, images_budget, peak_resident_memory, resident_memory};
+pub use host::{
+    HostMemory, host_memory, images_budget, peak_resident_memory, release_freed_memory,
+    resident_memory,
+};
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
 pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};

@@ -127,8 +127,13 @@ impl LayerSizes {
     /// Memory to wish for: [`PLENTY`](super::PLENTY), and at least so much that strips are about as
     /// high as what is around them.
     pub fn wish(&self) -> Bytes {
-        let least = self.bytes(self.most());
-        super::PLENTY.max(Bytes(2 * least.0)).min(self.bytes(1))
+        super::PLENTY.max(self.efficient()).min(self.bytes(1))
+    }
+
+    /// Memory with which strips are about as high as what is around them, and so take about twice the
+    /// time of the whole image.
+    pub fn efficient(&self) -> Bytes {
+        Bytes(2 * self.bytes(self.most()).0).min(self.bytes(1))
     }
 }
 

@@ -2,12 +2,16 @@
 //! that was trained to classify photographs.
 //!
 //! This is what both devices share: the networks' layers, their weights in a file, and how an image
-//! is cut so that little of it is worked on at once. An image of values v in 0..1 is fed as 2 v - 1.
+//! is cut so that little of it is worked on at once.
 //! Features after five layers are brought to length 1 in each pixel; their squared differences are
 //! weighted by channel, averaged over the pixels, and added up over the layers.
 
+mod error;
 mod layer_sizes;
 mod network;
+mod places;
+mod tensor_file;
+mod torch_file;
 mod weights;
 
 use crate::abi::{
@@ -16,9 +20,20 @@ use crate::abi::{
 use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
+pub use error::LpipsError;
 pub use layer_sizes::{LayerSizes, StripPlace};
 pub use network::{COMPARED, Layer, LayerKind, LpipsNet, Window};
-pub use weights::{Convolution, LpipsError, LpipsWeights};
+pub use places::{WEIGHTS_VARIABLE, WeightsSearch, named_by_environment, weight_folders};
+pub use weights::{Convolution, LpipsWeights};
+
+/// How the networks are fed with an image of values v in 0..1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LpipsInput {
+    /// 2 v - 1, as they learned to see images.
+    Stretched,
+    /// v as a PNG of 8 bits stores it: so the reference trainers' `metrics.py` feeds them.
+    EightBits,
+}
 
 /// Subtracted from each channel of 2 v - 1, before it is divided by [`SCALE`]: the mean and deviation of
 /// the photographs that the networks learned from, rounded as in the `lpips` package.

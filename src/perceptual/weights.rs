@@ -1,55 +1,12 @@
-//! A network's weights, from a safetensors file with the names that the `lpips` package gives them.
+//! A network's weights, from files with the names that the `lpips` package gives their tensors, or
+//! torchvision.
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-
+use super::error::LpipsError;
 use super::network::{COMPARED, LayerKind, LpipsNet};
-
-/// No file of weights is longer: VGG's is a tenth of that.
-const LENGTH_MAX: u64 = 600 << 20;
-
-/// Weights that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum LpipsError {
-    /// The file cannot be opened or read.
-    #[error("{path}: the weights of LPIPS cannot be read: {source}. Check --lpips-weights")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is no safetensors file, or one of something else.
-    #[error(
-        "{path}: these are no weights of LPIPS: {problem}. Make the file as the README says, with \
-         safetensors.torch.save_file, of lpips.LPIPS(net=\"vgg\") or (net=\"alex\")"
-    )]
-    NotWeights {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A tensor is missing, or is not what the network has in its place.
-    #[error(
-        "{path}: `{tensor}` {problem}, as {net} requires. Make the file again as the README describes, of \
-         all of lpips.LPIPS(net=\"{net}\").state_dict() but its `lins.*`"
-    )]
-    Tensor {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// What is wrong with it.
-        problem: String,
-        /// The network.
-        net: &'static str,
-    },
-}
+use super::places;
+use super::tensor_file::TensorFile;
 
 /// The weights of one convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,41 +21,82 @@ pub struct Convolution {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LpipsWeights {
     net: LpipsNet,
+    files: Vec<PathBuf>,
     convolutions: Vec<Convolution>,
     linear: [Vec<f32>; COMPARED],
 }
 
+/// Who named the tensors of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    /// `lpips.LPIPS(net=...).state_dict()`: `net.slice1.0.weight`.
+    Lpips,
+    /// `torchvision.models.vgg16(...).state_dict()`: `features.0.weight`. What LPIPS adds to the
+    /// network is in another file.
+    Torchvision,
+}
+
+impl Names {
+    /// The name of a tensor of a convolution that LPIPS calls this.
+    fn of(self, layer: &str, tensor: &str) -> String {
+        match self {
+            Self::Lpips => format!("{layer}.{tensor}"),
+            Self::Torchvision => {
+                let number = layer.rsplit_once('.').map_or(layer, |(_, number)| number);
+                format!("features.{number}.{tensor}")
+            }
+        }
+    }
+}
+
 impl LpipsWeights {
-    /// Reads a file of `lpips.LPIPS(net=...).state_dict()`. Which network it is of shows in the shape
-    /// of the first tensor; what else the file holds is left alone.
+    /// Reads a file of `lpips.LPIPS(net=...).state_dict()`, or torchvision's file of the network and
+    /// that of the `lpips` package that belongs to it, which is looked for. Which network it is of
+    /// shows in the shape of the first tensor; what else the files hold is left alone.
     pub fn read(path: &Path) -> Result<Self, LpipsError> {
-        let bytes = read(path)?;
-        let wrong = |problem| LpipsError::NotWeights { path: path.to_owned(), problem };
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|error| wrong(error.to_string()))?;
-        let net = net_of(&tensors).map_err(wrong)?;
-        let file = WeightTensors { path, tensors, net };
+        let mut file = TensorFile::open(path)?;
+        let (net, names) = net_of(&file)
+            .map_err(|problem| LpipsError::NotWeights { path: path.to_owned(), problem })?;
         let mut convolutions = Vec::new();
         for layer in net.layers() {
             if let LayerKind::Convolution { name, inputs, outputs } = layer.kind {
                 let [side, inputs, outputs] =
                     [layer.window.side, inputs, outputs].map(|length| length as usize);
-                let weights =
-                    file.values(format!("{name}.weight"), &[outputs, inputs, side, side])?;
-                let bias = file.values(format!("{name}.bias"), &[outputs])?;
+                let shape = [outputs, inputs, side, side];
+                let weights = values(&mut file, net, names.of(name, "weight"), &shape)?;
+                let bias = values(&mut file, net, names.of(name, "bias"), &[outputs])?;
                 convolutions.push(Convolution { weights, bias });
             }
         }
-        let mut linear: [Vec<f32>; COMPARED] = Default::default();
-        for (at, (values, channels)) in linear.iter_mut().zip(net.channels()).enumerate() {
-            *values =
-                file.values(format!("lin{at}.model.1.weight"), &[1, channels as usize, 1, 1])?;
+        let mut files = vec![path.to_owned()];
+        // A network as torchvision has it may have been saved with them.
+        if names == Names::Torchvision && !file.has(&head_name(0)) {
+            let heads = places::heads(net, path).ok_or_else(|| LpipsError::NoHeads {
+                path: path.to_owned(),
+                sought: places::head_files(net).map(str::to_owned).to_vec(),
+                folders: places::weight_folders()
+                    .iter()
+                    .map(|it| it.display().to_string())
+                    .collect(),
+            })?;
+            file = TensorFile::open(&heads)?;
+            files.push(heads);
         }
-        Ok(Self { net, convolutions, linear })
+        let mut linear: [Vec<f32>; COMPARED] = Default::default();
+        for (at, (weights, channels)) in linear.iter_mut().zip(net.channels()).enumerate() {
+            *weights = values(&mut file, net, head_name(at), &[1, channels as usize, 1, 1])?;
+        }
+        Ok(Self { net, files, convolutions, linear })
     }
 
     /// Which network's they are.
     pub fn net(&self) -> LpipsNet {
         self.net
+    }
+
+    /// The files that they were read from: the network's first.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
     }
 
     /// The convolutions', from the image on.
@@ -112,70 +110,54 @@ impl LpipsWeights {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, LpipsError> {
-    let unreadable = |source| LpipsError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(LENGTH_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > LENGTH_MAX {
-        let problem = format!("the file is longer than {} MiB", LENGTH_MAX >> 20);
-        return Err(LpipsError::NotWeights { path: path.to_owned(), problem });
-    }
-    Ok(bytes)
+/// What the weights of a compared layer's channels are called.
+fn head_name(layer: usize) -> String {
+    format!("lin{layer}.model.1.weight")
 }
 
-/// The network whose first convolution is in the file.
-fn net_of(tensors: &SafeTensors<'_>) -> Result<LpipsNet, String> {
+/// The network whose first convolution is in the file, and who named it.
+fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
+    let all = [Names::Lpips, Names::Torchvision];
+    let mut is_there = false;
     for net in LpipsNet::ALL {
         let Some(first) = net.layers().first() else { continue };
         let LayerKind::Convolution { name, inputs, outputs } = first.kind else { continue };
-        let name = format!("{name}.weight");
-        let Ok(tensor) = tensors.tensor(&name) else {
-            return Err(format!("there is no tensor `{name}`"));
-        };
-        let side = first.window.side;
-        if *tensor.shape() == [outputs, inputs, side, side].map(|length| length as usize) {
-            return Ok(net);
+        let shape = [outputs, inputs, first.window.side, first.window.side];
+        let shape = shape.map(|length| length as usize);
+        for names in all {
+            if file.has_shape(&names.of(name, "weight"), &shape) {
+                return Ok((net, names));
+            }
+            is_there |= file.has(&names.of(name, "weight"));
         }
     }
-    Err("the first convolution is neither VGG16's nor AlexNet's".to_owned())
+    if is_there {
+        return Err("the first convolution is neither VGG16's nor AlexNet's".to_owned());
+    }
+    let [ours, theirs] = all.map(|names| names.of("net.slice1.0", "weight"));
+    let is_network = all.iter().any(|names| file.has(&names.of("net.slice1.0", "bias")));
+    if file.has(&head_name(0)) && !is_network {
+        return Err(
+            "they are the weights that LPIPS learned for the channels of a network. Name the \
+                    network's own file, which torchvision calls vgg16-397923af.pth or \
+                    alexnet-owt-7be5be79.pth, and have this one beside it as vgg.pth or alex.pth"
+                .to_owned(),
+        );
+    }
+    Err(format!("there is no tensor `{ours}` or `{theirs}`"))
 }
 
-/// An open file.
-struct WeightTensors<'a> {
-    path: &'a Path,
-    tensors: SafeTensors<'a>,
+/// The values of a tensor of this shape.
+fn values(
+    file: &mut TensorFile,
     net: LpipsNet,
-}
-
-impl WeightTensors<'_> {
-    /// The values of a tensor of this shape.
-    fn values(&self, name: String, shape: &[usize]) -> Result<Vec<f32>, LpipsError> {
-        let found = match self.tensors.tensor(&name) {
-            Ok(tensor) => values(&tensor, shape),
-            Err(_) => Err("is missing".to_owned()),
-        };
-        found.map_err(|problem| LpipsError::Tensor {
-            path: self.path.to_owned(),
-            tensor: name,
-            problem,
-            net: self.net.name(),
-        })
-    }
-}
-
-fn values(tensor: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>, String> {
-    if tensor.dtype() != Dtype::F32 || tensor.shape() != shape {
-        return Err(format!(
-            "is {:?} {:?} instead of F32 {shape:?}",
-            tensor.dtype(),
-            tensor.shape()
-        ));
-    }
-    let number = |bytes: &[u8]| bytes.try_into().map(f32::from_le_bytes).unwrap_or(f32::NAN);
-    let values: Vec<f32> = tensor.data().chunks_exact(size_of::<f32>()).map(number).collect();
-    match values.iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(format!("is not finite at element {at}")),
-        None => Ok(values),
-    }
+    name: String,
+    shape: &[usize],
+) -> Result<Vec<f32>, LpipsError> {
+    file.values(&name, shape).map_err(|problem| LpipsError::Tensor {
+        path: file.path().to_owned(),
+        tensor: name,
+        problem,
+        net: net.name(),
+    })
 }

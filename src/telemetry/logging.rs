@@ -73,11 +73,16 @@ pub fn init_logging(quiet: bool, style: ProgressStyle) {
     }
 }
 
-/// stderr is a terminal that takes escape sequences, and `NO_COLOR` is not set.
+/// The environment asks for text without escape sequences: a terminal that takes none (`TERM=dumb`),
+/// or `NO_COLOR` with any value but an empty one (<https://no-color.org>).
+pub(crate) fn is_plain_wanted() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+        || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// stderr is a terminal, and escape sequences are welcome there.
 pub(super) fn escapes_wanted() -> bool {
-    io::stderr().is_terminal()
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+    io::stderr().is_terminal() && !is_plain_wanted()
 }
 
 /// stderr with the bars that are drawn on it. Lines go above the bars.

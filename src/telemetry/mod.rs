@@ -21,10 +21,11 @@ use std::path::Path;
 
 pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
+pub(crate) use logging::is_plain_wanted;
 pub use logging::{ProgressStyle, init_logging, log_error};
 pub use profile::{
-    BufferPeak, Category, CategoryShare, GpuSummary, LogError, LoggedChange, MemoryPeak, Point,
-    Profile, Slack,
+    BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
+    MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
@@ -35,7 +36,7 @@ pub use tensorboard::TensorBoard;
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;
 use crate::files::{OutputError, create_folder};
-use crate::train::event::{Event, Sink};
+use crate::train::event::{Completion, Event, Sink};
 
 /// Several sinks as one. They also get samples of the GPU, taken while training runs.
 #[derive(Default)]
@@ -43,8 +44,8 @@ pub struct Sinks {
     sinks: Vec<Box<dyn Sink>>,
     /// Present while a run uses a GPU.
     sampler: Option<GpuSampler>,
-    /// Files that something could not be written to.
-    failed: BTreeSet<String>,
+    /// Files that there was no space for.
+    without_space: BTreeSet<String>,
 }
 
 impl Sinks {
@@ -77,44 +78,49 @@ impl Sinks {
 }
 
 impl Sink for Sinks {
-    /// Every sink gets the event. A file that cannot be written costs what belongs into it and a
-    /// warning, but not the run: this never fails.
+    /// Every sink gets the event, even after one fails; the first error is returned. A full disk is
+    /// none: it costs what belongs into the file, and a warning for each file.
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        self.send(event);
+        let result = self.send(event);
         match event {
             Event::Started { gpu: Some(uuid), .. } => self.sampler = GpuSampler::of_gpu(uuid),
             Event::Step(step) => {
                 if let Some(report) = self.sampler.as_ref().and_then(|it| it.after(step.span())) {
-                    self.send(&Event::Gpu(report));
+                    return result.and(self.send(&Event::Gpu(report)));
                 }
             }
             Event::Finished { .. } => self.sampler = None,
             _ => {}
         }
-        Ok(())
+        result
     }
 
-    fn wait(&mut self) {
-        self.sinks.iter_mut().for_each(|sink| sink.wait());
+    fn written(&mut self) -> Vec<Completion> {
+        self.sinks.iter_mut().flat_map(|sink| sink.written()).collect()
     }
 }
 
 impl Sinks {
-    fn send(&mut self, event: &Event) {
+    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
+        let mut result = Ok(());
         let mut warnings = Vec::new();
         for sink in &mut self.sinks {
-            if let Err(error) = sink.on(event)
-                && self.failed.insert(error.path().to_owned())
-            {
-                warnings.push(format!(
-                    "{error}. Training continues; what belongs into this file is lost until it can \
-                     be written again"
-                ));
+            match sink.on(event) {
+                Err(error) if error.is_for_space() => {
+                    if self.without_space.insert(error.path().to_owned()) {
+                        warnings.push(format!(
+                            "{error}. Training continues; what belongs into this file is lost until \
+                             it can be written again"
+                        ));
+                    }
+                }
+                other => result = result.and(other),
             }
         }
-        // Each file fails for the first time only once, so that this comes to an end.
+        // Each file is new to the set only once, so that this comes to an end.
         for message in warnings {
-            self.send(&Event::Warning { message });
+            result = result.and(self.send(&Event::Warning { message }));
         }
+        result
     }
 }

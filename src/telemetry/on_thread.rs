@@ -2,43 +2,56 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crate::files::OutputError;
-use crate::train::event::{Event, Sink};
-
-/// Events that may wait for the thread. Those of an evaluation's pictures take most memory: a few pictures
-/// of one view each.
-const WAITING: usize = 32;
+use crate::memory::plan::PICTURED_VIEWS;
+use crate::train::event::{Completes, Completion, Event, Sink};
 
 /// What the thread gets.
 enum Message {
     Event(Event),
-    /// To be answered when all before it is done.
-    Answer(SyncSender<()>),
+    /// Over when all before it is written.
+    Written(Completes),
+}
+
+/// What the thread tells of its work.
+#[derive(Debug, Default)]
+struct ThreadReport {
+    /// Pictured views that are not written yet.
+    pictured: AtomicUsize,
+    failed: Mutex<Option<OutputError>>,
 }
 
 /// A sink that works on a thread. Its errors are those of earlier events.
 pub(super) struct OnThread {
     /// Nothing once the thread was asked to end.
-    messages: Option<SyncSender<Message>>,
+    messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
-    failed: Arc<Mutex<Option<OutputError>>>,
+    report: Arc<ThreadReport>,
 }
 
 impl OnThread {
-    /// Starts the thread; errors of that name `path`.
+    /// Starts the thread; if it cannot be started, the error names `path`.
     pub(super) fn start<S: Sink + Send + 'static>(
         path: &Path,
         sink: S,
     ) -> Result<Self, OutputError> {
-        let (messages, received) = sync_channel(WAITING);
-        let failed = Arc::default();
-        let thread = start(sink, received, Arc::clone(&failed));
-        let thread = thread.map_err(|source| OutputError::new(path, source))?;
-        Ok(Self { messages: Some(messages), thread: Some(thread), failed })
+        let (messages, received) = channel();
+        let report = Arc::<ThreadReport>::default();
+        let thread = start(sink, received, Arc::clone(&report))
+            .map_err(|source| OutputError::new(path, source))?;
+        Ok(Self { messages: Some(messages), thread: Some(thread), report })
+    }
+
+    fn send(&mut self, message: Message) {
+        if let Some(messages) = &self.messages {
+            // Refused only by a thread that has panicked, as will be seen when it is joined.
+            messages.send(message).ok();
+        }
     }
 
     /// Lets the thread write all that it has got.
@@ -53,18 +66,22 @@ impl OnThread {
 fn start<S: Sink + Send + 'static>(
     mut sink: S,
     messages: Receiver<Message>,
-    failed: Arc<Mutex<Option<OutputError>>>,
+    report: Arc<ThreadReport>,
 ) -> io::Result<JoinHandle<()>> {
     Builder::new().name("telemetry".to_owned()).spawn(move || {
         for message in messages {
-            match message {
-                Message::Event(event) => {
-                    if let Err(error) = sink.on(&event) {
-                        *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    }
+            let event = match message {
+                Message::Event(event) => event,
+                Message::Written(completes) => {
+                    drop(completes);
+                    continue;
                 }
-                // Who asked may have gone.
-                Message::Answer(to) => to.send(()).unwrap_or_default(),
+            };
+            if let Err(error) = sink.on(&event) {
+                *report.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            if matches!(event, Event::Pictures(_)) {
+                report.pictured.fetch_sub(1, Ordering::Relaxed);
             }
         }
     })
@@ -72,24 +89,25 @@ fn start<S: Sink + Send + 'static>(
 
 impl Sink for OnThread {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        if let Some(messages) = &self.messages {
-            // The thread ends before this value only in a panic, which its end tells.
-            messages.send(Message::Event(event.clone())).ok();
+        if matches!(event, Event::Pictures(_)) {
+            // Pictures are large: no more than those of an evaluation wait.
+            if self.report.pictured.load(Ordering::Relaxed) >= PICTURED_VIEWS {
+                self.written().iter().for_each(Completion::wait);
+            }
+            self.report.pictured.fetch_add(1, Ordering::Relaxed);
         }
+        self.send(Message::Event(event.clone()));
         if matches!(event, Event::Finished { .. }) {
             self.end();
         }
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failed = self.report.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
         failed.map_or(Ok(()), Err)
     }
 
-    fn wait(&mut self) {
-        let (to, answer) = sync_channel(1);
-        if let Some(messages) = &self.messages
-            && messages.send(Message::Answer(to)).is_ok()
-        {
-            answer.recv().ok();
-        }
+    fn written(&mut self) -> Vec<Completion> {
+        let (completes, written) = Completion::new();
+        self.send(Message::Written(completes));
+        vec![written]
     }
 }
 
@@ -108,7 +126,7 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
-    use crate::train::event::RunTimes;
+    use crate::train::event::{PhasePeaks, RunTimes};
 
     /// Fails at the first event, and counts all.
     struct Fragile(Arc<Mutex<u32>>);
@@ -125,22 +143,26 @@ mod tests {
     }
 
     #[test]
-    fn every_event_comes_and_an_error_is_told_once() {
+    fn every_event_is_written_and_an_error_reported_once() {
         let count = Arc::new(Mutex::new(0));
         let mut sink = OnThread::start(Path::new("a"), Fragile(Arc::clone(&count))).unwrap();
         let mut errors = 0;
         for iteration in 0..100 {
             errors += u32::from(sink.on(&Event::OpacityReset { iteration }).is_err());
         }
-        sink.wait();
+        sink.written().iter().for_each(Completion::wait);
         assert_eq!(*count.lock().unwrap(), 100);
-        let (gaussians, training_seconds, interrupted) = (1, 2.0, false);
-        let times = RunTimes::default();
-        let end =
-            Event::Finished { iteration: 100, gaussians, training_seconds, interrupted, times };
+        let end = Event::Finished {
+            iteration: 100,
+            gaussians: 1,
+            training_seconds: 2.0,
+            interrupted: false,
+            peaks: PhasePeaks::default(),
+            times: RunTimes::default(),
+        };
         errors += u32::from(sink.on(&end).is_err());
         assert_eq!((*count.lock().unwrap(), errors), (101, 1));
         // Nothing is left to wait for.
-        sink.wait();
+        sink.written().iter().for_each(Completion::wait);
     }
 }

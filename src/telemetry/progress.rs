@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::jsonl::Encoder;
 use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::status::{RunStage, RunStatus, clock, count};
+use super::status::{RunStage, RunStatus, clock, count, peaks_line};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::event::{Event, RunTimes, Saved, Sink};
@@ -109,8 +109,14 @@ impl Progress {
                         corrected.psnr, corrected.ssim
                     )
                 });
+                let reference = mean.reference.map_or(String::new(), |it| {
+                    let lpips =
+                        it.lpips.map_or(String::new(), |value| format!(" LPIPS {value:.4}"));
+                    format!("; as metrics.py SSIM {:.4}{lpips}", it.ssim)
+                });
                 self.print(&format!(
-                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}",
+                    "[ITER {}] Evaluating {split}: L1 {:.5} PSNR {:.3} SSIM {:.4}{lpips}{corrected}\
+                     {reference}",
                     evaluation.iteration, mean.l1, mean.psnr, mean.ssim
                 ));
             }
@@ -210,8 +216,14 @@ impl Progress {
         if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
             self.show_line();
         }
-        if let Event::Finished { iteration, gaussians, training_seconds, interrupted, times } =
-            event
+        if let Event::Finished {
+            iteration,
+            gaussians,
+            training_seconds,
+            interrupted,
+            peaks,
+            times,
+        } = event
         {
             let what = if *interrupted { "interrupted" } else { "complete" };
             self.print(&format!(
@@ -220,6 +232,9 @@ impl Progress {
                 clock(*training_seconds)
             ));
             self.print(&elsewhere(*training_seconds, times));
+            if let Some(line) = peaks_line(peaks) {
+                self.print(&line);
+            }
         }
     }
 }

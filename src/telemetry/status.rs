@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
-use crate::train::event::{GpuReport, MemoryReport, Step};
+use crate::train::event::{GpuReport, MemoryReport, PhasePeaks, Step};
 
 /// Share of the newest iteration in the smoothed loss.
 const LOSS_WEIGHT: f64 = 0.4;
@@ -126,6 +126,19 @@ impl RunStatus {
     }
 }
 
+/// `Peaks of GPU memory: training 2.10GB, evaluation 2.08GB`, of a device without memory of its own
+/// those of the host's.
+pub(super) fn peaks_line(peaks: &PhasePeaks) -> Option<String> {
+    let phases: Vec<String> = peaks
+        .iter()
+        .filter_map(|(phase, peak)| {
+            Some(format!("{} {:.2}GB", phase.words(), peak.of_device()?.gib()))
+        })
+        .collect();
+    let what = if peaks.most().vram.is_some() { "GPU memory" } else { "RAM" };
+    (!phases.is_empty()).then(|| format!("Peaks of {what}: {}", phases.join(", ")))
+}
+
 /// `34%`, or `-` where it is not known.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%"))
@@ -163,8 +176,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::TermValues;
-    use crate::train::event::{Tensors, Vram};
+    use crate::train::event::{Phase, PhasePeak, Tensors, TermValues, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
         MemoryReport {
@@ -178,6 +190,7 @@ mod tests {
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
             host_creep: None,
+            peaks: PhasePeaks::default(),
         }
     }
 
@@ -211,6 +224,19 @@ mod tests {
         );
         status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
         assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
+    }
+
+    #[test]
+    fn peaks_are_named_by_what_the_run_was_doing() {
+        let mut peaks = PhasePeaks::default();
+        assert_eq!(peaks_line(&peaks), None);
+        peaks.raise(Phase::Training, PhasePeak { vram: None, host: Some(Bytes(3 << 29)) });
+        assert_eq!(peaks_line(&peaks).unwrap(), "Peaks of RAM: training 1.50GB");
+        let of_gpu = PhasePeak { vram: Some(Bytes(1 << 30)), host: Some(Bytes(1 << 20)) };
+        peaks.raise(Phase::Training, of_gpu);
+        peaks.raise(Phase::DensityControl, of_gpu);
+        let expected = "Peaks of GPU memory: training 1.00GB, density control 1.00GB";
+        assert_eq!(peaks_line(&peaks).unwrap(), expected);
     }
 
     #[test]

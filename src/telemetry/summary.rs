@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{OutputError, write_text};
 use crate::memory::Bytes;
-use crate::train::event::{Evaluation, Metrics};
+use crate::train::event::{Evaluation, Metrics, PhasePeaks};
 
 /// Name of the file in the model folder.
 const SUMMARY: &str = "summary.json";
@@ -54,6 +54,9 @@ pub struct RunSummary {
     /// The most RAM that the program had.
     #[serde(default)]
     pub peak_host: Option<Bytes>,
+    /// The most memory by what the run was doing.
+    #[serde(default)]
+    pub peaks: PhasePeaks,
     /// Means over the last 100 steps: `total`, and the terms that compare with the photograph.
     #[serde(default)]
     pub losses: Figures,
@@ -83,19 +86,21 @@ pub enum RunState {
 pub struct MeasuredSplit {
     /// Finished iterations.
     pub iteration: u32,
-    /// `psnr`, `ssim` and `l1`; `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim` where they were
-    /// measured.
+    /// `psnr`, `ssim` and `l1`; `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim`, `ref_ssim` and
+    /// `ref_lpips` where they were measured.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
 impl From<&Evaluation> for MeasuredSplit {
     fn from(evaluation: &Evaluation) -> Self {
-        let Metrics { psnr, ssim, l1, lpips, corrected } = evaluation.mean;
+        let Metrics { psnr, ssim, l1, lpips, corrected, reference } = evaluation.mean;
         let mut figures = vec![("psnr", psnr), ("ssim", ssim), ("l1", l1)];
         if let Some(corrected) = corrected {
             figures.extend([("cc_psnr", corrected.psnr), ("cc_ssim", corrected.ssim)]);
         }
+        figures.extend(reference.map(|reference| ("ref_ssim", reference.ssim)));
+        figures.extend(reference.and_then(|reference| Some(("ref_lpips", reference.lpips?))));
         let mut figures: Figures =
             figures.into_iter().map(|(name, value)| (name.to_owned(), finite(value))).collect();
         // LPIPS of two networks are two metrics.

@@ -8,7 +8,9 @@ use super::summary::{Figures, RunState, RunSummary, finite};
 use crate::config::{Config, ConfigError};
 use crate::files::OutputError;
 use crate::memory::peak_resident_memory;
-use crate::train::event::{Evaluation, Event, MemoryReport, Round, Saved, Sink, Step};
+use crate::train::event::{
+    Evaluation, Event, MemoryReport, PhasePeak, PhasePeaks, Round, Saved, Sink, Step,
+};
 
 /// Last steps whose losses are averaged: a single photograph's loss says little.
 const AVERAGED_STEPS: usize = 100;
@@ -66,6 +68,7 @@ impl SummaryFile {
             summary.training_seconds = before.training_seconds;
             summary.first_iteration = before.first_iteration;
             (summary.peak_vram, summary.peak_host) = (before.peak_vram, before.peak_host);
+            summary.peaks = before.peaks;
             (summary.losses, summary.mean_opacity) = (before.losses, before.mean_opacity);
         }
     }
@@ -88,9 +91,18 @@ impl SummaryFile {
     }
 
     fn take_memory(&mut self, report: &MemoryReport) {
+        self.take_peaks(&report.peaks);
         let RunSummary { peak_vram, peak_host, .. } = &mut self.summary;
         *peak_vram = (*peak_vram).max(report.vram.map(|vram| vram.reserved));
         *peak_host = (*peak_host).max(report.host_resident);
+    }
+
+    fn take_peaks(&mut self, peaks: &PhasePeaks) {
+        let summary = &mut self.summary;
+        summary.peaks.raise_all(peaks);
+        let PhasePeak { vram, host } = peaks.most();
+        summary.peak_vram = summary.peak_vram.max(vram);
+        summary.peak_host = summary.peak_host.max(host);
     }
 
     fn take_evaluation(&mut self, evaluation: &Evaluation) {
@@ -154,14 +166,12 @@ impl Sink for SummaryFile {
                 self.take_evaluation(evaluation);
                 self.write()
             }
+            // When it is saved, this may have got to a later iteration than its own.
             Event::Saving { what: Saved::Checkpoint, .. } => self.write(),
-            // Later, it would be of another iteration than its checkpoint.
-            Event::Saved { what: Saved::Checkpoint, iteration, .. }
-                if *iteration == self.summary.iteration =>
-            {
-                self.write()
-            }
-            Event::Finished { iteration, gaussians, training_seconds, interrupted, .. } => {
+            Event::Finished {
+                iteration, gaussians, training_seconds, interrupted, peaks, ..
+            } => {
+                self.take_peaks(peaks);
                 let summary = &mut self.summary;
                 (summary.iteration, summary.gaussians) = (*iteration, *gaussians as u64);
                 summary.training_seconds = self.earlier.training + training_seconds;

@@ -1,5 +1,8 @@
 //! Metrics as tables: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Ordering;
 use std::fs;
 use std::io;
@@ -8,8 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Serializer;
 use serde_json::{Map, Value, json};
 
-use crate::files::{OutputError, write_atomically, write_text};
-use crate::train::event::{Corrected, Evaluation, Event, Metrics, Sink, Split};
+use crate::files::{OutputError, TableLock, write_atomically, write_text};
+use crate::train::event::{Evaluation, Event, Metrics, Sink, Split};
 
 /// Enters an evaluation into a table of the model folder.
 type WriteTable = fn(&Path, &Evaluation) -> Result<(), OutputError>;
@@ -29,6 +32,7 @@ impl MetricsTable {
     pub fn all(model_path: &Path, resumed: bool) -> Result<[Self; 3], OutputError> {
         let csv = model_path.join(METRICS);
         if !resumed {
+            let _lock = TableLock::take(model_path);
             write_text(&csv, &format!("{HEADER}\n"))?;
         }
         let writers: [WriteTable; 3] = [append_metrics, write_results, write_per_view];
@@ -57,11 +61,13 @@ impl Sink for MetricsTable {
 }
 
 const METRICS: &str = "metrics.csv";
-const HEADER: &str = "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim";
+const HEADER: &str =
+    "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim,ref_ssim,ref_lpips";
 
 /// Appends a row to `metrics.csv` in the model folder; a row of the same iteration and split is
-/// replaced.
+/// replaced. As with the other tables, another program that does so waits.
 pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), OutputError> {
+    let _lock = TableLock::take(model_path);
     let path = model_path.join(METRICS);
     let old = read_if_there(&path)?.unwrap_or_default();
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
@@ -71,11 +77,17 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
         .lines()
         .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
         .map(filled_up);
-    let Metrics { psnr, ssim, l1, lpips, corrected } = evaluation.mean;
-    let lpips = lpips.map_or(String::new(), |lpips| format!("{lpips:.6}"));
-    let corrected = corrected.map_or(",".to_owned(), |c| format!("{:.6},{:.6}", c.psnr, c.ssim));
-    let row =
-        format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{lpips},{corrected}", evaluation.gaussians);
+    let Metrics { psnr, ssim, l1, lpips, corrected, reference } = evaluation.mean;
+    let optional = [
+        lpips,
+        corrected.map(|it| it.psnr),
+        corrected.map(|it| it.ssim),
+        reference.map(|it| it.ssim),
+        reference.and_then(|it| it.lpips),
+    ];
+    let optional =
+        optional.map(|value| value.map_or(String::new(), |value| format!("{value:.6}"))).join(",");
+    let row = format!("{key}{psnr:.6},{ssim:.6},{l1:.6},{},{optional}", evaluation.gaussians);
     let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
 }
@@ -94,9 +106,6 @@ pub fn write_results(model_path: &Path, evaluation: &Evaluation) -> Result<(), O
     }
     let mut metrics = columns(evaluation, |metric| json!(metric(&evaluation.mean)));
     metrics.extend(evaluation.lpips_net.map(|net| (LPIPS_NET, json!(net))));
-    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
-        evaluation.mean.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected)))
-    }));
     merge(&model_path.join("results.json"), evaluation.iteration, metrics)
 }
 
@@ -113,10 +122,7 @@ pub fn write_per_view(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
             .collect::<Map<_, _>>()
             .into()
     };
-    let mut metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
-    metrics.extend(corrected_columns(&evaluation.mean, |metric| {
-        by_view(&|view| view.corrected.map_or(Value::Null, |corrected| json!(metric(&corrected))))
-    }));
+    let metrics = columns(evaluation, |metric| by_view(&|view| json!(metric(view))));
     merge(&model_path.join("per_view.json"), evaluation.iteration, metrics)
 }
 
@@ -125,27 +131,24 @@ fn columns(
     evaluation: &Evaluation,
     value: impl Fn(fn(&Metrics) -> Option<f64>) -> Value,
 ) -> Vec<(&'static str, Value)> {
-    let mut columns = vec![
-        ("SSIM", value(|m| Some(m.ssim))),
-        ("PSNR", value(|m| Some(m.psnr))),
-        ("L1", value(|m| Some(m.l1))),
-    ];
-    if evaluation.mean.lpips.is_some() {
-        columns.push(("LPIPS", value(|m| m.lpips)));
-    }
-    columns
+    let measured = COLUMNS.iter().filter(|(_, metric)| metric(&evaluation.mean).is_some());
+    measured.map(|&(name, metric)| (name, value(metric))).collect()
 }
 
-/// Those of corrected colours, where the evaluation with these means has them.
-fn corrected_columns(
-    mean: &Metrics,
-    value: impl Fn(fn(&Corrected) -> f64) -> Value,
-) -> Vec<(&'static str, Value)> {
-    if mean.corrected.is_none() {
-        return Vec::new();
-    }
-    vec![("CC_SSIM", value(|m| m.ssim)), ("CC_PSNR", value(|m| m.psnr))]
-}
+/// A metric's name in the files, and how it is read.
+type MetricColumn = (&'static str, fn(&Metrics) -> Option<f64>);
+
+/// All metrics.
+const COLUMNS: [MetricColumn; 8] = [
+    ("SSIM", |m| Some(m.ssim)),
+    ("PSNR", |m| Some(m.psnr)),
+    ("L1", |m| Some(m.l1)),
+    ("LPIPS", |m| m.lpips),
+    ("CC_SSIM", |m| Some(m.corrected?.ssim)),
+    ("CC_PSNR", |m| Some(m.corrected?.psnr)),
+    ("REF_SSIM", |m| Some(m.reference?.ssim)),
+    ("REF_LPIPS", |m| m.reference?.lpips),
+];
 
 /// The network of the LPIPS beside it.
 const LPIPS_NET: &str = "lpips_net";
@@ -156,6 +159,7 @@ fn merge(
     iteration: u32,
     metrics: Vec<(&'static str, Value)>,
 ) -> Result<(), OutputError> {
+    let _lock = path.parent().map(TableLock::take);
     let mut methods = read_object(path)?;
     let entry = methods.entry(format!("ours_{iteration}")).or_insert_with(|| json!({}));
     if !entry.is_object() {
@@ -165,7 +169,10 @@ fn merge(
         // What an earlier evaluation measured and this one does not is not true of the model any more.
         // An LPIPS without the name of its network is another program's.
         let ours: &[&str] = if entry.contains_key(LPIPS_NET) { &["LPIPS", LPIPS_NET] } else { &[] };
-        entry.retain(|name, _| !name.starts_with("CC_") && !ours.contains(&name.as_str()));
+        let is_ours = |name: &str| {
+            ["CC_", "REF_"].iter().any(|it| name.starts_with(it)) || ours.contains(&name)
+        };
+        entry.retain(|name, _| !is_ours(name));
         entry.extend(metrics.into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
     let mut methods: Vec<_> = methods.into_iter().collect();
@@ -206,164 +213,5 @@ fn read_if_there(path: &Path) -> Result<Option<String>, OutputError> {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(OutputError::new(path, source)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perceptual::LpipsNet;
-    use crate::train::event::ViewMetrics;
-
-    fn evaluation(iteration: u32, split: Split) -> Evaluation {
-        let view = |position, name: &str, psnr| ViewMetrics {
-            position,
-            name: name.to_owned(),
-            metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
-        };
-        Evaluation {
-            iteration,
-            split,
-            mean: Metrics { psnr: 25.5, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
-            lpips_net: None,
-            gaussians: 1234,
-            views: vec![view(0, "a.jpg", 25.0), view(1, "b.jpg", 26.0)],
-        }
-    }
-
-    /// The tables of a run, or of what resumes one, after these evaluations.
-    fn tell(model_path: &Path, resumed: bool, evaluations: &[Evaluation]) {
-        for mut table in MetricsTable::all(model_path, resumed).unwrap() {
-            for evaluation in evaluations {
-                table.on(&Event::Evaluated(evaluation.clone())).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn results_are_ordered_by_number_and_keep_what_others_wrote() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, r#"{"ours_30000":{"LPIPS":0.1,"PSNR":1.0},"theirs":[1]}"#).unwrap();
-        for iteration in [7000, 30_000, 1000] {
-            write_results(folder.path(), &evaluation(iteration, Split::Test)).unwrap();
-        }
-        write_results(folder.path(), &evaluation(5, Split::Train)).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        let at = |key: &str| text.find(&format!("\"{key}\"")).unwrap();
-        assert!(at("theirs") < at("ours_1000"), "{text}");
-        assert!(at("ours_1000") < at("ours_7000"), "{text}");
-        assert!(at("ours_7000") < at("ours_30000"), "{text}");
-        let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            json["ours_30000"],
-            json!({"SSIM": 0.75, "PSNR": 25.5, "L1": 0.0625, "LPIPS": 0.1})
-        );
-        assert_eq!(json.as_object().unwrap().len(), 4);
-    }
-
-    #[test]
-    fn views_are_numbered_in_the_order_of_the_split() {
-        let folder = tempfile::tempdir().unwrap();
-        write_per_view(folder.path(), &evaluation(1000, Split::Test)).unwrap();
-        let text = fs::read_to_string(folder.path().join("per_view.json")).unwrap();
-        let json: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            json,
-            json!({"ours_1000": {
-                "SSIM": {"00000.png": 0.75, "00001.png": 0.75},
-                "PSNR": {"00000.png": 25.0, "00001.png": 26.0},
-                "L1": {"00000.png": 0.0625, "00001.png": 0.0625},
-            }})
-        );
-    }
-
-    #[test]
-    fn the_csv_has_one_header_and_one_row_for_each_evaluation() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.csv");
-        fs::write(&path, "of an older run\n").unwrap();
-        tell(folder.path(), false, &[evaluation(10, Split::Test), evaluation(10, Split::Train)]);
-        tell(folder.path(), true, &[evaluation(100, Split::Test), evaluation(10, Split::Test)]);
-        assert_eq!(
-            fs::read_to_string(&path).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
-             10,train,25.500000,0.750000,0.062500,1234,,,\n\
-             100,test,25.500000,0.750000,0.062500,1234,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,,,\n"
-        );
-    }
-
-    #[test]
-    fn lpips_stands_in_every_table_with_its_network() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut evaluation = evaluation(10, Split::Test);
-        evaluation.lpips_net = Some(LpipsNet::Vgg);
-        evaluation.mean.lpips = Some(0.25);
-        evaluation.views[0].metrics.lpips = Some(0.125);
-        evaluation.views[1].metrics.lpips = Some(0.375);
-        // A row as it was written before there was LPIPS.
-        let csv = folder.path().join("metrics.csv");
-        let older = "iteration,split,psnr,ssim,l1,gaussians\n5,test,20.0,0.5,0.1,99\n";
-        fs::write(&csv, older).unwrap();
-        tell(folder.path(), true, &[evaluation]);
-        assert_eq!(
-            fs::read_to_string(&csv).unwrap(),
-            "iteration,split,psnr,ssim,l1,gaussians,lpips,cc_psnr,cc_ssim\n\
-             5,test,20.0,0.5,0.1,99,,,\n\
-             10,test,25.500000,0.750000,0.062500,1234,0.250000,,\n"
-        );
-        let json = |name: &str| -> Value {
-            serde_json::from_str(&fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
-        };
-        let results = &json("results.json")["ours_10"];
-        assert_eq!((&results["LPIPS"], &results["lpips_net"]), (&json!(0.25), &json!("vgg")));
-        let views = &json("per_view.json")["ours_10"]["LPIPS"];
-        assert_eq!(*views, json!({"00000.png": 0.125, "00001.png": 0.375}));
-    }
-
-    #[test]
-    fn corrected_colours_have_columns_of_their_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut evaluation = evaluation(10, Split::Test);
-        let corrected = Some(Corrected { psnr: 28.5, ssim: 0.875 });
-        evaluation.mean.corrected = corrected;
-        evaluation.views.iter_mut().for_each(|view| view.metrics.corrected = corrected);
-        append_metrics(folder.path(), &evaluation).unwrap();
-        write_results(folder.path(), &evaluation).unwrap();
-        write_per_view(folder.path(), &evaluation).unwrap();
-        let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-        assert!(text("metrics.csv").ends_with(",1234,,28.500000,0.875000\n"));
-        let json = |name: &str| serde_json::from_str::<Value>(&text(name)).unwrap();
-        assert_eq!(json("results.json")["ours_10"]["CC_PSNR"], 28.5);
-        assert_eq!(json("per_view.json")["ours_10"]["CC_SSIM"]["00001.png"], 0.875);
-        let view = serde_json::to_value(&evaluation.views[0]).unwrap();
-        assert_eq!((&view["cc_psnr"], &view["psnr"]), (&json!(28.5), &json!(25.0)));
-    }
-
-    #[test]
-    fn what_could_not_be_written_is_tried_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let in_the_way = folder.path().join("results.json");
-        fs::create_dir(&in_the_way).unwrap();
-        let mut tables = MetricsTable::all(folder.path(), false).unwrap();
-        let mut failed = |event: &Event| tables.each_mut().map(|table| table.on(event).is_err());
-        assert_eq!(failed(&Event::Evaluated(evaluation(10, Split::Test))), [false, true, false]);
-        fs::remove_dir(&in_the_way).unwrap();
-        assert_eq!(failed(&Event::Evaluated(evaluation(20, Split::Test))), [false; 3]);
-        let text = fs::read_to_string(&in_the_way).unwrap();
-        assert!(text.contains("ours_10") && text.contains("ours_20"), "{text}");
-    }
-
-    #[test]
-    fn a_file_that_is_no_json_is_put_aside() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("results.json");
-        fs::write(&path, "{\"ours_1").unwrap();
-        write_results(folder.path(), &evaluation(10, Split::Test)).unwrap();
-        let aside = folder.path().join("results.json.unreadable");
-        assert_eq!(fs::read_to_string(aside).unwrap(), "{\"ours_1");
-        let json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        assert_eq!(json["ours_10"]["PSNR"], 25.5);
     }
 }

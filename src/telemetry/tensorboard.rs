@@ -16,6 +16,7 @@ use image::ExtendedColorType;
 use image::ImageEncoder as _;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use protobuf::Message as _;
+use rayon::prelude::*;
 use tensorboard_proto::event::{Event as Record, SessionLog, SessionLog_SessionStatus};
 use tensorboard_proto::summary::{Summary, Summary_Image, Summary_Value};
 use tensorboard_rs::record_writer::RecordWriter;
@@ -29,8 +30,8 @@ use crate::files::OutputError;
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
 use crate::train::event::{
-    Distributions, Evaluation, Event, GpuReport, MemoryReport, Picture, Pictures, Saved, Sink,
-    Split, SurfaceReport, TermValues,
+    Distributions, Evaluation, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks,
+    Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
 /// Tag of the number of rungs that are given up.
@@ -113,8 +114,10 @@ impl<W: Write> TensorBoard<W> {
                 self.evaluation(evaluation)?;
                 self.records.flush()
             }
-            Event::Saved { what: Saved::Checkpoint, .. } => self.records.flush(),
-            Event::Finished { .. } => {
+            // A run that resumes from the checkpoint finds all that was recorded before it.
+            Event::Saving { what: Saved::Checkpoint, .. } => self.records.flush(),
+            Event::Finished { iteration, peaks, .. } => {
+                self.peaks(*iteration, peaks)?;
                 if let Some(recorded) = self.cadence.rest() {
                     self.step(&recorded)?;
                 }
@@ -172,11 +175,22 @@ impl<W: Write> TensorBoard<W> {
             values.push(("memory/vram_allocated_gb", vram.allocated.gib()));
             values.push(("memory/vram_reserved_gb", vram.reserved.gib()));
             values.extend(vram.creep.map(|creep| ("memory/vram_creep_gb", creep.gib())));
+            values.push(("tensors/large_count", vram.large_count as f64));
             values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
             values.push((RUNG, self.given_up.len() as f64));
         }
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
-        self.scalars(report.iteration, &values)
+        self.scalars(report.iteration, &values)?;
+        self.peaks(report.iteration, &report.peaks)
+    }
+
+    /// Of the device's memory where it has its own, otherwise of the host's.
+    fn peaks(&mut self, iteration: u32, peaks: &PhasePeaks) -> io::Result<()> {
+        let tagged = |(phase, peak): (Phase, PhasePeak)| {
+            Some((format!("memory/peak_{}_gb", phase.key()), peak.of_device()?.gib()))
+        };
+        let values: Vec<_> = peaks.iter().filter_map(tagged).collect();
+        if values.is_empty() { Ok(()) } else { self.scalars(iteration, &values) }
     }
 
     fn gpu(&mut self, report: &GpuReport) -> io::Result<()> {
@@ -185,7 +199,12 @@ impl<W: Write> TensorBoard<W> {
             ("gpu/utilization", sample.utilization.map(f64::from)),
             ("gpu/memory_percent", sample.memory_percent()),
             ("gpu/temperature_c", sample.temperature_c.map(f64::from)),
+            ("gpu/memory_load", sample.memory_load.map(f64::from)),
             ("gpu/power_w", sample.power_w),
+            ("gpu/power_limit_w", sample.power_limit_w),
+            ("gpu/fan_percent", sample.fan_percent.map(f64::from)),
+            ("gpu/clock_memory_mhz", sample.clock_memory_mhz.map(f64::from)),
+            ("gpu/pstate", sample.pstate.map(f64::from)),
             ("gpu/clock_sm_mhz", sample.clock_sm_mhz.map(f64::from)),
             // How many things slow it; `run.jsonl` names them.
             ("gpu/throttle", sample.throttle.as_ref().map(|reasons| reasons.len() as f64)),
@@ -236,6 +255,8 @@ impl<W: Write> TensorBoard<W> {
         values.extend(mean.lpips.map(|lpips| ("lpips", lpips)));
         values
             .extend(mean.corrected.iter().flat_map(|c| [("cc_psnr", c.psnr), ("cc_ssim", c.ssim)]));
+        values.extend(mean.reference.map(|it| ("ref_ssim", it.ssim)));
+        values.extend(mean.reference.and_then(|it| Some(("ref_lpips", it.lpips?))));
         let values: Vec<(String, f64)> =
             values.into_iter().map(|(name, value)| (format!("{folder}/{name}"), value)).collect();
         self.scalars(evaluation.iteration, &values)
@@ -243,34 +264,32 @@ impl<W: Write> TensorBoard<W> {
 
     fn pictures(&mut self, pictures: &Pictures) -> io::Result<()> {
         let folder = format!("{}/{}", folder(pictures.split), pictures.name);
-        let iteration = pictures.iteration;
-        self.picture(iteration, format!("{folder}/render"), &pictures.render)?;
-        self.picture(iteration, format!("{folder}/error"), &pictures.error)?;
-        self.picture(iteration, format!("{folder}/density"), &pictures.density)?;
-        for (name, picture) in [("depth", &pictures.depth), ("normals", &pictures.normals)] {
-            if let Some(picture) = picture {
-                self.picture(iteration, format!("{folder}/{name}"), picture)?;
-            }
+        let is_new = !self.photographs.contains(&folder);
+        let named = [
+            ("render", Some(&pictures.render)),
+            ("error", Some(&pictures.error)),
+            ("density", Some(&pictures.density)),
+            ("depth", pictures.depth.as_ref()),
+            ("normals", pictures.normals.as_ref()),
+            ("ground_truth", Some(&pictures.ground_truth).filter(|_| is_new)),
+        ];
+        let encoded: io::Result<Vec<_>> = named
+            .into_par_iter()
+            .filter_map(|(name, picture)| Some((name, picture?)))
+            .map(|(name, picture)| Ok((name, summary_image(picture)?)))
+            .collect();
+        for (name, image) in encoded? {
+            let mut value = Summary_Value::new();
+            value.set_tag(format!("{folder}/{name}"));
+            value.set_image(image);
+            let mut summary = Summary::new();
+            summary.mut_value().push(value);
+            self.summary(pictures.iteration, summary)?;
         }
-        if !self.photographs.contains(&folder) {
-            self.picture(iteration, format!("{folder}/ground_truth"), &pictures.ground_truth)?;
+        if is_new {
             self.photographs.insert(folder);
         }
         Ok(())
-    }
-
-    fn picture(&mut self, iteration: u32, tag: String, picture: &Picture) -> io::Result<()> {
-        let mut image = Summary_Image::new();
-        image.set_width(i32::try_from(picture.width).unwrap_or(i32::MAX));
-        image.set_height(i32::try_from(picture.height).unwrap_or(i32::MAX));
-        image.set_colorspace(3);
-        image.set_encoded_image_string(png(picture)?);
-        let mut value = Summary_Value::new();
-        value.set_tag(tag);
-        value.set_image(image);
-        let mut summary = Summary::new();
-        summary.mut_value().push(value);
-        self.summary(iteration, summary)
     }
 
     /// Of these what is known.
@@ -322,8 +341,17 @@ fn tagged(folder: &str, values: &TermValues) -> Vec<(String, f64)> {
 fn folder(split: Split) -> &'static str {
     match split {
         Split::Test => "test",
-        Split::Train => "eval_train",
+        Split::Train | Split::EvalTrain => "eval_train",
     }
+}
+
+fn summary_image(picture: &Picture) -> io::Result<Summary_Image> {
+    let mut image = Summary_Image::new();
+    image.set_width(i32::try_from(picture.width).unwrap_or(i32::MAX));
+    image.set_height(i32::try_from(picture.height).unwrap_or(i32::MAX));
+    image.set_colorspace(3);
+    image.set_encoded_image_string(png(picture)?);
+    Ok(image)
 }
 
 /// The picture as PNG.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use super::TrainError;
-use super::event::Saved;
+use super::event::{Completion, Saved};
 
 /// The path of a file that was written; nothing where it was left out.
 pub(super) type FileResult = Result<Option<PathBuf>, TrainError>;
@@ -23,6 +23,7 @@ pub(super) struct WrittenFile {
 struct Writing {
     what: Saved,
     iteration: u32,
+    over: Completion,
     thread: JoinHandle<FileResult>,
 }
 
@@ -33,14 +34,14 @@ impl Writing {
     }
 }
 
-/// The files that are being written. They are whole before this value ends.
+/// The files that are being written. They are whole before this value goes.
 #[derive(Default)]
 pub(super) struct BackgroundFiles {
     writing: Vec<Writing>,
 }
 
 impl BackgroundFiles {
-    /// Has a thread write a file. Where there is no thread for it, it is written at once, and this
+    /// Has a thread write a file. Where no thread can be started, the file is written at once, and this
     /// returns what became of it.
     pub(super) fn start(
         &mut self,
@@ -48,22 +49,25 @@ impl BackgroundFiles {
         iteration: u32,
         write: impl FnOnce() -> FileResult + Send + 'static,
     ) -> Option<WrittenFile> {
-        // What a thread that cannot be started was given would be lost.
+        let (completes, over) = Completion::new();
+        // A thread that is not started drops what it was given.
         let job = Arc::new(Mutex::new(Some(write)));
-        let take =
-            |job: &Mutex<Option<_>>| job.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let jobs = Arc::clone(&job);
-        let run = move || take(&jobs).map_or(Ok(None), |write| write());
-        match Builder::new().name("files".to_owned()).spawn(run) {
-            Ok(thread) => {
-                self.writing.push(Writing { what, iteration, thread });
-                None
-            }
-            Err(_) => {
-                let write = job.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-                Some(WrittenFile { what, iteration, result: write() })
-            }
+        let job_of_thread = Arc::clone(&job);
+        let run = move || {
+            let _completes = completes;
+            take(&job_of_thread).map_or(Ok(None), |write| write())
+        };
+        if let Ok(thread) = Builder::new().name("files".to_owned()).spawn(run) {
+            self.writing.push(Writing { what, iteration, over, thread });
+            return None;
         }
+        let write = take(&job)?;
+        Some(WrittenFile { what, iteration, result: write() })
+    }
+
+    /// Over when the files are written that are being written now.
+    pub(super) fn written(&self) -> Vec<Completion> {
+        self.writing.iter().map(|writing| writing.over.clone()).collect()
     }
 
     /// Whether a file of this kind is being written.
@@ -88,10 +92,14 @@ impl BackgroundFiles {
 impl Drop for BackgroundFiles {
     fn drop(&mut self) {
         for writing in self.writing.drain(..) {
-            // The run ends with an error already.
+            // The run has ended with an error already.
             writing.thread.join().ok();
         }
     }
+}
+
+fn take<T>(job: &Mutex<Option<T>>) -> Option<T> {
+    job.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 #[cfg(test)]
@@ -101,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_when_they_are_written() {
+    fn files_are_reported_when_they_are_written() {
         let mut files = BackgroundFiles::default();
         let (go, wait) = channel::<()>();
         let slow = move || {
@@ -113,7 +121,9 @@ mod tests {
         let first = files.wait(Some(Saved::PointCloud));
         assert_eq!((first.len(), first[0].iteration), (1, 8));
         assert!(files.is_writing(Saved::Checkpoint) && files.take_written().is_empty());
+        let over = files.written();
         go.send(()).unwrap();
+        over.iter().for_each(Completion::wait);
         let second = files.wait(None);
         assert_eq!((second.len(), second[0].iteration), (1, 7));
         assert!(matches!(&second[0].result, Ok(Some(path)) if path.ends_with("a")));

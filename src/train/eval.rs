@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use super::TrainError;
-use super::event::{Corrected, Evaluation, Metrics, Split, ViewMetrics};
+use super::event::{Corrected, Evaluation, Metrics, ReferenceMetrics, Split, ViewMetrics};
+use super::reference::reference_ssim;
 use super::surface_maps::SurfaceMaps;
 use super::views::Views;
 use crate::backend::frame_state;
 use crate::backend::{
-    Compensation, DeviceError, Extra, Look, Lpips, Photo, RenderSettings, Rendered, ScreenFilter,
-    Stay, TrainDevice,
+    Compensation, DeviceError, Extra, Look, Photo, RenderSettings, Rendered, ScreenFilter, Stay,
+    TrainDevice,
 };
-use crate::dataset::{Image, View};
-use crate::model::Gaussians;
-use crate::perceptual::{LpipsNet, LpipsWeights};
+use crate::config::MetricSet;
+use crate::dataset::{Image, View, evenly_spread};
+use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct EvaluatedView<'a> {
 pub struct EvalRequest<'a> {
     /// Which views.
     pub split: Split,
+    /// So many of them, evenly spread; all where that is not said.
+    pub most: Option<usize>,
     /// Finished iterations of the model.
     pub iteration: u32,
     /// SH degree in use.
@@ -88,25 +91,33 @@ pub struct EvalRequest<'a> {
     pub compensation: Option<Compensation>,
     /// Which views are shown.
     pub shown: ShownViews,
+    /// Which metrics are measured.
+    pub metrics: MetricSet,
     /// Whether these are shown with depths and normals, too.
     pub surface: ShownSurface,
     /// Weights of the network whose LPIPS is measured, too.
     pub lpips: Option<&'a LpipsWeights>,
 }
 
+/// A drawn view and its photograph.
+struct Compared<'a, B: TrainDevice> {
+    frame: &'a B::Frame<frame_state::Shown>,
+    target: &'a B::Target,
+}
+
 /// The network of an evaluation's LPIPS, as long as there is memory for it.
-struct Perception<B: Lpips<Gaussians>> {
+struct Perception<B: TrainDevice> {
     loaded: Option<LoadedNet<B>>,
 }
 
 /// A network on the device.
-struct LoadedNet<B: Lpips<Gaussians>> {
+struct LoadedNet<B: TrainDevice> {
     /// Which one.
     kind: LpipsNet,
     net: B::Net,
 }
 
-impl<B: Lpips<Gaussians>> Perception<B> {
+impl<B: TrainDevice> Perception<B> {
     fn new(
         device: &mut B,
         views: &mut Views<'_>,
@@ -124,17 +135,22 @@ impl<B: Lpips<Gaussians>> Perception<B> {
         }
     }
 
+    /// Which network it is.
+    fn net(&self) -> Option<LpipsNet> {
+        self.loaded.as_ref().map(|loaded| loaded.kind)
+    }
+
     /// LPIPS of a view. Where it cannot be had that is told, and no other view is asked: a mean over
     /// some of the views could be compared with nothing.
     fn of(
         &mut self,
         device: &mut B,
         views: &mut Views<'_>,
-        frame: &B::Frame<frame_state::Shown>,
-        target: &B::Target,
+        Compared { frame, target }: Compared<'_, B>,
+        input: LpipsInput,
     ) -> Result<Option<f64>, TrainError> {
         let Some(LoadedNet { net, .. }) = &self.loaded else { return Ok(None) };
-        match device.lpips(net, frame, target) {
+        match device.lpips(net, frame, target, input) {
             Ok(found) => Ok(Some(found)),
             Err(error)
                 if error.is_out_of_memory()
@@ -167,10 +183,16 @@ pub fn evaluate<B: TrainDevice>(
     request: &EvalRequest<'_>,
     mut visit: impl FnMut(&EvaluatedView<'_>) -> Result<(), TrainError>,
 ) -> Result<Option<Evaluation>, TrainError> {
-    let indices = views.split(request.split).to_vec();
-    let wanted = indices.iter().enumerate().filter(|&(position, &index)| {
-        request.shown.includes(position) || !device.is_resident(index)
-    });
+    let all = views.split(request.split);
+    let most = request.most.unwrap_or(all.len());
+    let indices: Vec<usize> = evenly_spread(most, all.len()).map(|at| all[at]).collect();
+    let with_reference = request.metrics == MetricSet::Reference;
+    // Photographs that the device holds are compared there, all but for that.
+    let is_fetched = |position| with_reference || request.shown.includes(position);
+    let wanted = indices
+        .iter()
+        .enumerate()
+        .filter(|&(position, &index)| is_fetched(position) || !device.is_resident(index));
     views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
     let mut surface = request.surface;
@@ -178,14 +200,15 @@ pub fn evaluate<B: TrainDevice>(
     for (position, index) in indices.into_iter().enumerate() {
         let resident = device.resident(index);
         let is_shown = request.shown.includes(position);
-        let image = if is_shown || resident.is_none() { views.fetch(index) } else { None };
+        let is_fetched = is_fetched(position);
+        let image = if is_fetched || resident.is_none() { views.fetch(index) } else { None };
         // Nothing of it would be compared: its error would be 0, its PSNR the highest there is.
         let is_hidden = views.is_hidden(index);
         if is_hidden && !is_shown {
             continue;
         }
         let target = match (resident, &image) {
-            (_, None) if is_shown => continue,
+            (_, None) if is_fetched => continue,
             (Some(target), _) => target,
             (None, Some(image)) => device.upload_target(Photo { image, stay: Stay::Transient })?,
             (None, None) => continue,
@@ -211,7 +234,17 @@ pub fn evaluate<B: TrainDevice>(
         };
         if !is_hidden {
             let mut metrics = Metrics::from(device.measure(&frame, &target)?);
-            metrics.lpips = perception.of(device, views, &frame, &target)?;
+            let compared = || Compared { frame: &frame, target: &target };
+            metrics.lpips = perception.of(device, views, compared(), LpipsInput::Stretched)?;
+            if let Some(image) = image.as_ref().filter(|_| with_reference) {
+                let lpips = if perception.net() == Some(LpipsNet::Vgg) {
+                    perception.of(device, views, compared(), LpipsInput::EightBits)?
+                } else {
+                    None
+                };
+                let ssim = reference_ssim(&device.image(&frame)?, image);
+                metrics.reference = Some(ReferenceMetrics { ssim, lpips });
+            }
             if corrects_colors {
                 frame = device.correct(frame, &target)?;
                 metrics.corrected = Some(device.measure(&frame, &target)?.into());
@@ -247,9 +280,12 @@ pub fn evaluate<B: TrainDevice>(
     if per_view.is_empty() {
         return Ok(None);
     }
-    let lpips_net = perception.loaded.map(|loaded| loaded.kind);
+    let lpips_net = perception.net();
     if lpips_net.is_none() {
-        per_view.iter_mut().for_each(|view| view.metrics.lpips = None);
+        for ViewMetrics { metrics, .. } in &mut per_view {
+            metrics.lpips = None;
+            metrics.reference.iter_mut().for_each(|reference| reference.lpips = None);
+        }
     }
     Ok(Some(Evaluation {
         iteration: request.iteration,
@@ -272,7 +308,8 @@ fn surface_maps<B: TrainDevice>(
     Ok(SurfaceMaps::of(&device.image(&frame)?))
 }
 
-/// Means over all views; of LPIPS and of corrected colours, where every view has them.
+/// Means over all views; of LPIPS, of corrected colours and of the reference's metrics, where every view
+/// has them.
 fn mean(views: &[ViewMetrics]) -> Metrics {
     let count = views.len() as f64;
     let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
@@ -283,6 +320,7 @@ fn mean(views: &[ViewMetrics]) -> Metrics {
         l1: mean(|m| m.l1),
         lpips: lpips.map(|sum| sum / count),
         corrected: mean_corrected(views),
+        reference: mean_reference(views),
     }
 }
 
@@ -293,4 +331,16 @@ fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
     let mean =
         |of: fn(&Corrected) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
     Some(Corrected { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim) })
+}
+
+/// Means where every view has them.
+fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
+    let all: Vec<ReferenceMetrics> =
+        views.iter().map(|view| view.metrics.reference).collect::<Option<_>>()?;
+    let count = all.len().max(1) as f64;
+    let lpips: Option<f64> = all.iter().map(|view| view.lpips).sum();
+    Some(ReferenceMetrics {
+        ssim: all.iter().map(|view| view.ssim).sum::<f64>() / count,
+        lpips: lpips.map(|sum| sum / count),
+    })
 }

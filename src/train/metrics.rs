@@ -9,7 +9,7 @@ const PSNR_MAX_DB: f64 = 100.0;
 impl From<Measured> for Metrics {
     /// PSNR is 10 log₁₀(1 / mean squared error). LPIPS is another matter.
     fn from(Measured { mse, l1, ssim }: Measured) -> Self {
-        Self { psnr: psnr(mse), ssim, l1, lpips: None, corrected: None }
+        Self { psnr: psnr(mse), ssim, l1, lpips: None, corrected: None, reference: None }
     }
 }
 

@@ -15,6 +15,7 @@ mod mean_losses;
 mod metrics;
 pub mod near_surface;
 pub mod pictures;
+mod reference;
 mod report;
 pub mod save;
 pub mod schedule;

@@ -1,5 +1,7 @@
 //! Pictures that show where a model is wrong and where it is dense.
 
+use rayon::prelude::*;
+
 use super::event::Picture;
 use crate::backend::Rendered;
 use crate::dataset::Image;
@@ -35,7 +37,7 @@ pub fn render_picture(rendered: &Rendered) -> Picture {
     Picture {
         width: rendered.width,
         height: rendered.height,
-        rgb: rendered.rgb.iter().map(|&value| byte(f64::from(value))).collect(),
+        rgb: rendered.rgb.par_iter().map(|&value| byte(f64::from(value))).collect(),
     }
 }
 
@@ -48,7 +50,7 @@ pub fn photo_picture(image: &Image) -> Picture {
 ///
 /// Both pictures have one size; where they do not, what the smaller lacks is black.
 pub fn error_map(render: &Picture, ground_truth: &Picture) -> Picture {
-    let pixels = render.rgb.chunks_exact(3).zip(ground_truth.rgb.chunks_exact(3));
+    let pixels = render.rgb.par_chunks_exact(3).zip(ground_truth.rgb.par_chunks_exact(3));
     let errors = pixels.map(|(a, b)| {
         let sum: u32 = a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(*b))).sum();
         f64::from(sum) / (3.0 * 255.0)
@@ -62,13 +64,17 @@ pub fn error_map(render: &Picture, ground_truth: &Picture) -> Picture {
 /// middle, 1023 and more are white.
 pub fn density_map(counts: &[u32], width: u32, height: u32) -> Picture {
     let full = f64::from(WHITE_COUNT).ln_1p();
-    picture(width, height, counts.iter().map(|&count| heat(f64::from(count).ln_1p() / full)))
+    picture(width, height, counts.par_iter().map(|&count| heat(f64::from(count).ln_1p() / full)))
 }
 
 /// A picture of exactly `width` x `height`; missing pixels are black.
-fn picture(width: u32, height: u32, pixels: impl Iterator<Item = [u8; 3]>) -> Picture {
-    let mut rgb: Vec<u8> = pixels.flatten().collect();
-    rgb.resize(width as usize * height as usize * 3, 0);
+fn picture(
+    width: u32,
+    height: u32,
+    pixels: impl IndexedParallelIterator<Item = [u8; 3]>,
+) -> Picture {
+    let mut rgb = vec![0; width as usize * height as usize * 3];
+    rgb.par_chunks_exact_mut(3).zip(pixels).for_each(|(rgb, pixel)| rgb.copy_from_slice(&pixel));
     Picture { width, height, rgb }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::eval::{EvalRequest, EvaluatedView};
-use super::event::{Distributions, Event, MemoryReport, Pictures, Tensors, Vram};
+use super::event::{
+    Distributions, Event, LARGE, MemoryReport, PhasePeaks, Pictures, Tensors, Vram,
+};
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
@@ -17,9 +19,6 @@ pub(super) const MEMORY_INTERVAL: u32 = 100;
 
 /// Iterations between two reports of distributions.
 pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
-
-/// Views of an evaluation that are shown as pictures.
-pub(super) const PICTURED_VIEWS: usize = 5;
 
 /// Gaussians that enter a distribution at most.
 const SAMPLES: usize = 10_000;
@@ -36,6 +35,8 @@ pub(super) struct MemoryInputs<'a> {
     pub(super) scratch_needed: Bytes,
     /// What may be taken of the device's memory.
     pub(super) budget: Option<Bytes>,
+    /// The most so far.
+    pub(super) peaks: PhasePeaks,
 }
 
 /// What is held now.
@@ -61,6 +62,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             photographs: taken(MemoryKind::Photographs),
             scratch: taken(MemoryKind::Arena),
             slack: slack(inputs.device, inputs.scratch_needed),
+            large_count: on_device().filter(|entry| entry.bytes >= LARGE).count(),
             creep: creep.take(inputs.iteration, held),
             budget: inputs.budget,
         }
@@ -79,6 +81,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
         host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
+        peaks: inputs.peaks,
     })
 }
 
@@ -175,6 +178,7 @@ mod tests {
             device,
             scratch_needed: Bytes(200),
             budget: Some(Bytes(2000)),
+            peaks: PhasePeaks::default(),
         };
         let Event::Memory(report) = memory(&inputs, creep) else { panic!("another event") };
         report
@@ -186,7 +190,7 @@ mod tests {
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
         let parts = [vram.context, vram.photographs, vram.scratch];
-        assert_eq!(parts, [500, 64, 256].map(Bytes));
+        assert_eq!((parts, vram.large_count), ([500, 64, 256].map(Bytes), 0));
         assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
     }
 

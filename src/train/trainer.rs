@@ -4,7 +4,10 @@ mod appearance;
 mod clock;
 mod coarse;
 mod coarse_state;
+mod evaluation;
 mod govern;
+mod peak_recorder;
+mod peaks;
 mod pending;
 mod reports;
 mod saving;
@@ -18,22 +21,21 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
+use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
-use super::appearance::{EarlierTables, compensation};
+use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, CheckpointKeeper, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
-use super::event::{Event, Phase, Round, RunTimes, Sink, Split, Tensors};
+use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
-use super::report;
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Rounds, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
-use super::{SceneScale, TrainError, render_filter};
+use super::{SceneScale, TrainError};
 use crate::backend::{Adjust, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
@@ -90,6 +92,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
+    peaks: PeakRecorder,
     clock: TrainingClock,
     keeper: Arc<Mutex<CheckpointKeeper>>,
     /// What threads write.
@@ -176,6 +179,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
+            peaks: PeakRecorder::default(),
             clock: TrainingClock::default(),
             keeper: Arc::new(Mutex::new(keeper)),
             files: BackgroundFiles::default(),
@@ -186,6 +190,14 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Trains to the last iteration, or until asked to stop.
     pub fn run(mut self) -> Result<Outcome, TrainError> {
+        let outcome = self.train();
+        if outcome.is_err() {
+            self.end_files();
+        }
+        outcome
+    }
+
+    fn train(&mut self) -> Result<Outcome, TrainError> {
         let config = self.setup.config;
         let last = config.last_iteration();
         self.announce_start(last)?;
@@ -212,16 +224,21 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
+            if due.any() {
+                self.end_phase(self.phase());
+            }
             if due.save {
                 // First, so that it is written during the evaluation.
                 self.save_point_cloud()?;
                 self.profile(Phase::Saving)?;
+                self.end_phase(Phase::Saving);
             }
             if due.evaluate {
                 let started = Instant::now();
-                self.with_memory_retry(Self::evaluate)?;
+                self.evaluate_within_training()?;
                 self.times.evaluation_seconds += started.elapsed().as_secs_f64();
                 self.profile(Phase::Evaluation)?;
+                self.end_phase(Phase::Evaluation);
             }
             if let Some(occasion) = occasion {
                 self.write_checkpoint(occasion)?;
@@ -230,6 +247,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             if due.checkpoint {
                 self.profile(Phase::Saving)?;
+                self.end_phase(Phase::Saving);
             }
             if due.evaluate || due.save {
                 self.feed.schedule_decoding(self.device, self.iteration + 1);
@@ -237,7 +255,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         self.wait_for_files(None)?;
         let waited = Instant::now();
-        self.sink.wait();
+        self.sink.written().iter().for_each(Completion::wait);
         self.times.waiting_seconds += waited.elapsed().as_secs_f64();
         self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
         self.sink.on(&Event::Finished {
@@ -245,6 +263,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
+            peaks: self.peaks.peaks,
             times: self.times,
         })?;
         Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
@@ -266,45 +285,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Compares the held-out views, where there are any, with their photographs.
-    fn evaluate(&mut self) -> Result<(), TrainError> {
-        let config = self.setup.config;
-        if self.setup.dataset.test.is_empty() {
-            return Ok(());
-        }
-        let request = EvalRequest {
-            split: Split::Test,
-            iteration: self.iteration,
-            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
-            background: config.scene.background_color().0,
-            screen_filter: render_filter(config),
-            compensation: compensation(&config.optimize),
-            shown: ShownViews::First(report::PICTURED_VIEWS),
-            surface: if self.is_in_coarse() {
-                ShownSurface::WhereItFits
-            } else {
-                ShownSurface::None
-            },
-            lpips: self.setup.lpips,
-        };
-        let extent = self.scale.extent;
-        let (device, sink) = (&mut *self.device, &mut *self.sink);
-        let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
-            Ok(sink.on(&report::pictures(&request, view, extent))?)
-        })?;
-        self.warn_of_images()?;
-        match evaluation {
-            Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
-            None => self.warn(
-                "no held-out view has an image to measure by; nothing is evaluated".to_owned(),
-            )?,
-        }
-        if !self.distributions_are_due() {
-            self.with_memory_retry(Self::report_distributions)?;
-        }
-        Ok(())
-    }
-
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
@@ -318,6 +298,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.device.synchronize()?;
             let begun = Instant::now();
             let before = self.device.len(&self.model);
+            self.end_phase(Phase::Training);
             let report = self.run_round()?;
             if Rounds::new(&config.densify).reorders(span) {
                 self.reorder()?;
@@ -330,6 +311,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
             self.creep = UnexplainedGrowth::from(iteration);
             self.profile(Phase::DensityControl)?;
+            self.end_phase(Phase::DensityControl);
             if gaussians == 0 && before > 0 {
                 self.warn(format!(
                     "iteration {iteration}: density control removed the last Gaussian; the model \

@@ -46,7 +46,7 @@ impl<'a> Views<'a> {
     /// Indices of a split's views in the order of names.
     pub fn split(&self, split: Split) -> &'a [usize] {
         match split {
-            Split::Train => &self.dataset.train,
+            Split::Train | Split::EvalTrain => &self.dataset.train,
             Split::Test => &self.dataset.test,
         }
     }

@@ -11,8 +11,9 @@ use splat::backend::{
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
+use splat::memory::Bytes;
 use splat::model::Gaussians;
-use splat::perceptual::LpipsWeights;
+use splat::perceptual::{LpipsInput, LpipsWeights};
 
 /// A device with hooks.
 pub struct Hooked<D, H> {
@@ -95,6 +96,12 @@ impl<D: TrainDevice, H: Hooks<D>> Device for Hooked<D, H> {
     }
     fn memory(&mut self, peaks: Peaks) -> Option<DeviceMemory> {
         self.device.memory(peaks)
+    }
+    fn take_peak(&mut self) -> Option<Bytes> {
+        self.device.take_peak()
+    }
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        self.device.aim_below(aim)
     }
     fn take_changes(&mut self) -> Option<LadderState> {
         self.hooks.take_changes(&mut self.device)
@@ -288,8 +295,9 @@ impl<D: TrainDevice, H: Hooks<D>> Lpips<Gaussians> for Hooked<D, H> {
         net: &D::Net,
         frame: &D::Frame<Shown>,
         target: &D::Target,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        self.device.lpips(net, frame, target)
+        self.device.lpips(net, frame, target, input)
     }
 }
 

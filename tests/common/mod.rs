@@ -25,6 +25,7 @@ pub mod program;
 pub mod scene;
 pub mod scenes;
 pub mod surface;
+pub mod torch;
 
 use splat::dataset::{Camera, Pose, View};
 use splat::math::random::{RandomStream, RandomUse};

@@ -15,6 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub fn splat() -> assert_cmd::Command {
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_splat"));
     command.env_remove("SPLAT_LOG").timeout(PATIENCE);
+    // Nor does it find what lies on this machine by chance.
+    command.env_remove("SPLAT_LPIPS_WEIGHTS").env_remove("TORCH_HOME");
+    command.env_remove("VIRTUAL_ENV").env_remove("CONDA_PREFIX");
+    command.env("XDG_CACHE_HOME", "/nonexistent");
     command
 }
 

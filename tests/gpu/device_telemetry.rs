@@ -50,6 +50,7 @@ fn a_run_tells_of_the_gpu_of_memory_and_of_every_buffer() {
     nothing_creeps(&log);
     buffers_add_up(&log);
     profile_names_all(&place);
+    evaluation_holds_no_more_than_training(&place, &ended, &log);
     let last = ended.stderr.lines().rfind(|line| line.starts_with("Training 3000/3000")).unwrap();
     assert!(!last.contains("V:-"), "{last}");
     assert_eq!(last.contains("C:-"), nvidia::list().is_err(), "{last}");
@@ -80,6 +81,7 @@ fn tags_are_there(place: &TestFolder) {
         assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
         assert_eq!(reported.len(), 30, "{tag}");
     }
+    assert_eq!(values["tensors/large_count"].len(), 30);
     for tag in ["parameters", "optimizer", "activations", "images"] {
         let reported = &values[&format!("tensors/{tag}_mb")];
         assert!(reported.iter().all(|&(_, value)| value > 0.0), "{tag}: {reported:?}");
@@ -145,6 +147,25 @@ fn profile_names_all(place: &TestFolder) {
     assert!(unnamed.is_empty(), "buffers whose purpose `splat profile` does not know: {unnamed:?}");
     let budget = number(&profile["peak"]["budget"]);
     assert!(all <= budget, "{all} bytes were taken, {budget} may be");
+}
+
+/// In every place where a run tells of the peaks of its phases.
+fn evaluation_holds_no_more_than_training(place: &TestFolder, ended: &Ended, log: &[Value]) {
+    let peaks = &of_kind(log, "finished").last().unwrap()["peaks"];
+    let vram = |phase: &str| number(&peaks[phase]["vram"]);
+    let of_training = vram("training").max(vram("density_control"));
+    assert!(vram("evaluation") > 0 && vram("evaluation") <= of_training, "{peaks}");
+    let summary = fs::read_to_string(place.model().join("summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(&summary["peaks"], peaks);
+    assert!(number(&summary["peak_vram"]) >= vram("saving"), "{summary}");
+    let values = values_of_tags(&events_files(&place.model())[0]);
+    for phase in ["training", "density_control", "evaluation", "saving"] {
+        let gib = values[&format!("memory/peak_{phase}_gb")].last().unwrap().1;
+        let expected = vram(phase) as f64 / f64::from(1 << 30);
+        assert!((f64::from(gib) - expected).abs() < 1e-3 * expected, "{phase}: {gib} {expected}");
+    }
+    assert!(ended.stderr.contains("Peaks of GPU memory: training "), "{ended:#?}");
 }
 
 #[test]

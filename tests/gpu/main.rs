@@ -15,6 +15,8 @@ mod common;
 
 mod appearance;
 #[cfg(kernels)]
+mod device_evaluation;
+#[cfg(kernels)]
 mod device_govern;
 #[cfg(kernels)]
 mod device_memory;
@@ -43,6 +45,8 @@ mod parity_compact;
 mod parity_densify;
 mod parity_depth;
 mod parity_distances;
+#[cfg(kernels)]
+mod parity_half;
 mod parity_hard;
 mod parity_late;
 mod parity_lpips;

@@ -10,7 +10,7 @@ use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{DeviceError, TrainDevice};
 use splat::dataset::{Image, View};
-use splat::perceptual::LpipsNet;
+use splat::perceptual::{LpipsInput, LpipsNet};
 
 each_backend!(
     both_networks_agree_with_the_cpus_whatever_the_size,
@@ -29,13 +29,14 @@ fn perceived<B: TrainDevice>(
     device: &mut B,
     net: LpipsNet,
     (view, image): &(View, Image),
+    input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
     let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
     let net = device.load_lpips(&weights(net))?;
     let frame = device.show(&model, view, &settings).unwrap();
     let target = device.glance(&Arc::new(image.clone())).unwrap();
-    device.lpips(&net, &frame, &target)
+    device.lpips(&net, &frame, &target, input)
 }
 
 /// Sums run in another order, which costs 1e-5; and a device may take or leave a splat at the edge of
@@ -43,12 +44,14 @@ fn perceived<B: TrainDevice>(
 const TOLERANCE: f64 = 5e-4;
 
 fn assert_perceived_alike<B: TrainDevice>(device: &mut B, net: LpipsNet, shot: &(View, Image)) {
-    let found = perceived(device, net, shot).unwrap();
-    let expected = perceived(&mut Cpu::<f32>::new(), net, shot).unwrap();
-    assert!(expected > 0.05, "{expected} would show no error");
-    let size = [shot.1.width, shot.1.height];
-    let error = (found - expected).abs() / expected;
-    assert!(error < TOLERANCE, "{net:?}, {size:?}: {found} instead of {expected}");
+    for input in [LpipsInput::Stretched, LpipsInput::EightBits] {
+        let found = perceived(device, net, shot, input).unwrap();
+        let expected = perceived(&mut Cpu::<f32>::new(), net, shot, input).unwrap();
+        assert!(expected > 0.05, "{expected} would show no error");
+        let size = [shot.1.width, shot.1.height];
+        let error = (found - expected).abs() / expected;
+        assert!(error < TOLERANCE, "{net:?}, {size:?}, {input:?}: {found} instead of {expected}");
+    }
 }
 
 fn both_networks_agree_with_the_cpus_whatever_the_size<B: TrainDevice>(device: &mut B) {
@@ -68,16 +71,20 @@ fn both_networks_agree_where_a_mask_excludes_pixels<B: TrainDevice>(device: &mut
         assert_perceived_alike(device, net, &(view.clone(), image.clone()));
         // Two black images are alike.
         image.mask = Some(vec![0; pixels]);
-        assert_eq!(perceived(device, net, &(view, image)).unwrap(), 0.0);
+        assert_eq!(perceived(device, net, &(view, image), LpipsInput::Stretched).unwrap(), 0.0);
     }
 }
 
+fn refused<B: TrainDevice>(device: &mut B, shot: &(View, Image)) -> DeviceError {
+    perceived(device, LpipsNet::Alex, shot, LpipsInput::Stretched).unwrap_err()
+}
+
 fn what_is_too_small_or_of_another_size_is_refused<B: TrainDevice>(device: &mut B) {
-    let error = perceived(device, LpipsNet::Alex, &shot([40, 30], 1)).unwrap_err();
+    let error = refused(device, &shot([40, 30], 1));
     assert!(matches!(error, DeviceError::TooSmallForLpips { size: [40, 30], least: 31 }));
     let (view, _) = shot([40, 40], 1);
     let (_, image) = shot([41, 40], 1);
-    let error = perceived(device, LpipsNet::Alex, &(view, image)).unwrap_err();
+    let error = refused(device, &(view, image));
     assert!(matches!(error, DeviceError::TargetSize { .. }), "{error}");
 }
 
@@ -110,8 +117,8 @@ mod short_of_memory {
             let frame = device.show(&model, &shot.0, &settings).unwrap();
             let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
             let ready = device.load_lpips(&weights).unwrap();
-            let whole = device.lpips(&ready, &frame, &target).unwrap();
-            let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot).unwrap();
+            let whole = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
+            let cpu = perceived(&mut Cpu::<f32>::new(), net, &shot, LpipsInput::Stretched).unwrap();
             assert!((whole - cpu).abs() < TOLERANCE * cpu, "{net:?}: {whole} instead of {cpu}");
 
             let least = sizes.bytes(sizes.most());
@@ -124,18 +131,18 @@ mod short_of_memory {
                 let granules = 4 * device.heap().granule().0;
                 let budget = Bytes(device.heap().total().0 + least.0 + beyond + granules);
                 device.heap().set_budget(budget);
-                let found = device.lpips(&ready, &frame, &target).unwrap();
+                let found = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
                 assert!(device.heap().total() <= budget);
                 // Sums in another order.
                 assert!((found - whole).abs() < 1e-5 * whole, "{net:?}: {found}, not {whole}");
                 device.heap().trim_scratch().unwrap();
             }
             device.heap().set_budget(device.heap().total());
-            let error = device.lpips(&ready, &frame, &target).unwrap_err();
+            let error = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap_err();
             assert!(error.is_out_of_memory(), "{error}");
             device.heap().set_budget(unlimited);
             // Nothing was broken by the refusal.
-            let again = device.lpips(&ready, &frame, &target).unwrap();
+            let again = device.lpips(&ready, &frame, &target, LpipsInput::Stretched).unwrap();
             assert!((again - whole).abs() < 1e-6 * whole, "{net:?}: {again}, not {whole}");
             device.heap().trim_scratch().unwrap();
         }

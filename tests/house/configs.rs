@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Color, Config, ConfigError, ConfigLayer, DeviceChoice, Layers, StrategyName, Typed,
-    default_toml, normalize_args, preset_names, preset_text, resolve,
+    Color, Compactness, Config, ConfigError, ConfigLayer, DeviceChoice, Layers, StrategyName,
+    TestList, Typed, default_toml, normalize_args, preset_names, preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -92,7 +92,7 @@ fn presets_of_cards_differ_in_memory_alone() {
     {
         let preset = resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
         assert_eq!(preset.memory.vram_limit, Some(Limit::Bytes(Bytes(gib << 30))), "{name}");
-        assert_eq!(preset.memory.optimize_memory, compact, "{name}");
+        assert_eq!(preset.memory.optimize_memory, Compactness::from(compact), "{name}");
         let memory = Config::default().memory;
         assert_eq!(Config { memory, ..preset }, Config::default(), "{name}");
     }
@@ -120,6 +120,8 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.optimize.init = Some("a".into());
     full.scene.depths = Some("a".into());
     full.scene.background = Some(Color::WHITE);
+    full.scene.test_views = Some(1);
+    full.scene.test_list = Some(TestList::Names(vec!["a".to_owned()]));
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());

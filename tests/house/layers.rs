@@ -165,7 +165,9 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 14] = [
+    ("src/backend/cpu/stage/adam_packed.rs", "adam"),
+    ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
     ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
@@ -592,7 +594,7 @@ fn no_files_import_one_another_in_a_circle() {
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
     ("backend/cuda", &["device", "memory", "primitive", "session", "model", "photos", "stage"]),
-    ("backend/cpu", &["model", "splat", "ellipsoid", "primitive", "stage"]),
+    ("backend/cpu", &["packed", "model", "splat", "ellipsoid", "primitive", "stage"]),
 ];
 
 #[test]

@@ -37,7 +37,7 @@ fn config(place: &TestFolder, model: &str) -> Config {
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
 #[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
 #[case::synth("synth", &["Scene", "--output", "--seed"])]
-#[case::profile("profile", &["MODEL", "--json"])]
+#[case::profile("profile", &["MODEL", "latest", "--follow", "--top", "--json"])]
 #[case::compare("compare", &["RUN", "--baseline", "--tolerance", "--json", "--markdown", "Exit code 1"])]
 #[case::doctor("doctor", &["--json", "Exit"])]
 #[case::completions("completions", &["SHELL", "bash", "man", "--output"])]

@@ -197,7 +197,7 @@ fn what_is_no_quality_or_not_known_is_no_failure() {
 fn runs_without_quality_end_with_3_and_the_remedy_works() {
     let place = TestFolder::with_scene();
     for model in ["a", "b"] {
-        place.trained_into(model, 2, &[]);
+        place.trained_into(model, 2, &["--eval-train=0"]);
     }
     let (a, b) = (place.path("a"), place.path("b"));
     let ended = compare(&[&a, &b], &[]);
@@ -239,6 +239,7 @@ fn what_is_no_run_is_refused_by_name() {
     let place = TestFolder::empty();
     let kept = RUNS.path("a");
     let missing = place.path("nowhere");
+    compare(&[&kept, &kept], &[]).refused(2, &["is named twice"]);
     compare(&[&kept, &missing], &[]).refused(3, &[text(&missing), "summary.json", "no such file"]);
     compare(&[&kept], &["--baseline", text(&missing)]).refused(3, &[text(&missing)]);
     let old = place.path("old");

@@ -57,7 +57,7 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
 fn held_out_views_that_are_all_hidden_cannot_be_measured() {
     let place = TestFolder::with_scene();
     hide(&place, [0]);
-    place.trained(4, &["--eval"]).says(&["warning", "nothing is evaluated"]);
+    place.trained(4, &["--eval"]).says(&["warning", "none of them is evaluated"]);
     assert!(!place.model().join("results.json").exists());
     let mut eval = splat();
     eval.args(["eval", "--device=cpu", "-m"]).arg(place.model());

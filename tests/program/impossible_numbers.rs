@@ -93,3 +93,15 @@ fn a_photograph_of_one_pixel_does_not_pass_for_any_camera() {
     RgbImage::from_pixel(1, 1, Rgb([9, 9, 9])).save(place.image(5)).unwrap();
     refused(&place, &[], &[text(&place.image(5)), "1x1", "48x36"]);
 }
+
+#[test]
+fn a_mask_of_one_pixel_does_not_pass_for_any_photograph() {
+    let place = TestFolder::with_scene();
+    let mask = place.scene().join("masks/view_005.png");
+    fs::create_dir_all(mask.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(1, 1, Rgb([255; 3])).save(&mask).unwrap();
+    refused(&place, &[], &[text(&mask), "1x1", "48x36", "proportions"]);
+    // Half of the size is the same shape.
+    RgbImage::from_pixel(24, 18, Rgb([255; 3])).save(&mask).unwrap();
+    place.trained(1, &[]);
+}

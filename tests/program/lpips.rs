@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::lpips::{Tensor, images, tensors, weights, write};
-use crate::common::program::{TestFolder, end, splat, text};
+use crate::common::program::{SIZE, TestFolder, end, splat, text};
 use safetensors::Dtype;
 use splat::backend::DeviceError;
 use splat::backend::cpu::LpipsModel;
-use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
+use splat::math::Real;
+use splat::math::ssim::{Pair, zero_padded_ssim};
+use splat::perceptual::{LpipsError, LpipsInput, LpipsNet, LpipsWeights};
 
 /// As the networks' inputs are: values in 0..1.
 fn scaled(images: [Vec<u8>; 2]) -> [Vec<f32>; 2] {
@@ -17,7 +19,7 @@ fn scaled(images: [Vec<u8>; 2]) -> [Vec<f32>; 2] {
 
 fn distance(net: &LpipsModel, size: [u32; 2], seed: u64, strips: Option<u32>) -> f64 {
     let [x, y] = scaled(images(size, seed));
-    net.distance([&x, &y], size, strips).unwrap()
+    net.distance([&x, &y], size, strips, LpipsInput::Stretched).unwrap()
 }
 
 /// Width and height of two images, their seed, and their LPIPS.
@@ -78,8 +80,8 @@ fn strips_give_what_the_whole_image_gives() {
 fn an_image_is_like_itself_and_too_small_a_one_is_refused() {
     let ready = LpipsModel::new(&weights(LpipsNet::Alex));
     let [x, _] = scaled(images([40, 31], 1));
-    assert_eq!(ready.distance([&x, &x], [40, 31], None).unwrap(), 0.0);
-    let error = ready.distance([&x, &x], [40, 30], None).unwrap_err();
+    assert_eq!(ready.distance([&x, &x], [40, 31], None, LpipsInput::Stretched).unwrap(), 0.0);
+    let error = ready.distance([&x, &x], [40, 30], None, LpipsInput::Stretched).unwrap_err();
     assert!(matches!(error, DeviceError::TooSmallForLpips { least: 31, .. }), "{error}");
 }
 
@@ -112,7 +114,10 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
 
     let mut given = alex();
     given.remove(at("net.slice1.0.weight"));
-    says(&refused(&path, &given), &["no tensor `net.slice1.0.weight`", "save_file"]);
+    says(
+        &refused(&path, &given),
+        &["no tensor `net.slice1.0.weight` or `features.0.weight`", "save_file"],
+    );
 
     let mut given = alex();
     given[at("net.slice2.3.bias")].shape = vec![192, 1];
@@ -132,7 +137,7 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
     given[at("net.slice1.0.weight")].shape = vec![64, 11, 3, 11];
     says(&refused(&path, &given), &["neither VGG16's nor AlexNet's"]);
 
-    fs::write(&path, b"PK\x03\x04 a zip, as torch.save makes").unwrap();
+    fs::write(&path, b"PK\x03\x04 a zip that is none").unwrap();
     let error = LpipsWeights::read(&path).unwrap_err();
     assert!(matches!(error, LpipsError::NotWeights { .. }), "{error}");
     let error = LpipsWeights::read(&folder.path().join("nowhere")).unwrap_err().to_string();
@@ -163,7 +168,7 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
     assert!(lpips > 0.0, "{results}");
     assert_eq!(results["lpips_net"], "alex");
     assert_eq!(json(&read("per_view.json"))["ours_6"]["LPIPS"]["00000.png"], lpips);
-    assert!(read("metrics.csv").trim_end().ends_with(&format!(",{lpips:.6},,")));
+    assert!(read("metrics.csv").contains(&format!(",{lpips:.6},,,,\n")));
 
     // Of the run's own weights, of those that are named, and without any that are there.
     let eval = |flags: &[&str]| {
@@ -219,6 +224,84 @@ fn lpips_is_off_where_it_is_switched_off() {
     let last = ["--resume", "--iterations=2", "--enable-lpips=false"];
     end(place.train().args(last)).done();
     assert!(!eval(&[]).stdout.contains("LPIPS"));
+}
+
+#[test]
+fn eight_bits_are_fed_as_they_are() {
+    for net in LpipsNet::ALL {
+        let ready = LpipsModel::new(&weights(net));
+        let images = scaled(images([48, 36], 5));
+        let [x, y] = &images;
+        let found = ready.distance([x, y], [48, 36], None, LpipsInput::EightBits).unwrap();
+        // 2 v' - 1 of these is v.
+        let [x, y] = images.clone().map(|image| image.iter().map(|v| (v + 1.0) / 2.0).collect());
+        let (x, y): (Vec<f32>, Vec<f32>) = (x, y);
+        let expected = ready.distance([&x, &y], [48, 36], None, LpipsInput::Stretched).unwrap();
+        // The sum and the half round in single precision.
+        assert!((found - expected).abs() < 1e-4 * expected, "{net:?}: {found}, not {expected}");
+    }
+}
+
+/// The values of a PNG, 0..1.
+fn png(path: &Path) -> Vec<f64> {
+    let picture = image::open(path).unwrap().into_rgb8();
+    picture.into_raw().into_iter().map(|value| f64::from(value) / 255.0).collect()
+}
+
+#[test]
+fn metrics_of_the_reference_are_those_of_the_pngs() {
+    let place = TestFolder::with_scene();
+    let vgg = place.path("vgg.safetensors");
+    write(&vgg, &tensors(LpipsNet::Vgg));
+    let set = ["--eval", "--metrics", "reference", "--progress", "plain"];
+    let flags = ["--lpips-weights", text(&vgg)];
+    place.trained(4, &[&set[..], &flags].concat()).says(&["; as metrics.py SSIM 0.", " LPIPS 0."]);
+    let read = |name: &str| fs::read_to_string(place.model().join(name)).unwrap();
+    let results = json(&read("results.json"))["ours_4"].clone();
+
+    end(splat().args(["render", "--device=cpu", "--skip-train", "-m"]).arg(place.model())).done();
+    let (width, height) = SIZE;
+    let ready = LpipsModel::new(&LpipsWeights::read(&vgg).unwrap());
+    let folder = place.model().join("test/ours_4");
+    let [render, truth] = ["renders", "gt"].map(|kind| png(&folder.join(kind).join("00000.png")));
+    let size = [width, height].map(|side| side as usize);
+    let ssim = zero_padded_ssim(Pair { x: &render, y: &truth, size });
+    let [x, y] =
+        [&render, &truth].map(|image| image.iter().map(|&v| v.to_f32()).collect::<Vec<_>>());
+    let lpips = ready.distance([&x, &y], [width, height], None, LpipsInput::EightBits).unwrap();
+    let close = |found: &serde_json::Value, expected: f64| {
+        let found = found.as_f64().unwrap();
+        // Results are kept in full precision; features are summed in single precision.
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    };
+    close(&results["REF_SSIM"], ssim);
+    close(&results["REF_LPIPS"], lpips);
+    assert!((results["SSIM"].as_f64().unwrap() - ssim).abs() > 1e-4, "{results}");
+    assert!((results["LPIPS"].as_f64().unwrap() - lpips).abs() > 1e-4, "{results}");
+    close(&json(&read("per_view.json"))["ours_4"]["REF_LPIPS"]["00000.png"], lpips);
+    assert!(read("metrics.csv").contains(&format!(",{ssim:.6},{lpips:.6}\n")), "{ssim}, {lpips}");
+
+    // `eval` measures what training did, unless it is asked for another set.
+    let eval = |flags: &[&str]| {
+        let mut command = splat();
+        end(command.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
+    };
+    close(&json(&eval(&["--json"]).stdout)["mean"]["ref_ssim"], ssim);
+    let printed = eval(&[]).stdout;
+    assert!(printed.contains("metrics.py") && printed.contains(&format!("SSIM {ssim:.7}")));
+    let standard = json(&eval(&["--json", "--metrics", "standard"]).stdout);
+    assert_eq!(standard["mean"].get("ref_ssim"), None, "{standard}");
+    // Without weights there is SSIM, and a warning; those of AlexNet are not the reference's.
+    fs::remove_file(&vgg).unwrap();
+    let without = eval(&["--json"]).says(&["warning", "without LPIPS", "SPLAT_LPIPS_WEIGHTS"]);
+    let mean = json(&without.stdout)["mean"].clone();
+    assert_eq!((mean.get("lpips"), mean.get("ref_lpips")), (None, None));
+    close(&mean["ref_ssim"], ssim);
+    let alex = place.path("alex.safetensors");
+    write(&alex, &tensors(LpipsNet::Alex));
+    let other = eval(&["--json", "--lpips-weights", text(&alex)]).says(&["warning", "AlexNet"]);
+    let mean = json(&other.stdout)["mean"].clone();
+    assert!(mean["lpips"].is_number() && mean.get("ref_lpips").is_none(), "{mean}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod batches;
 mod cli;
 #[cfg(unix)]
 mod coarse;
+mod compact;
 mod compare;
 mod completions;
 mod depths;
@@ -27,6 +28,8 @@ mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
+#[cfg(target_os = "linux")]
+mod host_limit;
 mod impossible_numbers;
 mod init;
 mod lpips;
@@ -35,15 +38,20 @@ mod presets;
 #[cfg(target_os = "linux")]
 mod printed;
 mod profile;
+#[cfg(unix)]
+mod readme;
 mod remedies;
 #[cfg(unix)]
 mod resume;
 #[cfg(unix)]
 mod shared_folder;
+mod splits;
 mod strategies;
 mod sugar;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod timed_checkpoints;
+mod training_options;
 mod typed;
 mod unusual_input;
+mod weights;

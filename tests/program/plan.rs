@@ -17,6 +17,7 @@ use splat::memory::plan::{
     CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedColorTables,
     PlannedPhotographs, PlannedRun, RoundShape, Storage, ViewGrowth,
 };
+use splat::synth::{SynthOptions, write_scene};
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
@@ -111,6 +112,26 @@ fn the_largest_number_fits_and_a_granule_more_does_not() {
     }
 }
 
+/// Fewer tiles are sorted in fewer passes.
+#[test]
+fn smaller_photographs_never_take_more() {
+    let place = TestFolder::empty();
+    let options =
+        SynthOptions { views: 3, width: 400, height: 300, points: 200, ..SynthOptions::default() };
+    write_scene(&place.scene(), &options).unwrap();
+    for may in ["slack,photographs", "slack,photographs,bands"] {
+        let of = |divisor: &str| {
+            let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
+            let report = json(&place, &flags);
+            [number(&report["peak"]), number(&report["least"]), u64::MAX - largest(&report)]
+        };
+        let costs = ["1", "2", "4", "8"].map(of);
+        for pair in costs.windows(2) {
+            assert!(pair[0].iter().zip(&pair[1]).all(|(more, less)| more >= less), "{costs:?}");
+        }
+    }
+}
+
 #[test]
 fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let place = TestFolder::with_scene();
@@ -133,9 +154,9 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let remedies = report["remedies"].as_array().unwrap();
     let flag = |remedy: &Value| remedy["flag"].as_str().unwrap().to_owned();
     let names: Vec<String> = remedies.iter().map(flag).collect();
-    assert_eq!(names[0], "--optimize-memory");
-    assert!(names[1].starts_with("--max-points "), "{names:?}");
-    assert_eq!(names[2..], ["-r 2", "-r 4", "-r 8"]);
+    assert_eq!(names[..2], ["--optimize-memory sh", "--optimize-memory"]);
+    assert!(names[2].starts_with("--max-points "), "{names:?}");
+    assert_eq!(names[3..], ["-r 2", "-r 4", "-r 8"]);
     // Each says what the same command with it would.
     for remedy in remedies {
         let flag = flag(remedy);
@@ -163,6 +184,8 @@ fn options_count_as_they_do_in_training() {
     let full = least(&[]);
     assert!(least(&["--sh-degree", "0"]) < full);
     assert_eq!(least(&["--context", "626MiB"]), full + (100 << 20));
+    let half = least(&["--optimize-memory", "sh"]);
+    assert!((95_000_000..98_000_000).contains(&(full - half)), "{full} {half}");
     let compact = least(&["--optimize-memory"]);
     assert!(full - compact > 390_000_000, "{full} {compact}");
     assert_eq!(least(&["--preset", "8gb"]), compact);

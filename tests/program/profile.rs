@@ -3,7 +3,10 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
+use crate::common::events::{events_files, values_of_tags};
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
@@ -11,7 +14,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, RunTimes, Sink, Step, Tensors, TermValues, Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks, RunTimes, Sink, Step,
+    Tensors, TermValues, Vram,
 };
 
 fn profile(model: &Path, flags: &[&str]) -> Ended {
@@ -48,6 +52,7 @@ fn memory(iteration: u32) -> Event {
         photographs: mib(100),
         scratch: mib(256),
         slack: mib(120),
+        large_count: 3,
         creep: (iteration >= 200).then_some(mib(2)),
         budget: Some(mib(2048)),
     };
@@ -63,6 +68,7 @@ fn memory(iteration: u32) -> Event {
         host_resident: Some(mib(700)),
         host_total: Some(mib(8192)),
         host_creep: None,
+        peaks: PhasePeaks::default(),
     })
 }
 
@@ -102,6 +108,11 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
                 memory_used: Some(mib(3000)),
                 memory_total: Some(mib(4000)),
                 temperature_c: Some(40 + iteration / 10),
+                power_limit_w: Some(320.0),
+                fan_percent: Some(55),
+                clock_memory_mhz: Some(9501),
+                pstate: Some(2),
+                memory_load: Some(40),
                 throttle: Some(if iteration == 150 { vec![Throttle::PowerLimit] } else { vec![] }),
                 ..GpuSample::default()
             };
@@ -121,8 +132,18 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
         let change = RungChange { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
         send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
         let (gaussians, training_seconds) = (4000, 1.5);
-        let (interrupted, times) = (false, RunTimes::default());
-        send(&Event::Finished { iteration: to, gaussians, training_seconds, interrupted, times });
+        let mut peaks = PhasePeaks::default();
+        for (phase, vram) in [(Phase::Training, 1700), (Phase::Evaluation, 1650)] {
+            peaks.raise(phase, PhasePeak { vram: Some(mib(vram)), host: Some(mib(700)) });
+        }
+        send(&Event::Finished {
+            iteration: to,
+            gaussians,
+            training_seconds,
+            interrupted: false,
+            peaks,
+            times: RunTimes::default(),
+        });
     }
 }
 
@@ -146,6 +167,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
     let first = &found["buffers"][0];
     assert_eq!((&first["label"], &first["peak"]), (&"sh".into(), &mib(640).0.into()));
     assert_eq!(first["purpose"], "colours");
+    assert_eq!(found["peaks"]["evaluation"]["vram"], mib(1650).0);
     let splats = found["buffers"].as_array().unwrap().iter().find(|it| it["label"] == "splats");
     let splats = splats.unwrap();
     assert_eq!((&splats["peak"], &splats["iteration"]), (&mib(300).0.into(), &300.into()));
@@ -164,7 +186,13 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
         "sh                            region          640.0 MiB   36.7 %  by    100  colours",
         &format!("iteration 250: {}: 312.0 MiB", Rung::Photographs.words(true)),
         "(1.50 of 2.00 GiB were held)",
+        "peaks of GPU memory\n  training                                1700.0 MiB\n  evaluation ",
         "slowed (power limit)                      16.7 % of the samples",
+        "power that it may draw                   320.0 W",
+        "fan, most                                 55.0 %",
+        "clock of its memory, mean               9501.0 MHz",
+        "slowest performance state, 0 to 15         2.0\n",
+        "memory read or written, mean              40.0 % of the time",
         "slack: 8.6 % of the memory served nothing at the end",
         "      300        4000     1192.0 MiB     1392.0 MiB        2.0 MiB      700.0 MiB",
     ] {
@@ -235,6 +263,44 @@ fn a_run_on_the_processor_is_told_by_what_it_holds() {
 }
 
 #[test]
+fn the_peaks_of_each_phase_are_told_wherever_a_run_reports() {
+    let place = TestFolder::with_scene();
+    let mut command = place.train();
+    command.args(["--eval", "--progress=plain", "--iterations=30", "--test-iterations=12"]);
+    command.args(["--densify-from-iter=5", "--densification-interval=10"]);
+    let ended = end(command
+        .args(["--regularize=density", "--sugar-iterations=6"])
+        .args(["--n-samples-for-sdf=100", "--densify-until-iter=25"]))
+    .done();
+    let phases = ["training", "density_control", "coarse", "evaluation", "saving"];
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let finished: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    let summary = fs::read_to_string(place.model().join("summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    let reported = json(&place.model());
+    let tags = values_of_tags(&events_files(&place.model())[0]);
+    for phase in phases {
+        let peak = &finished["peaks"][phase]["host"];
+        assert!(peak.as_u64().unwrap() > 1_000_000, "{phase}: {finished}");
+        assert_eq!(
+            (peak, peak),
+            (&summary["peaks"][phase]["host"], &reported["peaks"][phase]["host"])
+        );
+        let tagged = &tags[&format!("memory/peak_{phase}_gb")];
+        assert!(tagged.last().unwrap().1 > 0.0, "{phase}: {tagged:?}");
+    }
+    let line = ended.stderr.lines().find(|line| line.starts_with("Peaks of RAM: "));
+    let line = line.unwrap_or_else(|| panic!("{ended:#?}"));
+    for words in ["training ", "density control ", "coarse training ", "evaluation ", "saving "] {
+        assert!(line.contains(words), "`{words}`: {line}");
+    }
+    let most = phases.map(|phase| finished["peaks"][phase]["host"].as_u64()).into_iter().max();
+    assert!(summary["peak_host"].as_u64() >= most.unwrap());
+    let shown = profile(&place.model(), &[]).done().stdout;
+    assert!(shown.contains("peaks of RAM\n  training  "), "{shown}");
+}
+
+#[test]
 fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
     let place = TestFolder::empty();
     let model = place.model();
@@ -258,8 +324,102 @@ fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
 }
 
 #[test]
-fn a_folder_has_to_be_named() {
-    end(splat().arg("profile")).refused(2, &["MODEL"]);
+fn without_a_folder_the_newest_run_below_output_is_taken() {
+    let place = TestFolder::empty();
+    let profile =
+        |flags: &[&str]| end(splat().current_dir(place.path(".")).arg("profile").args(flags));
+    for flags in [&[][..], &["latest"]] {
+        profile(flags).refused(3, &["output: there is no run", "Name the model folder"]);
+    }
+    for name in ["b", "a", "empty"] {
+        let folder = place.path("output").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        if name != "empty" {
+            log(&folder, 0, 300, false);
+            // Within the resolution of the file system's clock.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    for flags in [&[][..], &["latest"], &["--follow"]] {
+        let shown = profile(flags).done().stdout;
+        assert!(shown.starts_with("output/a: 300 of 300"), "{shown}");
+    }
+    // A folder of that name is what it says.
+    log(&place.path("latest"), 0, 200, false);
+    assert!(profile(&["latest"]).done().stdout.starts_with("latest: 200 of 300"));
+}
+
+#[test]
+fn as_many_buffers_are_listed_as_asked_for_with_types_and_shapes() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    log(&model, 0, 300, true);
+    let shown = profile(&model, &["--top=2"]).done().stdout;
+    assert!(shown.contains("colours: u32[167772160]\n"), "{shown}");
+    assert!(shown.contains("and 5 smaller ones (--top 7 lists all)"), "{shown}");
+    assert!(!shown.contains("splats "), "{shown}");
+    let all = profile(&model, &["--top=7"]).done().stdout;
+    assert!(all.contains("splats ") && !all.contains("smaller ones"), "{all}");
+    let found = json(&model);
+    let sh = &found["buffers"][0];
+    assert_eq!(
+        (&sh["element"], &sh["shape"]),
+        (&"u32".into(), &serde_json::json!([167_772_160, 1]))
+    );
+    profile(&model, &["--top=many"]).refused(2, &["--top"]);
+}
+
+#[test]
+fn a_report_ends_with_findings_and_the_flags_that_help() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    log(&model, 0, 300, false);
+    let shown = profile(&model, &[]).done().stdout;
+    let (_, findings) = shown.split_once("\nfindings\n").unwrap();
+    let limit = "of 2048.0 MiB of the GPU memory that may be taken (83 %)";
+    assert!(findings.contains("the nearest limit: 1700.0 ") && findings.contains(limit), "{shown}");
+    assert!(!findings.contains("what helps"), "nothing has to be done: {shown}");
+    // As much slack as makes it worth while.
+    let path = model.join("run.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let slack = format!("\"slack\":{}", mib(120).0);
+    assert!(text.contains(&slack));
+    fs::write(&path, text.replace(&slack, &format!("\"slack\":{}", mib(300).0))).unwrap();
+    let shown = profile(&model, &[]).done().stdout;
+    assert!(
+        shown.contains("served nothing on average\n    what helps: --fragmentation aggressive")
+    );
+    assert_eq!(json(&model)["findings"][0]["kind"], "slack");
+}
+
+#[test]
+fn a_run_is_followed_until_its_end() {
+    let place = TestFolder::with_scene();
+    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"))
+        .args(["train", "--device=cpu", "--iterations=400", "--progress=none", "-s"])
+        .arg(place.scene())
+        .arg("-m")
+        .arg(place.model())
+        .spawn()
+        .unwrap();
+    let log = place.model().join("run.jsonl");
+    let has_begun = || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"started\""));
+    while !has_begun() && training.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let shown = profile(&place.model(), &["--follow"]).done().stdout;
+    assert!(training.wait().unwrap().success());
+    let drawn: Vec<&str> = shown.matches("of 400 iterations, ").collect();
+    assert!(drawn.len() > 1, "it was not drawn again:\n{shown}");
+    assert!(shown.contains("400 of 400 iterations, complete"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "no escapes but on a terminal: {shown}");
+    // One that was killed gets no further.
+    let text = fs::read_to_string(&log).unwrap();
+    let last = text.trim_end().rfind('\n').unwrap();
+    fs::write(&log, &text[..=last]).unwrap();
+    let shown = profile(&place.model(), &["--follow"]).done().stdout;
+    assert!(shown.contains("not at its end") && shown.contains("nothing to follow"), "{shown}");
+    profile(&place.model(), &["--follow", "--json"]).refused(2, &["--json"]);
 }
 
 #[test]

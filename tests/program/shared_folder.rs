@@ -213,3 +213,29 @@ fn killed_at_random(start: impl Fn() -> Command, folder: &Path, first: &Path) {
         }
     }
 }
+
+#[test]
+fn evaluations_at_the_same_time_lose_no_row_of_each_other() {
+    let place = TestFolder::with_scene();
+    let iterations = ["1", "2", "3", "4", "5", "6"];
+    place.trained(6, &[&["--eval", "--save-iterations"], &iterations[..]].concat());
+    fs::remove_file(place.model().join("metrics.csv")).unwrap();
+    std::thread::scope(|scope| {
+        for iteration in iterations {
+            let model = place.model();
+            scope.spawn(move || {
+                let mut eval = splat();
+                eval.args(["eval", "--device=cpu", "--iteration", iteration, "-m"]).arg(model);
+                end(&mut eval).done();
+            });
+        }
+    });
+    let table = fs::read_to_string(place.model().join("metrics.csv")).unwrap();
+    for iteration in iterations {
+        let row = format!("\n{iteration},test,");
+        assert!(table.contains(&row), "no row of iteration {iteration}: {table}");
+    }
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    assert_eq!(results.matches("ours_").count(), iterations.len(), "{results}");
+    assert_no_litter(&place.model());
+}

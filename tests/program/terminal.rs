@@ -12,7 +12,8 @@ fn shown(place: &TestFolder, arguments: &[&str], environment: [(&str, &str); 2])
     let words = arguments.iter().map(|word| format!(" '{word}'")).collect::<String>();
     let mut command = Command::new("script");
     command.current_dir(place.path("")).env_remove("SPLAT_LOG").env_remove("NO_COLOR");
-    command.envs(environment);
+    // Some libraries take any terminal for a colourful one on machines that test.
+    command.envs(environment).env("CI", "true").env_remove("CLICOLOR_FORCE");
     command.args(["-q", "-e", "-c", &format!("'{program}'{words}"), "/dev/null"]);
     end(&mut command)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 use rstest::rstest;
-use splat::config::{Config, Fragmentation, Regularize};
+use splat::config::{Compactness, Config, Fragmentation, Regularize};
 
 /// Runs a line in a folder until this file is there with these words in it, and ends the run.
 fn run_until(place: &TestFolder, folder: &str, line: &str, file: &str, words: &str) -> Ended {
@@ -46,7 +46,7 @@ fn the_line_of_the_card_trains_the_scene_in_this_folder() {
     ended.says(&["no scene is given: the one in this folder is used", text(&here)]);
     let config = config(place.scene().join("output/scene/config.toml"));
     assert_eq!(config.scene.source_path, Some(here));
-    assert!(config.memory.optimize_memory && !config.memory.high_dram);
+    assert!(config.memory.optimize_memory == Compactness::All && !config.memory.high_dram);
 }
 
 #[test]
@@ -119,7 +119,9 @@ fn the_lines_of_sugar_run(#[case] line: &str, #[case] terms: Regularize) {
     assert_eq!((config.sugar.regularize, config.optimize.iterations), (terms, 7000));
     assert_eq!((config.scene.images.as_str(), config.scene.resolution), ("images", -1));
     if line.contains("--sh_degree 2") {
-        assert!(config.memory.optimize_memory && config.optimize.sh_degree == 2);
+        assert!(
+            config.memory.optimize_memory == Compactness::All && config.optimize.sh_degree == 2
+        );
         assert_eq!(config.memory.fragmentation, Fragmentation::Aggressive);
     }
 }

@@ -161,22 +161,6 @@ fn a_transforms_scene_trains_as_its_colmap_twin() {
     end(&mut place.train()).refused(3, &[text(&path)]);
 }
 
-#[test]
-fn a_host_limit_exceeded_from_the_start_slows_training_only() {
-    let place = TestFolder::with_scene();
-    place.trained_into("plain", 20, &["--eval"]);
-    let ended = place.trained(20, &["--eval", "--host-limit=1MiB"]);
-    ended.says(&["--host-limit", "waits for each"]);
-    let ply = |model: &str| fs::read(place.ply_of(model, 20)).unwrap();
-    assert!(ply("plain") == ply("model"));
-    let ended = place.trained_into("high", 20, &["--eval", "--high-dram", "--host-limit=1MiB"]);
-    ended.says(&["warning", "--high-dram", "8 decoded images", "GiB", "on demand", "2GiB"]);
-    assert!(ply("plain") == ply("high"));
-    let mut eval = splat();
-    eval.args(["eval", "--device=cpu", "--host-limit=1MiB", "-m"]).arg(place.model());
-    end(&mut eval).done();
-}
-
 /// Views of the scene side by side, as COLMAP writes them as text.
 fn write_text_model(place: &TestFolder, mark: &str) {
     let sparse = place.scene().join("sparse/0");

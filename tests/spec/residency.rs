@@ -7,7 +7,7 @@ use crate::common::constrained_backend::ConstrainedBackend;
 use crate::common::program::{TestFolder, cut};
 use splat::backend::TrainDevice;
 use splat::backend::cpu::Cpu;
-use splat::config::{Color, Config, OptimizeOptions, SceneOptions};
+use splat::config::{Color, Config, OptimizeOptions, SceneOptions, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, LoaderStatistics, Residency, decode};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -75,6 +75,7 @@ fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLo
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
     config.output.test_iterations = vec![10];
+    config.output.eval_train = TrainSample::Views(0);
     let dataset = dataset(place);
     assert_eq!(dataset.train.len(), TRAIN_VIEWS);
     let model_path = place.model();
@@ -247,6 +248,7 @@ fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
         config.scene.background = Some(color);
         (config.optimize.iterations, config.optimize.random_background) = (6, random);
         (config.optimize.sh_degree, config.run.seed) = (0, seed);
+        config.output.eval_train = TrainSample::Views(0);
         let dataset = dataset(&place);
         let images = ImageLoader::new(dataset.sources.clone(), CACHE);
         std::fs::create_dir_all(place.model()).unwrap();

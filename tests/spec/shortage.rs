@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::common::constrained_backend::ConstrainedBackend;
 use crate::common::program::TestFolder;
-use splat::config::{Config, OptimizeOptions, Regularize};
+use splat::config::{Config, OptimizeOptions, Regularize, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
 use splat::memory::Rung;
@@ -68,6 +68,8 @@ fn config(place: &TestFolder) -> Config {
     config.densify.densification_interval = 10;
     // Everything that is seen is a candidate.
     config.densify.densify_grad_threshold = 0.0;
+    // Frames are counted.
+    config.output.eval_train = TrainSample::Views(0);
     config
 }
 

@@ -9,8 +9,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors, TermValues,
-    Vram,
+    Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step, SurfaceReport, Tensors,
+    TermValues, Vram,
 };
 
 /// Memory of a GPU after so many iterations.
@@ -22,6 +22,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         photographs: Bytes(1 << 28),
         scratch: Bytes(1 << 30),
         slack: Bytes(1 << 30),
+        large_count: 4,
         creep,
         budget: Some(Bytes(8 << 30)),
     };
@@ -32,6 +33,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
         host_creep: None,
+        peaks: PhasePeaks::default(),
     })
 }
 
@@ -55,6 +57,11 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
         memory_total: Some(Bytes(4 << 30)),
         temperature_c: Some(61),
         power_w: Some(312.5),
+        power_limit_w: Some(350.0),
+        fan_percent: Some(40),
+        clock_memory_mhz: Some(2619),
+        pstate: Some(0),
+        memory_load: Some(61),
         clock_sm_mhz: Some(1980),
         throttle: Some(vec![Throttle::PowerLimit, Throttle::Temperature]),
     };
@@ -69,6 +76,11 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
         ("memory_percent", 75.0),
         ("temperature_c", 61.0),
         ("clock_sm_mhz", 1980.0),
+        ("power_limit_w", 350.0),
+        ("fan_percent", 40.0),
+        ("clock_memory_mhz", 2619.0),
+        ("pstate", 0.0),
+        ("memory_load", 61.0),
     ] {
         assert_eq!(values[&format!("gpu/{tag}")], [(50, value), (100, value)], "{tag}");
     }
@@ -78,6 +90,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
         ("memory/vram_allocated_gb", 3.0),
         ("memory/vram_reserved_gb", 4.0),
         ("tensors/fragmentation_percent", 25.0),
+        ("tensors/large_count", 4.0),
         ("memory/rung", 0.0),
     ] {
         assert_eq!(values[tag], [(100, value), (200, value)], "{tag}");

@@ -71,9 +71,9 @@ fn raw_color<R: Real>(model: &Model<R>, row: usize, view: &DrawnView<R>) -> Vec3
     let mean = model.triple(Parameter::Means, row);
     let direction = normalize(sub(mean, view.viewpoint.centre_world));
     let basis = sh::basis(sh_degree, direction);
-    let mut color = model.triple(Parameter::ShDc, row).map(|c| R::HALF + c * basis[0]);
-    let rest = model.row(Parameter::ShRest, row).as_chunks::<3>().0;
-    for (&weight, coefficient) in basis[1..sh::coefficients(sh_degree)].iter().zip(rest) {
+    let [dc, rest @ ..] = model.coefficients(row);
+    let mut color = dc.map(|c| R::HALF + c * basis[0]);
+    for (&weight, coefficient) in basis[1..sh::coefficients(sh_degree)].iter().zip(&rest) {
         for (sum, &c) in color.iter_mut().zip(coefficient) {
             *sum += weight * c;
         }
@@ -99,7 +99,7 @@ fn color_bwd<R: Real>(
     let offset = sub(model.triple(Parameter::Means, row), view.viewpoint.centre_world);
     let direction = normalize(offset);
     let basis = sh::basis(sh_degree, direction);
-    let rest = model.row(Parameter::ShRest, row).as_chunks::<3>().0;
+    let [_, rest @ ..] = model.coefficients(row);
     let mut d_basis = [R::ZERO; sh::MAX_COEFFICIENTS];
     let d_sh = d_sh.as_chunks_mut::<3>().0;
     for k in 0..sh::coefficients(sh_degree) {

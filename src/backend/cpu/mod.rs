@@ -9,7 +9,10 @@ mod ellipsoid;
 mod frame;
 mod gaussians;
 mod model;
+mod packed;
+mod parts;
 mod primitive;
+mod rows;
 mod splat;
 mod stage;
 mod traits;
@@ -30,17 +33,27 @@ pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
 
 use crate::math::Real;
+use crate::memory::plan::Storage;
 
 /// The processor as a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cpu<R> {
+    /// How models are kept that come here.
+    storage: Storage,
+    /// Of the rounding of compact state.
+    seed: u64,
     precision: PhantomData<R>,
 }
 
 impl<R: Real> Cpu<R> {
     /// Uses the threads of rayon's global pool.
     pub fn new() -> Self {
-        Self { precision: PhantomData }
+        Self::with_storage(Storage::Full, 0)
+    }
+
+    /// The same with models in this storage, whose rounding follows from the seed.
+    pub fn with_storage(storage: Storage, seed: u64) -> Self {
+        Self { storage, seed, precision: PhantomData }
     }
 
     /// Gradients of all raw parameters of row `index`; what [`Render::step`](super::Render::step) consumes.

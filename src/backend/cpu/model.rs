@@ -3,13 +3,15 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::packed::{PackedPart, TablePart};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Snapshot};
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};
+use crate::math::sh::MAX_COEFFICIENTS;
 use crate::math::splat::Shape;
 use crate::memory::Bytes;
-use crate::memory::plan::OptionalColumns;
+use crate::memory::plan::{OptionalColumns, Storage};
 use crate::model::{Gaussians, Group, Primitive};
 
 /// The columns of [`Gaussians`] by name, in the order of their schema.
@@ -52,7 +54,8 @@ impl NotFinite {
     }
 }
 
-/// One parameter of all rows with Adam's moments; each vector is [n, width].
+/// One parameter of all rows with Adam's moments; each vector is [n, width], or empty where compact storage
+/// keeps it in words.
 #[derive(Clone, Debug)]
 pub struct ModelColumn<R> {
     /// Values per row.
@@ -80,29 +83,26 @@ pub struct Model<R, P = Gaussians> {
     pub absolute_norm_sums: Vec<R>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub filter_3d: Vec<R>,
+    /// What compact storage keeps in words.
+    pub(super) packed: Vec<PackedPart>,
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// A model with zero moments and statistics.
+    /// A model in full precision with zero moments and statistics.
     pub fn new(host: &P) -> Self {
-        let column = |group: Group<'_>| {
-            let values: Vec<R> = precise(group.values).collect();
-            let zeros = vec![R::ZERO; values.len()];
-            let first_moments = zeros.clone();
-            ModelColumn { width: group.width, values, first_moments, second_moments: zeros }
-        };
-        Self {
-            sh_degree: host.sh_degree(),
-            columns: host.groups().into_iter().map(column).collect(),
-            gradient_norm_sums: vec![R::ZERO; host.len()],
-            views_seen: vec![0; host.len()],
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
-            rows_version: RowsVersion::new(),
-            primitive: PhantomData,
-        }
+        Self::stored(host, Storage::Full)
+    }
+
+    /// The same in this storage.
+    pub(super) fn stored(host: &P, storage: Storage) -> Self {
+        let (count, zeros) = (host.len(), P::zeros(host.sh_degree(), host.len()));
+        let mut model = Self::with_room(host, count, storage);
+        model.append_parts([host, &zeros, &zeros]);
+        model.gradient_norm_sums = vec![R::ZERO; count];
+        model.views_seen = vec![0; count];
+        model
     }
 
     /// Its rows as they are until one comes, goes or changes places.
@@ -165,7 +165,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
         self.columns.iter().map(|column| column.width).sum()
     }
 
-    /// One column of one row; columns by their place in the schema.
+    /// One column of one row; columns by their place in the schema. Of what compact storage keeps in words
+    /// there is none.
     pub fn values(&self, column: usize, row: usize) -> &[R] {
         let ModelColumn { width, values, .. } = &self.columns[column];
         &values[row * width..][..*width]
@@ -174,7 +175,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
     /// An error with the first value of a row in these columns that is infinite or NaN, if any is.
     pub fn check_finite(&self, row: usize, columns: Range<usize>) -> Result<(), NotFinite> {
         for column in columns {
-            if let Some(value) = self.values(column, row).iter().find(|value| !value.is_finite()) {
+            let values = self.row_part(column, 0, row);
+            if let Some(value) = values.iter().find(|value| !value.is_finite()) {
                 return Err(NotFinite { column, value: value.to_f64() });
             }
         }
@@ -183,17 +185,17 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// The parameters of these rows.
     pub fn read_parameters(&self, rows: Range<usize>) -> P {
-        self.gather(&rows, |column| &column.values)
+        self.gather(&rows, 0)
     }
 
     /// The parameters of these rows, in their order.
     pub fn sample(&self, rows: &[usize]) -> P {
-        let mut host = P::empty(self.sh_degree);
-        for (number, values) in host.groups_mut().into_iter().enumerate() {
-            let rows = rows.iter().flat_map(|&row| self.values(number, row));
-            *values = rows.map(|v| v.to_f32()).collect();
+        let mut sampled = P::empty(self.sh_degree);
+        for (number, values) in sampled.groups_mut().into_iter().enumerate() {
+            let rows = rows.iter().map(|&row| self.row_part(number, 0, row));
+            *values = rows.flat_map(|row| host(&row)).collect();
         }
-        host
+        sampled
     }
 
     /// Parameters, moments and statistics of these rows.
@@ -204,8 +206,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
         };
         Snapshot {
             parameters: self.read_parameters(rows.clone()),
-            first_moments: self.gather(&rows, |column| &column.first_moments),
-            second_moments: self.gather(&rows, |column| &column.second_moments),
+            first_moments: self.gather(&rows, 1),
+            second_moments: self.gather(&rows, 2),
             gradient_norm_sums: host(&self.gradient_norm_sums[rows.clone()]),
             views_seen: self.views_seen[rows.clone()].to_vec(),
             absolute_norm_sums: if_there(&self.absolute_norm_sums),
@@ -214,21 +216,27 @@ impl<R: Real, P: Primitive> Model<R, P> {
     }
 
     /// No rows yet, and room for so many of these widths.
-    pub(super) fn with_room(shape: &P, count: usize) -> Self {
+    pub(super) fn with_room(shape: &P, count: usize, storage: Storage) -> Self {
+        let mut packed = PackedPart::all(P::SCHEMA, shape.sh_degree(), storage);
+        for part in &mut packed {
+            part.words.reserve_exact(count * part.width());
+        }
         let room = |width: usize| Vec::with_capacity(count * width);
-        let column = |Group { width, .. }| ModelColumn {
-            width,
-            values: room(width),
-            first_moments: room(width),
-            second_moments: room(width),
+        let column = |(number, Group { width, .. }): (usize, Group<'_>)| {
+            let [values, first_moments, second_moments] =
+                TablePart::of_column::<P>(number).map(|of| {
+                    room(if packed.iter().any(|packed| packed.of == of) { 0 } else { width })
+                });
+            ModelColumn { width, values, first_moments, second_moments }
         };
         Self {
             sh_degree: shape.sh_degree(),
-            columns: shape.groups().into_iter().map(column).collect(),
+            columns: shape.groups().into_iter().enumerate().map(column).collect(),
             gradient_norm_sums: room(1),
             views_seen: Vec::with_capacity(count),
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
+            packed,
             rows_version: RowsVersion::new(),
             primitive: PhantomData,
         }
@@ -238,48 +246,36 @@ impl<R: Real, P: Primitive> Model<R, P> {
     pub(super) fn append(&mut self, rows: &Snapshot<P>) {
         self.invalidate_rows();
         let Snapshot { parameters, first_moments, second_moments, .. } = rows;
-        let parts = [parameters.groups(), first_moments.groups(), second_moments.groups()];
-        for (i, column) in self.columns.iter_mut().enumerate() {
-            column.values.extend(precise::<R>(parts[0][i].values));
-            column.first_moments.extend(precise::<R>(parts[1][i].values));
-            column.second_moments.extend(precise::<R>(parts[2][i].values));
-        }
+        self.append_parts([parameters, first_moments, second_moments]);
         self.gradient_norm_sums.extend(precise::<R>(&rows.gradient_norm_sums));
         self.views_seen.extend_from_slice(&rows.views_seen);
         self.absolute_norm_sums.extend(precise::<R>(&rows.absolute_norm_sums));
         self.filter_3d.extend(precise::<R>(&rows.filter_3d));
     }
 
-    /// The model that the snapshot was taken of.
+    /// The model in full precision that the snapshot was taken of.
     pub fn restore(snapshot: &Snapshot<P>) -> Self {
-        let mut model = Self::with_room(&snapshot.parameters, snapshot.views_seen.len());
+        let mut model =
+            Self::with_room(&snapshot.parameters, snapshot.views_seen.len(), Storage::Full);
         model.append(snapshot);
         model
     }
 
     /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
-        let parameters: Bytes =
-            self.columns.iter().map(|column| Bytes::of::<R>(column.values.capacity())).sum();
-        let parameters = parameters + Bytes::of::<R>(self.filter_3d.capacity());
-        let moments: Bytes = self
-            .columns
-            .iter()
-            .map(|column| {
-                Bytes::of::<R>(column.first_moments.capacity() + column.second_moments.capacity())
-            })
-            .sum();
+        let mut parts = [0; 3];
+        for column in &self.columns {
+            for (bytes, part) in parts.iter_mut().enumerate() {
+                *part += Bytes::of::<R>(column.part(bytes).capacity()).0;
+            }
+        }
+        for packed in &self.packed {
+            parts[packed.of.part] += Bytes::of::<u32>(packed.words.capacity()).0;
+        }
+        let [values, first, second] = parts.map(Bytes);
         let sums = self.gradient_norm_sums.capacity() + self.absolute_norm_sums.capacity();
         let statistics = Bytes::of::<R>(sums) + Bytes::of::<u32>(self.views_seen.capacity());
-        [parameters, moments + statistics]
-    }
-
-    fn gather(&self, rows: &Range<usize>, part: impl Fn(&ModelColumn<R>) -> &Vec<R>) -> P {
-        let mut gathered = P::empty(self.sh_degree);
-        for (values, column) in gathered.groups_mut().into_iter().zip(&self.columns) {
-            *values = host(&part(column)[rows.start * column.width..rows.end * column.width]);
-        }
-        gathered
+        [values + Bytes::of::<R>(self.filter_3d.capacity()), first + second + statistics]
     }
 }
 
@@ -297,6 +293,18 @@ impl<R: Real> Model<R> {
     /// One parameter of one Gaussian.
     pub fn row(&self, parameter: Parameter, index: usize) -> &[R] {
         self.values(parameter as usize, index)
+    }
+
+    /// SH coefficients of one Gaussian, those that it does not have zero.
+    pub(super) fn coefficients(&self, index: usize) -> [Vec3<R>; MAX_COEFFICIENTS] {
+        let mut coefficients = [[R::ZERO; 3]; MAX_COEFFICIENTS];
+        let [dc, rest] = [Parameter::ShDc, Parameter::ShRest]
+            .map(|parameter| self.row_part(parameter as usize, 0, index));
+        coefficients[0] = [dc[0], dc[1], dc[2]];
+        for (to, from) in coefficients[1..].iter_mut().zip(rest.as_chunks::<3>().0) {
+            *to = *from;
+        }
+        coefficients
     }
 
     /// Place and form of one Gaussian.
@@ -318,11 +326,11 @@ impl<R: Real> Model<R> {
 }
 
 /// Values in the precision of the computation.
-fn precise<R: Real>(values: &[f32]) -> impl Iterator<Item = R> {
+pub(super) fn precise<R: Real>(values: &[f32]) -> impl Iterator<Item = R> {
     values.iter().map(|&value| R::of_f32(value))
 }
 
 /// Values in the precision of the host's columns.
-fn host<R: Real>(values: &[R]) -> Vec<f32> {
+pub(super) fn host<R: Real>(values: &[R]) -> Vec<f32> {
     values.iter().map(|value| value.to_f32()).collect()
 }

@@ -24,7 +24,7 @@ use crate::dataset::{Image, View};
 use crate::math::Real;
 use crate::math::morton::Cube;
 use crate::model::Gaussians;
-use crate::perceptual::LpipsWeights;
+use crate::perceptual::{LpipsInput, LpipsWeights};
 
 impl<R: Real> Device for Cpu<R> {
     type Target = Arc<Image>;
@@ -43,7 +43,7 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
     type Model = Model<R, P>;
 
     fn upload(&mut self, host: &P) -> Result<Model<R, P>, DeviceError> {
-        Ok(Model::new(host))
+        Ok(Model::stored(host, self.storage))
     }
 
     fn load<S: Rows<P>>(&mut self, source: &mut S) -> Result<Model<R, P>, S::Error>
@@ -51,7 +51,7 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
         S::Error: From<DeviceError>,
     {
         let count = source.len();
-        let mut model = Model::with_room(&source.shape()?, count);
+        let mut model = Model::with_room(&source.shape()?, count, self.storage);
         if source.optional().filter_3d {
             density_field(&model, Capability::Filter3d)?;
         }
@@ -164,7 +164,7 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
         gradients: Gradients<R, P>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        let moved = adam::step(model, &gradients, step);
+        let moved = adam::step(model, &gradients, step, self.seed);
         // What was left out has not harmed the others, but it never comes back by itself.
         gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
     }
@@ -208,8 +208,9 @@ impl<R: Real> Lpips<Gaussians> for Cpu<R> {
         net: &LpipsModel,
         frame: &Frame<R, Shown>,
         target: &Arc<Image>,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        lpips::perceive(net, &frame.canvas, target)
+        lpips::perceive(net, &frame.canvas, target, input)
     }
 }
 

@@ -65,7 +65,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             }
             Rung::Compact => {
                 if let Some(model) = &mut self.model
-                    && model.storage() == Storage::Full
+                    && model.storage() != Storage::Compact
                     && is_compactable::<P>()
                 {
                     match model.compact(self.session) {

@@ -94,6 +94,8 @@ pub struct Cuda {
     /// The iteration after which memory was last looked at.
     governed_at: Option<u32>,
     high_water: ScratchHighWater,
+    /// Less is taken than may be, where less will do.
+    has_aim: bool,
 }
 
 impl Cuda {
@@ -113,6 +115,7 @@ impl Cuda {
             trim_interval: options.trim_interval.max(1),
             governed_at: None,
             high_water: ScratchHighWater::of_run(options.coarse),
+            has_aim: false,
         })
     }
 
@@ -147,7 +150,7 @@ impl Cuda {
         match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
             Err(error)
                 if error.is_out_of_memory()
-                    && self.session.storage == Storage::Full
+                    && self.session.storage != Storage::Compact
                     && is_compactable::<P>()
                     && self.ladder.allows(Rung::Compact) =>
             {

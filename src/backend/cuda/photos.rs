@@ -145,6 +145,8 @@ impl PhotoStore {
         if turn.memory.len() < bytes(image) {
             // Growth may move it where memory cannot be mapped: nothing may be on its way.
             session.copies.synchronize()?;
+            let missing = bytes(image).saturating_sub(turn.memory.capacity());
+            session.heap.make_room(session.heap.granule() + Bytes(missing as u64))?;
             turn.memory.grow(bytes(image))?;
         }
         let place = PhotoPlace::new(&session.copies, turn.memory.address(), image)?;

@@ -27,6 +27,8 @@ pub trait CudaPrimitive: Primitive + 'static {
 pub struct PrimitiveKernels {
     /// Of a model in full precision.
     pub full: StorageKernels,
+    /// Of a model with colours in 16 bits, where there are such.
+    pub half: Option<StorageKernels>,
     /// Of a compact model, where there are such.
     pub compact: Option<StorageKernels>,
 }
@@ -59,6 +61,13 @@ impl CudaPrimitive for Gaussians {
             step_extended: of_program("adam", "adam_extended"),
             step_views: Some(of_program("adam_views", "adam_views")),
         },
+        half: Some(StorageKernels {
+            project: of_program("project", "project_fwd_half"),
+            project_extended: of_program("project", "project_fwd_extended_half"),
+            step: of_program("adam", "adam_half"),
+            step_extended: of_program("adam", "adam_extended_half"),
+            step_views: Some(of_program("adam_views", "adam_views_half")),
+        }),
         compact: Some(StorageKernels {
             project: of_program("project", "project_fwd_compact"),
             project_extended: of_program("project", "project_fwd_extended_compact"),
@@ -85,10 +94,13 @@ pub(crate) fn require<P: CudaPrimitive>(
 
 /// Fails where a primitive cannot be stored so.
 pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), DeviceError> {
-    if storage == Storage::Compact && !is_compactable::<P>() {
-        return Err(unsupported::<P>("compact storage"));
+    match storage {
+        Storage::HalfColors if P::KERNELS.half.is_none() => {
+            Err(unsupported::<P>("colours in 16 bits"))
+        }
+        Storage::Compact if !is_compactable::<P>() => Err(unsupported::<P>("compact storage")),
+        Storage::Full | Storage::HalfColors | Storage::Compact => Ok(()),
     }
-    Ok(())
 }
 
 /// The error of a primitive that takes no steps of several views.
@@ -104,6 +116,7 @@ pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
 /// The kernels of a primitive, loaded.
 pub(crate) struct LoadedKernels {
     full: LoadedStorage,
+    half: Option<LoadedStorage>,
     compact: Option<LoadedStorage>,
 }
 
@@ -120,20 +133,23 @@ impl LoadedKernels {
     /// Looks the kernels up. A context must be current.
     pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self, DeviceError> {
         const { assert_fits(P::SCHEMA) };
-        let PrimitiveKernels { full, compact } = P::KERNELS;
+        let PrimitiveKernels { full, half, compact } = P::KERNELS;
         Ok(Self {
             full: LoadedStorage::of(by, &full)?,
+            half: half.map(|half| LoadedStorage::of(by, &half)).transpose()?,
             compact: compact.map(|compact| LoadedStorage::of(by, &compact)).transpose()?,
         })
     }
 
     /// Those of models that are stored so.
     pub(crate) fn stored(&self, storage: Storage) -> &LoadedStorage {
-        match (storage, &self.compact) {
-            (Storage::Compact, Some(compact)) => compact,
-            // There is no compact model of such a primitive.
-            (Storage::Compact, None) | (Storage::Full, _) => &self.full,
-        }
+        let of_storage = match storage {
+            Storage::Full => None,
+            Storage::HalfColors => self.half.as_ref(),
+            Storage::Compact => self.compact.as_ref(),
+        };
+        // Where there are none of a storage, there is no such model of the primitive.
+        of_storage.unwrap_or(&self.full)
     }
 }
 

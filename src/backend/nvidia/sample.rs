@@ -10,6 +10,9 @@ pub struct GpuSample {
     /// Share of the last moments in which a kernel ran, per cent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization: Option<u32>,
+    /// Share of the last moments in which memory was read or written, per cent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_load: Option<u32>,
     /// Memory that is in use, by everybody together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used: Option<Bytes>,
@@ -22,6 +25,18 @@ pub struct GpuSample {
     /// Power that the board draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
+    /// Power that it may draw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_limit_w: Option<f64>,
+    /// Speed of its first fan, per cent; servers cool it with their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fan_percent: Option<u32>,
+    /// Clock of the memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_memory_mhz: Option<u32>,
+    /// Performance state: 0 is the fastest, 15 the slowest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pstate: Option<u32>,
     /// Clock of the multiprocessors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_sm_mhz: Option<u32>,
@@ -78,16 +93,30 @@ pub fn watch<R>(_uuid: &str, _work: impl FnOnce(&dyn Fn() -> GpuSample) -> R) ->
 fn sample(device: &nvml_wrapper::Device<'_>) -> GpuSample {
     use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
     let memory = device.memory_info().ok();
+    let rates = device.utilization_rates().ok();
+    // The library counts milliwatts.
+    let watts = |milliwatts: u32| f64::from(milliwatts) * 1e-3;
     GpuSample {
-        utilization: device.utilization_rates().ok().map(|rates| rates.gpu),
+        utilization: rates.as_ref().map(|rates| rates.gpu),
+        memory_load: rates.as_ref().map(|rates| rates.memory),
         memory_used: memory.as_ref().map(|memory| Bytes(memory.used)),
         memory_total: memory.as_ref().map(|memory| Bytes(memory.total)),
         temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
-        // The library counts milliwatts.
-        power_w: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) * 1e-3),
+        power_w: device.power_usage().ok().map(watts),
+        power_limit_w: device.enforced_power_limit().ok().map(watts),
+        fan_percent: device.fan_speed(0).ok(),
+        clock_memory_mhz: device.clock_info(Clock::Memory).ok(),
+        pstate: device.performance_state().ok().and_then(state_number),
         clock_sm_mhz: device.clock_info(Clock::SM).ok(),
         throttle: device.current_throttle_reasons().ok().map(reasons),
     }
+}
+
+/// The number of a performance state that is known.
+#[cfg(feature = "cuda")]
+fn state_number(state: nvml_wrapper::enum_wrappers::device::PerformanceState) -> Option<u32> {
+    use nvml_wrapper::enum_wrappers::device::PerformanceState;
+    (state != PerformanceState::Unknown).then(|| state.as_c())
 }
 
 /// The reasons that work against the program: an idle GPU and a clock that the user set do not.

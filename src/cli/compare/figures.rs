@@ -93,9 +93,10 @@ struct FigureKind {
 
 impl FigureKind {
     fn named(name: &str) -> Self {
-        let (title, corrected) = match name.strip_prefix("cc_") {
-            Some(rest) => (rest, ", colour-corrected"),
-            None => (name, ""),
+        let (title, how) = match name.split_once('_') {
+            Some(("cc", rest)) => (rest, ", colour-corrected"),
+            Some(("ref", rest)) => (rest, ", as metrics.py"),
+            _ => (name, ""),
         };
         let (title, unit, better) = match title {
             "psnr" => ("PSNR".to_owned(), Unit::Decibels, Better::Higher),
@@ -103,19 +104,21 @@ impl FigureKind {
             "l1" => ("L1".to_owned(), Unit::Share, Better::Lower),
             "total" => ("loss".to_owned(), Unit::Share, Better::Lower),
             other => {
-                let title = match other.strip_prefix("lpips_") {
-                    Some(net) => format!("LPIPS ({net})"),
+                let title = match other.strip_prefix("lpips") {
+                    Some("") => "LPIPS".to_owned(),
+                    Some(net) => format!("LPIPS ({})", net.trim_start_matches('_')),
                     None => other.to_owned(),
                 };
                 (title, Unit::Share, Better::Lower)
             }
         };
-        Self { title: title + corrected, unit, better }
+        Self { title: title + how, unit, better }
     }
 
     /// L1 says nothing that PSNR does not, with other tolerances.
     fn is_quality(name: &str) -> bool {
-        ["psnr", "ssim", "cc_psnr", "cc_ssim"].contains(&name) || name.starts_with("lpips")
+        ["psnr", "ssim", "cc_psnr", "cc_ssim", "ref_ssim", "ref_lpips"].contains(&name)
+            || name.starts_with("lpips")
     }
 }
 
@@ -124,6 +127,7 @@ pub(super) fn of(summary: &RunSummary) -> Vec<Figure> {
     let mut figures = metrics(summary);
     figures.extend(losses(summary));
     figures.extend(resources(summary));
+    figures.extend(peaks(summary));
     figures
 }
 
@@ -166,6 +170,20 @@ fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
             role: Role::Information,
             value: value.unwrap_or(f64::NAN),
         }
+    })
+}
+
+/// The most memory of each phase, of the device where it has its own.
+fn peaks(summary: &RunSummary) -> impl Iterator<Item = Figure> {
+    summary.peaks.iter().filter_map(|(phase, peak)| {
+        Some(Figure {
+            key: format!("peaks.{}", phase.key()),
+            title: format!("peak, {}", phase.words()),
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            role: Role::Information,
+            value: peak.of_device()?.0 as f64,
+        })
     })
 }
 

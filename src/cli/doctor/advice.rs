@@ -144,6 +144,7 @@ mod tests {
     use super::*;
     use crate::backend::nvidia::{KernelBuild, User};
     use crate::cli::device::UsableGpu;
+    use crate::cli::doctor::findings::LpipsFinding;
 
     const GIB: u64 = 1 << 30;
 
@@ -185,6 +186,7 @@ mod tests {
             gpu_memory: Some(Bytes(16 * GIB)),
             gpu_problem: None,
             gpu_is_full: false,
+            lpips: LpipsFinding::default(),
             advice: Vec::new(),
         }
     }

@@ -1,10 +1,14 @@
 //! What `splat doctor` looks for.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use crate::backend::nvidia::{Gpu, KernelBuild};
 use crate::cli::device::UsableGpu;
+use crate::cli::lpips::{Missing, in_words};
 use crate::memory::Bytes;
+use crate::perceptual::{LpipsNet, LpipsWeights, WeightsSearch, named_by_environment};
 
 /// What was found.
 #[derive(Serialize)]
@@ -37,8 +41,46 @@ pub(super) struct Findings {
     pub(super) gpu_problem: Option<String>,
     /// Whether that is for its memory, which other programs hold.
     pub(super) gpu_is_full: bool,
+    /// Weights with which LPIPS can be measured.
+    pub(super) lpips: LpipsFinding,
     /// What to do.
     pub(super) advice: Vec<String>,
+}
+
+/// Weights of LPIPS on this machine.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct LpipsFinding {
+    /// Whose they are.
+    pub(super) net: Option<LpipsNet>,
+    /// The files that they are in.
+    pub(super) files: Vec<PathBuf>,
+    /// Why there are none, or why those that there are cannot be used.
+    pub(super) problem: Option<String>,
+}
+
+impl LpipsFinding {
+    /// What `--enable-lpips` would use.
+    pub(super) fn gather() -> Self {
+        let search = WeightsSearch::run();
+        let Some(path) = named_by_environment().or_else(|| search.found.clone()) else {
+            let problem = Some(Missing::of(&search).to_string());
+            return Self { problem, ..Self::default() };
+        };
+        match LpipsWeights::read(&path) {
+            Ok(weights) => {
+                Self { net: Some(weights.net()), files: weights.files().to_vec(), problem: None }
+            }
+            Err(error) => Self { files: vec![path], problem: Some(error.to_string()), net: None },
+        }
+    }
+
+    pub(super) fn line(&self) -> String {
+        match (self.net, &self.problem) {
+            (Some(net), _) => format!("{}, {}", net.name(), in_words(&self.files)),
+            (None, Some(problem)) => format!("no weights: {problem}"),
+            (None, None) => "not looked for".to_owned(),
+        }
+    }
 }
 
 /// `7.5, 9.0`

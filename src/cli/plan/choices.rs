@@ -1,15 +1,8 @@
 //! What the options say of memory.
 
-use crate::config::Config;
-use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
 
 /// What is taken at most of a card, or of a limit, of this size.
 pub(super) fn within(limit: Bytes, threshold: f64) -> Bytes {
     Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
-}
-
-/// How the model keeps its state.
-pub(in crate::cli) fn storage(config: &Config) -> Storage {
-    if config.memory.optimize_memory { Storage::Compact } else { Storage::Full }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::choices::{storage, within};
+use super::choices::within;
 use crate::backend::CHUNK_ROWS;
 use crate::config::{Config, Layers, preset_names, resolve};
 use crate::memory::plan::{
@@ -168,7 +168,11 @@ pub(super) fn largest(
         let preset = resolve(Layers { preset: Some(name), ..Layers::default() })?;
         if let Some(Limit::Bytes(limit)) = preset.memory.vram_limit {
             let budget = within(limit, preset.memory.vram_threshold);
-            lines.push(on(format!("--preset {name}"), budget, Some(storage(&preset))));
+            lines.push(on(
+                format!("--preset {name}"),
+                budget,
+                Some(preset.memory.optimize_memory.storage()),
+            ));
         }
     }
     Ok(lines)
@@ -182,9 +186,17 @@ pub(super) fn remedies(run: &PlannedRun, budget: Bytes, smaller: &[Smaller]) -> 
         Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
     };
     let mut remedies = Vec::new();
-    if run.model.storage == Storage::Full {
-        let model = ModelSize { storage: Storage::Compact, ..run.model };
-        remedies.push(remedy("--optimize-memory".to_owned(), &PlannedRun { model, ..run.clone() }));
+    let smaller_storage = match run.model.storage {
+        Storage::Full => &[
+            ("--optimize-memory sh", Storage::HalfColors),
+            ("--optimize-memory", Storage::Compact),
+        ][..],
+        Storage::HalfColors => &[("--optimize-memory", Storage::Compact)],
+        Storage::Compact => &[],
+    };
+    for &(flag, storage) in smaller_storage {
+        let model = ModelSize { storage, ..run.model };
+        remedies.push(remedy(flag.to_owned(), &PlannedRun { model, ..run.clone() }));
     }
     if let Some(most) = run.largest(budget) {
         remedies.push(remedy(format!("--max-points {most}"), &run.with(most)));

@@ -41,6 +41,7 @@ fn head(text: &mut String, report: &PlanReport) {
     let PlannedGaussians { count, start, from } = &report.gaussians;
     let storage = match report.storage {
         Storage::Full => "full precision",
+        Storage::HalfColors => "--optimize-memory sh",
         Storage::Compact => "--optimize-memory",
     };
     let (visible, instances) = (report.view.visible, report.view.instances);

@@ -59,6 +59,14 @@ pub struct ImageHeader {
     pub orientation_swaps: bool,
 }
 
+impl ImageHeader {
+    /// Width and height in px, as stored, or turned upright as EXIF says.
+    pub(in crate::dataset) fn size(&self, upright: bool) -> [u32; 2] {
+        let stored = [self.width, self.height];
+        if upright && self.orientation_swaps { [stored[1], stored[0]] } else { stored }
+    }
+}
+
 /// Inverse depths of a photograph's pixels; the inverse depth of a pixel is value / 65536 · scale +
 /// offset, per world unit. Rows from the top.
 #[derive(Clone, Debug, PartialEq)]

@@ -27,12 +27,17 @@ fn counts(value: u8) -> u8 {
     if value >= HALF { 255 } else { 0 }
 }
 
+/// The most that rounding to a pixel may change a side, as a share of it. Of sides of a few pixels, a
+/// whole pixel would be any shape.
+const ROUNDED_SHARE: f64 = 0.1;
+
 /// Whether one size is the other scaled, up to one pixel of rounding in the smaller.
 pub(super) fn same_shape(a: [u32; 2], b: [u32; 2]) -> bool {
     let (small, large) = if a[0] <= b[0] { (a, b) } else { (b, a) };
+    let rounding = |side: usize| (ROUNDED_SHARE * f64::from(small[side])).min(1.0);
     // Scales that would round to the smaller size, for each side.
-    let low = |side: usize| (f64::from(small[side]) - 1.0) / f64::from(large[side]);
-    let high = |side: usize| (f64::from(small[side]) + 1.0) / f64::from(large[side]);
+    let low = |side: usize| (f64::from(small[side]) - rounding(side)) / f64::from(large[side]);
+    let high = |side: usize| (f64::from(small[side]) + rounding(side)) / f64::from(large[side]);
     low(0).max(low(1)) <= high(0).min(high(1))
 }
 
@@ -48,6 +53,10 @@ mod tests {
         assert!(!same_shape([1894, 1061], [1061, 1894]));
         assert!(!same_shape([800, 600], [800, 533]));
         assert!(!same_shape([400, 300], [800, 533]));
+        assert!(same_shape([12, 8], [96, 64]) && same_shape([96, 64], [13, 9]));
+        for size in [[1, 1], [2, 1], [2, 2], [4, 4]] {
+            assert!(!same_shape(size, [96, 64]) && !same_shape([96, 64], size), "{size:?}");
+        }
     }
 
     #[test]

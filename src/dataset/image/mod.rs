@@ -17,6 +17,7 @@ use super::source::{AlphaMeaning, ImageSource};
 pub(super) use codec::guarded;
 pub use decoded::{Image, ImageHeader, InverseDepthMap};
 pub use error::ImageError;
+pub(super) use mask_file::check_mask;
 
 /// Reads the header of a JPEG, PNG or WebP file, whatever its name ends in, and no pixels.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {

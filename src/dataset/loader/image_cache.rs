@@ -102,11 +102,6 @@ impl ImageCache {
         }
     }
 
-    /// Bytes that may be kept and reserved.
-    pub(super) fn capacity(&self) -> Bytes {
-        self.capacity
-    }
-
     /// Changes how many bytes may be kept and reserved. If too many are held, images that are not in
     /// use are evicted in the usual order; images in use or being decoded stay for now. Returns
     /// whether the capacity grew.

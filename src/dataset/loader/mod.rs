@@ -31,6 +31,13 @@ const MAX_WORKERS: usize = 4;
 
 type Decoder = Box<dyn Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync>;
 
+/// Most bytes that are held while a photograph is decoded: its file, its pixels, and a copy of these that
+/// is straightened or resized.
+pub fn bytes_to_decode(source: &ImageSource) -> Bytes {
+    let pixels: u64 = source.full_size.map(u64::from).iter().product();
+    Bytes(pixels.saturating_mul(12))
+}
+
 /// How many decoded images stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
@@ -51,8 +58,9 @@ pub enum Residency {
 /// use while a caller holds it.
 ///
 /// With a limit on the memory of the process, images get what its other parts leave, at most the
-/// cache's size. If the limit would be exceeded, no image is decoded ahead and images that are not
-/// in use are evicted. An image that is fetched is always decoded.
+/// cache's size, and room for one decode is left beside them. If the limit would be exceeded, no image
+/// is decoded ahead and images that are not in use are evicted. An image that is fetched is always
+/// decoded, after the decodes in flight where there is no room beside them.
 ///
 /// A failed decode is remembered and returned by every later fetch of that image.
 pub struct ImageLoader {
@@ -67,6 +75,8 @@ struct LoaderShared {
     /// Bytes that images may take if memory is not short.
     wanted: Bytes,
     watch: Option<Watch>,
+    /// Bytes that the most demanding decode takes.
+    largest_decode: Bytes,
     state: Mutex<LoaderState>,
     /// There may be something to decode ahead, or the loader is going away.
     work: Condvar,
@@ -76,6 +86,8 @@ struct LoaderShared {
 
 struct LoaderState {
     cache: ImageCache,
+    /// Decodes in flight.
+    decoding: u64,
     stopping: bool,
 }
 
@@ -100,9 +112,12 @@ impl ImageLoader {
             Residency::OnDemand { cache } => cache,
             Residency::All => Bytes(u64::MAX),
         };
-        let state = Mutex::new(LoaderState { cache: ImageCache::new(wanted), stopping: false });
+        let cache = ImageCache::new(wanted);
+        let state = Mutex::new(LoaderState { cache, decoding: 0, stopping: false });
         let (work, finished) = (Condvar::new(), Condvar::new());
-        let shared = LoaderShared { sources, decoder, wanted, watch, state, work, finished };
+        let largest_decode = sources.iter().map(bytes_to_decode).max().unwrap_or_default();
+        let shared =
+            LoaderShared { sources, decoder, wanted, watch, largest_decode, state, work, finished };
         // Nothing is decoded before the first check of the memory.
         shared.look();
         Self { policy, shared: Arc::new(shared), workers: Mutex::new(Vec::new()) }
@@ -132,6 +147,10 @@ impl ImageLoader {
                 state = shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
             },
             Lookup::Miss(job) => {
+                while state.decoding > 0 && !shared.has_room_to_decode(&state) {
+                    state = shared.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.decoding += 1;
                 drop(state);
                 let outcome = shared.decode(job.image);
                 shared.finish(job, outcome.clone());
@@ -190,7 +209,7 @@ impl ImageLoader {
     /// this loader's is smaller.
     pub fn least_to_decode_ahead(&self) -> Option<Bytes> {
         let needed = self.shared.ahead_bytes()?;
-        (needed > self.shared.lock().cache.capacity()).then_some(needed)
+        (needed > self.shared.wanted).then_some(needed)
     }
 
     /// The least that all images take when they are decoded.
@@ -256,7 +275,7 @@ impl LoaderShared {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_due()) else { return };
         let all = (0..self.sources.len()).filter_map(|index| self.estimate(index)).sum();
         let mut state = self.lock();
-        let granted = watch.budget(self.wanted, state.cache.kept());
+        let granted = watch.budget(self.wanted, state.cache.kept(), self.largest_decode);
         let grows = state.cache.set_capacity(granted);
         drop(state);
         if grows {
@@ -308,9 +327,12 @@ impl LoaderShared {
                 return;
             }
             // What has no estimate is never scheduled.
-            let job = state.cache.next_job(|index| self.estimate(index).unwrap_or_default());
+            let estimate = |index| self.estimate(index).unwrap_or_default();
+            let has_room = self.has_room_to_decode(&state);
+            let job = has_room.then(|| state.cache.next_job(estimate)).flatten();
             match job {
                 Some(job) => {
+                    state.decoding += 1;
                     drop(state);
                     let outcome = self.decode(job.image);
                     // Not a copy: one that lives on here would look like an image in use.
@@ -332,9 +354,20 @@ impl LoaderShared {
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
 
+    /// Whether the limit leaves room for one more decode beside those in flight.
+    fn has_room_to_decode(&self, state: &LoaderState) -> bool {
+        self.watch.as_ref().is_none_or(|watch| {
+            let all = self.largest_decode.0.saturating_mul(state.decoding + 1);
+            watch.has_room(state.cache.kept(), Bytes(all))
+        })
+    }
+
     /// Passes the result to all threads that wait for it.
     fn finish(&self, job: Job, outcome: Decoded) {
-        self.lock().cache.finish(job, outcome);
+        let mut state = self.lock();
+        state.decoding -= 1;
+        state.cache.finish(job, outcome);
+        drop(state);
         self.finished.notify_all();
         // The image may be smaller than what was reserved for it.
         self.work.notify_all();

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::memory::{Bytes, images_budget, resident_memory};
+use crate::memory::{Bytes, images_budget, release_freed_memory, resident_memory};
 
 /// Time between two checks: short compared with the decoding of a gigabyte of images.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ struct Latest {
 impl Watch {
     /// Of this process.
     pub(super) fn new(limit: Bytes) -> Self {
-        Self::with(limit, INTERVAL, Box::new(|_| resident_memory()))
+        Self::with(limit, INTERVAL, Box::new(move |_| resident_within(limit)))
     }
 
     /// With the figures of `resident`.
@@ -51,11 +51,19 @@ impl Watch {
         due
     }
 
-    /// Bytes of `wanted` that images may take while they take `images`; all if the system does not
-    /// report its memory.
-    pub(super) fn budget(&self, wanted: Bytes, images: Bytes) -> Bytes {
+    /// Bytes of `wanted` that images may take while they take `images`, so that `spare` bytes are left
+    /// beside them; all if the system does not report its memory.
+    pub(super) fn budget(&self, wanted: Bytes, images: Bytes, spare: Bytes) -> Bytes {
+        let limit = Bytes(self.limit.0.saturating_sub(spare.0));
         (self.resident)(images)
-            .map_or(wanted, |resident| images_budget(wanted, self.limit, resident, images))
+            .map_or(wanted, |resident| images_budget(wanted, limit, resident, images))
+    }
+
+    /// Whether `more` bytes stay within the limit while images take `images`; so if the system does not
+    /// report its memory.
+    pub(super) fn has_room(&self, images: Bytes, more: Bytes) -> bool {
+        (self.resident)(images)
+            .is_none_or(|resident| resident.0.saturating_add(more.0) <= self.limit.0)
     }
 
     /// Whether the limit takes effect for the first time.
@@ -63,4 +71,14 @@ impl Watch {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut latest.is_reported, true)
     }
+}
+
+/// Memory of this process. Near the limit, what was freed goes back to the system first.
+fn resident_within(limit: Bytes) -> Option<Bytes> {
+    let resident = resident_memory()?;
+    if resident.0 <= limit.0 - limit.0 / 8 {
+        return Some(resident);
+    }
+    release_freed_memory();
+    resident_memory()
 }

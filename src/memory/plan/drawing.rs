@@ -177,7 +177,7 @@ impl PlannedDrawing<'_> {
         sizes: &ViewSizes,
     ) -> Result<Option<Samples<Replay>>, Infallible> {
         let lists = ListSizes::whole(tiles(self.view), self.view.instances);
-        let listed = replay_list(source, &lists, &self.wants, Half::Sorted)?;
+        let listed = replay_list(source, &lists, &self.wants, Half::First)?;
         let samples = self.play_samples(source, sizes)?;
         drop(listed);
         Ok(samples)
@@ -197,7 +197,7 @@ impl PlannedDrawing<'_> {
         let each = |wants: &ViewRequest| {
             bands
                 .iter()
-                .try_for_each(|band| replay_list(source, band, wants, Half::Sorted).map(drop))
+                .try_for_each(|band| replay_list(source, band, wants, Half::First).map(drop))
         };
         each(&self.wants.forward_only())?;
         let samples = self.play_samples(source, sizes)?;

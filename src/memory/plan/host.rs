@@ -8,6 +8,12 @@ use crate::memory::Bytes;
 /// Threads that decode photographs ahead, at most.
 const DECODERS: usize = 4;
 
+/// Views of an evaluation that are shown as pictures.
+pub const PICTURED_VIEWS: usize = 5;
+
+/// Pictures of such a view, at most: render, photograph, error, density, depths and normals.
+pub const PICTURES_OF_VIEW: u64 = 6;
+
 /// The host's side of a run.
 #[derive(Clone, Debug)]
 pub struct Host<'a> {
@@ -39,6 +45,8 @@ impl Host<'_> {
         let chunk = self.model.gaussians.min(self.chunk_rows);
         // Parameters, both moments and statistics.
         let saved = |rows| 3 * parameters(rows) + (8 + 4 * self.model.optional.count()) * rows;
+        // Those that wait, and those of the next view.
+        let pictures = (PICTURED_VIEWS as u64 + 1) * PICTURES_OF_VIEW * photographs.largest();
         [
             ("decoded photographs", kept),
             ("photographs being decoded", largest.iter().take(DECODERS).sum()),
@@ -47,7 +55,9 @@ impl Host<'_> {
             (STAGING.label, 2 * STAGING.bytes(&STAGING_WORDS.into())),
             ("Gaussians at the start", parameters(self.start)),
             ("rows on their way to a file", saved(chunk)),
-            // Of a checkpoint and of a PLY. Where `--host-limit` leaves no room there are none.
+            // Where `--host-limit` leaves no room, none of the following wait: training does.
+            ("pictures on their way to TensorBoard", pictures),
+            // Of a checkpoint and of a PLY.
             (
                 "copies of the model for files",
                 saved(self.model.gaussians) + parameters(self.model.gaussians),
@@ -88,7 +98,7 @@ mod tests {
         let bytes: Vec<u64> = host.rows().iter().map(|row| row.bytes.0).collect();
         let chunk = (1 << 16) * (3 * 59 * 4 + 8);
         let copies = (1 << 20) * (4 * 59 * 4 + 8);
-        assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk, copies]);
+        assert_eq!(bytes, [500, 17, 600, 4 << 20, 10 * 59 * 4, chunk, 36 * 300, copies]);
         let colors = Some(PlannedColorTables { views: 8, width: 12 });
         let tables = Host { colors, ..host.clone() }.rows();
         assert_eq!(tables.last().map(|row| row.bytes), Some(Bytes(3 * 8 * 12 * 4)));

@@ -22,7 +22,7 @@ pub(crate) use drawing::{PlannedBatch, PlannedDrawing, SampledGaussians};
 pub use births::{CoarseGrowth, Growth, largest_births};
 pub use coarse::{FEWER_NEIGHBOURS, PlannedCoarse, neighbour_lists, search_scratch, view_scratch};
 pub use drawing::Maps;
-pub use host::Host;
+pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
 pub use mapping::Granule;
 pub use photographs::{PlannedColorTables, PlannedPhotographs};
 pub use rounds::RoundShape;

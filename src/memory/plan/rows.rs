@@ -42,6 +42,7 @@ impl Serialize for Storage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
             Self::Full => "full",
+            Self::HalfColors => "half_colors",
             Self::Compact => "compact",
         })
     }
@@ -68,7 +69,11 @@ mod tests {
 
     #[test]
     fn a_gaussian_takes_the_bytes_that_the_documentation_names() {
-        assert_eq!((million(3, Storage::Full), million(3, Storage::Compact)), (716, 320));
+        assert_eq!(
+            [Storage::Full, Storage::HalfColors, Storage::Compact]
+                .map(|storage| million(3, storage)),
+            [716, 620, 320]
+        );
         assert_eq!(million(0, Storage::Full), 4 * (3 * 11 + 3 * 3) + 8);
         assert_eq!(million(0, Storage::Compact), 4 * (11 + 6 + 11 + 2 + 2 + 2) + 8);
     }

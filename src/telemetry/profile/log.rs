@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::{Bytes, Rung};
-use crate::train::event::Tensors;
+use crate::train::event::{PhasePeaks, Tensors};
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,8 @@ pub(super) struct Log {
     pub(super) device: String,
     /// How often the run was started: 1, and once more for each time that it was resumed.
     pub(super) starts: u32,
+    /// Whether an evaluation measured LPIPS.
+    pub(super) has_lpips: bool,
     /// The last iteration that is known to be done.
     pub(super) iteration: u32,
     /// The iteration that the run ends at.
@@ -62,6 +64,8 @@ pub(super) struct Log {
     pub(super) is_finished: bool,
     /// Gaussians after iterations, of which every tenth is known.
     pub(super) gaussians: BTreeMap<u32, u64>,
+    /// The most memory by what the run was doing, of all its starts.
+    pub(super) peaks: PhasePeaks,
     pub(super) memory: Vec<LoggedMemory>,
     pub(super) buffers: Vec<LoggedBuffers>,
     pub(super) gpu: Vec<LoggedGpu>,
@@ -82,6 +86,9 @@ enum Record {
         iteration: u32,
         gaussians: u64,
     },
+    Evaluated {
+        lpips_net: Option<String>,
+    },
     Memory(LoggedMemory),
     Buffers(LoggedBuffers),
     Gpu(LoggedGpu),
@@ -89,6 +96,8 @@ enum Record {
     Finished {
         iteration: u32,
         gaussians: u64,
+        #[serde(default)]
+        peaks: PhasePeaks,
     },
     #[serde(other)]
     Other,
@@ -101,6 +110,14 @@ pub(super) struct LoggedMemory {
     pub(super) tensors: Tensors,
     pub(super) vram: Option<LoggedVram>,
     pub(super) host_resident: Option<Bytes>,
+    #[serde(default)]
+    pub(super) host_total: Option<Bytes>,
+    /// Growth of the process that nothing explains; only of a device without memory of its own.
+    #[serde(default)]
+    pub(super) host_creep: Option<Bytes>,
+    /// Logs of older programs have none.
+    #[serde(default)]
+    pub(super) peaks: PhasePeaks,
 }
 
 /// Bytes of a device's own memory. What older programs did not write is 0 or absent.
@@ -124,6 +141,8 @@ pub(super) struct LoggedVram {
 pub(super) struct LoggedBuffers {
     pub(super) iteration: u32,
     pub(super) after: String,
+    #[serde(default)]
+    pub(super) gaussians: u64,
     pub(super) entries: Vec<LoggedEntry>,
 }
 
@@ -132,6 +151,9 @@ pub(super) struct LoggedBuffers {
 pub(super) struct LoggedEntry {
     pub(super) label: String,
     pub(super) kind: String,
+    /// What held something between two iterations.
+    #[serde(default)]
+    pub(super) bytes: Bytes,
     pub(super) peak: Bytes,
     pub(super) at_peak: Bytes,
 }
@@ -141,10 +163,16 @@ pub(super) struct LoggedEntry {
 pub(super) struct LoggedGpu {
     pub(super) iteration: u32,
     pub(super) utilization: Option<u32>,
+    pub(super) memory_load: Option<u32>,
     pub(super) memory_used: Option<Bytes>,
     pub(super) memory_total: Option<Bytes>,
     pub(super) temperature_c: Option<u32>,
     pub(super) power_w: Option<f64>,
+    pub(super) power_limit_w: Option<f64>,
+    pub(super) fan_percent: Option<u32>,
+    pub(super) clock_sm_mhz: Option<u32>,
+    pub(super) clock_memory_mhz: Option<u32>,
+    pub(super) pstate: Option<u32>,
     pub(super) throttle: Option<Vec<String>>,
 }
 
@@ -225,11 +253,16 @@ impl Log {
                 self.is_finished = false;
             }
             Record::Step { iteration, gaussians } => self.reach(iteration, gaussians),
-            Record::Finished { iteration, gaussians } => {
+            Record::Finished { iteration, gaussians, peaks } => {
                 self.reach(iteration, gaussians);
+                self.peaks.raise_all(&peaks);
                 self.is_finished = true;
             }
-            Record::Memory(memory) => self.memory.push(memory),
+            Record::Memory(memory) => {
+                self.peaks.raise_all(&memory.peaks);
+                self.memory.push(memory);
+            }
+            Record::Evaluated { lpips_net } => self.has_lpips |= lpips_net.is_some(),
             Record::Buffers(buffers) => self.buffers.push(buffers),
             Record::Gpu(gpu) => self.gpu.push(gpu),
             Record::Rung(change) => self.changes.push(change),

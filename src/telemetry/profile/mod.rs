@@ -1,6 +1,7 @@
 //! The memory use of a run, read from its `run.jsonl`.
 
 mod category;
+mod findings;
 mod log;
 #[cfg(test)]
 mod tests;
@@ -12,10 +13,12 @@ use serde::Serialize;
 
 use self::category::words;
 use self::log::{Log, LoggedBuffers, LoggedEntry, LoggedGpu, LoggedMemory};
+use crate::layout;
 use crate::memory::Bytes;
-use crate::train::event::Tensors;
+use crate::train::event::{PhasePeaks, Tensors};
 
 pub use self::category::Category;
+pub use self::findings::{Finding, FindingKind};
 pub use self::log::{LogError, LoggedChange};
 
 /// Points that the growth of a run is listed at.
@@ -40,6 +43,8 @@ pub struct Profile {
     pub gaussians: u64,
     /// Whether the run recorded the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
+    /// The most memory by what the run was doing.
+    pub peaks: PhasePeaks,
     /// The recorded time at which most memory was taken.
     pub peak: Option<MemoryPeak>,
     /// What the memory was for at that time.
@@ -54,6 +59,8 @@ pub struct Profile {
     pub changes: Vec<LoggedChange>,
     /// What the GPU was doing.
     pub gpu: Option<GpuSummary>,
+    /// What stands out, with the flags that help.
+    pub findings: Vec<Finding>,
 }
 
 /// The time at which most memory was taken.
@@ -87,6 +94,10 @@ pub struct BufferPeak {
     pub kind: String,
     /// What it is for.
     pub purpose: &'static str,
+    /// The type of its elements, of a buffer whose elements are all of one.
+    pub element: Option<&'static str>,
+    /// How many indices it has elements for at most, and how many for each.
+    pub shape: Option<[u64; 2]>,
     /// The most that it took or held.
     pub peak: Bytes,
     /// Of the peak of all, per cent. Blocks lie in the arena and pinned memory is the host's: these
@@ -133,12 +144,24 @@ pub struct GpuSummary {
     pub samples: usize,
     /// Mean share of the time in which it was busy, per cent.
     pub utilization_mean: Option<f64>,
+    /// Mean share of the time in which its memory was read or written, per cent.
+    pub memory_load_mean: Option<f64>,
     /// The most of its memory that everybody together used, per cent.
     pub memory_percent_max: Option<f64>,
     /// Highest temperature.
     pub temperature_max_c: Option<u32>,
     /// Mean power.
     pub power_mean_w: Option<f64>,
+    /// The power that it might draw, at the end.
+    pub power_limit_w: Option<f64>,
+    /// Highest speed of its first fan, per cent.
+    pub fan_max_percent: Option<u32>,
+    /// Mean clock of the multiprocessors.
+    pub clock_sm_mean_mhz: Option<f64>,
+    /// Mean clock of the memory.
+    pub clock_memory_mean_mhz: Option<f64>,
+    /// The slowest performance state; 0 is the fastest.
+    pub pstate_slowest: Option<u32>,
     /// What slowed it, and in how many per cent of the samples; absent if it does not report it.
     pub throttled_percent: Option<BTreeMap<String, f64>>,
 }
@@ -153,6 +176,7 @@ impl Profile {
         let (peak, parts) =
             peak(log).map_or((None, Vec::new()), |(peak, parts)| (Some(peak), parts));
         let all = peak.map_or(Bytes(0), |peak| peak.bytes);
+        let slack = slack(&log.memory);
         let shares =
             |(category, bytes)| CategoryShare { category, bytes, percent: percent(bytes, all) };
         Self {
@@ -164,13 +188,15 @@ impl Profile {
             finished: log.is_finished,
             gaussians: log.gaussians_at(log.iteration),
             profiled: !log.buffers.is_empty(),
+            peaks: log.peaks,
             peak,
             categories: parts.into_iter().map(shares).collect(),
             buffers: buffers(&log.buffers, all),
-            slack: slack(&log.memory),
+            slack,
             growth: growth(log),
             changes: log.changes.clone(),
             gpu: gpu(&log.gpu),
+            findings: findings::of(log, slack.map(|slack| slack.mean)),
         }
     }
 }
@@ -242,9 +268,14 @@ fn parts_between(recorded: &LoggedMemory) -> Vec<(Category, Bytes)> {
 /// Each buffer at its own most, the largest first.
 fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
     let mut found: BTreeMap<(&str, &str), (Bytes, &LoggedBuffers)> = BTreeMap::new();
+    // What lives longer than an iteration takes whole granules: its shape is that of what it holds.
+    let mut held: BTreeMap<(&str, &str), Bytes> = BTreeMap::new();
     for report in recorded {
         for entry in &report.entries {
             let most = found.entry((&entry.label, &entry.kind)).or_insert((Bytes(0), report));
+            let used = if entry.kind == "block" { entry.peak } else { entry.bytes };
+            let most_held = held.entry((&entry.label, &entry.kind)).or_default();
+            *most_held = (*most_held).max(used);
             if entry.peak > most.0 {
                 *most = (entry.peak, report);
             }
@@ -257,6 +288,8 @@ fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
             label: label.to_owned(),
             kind: kind.to_owned(),
             purpose: words(label, kind),
+            element: layout::only(label).map(|slot| slot.type_name),
+            shape: shape(label, held.get(&(label, kind)).copied().unwrap_or_default()),
             peak,
             percent: percent(peak, all),
             iteration: report.iteration,
@@ -265,6 +298,14 @@ fn buffers(recorded: &[LoggedBuffers], all: Bytes) -> Vec<BufferPeak> {
         .collect();
     buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.peak));
     buffers
+}
+
+/// Indices and elements for each of a buffer that holds so many bytes.
+fn shape(label: &str, bytes: Bytes) -> Option<[u64; 2]> {
+    let slot = layout::only(label)?;
+    let each = slot.element as u64 * u64::from(slot.width);
+    (bytes.0 > 0 && each > 0 && bytes.0.is_multiple_of(each))
+        .then(|| [bytes.0 / each, slot.width.into()])
 }
 
 fn slack(recorded: &[LoggedMemory]) -> Option<Slack> {
@@ -316,9 +357,15 @@ fn gpu(recorded: &[LoggedGpu]) -> Option<GpuSummary> {
     Some(GpuSummary {
         samples: recorded.len(),
         utilization_mean: mean_of(|gpu| gpu.utilization.map(f64::from)),
+        memory_load_mean: mean_of(|gpu| gpu.memory_load.map(f64::from)),
         memory_percent_max: memory.reduce(f64::max),
         temperature_max_c: recorded.iter().filter_map(|gpu| gpu.temperature_c).max(),
         power_mean_w: mean_of(|gpu| gpu.power_w),
+        power_limit_w: recorded.iter().rev().find_map(|gpu| gpu.power_limit_w),
+        fan_max_percent: recorded.iter().filter_map(|gpu| gpu.fan_percent).max(),
+        clock_sm_mean_mhz: mean_of(|gpu| gpu.clock_sm_mhz.map(f64::from)),
+        clock_memory_mean_mhz: mean_of(|gpu| gpu.clock_memory_mhz.map(f64::from)),
+        pstate_slowest: recorded.iter().filter_map(|gpu| gpu.pstate).max(),
         throttled_percent: (!reasons.is_empty()).then_some(counts),
     })
 }

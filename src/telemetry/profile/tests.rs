@@ -1,14 +1,16 @@
 //! Figures of logs that are made for the test.
 
 use super::*;
+use crate::train::event::{Phase, PhasePeak};
 
 fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> LoggedEntry {
     let [peak, at_peak] = [peak, at_peak].map(Bytes);
-    LoggedEntry { label: label.to_owned(), kind: kind.to_owned(), peak, at_peak }
+    let (label, kind) = (label.to_owned(), kind.to_owned());
+    LoggedEntry { label, kind, bytes: at_peak, peak, at_peak }
 }
 
 fn recorded(iteration: u32, entries: Vec<LoggedEntry>) -> LoggedBuffers {
-    LoggedBuffers { iteration, after: "training".to_owned(), entries }
+    LoggedBuffers { iteration, after: "training".to_owned(), gaussians: 7, entries }
 }
 
 fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
@@ -20,7 +22,10 @@ fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
         images: Bytes(7),
         knn: Bytes(3),
     };
-    LoggedMemory { iteration, tensors, vram, host_resident: Some(Bytes(1000)) }
+    let peaks = PhasePeaks::default();
+    let (host_resident, host_total) = (Some(Bytes(1000)), Some(Bytes(10_000)));
+    let host_creep = None;
+    LoggedMemory { iteration, tensors, vram, host_resident, host_total, host_creep, peaks }
 }
 
 fn vram(reserved: u64, slack: u64) -> log::LoggedVram {
@@ -139,10 +144,16 @@ fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
     let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
         iteration: 50,
         utilization,
+        memory_load: utilization.map(|load| load / 2),
         memory_used: Some(Bytes(3)),
         memory_total: Some(Bytes(4)),
         temperature_c,
         power_w: None,
+        power_limit_w: Some(700.0),
+        fan_percent: temperature_c,
+        clock_sm_mhz: utilization,
+        clock_memory_mhz: None,
+        pstate: temperature_c.map(|degrees| degrees / 30),
         throttle: throttle.map(|all| all.iter().map(|&reason| reason.to_owned()).collect()),
     };
     let summary = gpu(&[
@@ -154,6 +165,70 @@ fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
     assert_eq!((summary.samples, summary.utilization_mean), (3, Some(95.0)));
     assert_eq!((summary.temperature_max_c, summary.power_mean_w), (Some(70), None));
     assert_eq!(summary.memory_percent_max, Some(75.0));
+    assert_eq!((summary.memory_load_mean, summary.power_limit_w), (Some(47.5), Some(700.0)));
+    assert_eq!((summary.fan_max_percent, summary.pstate_slowest), (Some(70), Some(2)));
+    assert_eq!((summary.clock_sm_mean_mhz, summary.clock_memory_mean_mhz), (Some(95.0), None));
     assert_eq!(summary.throttled_percent.unwrap()["power_limit"], 50.0);
     assert!(gpu(&[]).is_none());
+}
+
+fn found(log: &Log) -> Vec<Finding> {
+    findings::of(log, slack(&log.memory).map(|slack| slack.mean))
+}
+
+fn kinds(log: &Log) -> Vec<FindingKind> {
+    found(log).iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
+    let log = Log { memory: vec![memory(100, Some(vram(100, 9)))], ..Log::default() };
+    let shown = found(&log);
+    assert_eq!(kinds(&log), [FindingKind::Limit]);
+    assert!(shown[0].text.contains("GPU") && shown[0].text.contains("(50 %)"), "{shown:?}");
+    assert_eq!(shown[0].flags, None);
+    let near = Log { memory: vec![memory(100, Some(vram(190, 9)))], ..Log::default() };
+    assert!(found(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
+    let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
+    let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
+    assert!(found(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
+    assert!(found(&on_cpu)[1].text.contains("RAM (10 %)"));
+}
+
+#[test]
+fn leaks_slack_and_evaluations_are_found_with_what_helps() {
+    let mib = |count: u64| Bytes(count << 20);
+    let creeping = log::LoggedVram { creep: Some(mib(20)), ..vram(100, 11) };
+    let mut log = Log { memory: vec![memory(100, Some(creeping))], ..Log::default() };
+    assert_eq!(kinds(&log), [FindingKind::Leak, FindingKind::Slack, FindingKind::Limit]);
+    let flags = |log: &Log, place: usize| found(log)[place].flags.clone().unwrap();
+    assert!(flags(&log, 0).contains("--profile-tensors"));
+    assert_eq!(flags(&log, 1), "--fragmentation aggressive");
+    let at = |sh: u64, staging: u64| {
+        vec![
+            entry("geometry", "region", 9, 9),
+            entry("sh", "region", sh, sh),
+            entry("staging of the model", "pinned", staging, staging),
+        ]
+    };
+    let other = LoggedBuffers { gaussians: 6, ..recorded(50, at(1, 1)) };
+    log.buffers = vec![other, recorded(100, at(3 << 20, 1)), recorded(200, at(8 << 20, 99 << 20))];
+    assert!(found(&log)[0].text.contains("`sh` grew most, by 5.0 MiB"));
+    for (phase, vram) in [(Phase::Training, 70), (Phase::Evaluation, 100)] {
+        log.peaks.raise(phase, PhasePeak { vram: Some(mib(vram)), host: None });
+    }
+    let shown = found(&log);
+    assert_eq!(shown[2].kind, FindingKind::Evaluation);
+    assert!(shown[2].text.contains("30.0 MiB more than training"), "{shown:?}");
+    assert!(flags(&log, 2).contains("--test-every"));
+    log.has_lpips = true;
+    assert!(flags(&log, 2).contains("--enable-lpips false"));
+}
+
+#[test]
+fn buffers_have_the_types_and_shapes_of_their_slots() {
+    assert_eq!(shape("sh", Bytes(4 * 7)), Some([7, 1]));
+    assert_eq!(shape("sh", Bytes(3)), None);
+    assert_eq!(shape("nobody's", Bytes(4)), None);
+    assert!(layout::only("keys of instances").is_none(), "two types share the label");
 }

@@ -40,6 +40,7 @@ fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
         host_resident: None,
         host_total: None,
         host_creep: None,
+        peaks: PhasePeaks::default(),
     };
     let error = sink.on(&Event::Memory(report)).unwrap_err();
     assert!(error.to_string().contains("model/events"), "{error}");

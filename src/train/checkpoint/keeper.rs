@@ -13,6 +13,7 @@ use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 use crate::train::TrainError;
 use crate::train::appearance::compensation;
+use crate::train::event::Completion;
 
 /// The tensors' names and places, and a few blocks of the file system.
 const SLACK: u64 = 1 << 16;
@@ -78,18 +79,19 @@ impl CheckpointKeeper {
 
     /// Writes a checkpoint. Where the disk is full, older ones by time make way for it, and, if it was
     /// asked for, so does the room that was kept. Nothing, with a warning, where there is no space for one
-    /// by time.
+    /// by time. It appears when the files and logs that a run finds with it are written.
     pub(in crate::train) fn write<P: Primitive, S: Rows<P>>(
         &mut self,
         checkpoint: &Checkpoint,
         model: &mut S,
         appearance: Option<&AppearanceTables>,
+        earlier: &[Completion],
     ) -> Result<Option<PathBuf>, TrainError>
     where
         TrainError: From<S::Error>,
     {
         let model_path = self.model_path.clone();
-        let mut write = || checkpoint.write(&model_path, model, appearance);
+        let mut write = || checkpoint.write_after(&model_path, model, appearance, earlier);
         let is_asked = checkpoint.occasion == Occasion::Asked;
         let mut written = write();
         if lacks_space(&written) && self.remove_timed(1) {

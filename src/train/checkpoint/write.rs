@@ -15,6 +15,7 @@ use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::model::Primitive;
 use crate::train::TrainError;
+use crate::train::event::Completion;
 use crate::train::finite::check_snapshot;
 
 impl Checkpoint {
@@ -25,6 +26,20 @@ impl Checkpoint {
         model_path: &Path,
         model: &mut S,
         appearance: Option<&AppearanceTables>,
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        self.write_after(model_path, model, appearance, &[])
+    }
+
+    /// The same; the checkpoint appears in its folder when other work is over.
+    pub(super) fn write_after<P: Primitive, S: Rows<P>>(
+        &self,
+        model_path: &Path,
+        model: &mut S,
+        appearance: Option<&AppearanceTables>,
+        earlier: &[Completion],
     ) -> Result<PathBuf, TrainError>
     where
         TrainError: From<S::Error>,
@@ -52,6 +67,11 @@ impl Checkpoint {
             file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;
             for table in &tables {
                 file.write_all(table.bytes).map_err(fail)?;
+            }
+            if !earlier.is_empty() {
+                // The disk need not wait for the other work.
+                file.sync_all().map_err(fail)?;
+                earlier.iter().for_each(Completion::wait);
             }
             Ok(())
         })?;

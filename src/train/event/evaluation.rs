@@ -14,14 +14,19 @@ pub enum Split {
     Train,
     /// Views held out.
     Test,
+    /// Some of the views trained on: those that `--eval-train` asks for.
+    #[value(skip)]
+    #[serde(rename = "eval_train")]
+    EvalTrain,
 }
 
 impl Split {
-    /// `train` or `test`, as folders and tags spell it.
+    /// `train`, `test` or `eval_train`, as folders and tags spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Train => "train",
             Self::Test => "test",
+            Self::EvalTrain => "eval_train",
         }
     }
 }
@@ -41,6 +46,20 @@ pub struct Metrics {
     /// The same by colours that fit the photograph's; only of models whose training changed colours.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Corrected>,
+    /// As the reference trainers measure, where that is wanted.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<ReferenceMetrics>,
+}
+
+/// What the `metrics.py` of the reference trainers prints of the PNGs of a render and its photograph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ReferenceMetrics {
+    /// Structural similarity, mean over all pixels; beyond the border is black.
+    #[serde(rename = "ref_ssim")]
+    pub ssim: f64,
+    /// LPIPS of VGG16, fed with 0..1.
+    #[serde(rename = "ref_lpips", skip_serializing_if = "Option::is_none")]
+    pub lpips: Option<f64>,
 }
 
 /// Likeness of a photograph and of a render whose colours, clamped to 0..1, are brought nearest to it by

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::peaks::PhasePeaks;
+use super::phase::Phase;
 use crate::backend::MemoryEntry;
 use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
@@ -23,7 +25,12 @@ pub struct MemoryReport {
     /// `host_resident`, photographs aside, as [`Vram::creep`] is of `allocated`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_creep: Option<Bytes>,
+    /// The most so far, by what the run was doing.
+    pub peaks: PhasePeaks,
 }
+
+/// What a buffer holds that is counted as a large one.
+pub const LARGE: Bytes = Bytes(100 << 20);
 
 /// What the program holds of a device's own memory, context and code included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,6 +51,8 @@ pub struct Vram {
     /// Growth that nothing explains: of `allocated`, photographs aside, since the model has had its
     /// present number of Gaussians for 100 iterations. Nothing before that.
     pub creep: Option<Bytes>,
+    /// Buffers that hold [`LARGE`] and more between two iterations.
+    pub large_count: usize,
     /// What may be taken from the device.
     pub budget: Option<Bytes>,
 }
@@ -66,20 +75,6 @@ pub struct Buffers {
     pub gaussians: usize,
     /// The buffers. Peaks are those since the report before.
     pub entries: Vec<MemoryEntry>,
-}
-
-/// What a run was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Iterations.
-    Training,
-    /// A round of density control.
-    DensityControl,
-    /// A comparison of views with their photographs.
-    Evaluation,
-    /// Writing a PLY or a checkpoint.
-    Saving,
 }
 
 /// Bytes of the device's buffers by what they are for.

@@ -1,7 +1,10 @@
 //! What a run reports. Sinks (terminal, log, TensorBoard, tables) turn events into output.
 
+mod completion;
 mod evaluation;
 mod memory;
+mod peaks;
+mod phase;
 mod step;
 
 use std::path::PathBuf;
@@ -12,8 +15,13 @@ use serde::{Serialize, Serializer};
 use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
-pub use self::evaluation::{Corrected, Evaluation, Metrics, Picture, Pictures, Split, ViewMetrics};
-pub use self::memory::{Buffers, GpuReport, MemoryReport, Phase, Tensors, Vram};
+pub use self::completion::{Completes, Completion};
+pub use self::evaluation::{
+    Corrected, Evaluation, Metrics, Picture, Pictures, ReferenceMetrics, Split, ViewMetrics,
+};
+pub use self::memory::{Buffers, GpuReport, LARGE, MemoryReport, Tensors, Vram};
+pub use self::peaks::{PhasePeak, PhasePeaks};
+pub use self::phase::Phase;
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
 
 /// Receives every event of a run.
@@ -21,8 +29,10 @@ pub trait Sink {
     /// Takes one event; an error ends the run.
     fn on(&mut self, event: &Event) -> Result<(), OutputError>;
 
-    /// Waits until what it was told is written, where threads write it.
-    fn wait(&mut self) {}
+    /// Where threads write the events: what is over when all of them so far are written.
+    fn written(&mut self) -> Vec<Completion> {
+        Vec::new()
+    }
 }
 
 /// Something that happened in a run. `iteration` counts finished iterations.
@@ -111,7 +121,7 @@ pub enum Event {
     Evaluated(Evaluation),
     /// One evaluated view as pictures; sent before the `Evaluated` that it belongs to.
     Pictures(Pictures),
-    /// A copy of the model is taken; a thread writes the file while training goes on.
+    /// A file of the model begins to be written, by a thread where the host has room for a copy.
     Saving {
         /// Finished iterations.
         iteration: u32,
@@ -142,6 +152,8 @@ pub enum Event {
         training_seconds: f64,
         /// Ended by SIGINT or SIGTERM.
         interrupted: bool,
+        /// The most memory since the start of the program, by what the run was doing.
+        peaks: PhasePeaks,
         /// Where the other seconds went.
         #[serde(flatten)]
         times: RunTimes,

@@ -4,7 +4,7 @@
 use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
-use crate::config::{Color, Config};
+use crate::config::{Color, Config, RESET_OPACITY};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
@@ -12,17 +12,8 @@ use crate::train::event::RoundReport;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Opacity below which a Gaussian is removed.
-const OPACITY_MIN: f64 = 0.005;
-
-/// Share of the extent above which a Gaussian is removed as too large.
-const SCALE_MAX_SHARE: f64 = 0.1;
-
 /// Children of a split are smaller than their parent by this factor.
 const SPLIT_SHRINK: f64 = 1.6;
-
-/// Opacity that a reset leaves at most.
-const RESET_OPACITY: f64 = 0.01;
 
 /// Depth above which splats report their whole gradient to density control, world units. Pixel-GS
 /// takes its share of the cameras' extent; where they went far along what they look at, as through a
@@ -38,6 +29,8 @@ pub(super) struct GradientGrowth {
     statistics: Statistics,
     extras: StepExtras,
     rule: ScoreRule,
+    /// Opacity below which a Gaussian is removed.
+    opacity_min: f64,
     /// Largest scale that stays once large Gaussians are removed, world units.
     scale_max: f64,
     most: Option<u64>,
@@ -64,7 +57,8 @@ impl GradientGrowth {
                     ScoreRule::Gradient { min, small_max }
                 }
             },
-            scale_max: SCALE_MAX_SHARE * scene.extent,
+            opacity_min: options.min_opacity,
+            scale_max: options.prune_scale * scene.extent,
             most: options.max_points,
             seed: config.run.seed,
             reset_interval: options.opacity_reset_interval,
@@ -86,7 +80,7 @@ impl GradientGrowth {
         EditRule::Grow {
             large: Grow::SplitRandom { shrink: SPLIT_SHRINK, key },
             keep: Keep {
-                opacity_min: OPACITY_MIN,
+                opacity_min: self.opacity_min,
                 scale_max: prunes_large.then_some(self.scale_max),
             },
         }

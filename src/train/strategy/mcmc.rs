@@ -14,9 +14,6 @@ use crate::train::event::RoundReport;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError, schedule};
 
-/// Opacity that the living exceed.
-const OPACITY_MIN: f64 = 0.005;
-
 /// Gaussians become more by at most this factor a round.
 const GROWTH: f64 = 1.05;
 
@@ -29,6 +26,8 @@ pub(super) struct Mcmc {
     optimize: OptimizeOptions,
     noise_lr: f64,
     most: u64,
+    /// Opacity that the living exceed.
+    opacity_min: f64,
     seed: u64,
     scene: SceneScale,
     extras: StepExtras,
@@ -41,6 +40,7 @@ impl Mcmc {
             optimize: config.optimize.clone(),
             noise_lr: config.densify.noise_lr,
             most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
+            opacity_min: config.densify.min_opacity,
             seed: config.run.seed,
             scene,
             extras: StepExtras::of(config, scene),
@@ -77,17 +77,18 @@ impl Mcmc {
         let more = (gaussians as f64 * GROWTH) as usize;
         more.min(most).saturating_sub(gaussians)
     }
-}
 
-/// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
-fn copy<D: Edit<Gaussians>>(
-    site: &mut Site<'_, D>,
-    into: Into,
-    key: u64,
-    what: &str,
-) -> Result<Option<Edited>, TrainError> {
-    let candidates = site.score(&ScoreRule::Opacity { min: OPACITY_MIN })?;
-    site.edit(&candidates, &[Pick::WithReplacement { into, key }], &EditRule::Share, what)
+    /// Copies Gaussians that are drawn by their opacities; nothing where there is no memory for it.
+    fn copy<D: Edit<Gaussians>>(
+        &self,
+        site: &mut Site<'_, D>,
+        into: Into,
+        key: u64,
+        what: &str,
+    ) -> Result<Option<Edited>, TrainError> {
+        let candidates = site.score(&ScoreRule::Opacity { min: self.opacity_min })?;
+        site.edit(&candidates, &[Pick::WithReplacement { into, key }], &EditRule::Share, what)
+    }
 }
 
 impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
@@ -108,11 +109,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
     /// what there is no memory for is left out.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let key = self.key(site.iteration(), RandomUse::Relocate);
-        let moved = copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
+        let moved =
+            self.copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
         let wanted = self.births_wanted(site.len());
         let granted = site.grant(wanted)?;
         let key = self.key(site.iteration(), RandomUse::Multiply);
-        let added = copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
+        let added = self.copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
             ("relocated", moved.unwrap_or_default().moved),
             ("born", added.unwrap_or_default().copied),

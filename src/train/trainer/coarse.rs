@@ -55,6 +55,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// made of Gaussians as they are, and with moments of zero.
     fn begin_coarse(&mut self, schedule: &CoarseSchedule) -> Result<(), TrainError> {
         self.report_pending()?;
+        self.end_phase(self.phase());
         let loaded = self.setup.config.sugar.checkpoint_path.is_some();
         if self.iteration == schedule.start && !loaded {
             let gaussians = self.fused()?;
@@ -101,6 +102,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.drop_neighbours();
         let started = Instant::now();
         let iteration = self.iteration;
+        self.end_phase(self.phase());
         // Left out like another round it would never come again.
         let pruned = self.with_memory_retry(|trainer| {
             let (device, model) = (&mut *trainer.device, &mut trainer.model);
@@ -113,6 +115,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.sink.on(&Event::Pruned { iteration, pruned, gaussians })?;
         self.creep = UnexplainedGrowth::from(iteration);
         self.profile(Phase::DensityControl)?;
+        self.end_phase(Phase::DensityControl);
         if gaussians == 0 && pruned > 0 {
             self.warn(format!(
                 "iteration {iteration}: no Gaussian was more opaque than transparent, and the model is \

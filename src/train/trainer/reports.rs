@@ -1,6 +1,5 @@
-//! What a run reports of its memory, its model, its files and its troubles.
+//! What a run reports of its memory, its model and its troubles.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use super::Trainer;
@@ -8,7 +7,7 @@ use crate::backend::{ModelShape, Peaks, TrainDevice};
 use crate::files::OutputError;
 use crate::memory::Bytes;
 use crate::train::TrainError;
-use crate::train::event::{Buffers, Event, Phase, Saved, Tensors};
+use crate::train::event::{Buffers, Event, Phase, Tensors};
 use crate::train::report;
 use crate::train::schedule::Milestones;
 
@@ -41,7 +40,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if memory {
             self.report_memory()?;
             self.reserve_checkpoint()?;
-            self.profile(Phase::Training)?;
+            self.profile(self.phase())?;
         }
         if self.distributions_are_due() {
             self.with_memory_retry(Self::report_distributions)?;
@@ -58,6 +57,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn report_memory(&mut self) -> Result<(), TrainError> {
         let ModelShape { parameters, optimizer, .. } = self.device.shape(&self.model);
         let images = self.feed.views.held();
+        self.end_phase(self.phase());
         let memory = self.device.memory(Peaks::Keep);
         let inputs = report::MemoryInputs {
             iteration: self.iteration,
@@ -65,6 +65,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             device: memory.as_ref().map_or(&[], |memory| &memory.entries),
             scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
             budget: memory.as_ref().map(|memory| memory.budget),
+            peaks: self.peaks.peaks,
         };
         self.sink.on(&report::memory(&inputs, &mut self.creep))?;
         Ok(())
@@ -88,11 +89,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;
         self.sink.on(&report::distributions(&sample, count, self.iteration))?;
-        Ok(())
-    }
-
-    pub(super) fn saved(&mut self, what: Saved, path: PathBuf) -> Result<(), TrainError> {
-        self.sink.on(&Event::Saved { iteration: self.iteration, what, path })?;
         Ok(())
     }
 

@@ -1,14 +1,17 @@
 //! What a run saves and when, and how it ends where the disk is full.
 //!
-//! Where the host has room for a copy of what is saved, a thread writes it while training goes on: one
-//! file of a kind at a time. Where it has none, the file is written in chunks, and training waits.
+//! Where the host has room for a copy of what is saved, a thread writes it while training continues: one
+//! file of a kind at a time. Where it has none, the file is written in chunks, and training waits. A
+//! checkpoint appears when all else is written that belongs before it, so that a run that is killed and
+//! resumed lacks none of that.
 
 use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::TrainDevice;
+use crate::config::Config;
 use crate::export::write_ply_chunks;
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory};
@@ -20,6 +23,15 @@ use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
 use crate::train::save::{DeviceModel, render_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
+
+/// How a checkpoint is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a thread, from a copy of the model, where the host has room for that.
+    OnThread,
+    /// Before training continues, if it does, a chunk of the model after the other.
+    AtOnce,
+}
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Why a checkpoint is written after the step that is done, if one is.
@@ -53,36 +65,46 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint while training goes on, where the host has room for a copy of the model.
+    /// Writes a checkpoint while training continues, where the host has room for a copy of the model.
     pub(super) fn write_checkpoint(&mut self, occasion: Occasion) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(occasion, self.has_room_for_copy())
+        self.begin_and_settle_checkpoint(occasion, Way::OnThread)
     }
 
     /// Writes a checkpoint of which the host holds a chunk at a time, and comes back when it is there.
     pub(super) fn write_checkpoint_now(&mut self) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(Occasion::Asked, false)
+        self.begin_and_settle_checkpoint(Occasion::Asked, Way::AtOnce)
     }
 
     fn begin_and_settle_checkpoint(
         &mut self,
         occasion: Occasion,
-        copies: bool,
+        way: Way,
     ) -> Result<(), TrainError> {
         self.wait_for_files(Some(Saved::Checkpoint))?;
         let started = Instant::now();
-        let begun = self.begin_checkpoint(occasion, copies);
+        let begun = self.begin_checkpoint(occasion, way);
         self.saved_at = Instant::now();
         self.times.saving_seconds += started.elapsed().as_secs_f64();
         self.settle_begun(Saved::Checkpoint, begun)
     }
 
-    /// Tells of files that threads have written.
+    /// Reports the files that threads have written.
     pub(super) fn settle_written(&mut self) -> Result<(), TrainError> {
         let written = self.files.take_written();
         if written.is_empty() { Ok(()) } else { self.settle(written) }
     }
 
-    /// Waits for the files of a kind, or for all, and tells of them.
+    /// Waits for all files after an error that ends the run, and reports those that are written.
+    pub(super) fn end_files(&mut self) {
+        for WrittenFile { what, iteration, result } in self.files.wait(None) {
+            if let Ok(Some(path)) = result {
+                // The run ends with the error that came first.
+                self.sink.on(&Event::Saved { iteration, what, path }).ok();
+            }
+        }
+    }
+
+    /// Waits for the files of a kind, or for all, and reports them.
     pub(super) fn wait_for_files(&mut self, what: Option<Saved>) -> Result<(), TrainError> {
         let started = Instant::now();
         let written = self.files.wait(what);
@@ -93,7 +115,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Keeps room on the disk for a checkpoint of the model as large as it is now.
     pub(super) fn reserve_checkpoint(&mut self) -> Result<(), TrainError> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
-        // While a checkpoint is written, its keeper has no time; it is asked again later.
+        // While a checkpoint is written this waits: it is done again when that is reported.
         if let Some(mut keeper) = free(&self.keeper) {
             keeper.keep_room::<Gaussians>(rows, optional);
         }
@@ -109,15 +131,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Whether the host may hold all that a checkpoint has of the model, of which a PLY has a third.
-    fn has_room_for_copy(&self) -> bool {
-        let Some(host) = host_memory() else { return false };
-        let config = self.setup.config;
-        let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
-        let row = row_bytes::<Gaussians>(config.optimize.sh_degree, optional);
-        host.resident + Bytes((rows * row) as u64) <= config.memory.host_limit.on(host.total)
-    }
-
     /// Has a thread write the PLY, or writes it. Returns what is written already.
     fn begin_point_cloud(&mut self) -> Result<Option<WrittenFile>, TrainError> {
         let path = self.point_cloud_path();
@@ -126,14 +139,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         self.write_exposures()?;
         let (what, iteration) = (Saved::PointCloud, self.iteration);
+        self.sink.on(&Event::Saving { iteration, what })?;
         let mode = render_mode(self.setup.config);
-        if !self.has_room_for_copy() {
+        if !self.has_room_for_copy(what) {
             write_point_cloud(&path, mode, self.device, &mut self.model)?;
             return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
         }
         let gaussians = self.fused()?;
-        check_finite(&gaussians, 0)?;
         Ok(self.files.start(what, iteration, move || {
+            check_finite(&gaussians, 0)?;
             let (sh_degree, count) = (gaussians.sh_degree, gaussians.len());
             let rows = [Ok(&gaussians)];
             write_ply_chunks::<Gaussians, _, TrainError>(&path, mode, sh_degree, count, rows)?;
@@ -145,7 +159,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn begin_checkpoint(
         &mut self,
         occasion: Occasion,
-        copies: bool,
+        way: Way,
     ) -> Result<Option<WrittenFile>, TrainError> {
         let (what, iteration) = (Saved::Checkpoint, self.iteration);
         let checkpoint = Checkpoint {
@@ -155,19 +169,32 @@ impl<B: TrainDevice> Trainer<'_, B> {
             occasion,
         };
         let tables = self.read_appearance()?;
-        if !copies {
+        self.sink.on(&Event::Saving { iteration, what })?;
+        let mut earlier = self.files.written();
+        earlier.extend(self.sink.written());
+        let keeper = Arc::clone(&self.keeper);
+        if way == Way::AtOnce || !self.has_room_for_copy(what) {
             let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
-            let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
-            let result = keeper.write(&checkpoint, &mut model, tables.as_ref());
+            let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = keeper.write(&checkpoint, &mut model, tables.as_ref(), &earlier);
             return Ok(Some(WrittenFile { what, iteration, result }));
         }
         let mut rows = self.device.snapshot(&mut self.model)?;
-        let keeper = Arc::clone(&self.keeper);
-        self.sink.on(&Event::Saving { iteration, what })?;
         Ok(self.files.start(what, iteration, move || {
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-            keeper.write(&checkpoint, &mut rows, tables.as_ref())
+            keeper.write(&checkpoint, &mut rows, tables.as_ref(), &earlier)
         }))
+    }
+
+    /// Whether the host may hold what a file has of the model.
+    fn has_room_for_copy(&self, what: Saved) -> bool {
+        let config = self.setup.config;
+        let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
+        let row = row_bytes::<Gaussians>(config.optimize.sh_degree, optional) as u64;
+        // The filter of a model that has one is read with all the rest.
+        let has_all = what == Saved::Checkpoint || optional.filter_3d;
+        let row = if has_all { row } else { row.div_ceil(3) };
+        has_room(config, Bytes(rows as u64 * row))
     }
 
     fn settle_begun(
@@ -183,7 +210,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Tells of files that are written. The first that is not ends the run; if the disk is full, with a
+    /// Reports files that are written. The first that is not ends the run; if the disk is full, with a
     /// checkpoint.
     fn settle(&mut self, files: Vec<WrittenFile>) -> Result<(), TrainError> {
         let mut failed = None;
@@ -237,8 +264,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
+/// Whether the host may hold so much more.
+pub(super) fn has_room(config: &Config, bytes: Bytes) -> bool {
+    host_memory()
+        .is_some_and(|host| host.resident + bytes <= config.memory.host_limit.on(host.total))
+}
+
 /// The keeper, unless it is writing a checkpoint.
-fn free(keeper: &std::sync::Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
+fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKeeper>> {
     match keeper.try_lock() {
         Ok(keeper) => Some(keeper),
         Err(TryLockError::Poisoned(keeper)) => Some(keeper.into_inner()),

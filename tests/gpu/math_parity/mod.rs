@@ -10,7 +10,6 @@
     reason = "numbers of a test are small"
 )]
 
-pub(super) mod compact;
 mod domains;
 mod reached;
 mod source;
@@ -38,7 +37,7 @@ use splat::math::splat::{
     DILATION_PX2, Ellipse, EllipseGradient, Rect, Shape, ShapeGradient, Spans, Viewpoint, bounds,
     project, project_bwd,
 };
-use splat::math::{Real, field, filter, relocate, sh, sigmoid, sigmoid_bwd};
+use splat::math::{Real, compact, field, filter, relocate, sh, sigmoid, sigmoid_bwd};
 
 /// What a function's results are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

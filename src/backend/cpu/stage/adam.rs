@@ -4,13 +4,14 @@
 
 use rayon::prelude::*;
 
+use super::adam_packed::PackedStep;
+use super::adam_value::Constants;
 use super::gradients::Gradients;
 use super::project::parameter_gradient;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
 use crate::backend::{AdamStep, Capability, DeviceError, Noise, Regularisers};
-use crate::math::adam::Moments;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
@@ -21,25 +22,12 @@ use crate::model::Primitive;
 /// Rows whose gradients are computed at a time.
 const BLOCK: usize = 4096;
 
-/// What Adam needs besides gradient and moments.
-#[derive(Clone, Copy)]
-struct Constants<R> {
-    beta_1: R,
-    beta_2: R,
-    one_less_beta_1: R,
-    one_less_beta_2: R,
-    /// Learning rate over the first moment's bias correction.
-    rate: R,
-    /// 1 / √(bias correction of the second moment).
-    inverse_root_correction: R,
-    epsilon: R,
-}
-
-/// Moves every parameter of every row.
+/// Moves every parameter of every row. What compact storage rounds at random follows from the seed.
 pub(crate) fn step<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     gradients: &Gradients<R, P>,
     step: &AdamStep,
+    seed: u64,
 ) -> Result<(), DeviceError> {
     let regularises = step.regularisers != Regularisers::default();
     if regularises {
@@ -51,6 +39,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
     let count = model.len();
     let (splat_from_row, width, spans) =
         (gradients.splat_from_row(count), model.row_width(), model.spans());
+    let packed = PackedStep::new(model, &splat_from_row, step, seed);
     let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
         let block = start..(start + BLOCK).min(count);
@@ -62,6 +51,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 regularise(field, &step.regularisers, count, row, d_row);
             }
         });
+        if let Some(packed) = &packed {
+            packed.step_rows(model, block, d_rows);
+            continue;
+        }
         let columns = P::SCHEMA.columns.iter().zip(&mut model.columns).zip(&spans);
         for ((described, column), span) in columns {
             let constants = Constants::new(&step.moments, step.rates.of(described.rate));
@@ -134,33 +127,6 @@ fn add_noise<R: Real, P: Drawable>(
     Ok(())
 }
 
-impl<R: Real> Constants<R> {
-    fn new(moments: &Moments, rate: f64) -> Self {
-        let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
-            *moments;
-        let [beta_1, beta_2] = betas.map(R::of);
-        // In double precision: 1 - 0.999 in single precision is 1e-5 of itself off.
-        let [one_less_beta_1, one_less_beta_2] = betas.map(|beta| R::of(1.0 - beta));
-        Self {
-            beta_1,
-            beta_2,
-            one_less_beta_1,
-            one_less_beta_2,
-            rate: R::of(rate / first_correction),
-            inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
-            epsilon: R::of(epsilon),
-        }
-    }
-
-    /// value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
-    fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
-        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
-        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
-        let root = second.sqrt() * self.inverse_root_correction;
-        *value -= self.rate * *first / (root + self.epsilon);
-    }
-}
-
 /// A parameter that left the finite numbers would spread to all others through the images.
 fn check_finite<R: Real, P: Drawable>(
     model: &Model<R, P>,
@@ -182,10 +148,10 @@ fn check_finite<R: Real, P: Drawable>(
 
 /// What of a row, if anything, is infinite or NaN.
 fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, row: usize) -> Option<DeviceError> {
-    model.columns.iter().enumerate().find_map(|(number, column)| {
+    (0..model.columns.len()).find_map(|number| {
         // A squared gradient may overflow where the parameter does not, and would freeze it.
-        let of_row = row * column.width..(row + 1) * column.width;
-        let mut values = column.values[of_row.clone()].iter().chain(&column.second_moments[of_row]);
+        let [values, second_moments] = [0, 2].map(|part| model.row_part(number, part, row));
+        let mut values = values.iter().chain(&*second_moments);
         let value = values.find(|value| !value.is_finite())?.to_f64();
         Some(NotFinite { column: number, value }.of_row::<P>(row))
     })

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::backend::cpu::model::{Model, ModelColumn, Parameter};
+use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::splat::Splat;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
@@ -122,7 +122,7 @@ pub(crate) fn edit<R: Real>(
     large: &Grow,
     keep: &Keep,
 ) -> Edited {
-    reserve_rows(model, selected.len());
+    model.reserve_rows(selected.len());
     let mut done = Edited::default();
     for &Growing { row, size } in selected {
         match (size, large) {
@@ -131,7 +131,7 @@ pub(crate) fn edit<R: Real>(
                 done.split += 1;
             }
             (Size::Small, _) | (Size::Large, Grow::Copy) => {
-                append_copy(model, row);
+                model.append_copy(row);
                 done.copied += 1;
             }
         }
@@ -151,8 +151,7 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     for logit in &mut column.values {
         *logit = logit.min(ceiling);
     }
-    column.first_moments.fill(R::ZERO);
-    column.second_moments.fill(R::ZERO);
+    model.forget_moments(Parameter::OpacityLogits as usize);
 }
 
 /// The Gaussians that should grow, in the order of their indices.
@@ -258,66 +257,13 @@ fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: Rand
         add(shape.mean_world, mul(&turn, offset))
     };
     let shrunk = shape.log_scale.map(|s| s - R::of(shrink.ln()));
-    append_copy(model, parent);
+    model.append_copy(parent);
     let last = model.len() - 1;
     for (child, index) in [(0, parent), (1, last)] {
         model.column_mut(Parameter::Means).values[index * 3..][..3].copy_from_slice(&place(child));
         model.column_mut(Parameter::LogScales).values[index * 3..][..3].copy_from_slice(&shrunk);
     }
-    forget_row(model, parent);
-}
-
-/// Zeros the moments of a Gaussian.
-pub(crate) fn forget_row<R: Real>(model: &mut Model<R>, row: usize) {
-    for column in &mut model.columns {
-        let row = row * column.width..(row + 1) * column.width;
-        column.first_moments[row.clone()].fill(R::ZERO);
-        column.second_moments[row].fill(R::ZERO);
-    }
-}
-
-/// Gives a Gaussian the parameters of another.
-pub(crate) fn copy_row<R: Real>(model: &mut Model<R>, from: usize, to: usize) {
-    for ModelColumn { width, values, .. } in &mut model.columns {
-        values.copy_within(from * *width..(from + 1) * *width, to * *width);
-    }
-}
-
-/// Appends a copy of each of these Gaussians, with moments and statistics of zero.
-pub(crate) fn append_copies<R: Real>(model: &mut Model<R>, sources: &[usize]) {
-    if !sources.is_empty() {
-        model.invalidate_rows();
-    }
-    reserve_rows(model, sources.len());
-    for &source in sources {
-        append_copy(model, source);
-    }
-    let count = model.len();
-    model.gradient_norm_sums.resize(count, R::ZERO);
-    model.views_seen.resize(count, 0);
-    for column in [&mut model.absolute_norm_sums, &mut model.filter_3d] {
-        if !column.is_empty() {
-            column.resize(count, R::ZERO);
-        }
-    }
-}
-
-/// Makes room for exactly so many births: growing step by step would double each column.
-fn reserve_rows<R: Real>(model: &mut Model<R>, births: usize) {
-    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
-        for column in [values, first_moments, second_moments] {
-            column.reserve_exact(births * *width);
-        }
-    }
-}
-
-/// Appends a copy of a Gaussian with fresh moments to every column.
-fn append_copy<R: Real>(model: &mut Model<R>, index: usize) {
-    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
-        values.extend_from_within(index * *width..(index + 1) * *width);
-        first_moments.resize(values.len(), R::ZERO);
-        second_moments.resize(values.len(), R::ZERO);
-    }
+    model.forget_row(parent);
 }
 
 /// Removes what is transparent or too large, newborn Gaussians included; the order is kept.
@@ -329,20 +275,6 @@ fn prune<R: Real>(model: &mut Model<R>, rule: &Keep) -> usize {
             opacity >= R::of(rule.opacity_min) && fits
         })
         .collect();
-    for ModelColumn { width, values, first_moments, second_moments } in &mut model.columns {
-        for column in [values, first_moments, second_moments] {
-            retain_rows(column, *width, &keep);
-        }
-    }
+    model.retain_rows(&keep);
     keep.iter().filter(|&&keep| !keep).count()
-}
-
-/// Moves the kept rows to the front, in place.
-fn retain_rows<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
-    let mut end = 0;
-    for (row, _) in keep.iter().enumerate().filter(|&(_, &keep)| keep) {
-        values.copy_within(row * width..(row + 1) * width, end);
-        end += width;
-    }
-    values.truncate(end);
 }

@@ -13,8 +13,8 @@ use crate::backend::DeviceError;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::perceptual::{
-    COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LpipsNet, LpipsWeights, SCALE, SHIFT,
-    StripPlace, Window,
+    COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LpipsInput, LpipsNet, LpipsWeights,
+    SCALE, SHIFT, StripPlace, Window,
 };
 
 /// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
@@ -59,15 +59,17 @@ impl LpipsModel {
         images: [&[f32]; 2],
         size: [u32; 2],
         strips: Option<u32>,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
         let least = self.net.side_min();
         let sizes =
             LayerSizes::new(self.net, size).ok_or(DeviceError::TooSmallForLpips { size, least })?;
         let count = strips.or_else(|| sizes.strips_within(sizes.wish()));
         let count = count.unwrap_or(sizes.most()).clamp(1, sizes.most());
+        let images = images.map(|image| fed(image, input));
         let mut sums = [0.0; COMPARED];
         for index in 0..count {
-            self.add_strip(images, &sizes, StripPlace { index, count }, &mut sums);
+            self.add_strip(&images, &sizes, StripPlace { index, count }, &mut sums);
         }
         let compared = self.net.layers().iter().enumerate().filter(|(_, layer)| layer.compared);
         let means = compared.zip(sums).map(|((at, _), sum)| {
@@ -80,14 +82,14 @@ impl LpipsModel {
     /// Adds what the strip's own rows give to the sums over pixels, one for each compared layer.
     fn add_strip(
         &self,
-        images: [&[f32]; 2],
+        images: &[Vec<f32>; 2],
         sizes: &LayerSizes,
         strip: StripPlace,
         sums: &mut [f64; COMPARED],
     ) {
         let rows = sizes.rows(strip);
         let part = |at: usize| Strip::new(sizes.size(at), &rows[at]);
-        let mut features = images.map(|image| input(image, &part(0)));
+        let mut features = images.each_ref().map(|image| rows_of(image, &part(0)).to_vec());
         let mut convolutions = self.convolutions.iter();
         let mut sums = sums.iter_mut().zip(&self.linear);
         for (at, layer) in self.net.layers().iter().enumerate() {
@@ -116,12 +118,13 @@ pub(crate) fn perceive<R: Real>(
     net: &LpipsModel,
     canvas: &Canvas<R>,
     target: &Image,
+    input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     common_size(canvas.size, target)?;
     let held = canvas.image.iter().map(|value| value.to_f64().clamp(0.0, 1.0).to_f32());
     let x = masked(held, target);
     let y = masked(target.rgb.iter().map(|&value| f32::from(value) / 255.0), target);
-    net.distance([&x, &y], canvas.size, None)
+    net.distance([&x, &y], canvas.size, None, input)
 }
 
 /// Weights [outputs, inputs, window] as [window, inputs, outputs].
@@ -170,11 +173,19 @@ struct PartOf<'a> {
     values: Range<usize>,
 }
 
-/// The image as the networks are fed.
-fn input(image: &[f32], part: &Strip) -> Vec<f32> {
-    let (first, last) = (part.rows.start * part.row_len(), part.rows.end * part.row_len());
-    let channels = image[first..last].iter().enumerate();
-    channels.map(|(at, value)| (2.0 * value - 1.0 - SHIFT[at % 3]) / SCALE[at % 3]).collect()
+/// An image of 0..1 as the networks are fed.
+fn fed(image: &[f32], input: LpipsInput) -> Vec<f32> {
+    let value = |value: f32| match input {
+        LpipsInput::Stretched => 2.0 * value - 1.0,
+        LpipsInput::EightBits => (value * 255.0 + 0.5).floor() * (1.0 / 255.0),
+    };
+    let channels = image.iter().enumerate();
+    channels.map(|(at, &v)| (value(v) - SHIFT[at % 3]) / SCALE[at % 3]).collect()
+}
+
+/// The rows of an image that a strip has.
+fn rows_of<'a>(image: &'a [f32], part: &Strip) -> &'a [f32] {
+    &image[part.rows.start * part.row_len()..part.rows.end * part.row_len()]
 }
 
 /// A convolution, its bias and max(x, 0).

@@ -1,6 +1,8 @@
 //! The stages: each file is what a kernel of the same name has to compute.
 
 pub(crate) mod adam;
+mod adam_packed;
+mod adam_value;
 pub(crate) mod appearance;
 pub(crate) mod bin;
 pub(crate) mod blend;

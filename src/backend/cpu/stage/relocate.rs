@@ -1,6 +1,5 @@
 //! Stage `relocate`: density control by Markov chain Monte Carlo (Kheradmand et al. 2024, section 4.3).
 
-use super::densify::{append_copies, copy_row, forget_row};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::{Edited, Into};
 use crate::math::Real;
@@ -49,17 +48,17 @@ pub(crate) fn edit<R: Real>(model: &mut Model<R>, drawn: &DrawnSources) -> Edite
     let DrawnSources { sources, dead, opacity_min } = drawn;
     let shared = split_opacity(model, *opacity_min, sources);
     let Some(dead) = dead else {
-        append_copies(model, sources);
+        model.append_copies(sources);
         return Edited { copied: sources.len(), ..Edited::default() };
     };
     for source in shared {
-        forget_row(model, source);
+        model.forget_row(source);
     }
     if !dead.is_empty() {
         model.invalidate_rows();
     }
     for (&row, &source) in dead.iter().zip(sources) {
-        copy_row(model, source, row);
+        model.copy_row(source, row);
     }
     Edited { moved: dead.len(), ..Edited::default() }
 }

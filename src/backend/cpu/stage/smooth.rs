@@ -36,6 +36,5 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     for (logit, kept) in column.values.iter_mut().zip(kept) {
         *logit = lowered_logit(*logit, kept, ceiling);
     }
-    column.first_moments.fill(R::ZERO);
-    column.second_moments.fill(R::ZERO);
+    model.forget_moments(Parameter::OpacityLogits as usize);
 }

@@ -237,6 +237,7 @@ kernels! {
     lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;
     lpips_compare: lpips::lpips_compare(LpipsCompareArgs) x LPIPS_PIXELS;
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
+    catch_up_all_half: adam::catch_up_all_half(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
     pack_rows: pack::pack_rows(PackArgs) x PACK_BLOCK;

@@ -7,6 +7,7 @@ use crate::backend::cuda::stage::appearance::{self, ColorTables, ViewColors};
 use crate::backend::cuda::stage::lpips::{self, LpipsModel};
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{DeviceError, TableStep};
+use crate::perceptual::LpipsInput;
 
 impl<P> Frame<Drawn, P> {
     /// Fills the colours that are compared: those drawn, as the camera of a training view changed them.
@@ -44,8 +45,9 @@ impl<P> Frame<Shown, P> {
         session: &Session,
         net: &LpipsModel,
         target: &Target,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        lpips::perceive(session, net, &self.canvas.image, &self.camera, target)
+        lpips::perceive(session, net, &self.canvas.image, &self.camera, target, input)
     }
 }
 

@@ -27,7 +27,7 @@ impl<P: CudaPrimitive> Model<P> {
         let mapped = self.bytes_mapped();
         let mut converter = TableConverter::new(session, self)?;
         catch_up(session, self)?;
-        converter.each_table(self, TableConverter::pack)?;
+        converter.each_table(self, Storage::Compact, TableConverter::pack)?;
         self.set_storage(Storage::Compact);
         self.shrink(self.len());
         self.trim()?;
@@ -50,7 +50,7 @@ impl<P: CudaPrimitive> Model<P> {
             return Err(refusal);
         }
         catch_up(session, self)?;
-        converter.each_table(self, TableConverter::unpack)?;
+        converter.each_table(self, Storage::Full, TableConverter::unpack)?;
         self.set_storage(Storage::Full);
         Ok(())
     }
@@ -83,15 +83,19 @@ impl<'a> TableConverter<'a> {
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
 
-    /// Applies `work` to every table that differs between the storages.
+    /// Applies `convert` to every table that lies otherwise in the model's new storage.
     fn each_table<P: Primitive>(
         &mut self,
         model: &mut Model<P>,
+        new: Storage,
         mut convert: impl FnMut(&mut Self, ConvertedTable<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let forms = forms(P::SCHEMA, Storage::Compact).zip(model.size().values());
-        for (table, (form, values)) in model.tables.iter_mut().zip(forms) {
-            if form != RowForm::Floats {
+        let old = forms(P::SCHEMA, model.storage());
+        let forms = old.zip(forms(P::SCHEMA, new)).zip(model.size().values());
+        for (table, ((old, new), values)) in model.tables.iter_mut().zip(forms) {
+            if old != new {
+                // One of the two is single precision.
+                let form = if old == RowForm::Floats { new } else { old };
                 convert(self, ConvertedTable { table, form, values: values as usize })?;
             }
         }

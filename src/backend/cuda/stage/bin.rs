@@ -248,6 +248,11 @@ fn list_by<K: SortKey>(
     mut keys: [Block<K>; 2],
 ) -> Result<Bins, DeviceError> {
     let instances = bins.extent.instances;
+    let bits = bins.extent.sizes(None).key_bits();
+    // The result is to lie in the first half.
+    if K::sort_of(session.heap.cub_scratch()).ends_in_second(instances as u64, bits) {
+        std::mem::swap(&mut bins.splat_from_instance, &mut spare);
+    }
     let args = InstancesArgs {
         keys: keys[0].write().bytes(),
         splat_from_instance: bins.splat_from_instance.write(),
@@ -261,7 +266,7 @@ fn list_by<K: SortKey>(
             keys: keys.each_mut(),
             values: [&mut bins.splat_from_instance, &mut spare],
             n: instances,
-            bits: 0..bins.extent.sizes(None).key_bits(),
+            bits: 0..bits,
         },
     )?;
     if sorted == 1 {

@@ -14,7 +14,8 @@ use crate::backend::cuda::session::Session;
 use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
 use crate::memory::Bytes;
 use crate::perceptual::{
-    COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsNet, LpipsWeights, StripPlace,
+    COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsInput, LpipsNet, LpipsWeights,
+    StripPlace,
 };
 
 /// Both images.
@@ -77,6 +78,7 @@ pub(crate) fn perceive(
     image: &Block<f32>,
     camera: &ViewCamera,
     target: &Target,
+    input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     let size = camera.size;
     if target.size() != size {
@@ -100,7 +102,7 @@ pub(crate) fn perceive(
             width,
             rows: rows[0].end - rows[0].start,
             first_row: rows[0].start,
-            reserved: 0,
+            eight_bits: u32::from(input == LpipsInput::EightBits),
         };
         let threads = count(pixels)?;
         session.kernels.lpips_input.over(&session.stream, threads, &args)?;
@@ -229,6 +231,8 @@ impl Room {
         // What the last iterations needed is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);
         let room = heap.available_bytes().0.saturating_sub(heap.granule().0);
+        // Thinner strips would take many times as long, which what is only aimed at is not worth.
+        let room = room.max(sizes.efficient().0.min(heap.obtainable_bytes().0));
         let mut limit = Bytes(sizes.wish().0.max(reached).min(room));
         loop {
             let strips = sizes.strips_within(limit).unwrap_or(sizes.most());

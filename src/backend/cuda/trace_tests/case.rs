@@ -121,7 +121,11 @@ impl Case {
         Self {
             gaussians,
             sh_degree: u32::try_from(dice.within(0..=3)).unwrap_or(0),
-            storage: if dice.chance(0.4) { Storage::Compact } else { Storage::Full },
+            storage: match dice.unit() {
+                unit if unit < 0.4 => Storage::Compact,
+                unit if unit < 0.6 => Storage::HalfColors,
+                _ => Storage::Full,
+            },
             px,
             bands,
             views: [SeenView::of(dice, gaussians), SeenView::of(dice, gaussians)],

@@ -95,7 +95,8 @@ const KERNELS: StorageKernels = StorageKernels {
 };
 
 impl CudaPrimitive for Lights {
-    const KERNELS: PrimitiveKernels = PrimitiveKernels { full: KERNELS, compact: Some(KERNELS) };
+    const KERNELS: PrimitiveKernels =
+        PrimitiveKernels { full: KERNELS, half: Some(KERNELS), compact: Some(KERNELS) };
     const CAPABILITIES: &'static [Capability] = &[];
 }
 
@@ -113,7 +114,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     let words = |label| used(label).0 / 4;
     let [powers, firsts] = match storage {
         // Of one value, and of six.
-        Storage::Full => [1, 6],
+        Storage::Full | Storage::HalfColors => [1, 6],
         Storage::Compact => [1, 3],
     };
     assert_eq!(words("powers"), table_len(rows, powers));

@@ -1,13 +1,13 @@
 //! The GPU as a device: what it is, its photographs and its memory.
 
 use crate::backend::cuda::photos::Target;
-use crate::backend::cuda::{Cuda, govern};
+use crate::backend::cuda::{BandPolicy, Cuda, govern};
 use crate::backend::{
     Device, DeviceError, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks,
     Photo, Stay,
 };
 use crate::layout::{self, Purpose};
-use crate::memory::{Bytes, Entry, Kind};
+use crate::memory::{Bytes, Entry, Kind, Rung};
 
 impl Device for Cuda {
     type Target = Target;
@@ -57,6 +57,25 @@ impl Device for Cuda {
             heap.reset_peak();
         }
         Some(memory)
+    }
+
+    fn take_peak(&mut self) -> Option<Bytes> {
+        Some(self.session.heap.take_phase_peak())
+    }
+
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        self.has_aim = aim.is_some();
+        let may_band = self.ladder.allows(Rung::Bands);
+        match self.session.bands {
+            BandPolicy::Never if self.has_aim && may_band => {
+                self.session.bands = BandPolicy::WhenNeeded;
+            }
+            BandPolicy::WhenNeeded if !self.has_aim && !self.ladder.is_given_up(Rung::Bands) => {
+                self.session.bands = BandPolicy::Never;
+            }
+            _ => {}
+        }
+        self.session.heap.set_aim(aim)
     }
 
     fn take_changes(&mut self) -> Option<LadderState> {

@@ -11,7 +11,7 @@ use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{Appearance, AppearanceTables, DeviceError, Filter3d, Lpips, TableStep};
 use crate::dataset::View;
 use crate::model::Gaussians;
-use crate::perceptual::LpipsWeights;
+use crate::perceptual::{LpipsInput, LpipsWeights};
 
 impl Filter3d for Cuda {
     fn update_filter_3d(
@@ -36,8 +36,9 @@ impl Lpips<Gaussians> for Cuda {
         net: &LpipsModel,
         frame: &Frame<Shown>,
         target: &Target,
+        input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        frame.perceive(&self.session, net, target)
+        frame.perceive(&self.session, net, target, input)
     }
 }
 

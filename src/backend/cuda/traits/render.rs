@@ -56,7 +56,8 @@ impl Cuda {
     ) -> Result<Frame<S, P>, DeviceError> {
         let frame: Frame<S, P> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
-        if frame.is_in_bands() {
+        // What is only aimed at is no shortage.
+        if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
             let whole = frame.scratch(self.session.heap.cub_scratch(), model.len(), false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));

@@ -85,6 +85,26 @@ fn rows_add_up_and_the_peak_is_no_smaller_than_any_stage() {
 }
 
 #[test]
+fn evaluation_takes_no_more_than_training() {
+    for (storage, gaussians) in [(Storage::Full, 100_000), (Storage::Compact, 6_000_000)] {
+        let plain = run(gaussians, storage);
+        let others = [
+            PlannedRun { bands: true, ..plain.clone() },
+            PlannedRun { inverse_depths: true, ..plain.clone() },
+            PlannedRun { batch_views: 4, ..plain.clone() },
+            PlannedRun { seen: ViewGrowth { share: 1.0, ..plain.seen }, ..plain.clone() },
+            plain,
+        ];
+        for run in others {
+            let forecast = run.forecast(Some(Bytes(80 << 30)));
+            let total = |name| forecast.stages.iter().find(|it| it.name == name).unwrap().total;
+            let (evaluation, training) = (total("evaluation"), total("iteration"));
+            assert!(evaluation <= training, "{evaluation} > {training}: {run:?}");
+        }
+    }
+}
+
+#[test]
 fn photographs_leave_where_the_model_needs_their_place() {
     let run = run(3_000_000, Storage::Full);
     let least = run.least();

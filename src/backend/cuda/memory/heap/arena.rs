@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::span::{Accounts, Span};
 use crate::backend::DeviceError;
 use crate::layout::{Placement, SCRATCH, Spot, spare};
-use crate::memory::Kind;
+use crate::memory::{Bytes, Kind};
 
 /// Where a new block lies.
 pub(super) struct BlockPlace {
@@ -119,7 +119,8 @@ impl Arena {
         let end = spot.start.saturating_add(bytes);
         if end > span.mapped() {
             let spare = spare(span.mapped());
-            if spare == 0 || span.grow(end.max(span.mapped() + spare)).is_err() {
+            let is_too_much = self.accounts.ledger.borrow().exceeds_aim(Bytes(spare));
+            if spare == 0 || is_too_much || span.grow(end.max(span.mapped() + spare)).is_err() {
                 span.grow(end)?;
             }
         }

@@ -109,8 +109,33 @@ impl Heap {
 
     /// Bytes that blocks can take before a rung is given up.
     pub fn available_bytes(&self) -> Bytes {
+        let left = self.accounts.ledger.borrow().left();
+        Bytes(left.0 + self.arena.borrow().idle())
+    }
+
+    /// The same, whatever is aimed at; a granule is lost to rounding.
+    pub fn obtainable_bytes(&self) -> Bytes {
         let left = self.budget().0.saturating_sub(self.total().0);
-        Bytes(left + self.arena.borrow().idle())
+        Bytes((left + self.arena.borrow().idle()).saturating_sub(self.granule().0))
+    }
+
+    /// Sets what is not to be exceeded where less will do: views are drawn in bands, and blocks take no
+    /// spare room. Nothing is refused for it.
+    ///
+    /// What could not be done with less goes back where no aim is set any more.
+    pub fn set_aim(&self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+        if aim.is_none() {
+            self.make_room(Bytes(0))?;
+        }
+        self.accounts.ledger.borrow_mut().set_aim(aim);
+        Ok(())
+    }
+
+    /// Before a region takes so many bytes: gives back the arena's idle memory where what is aimed at
+    /// would be exceeded with it.
+    pub fn make_room(&self, wanted: Bytes) -> Result<(), DeviceError> {
+        let is_too_much = self.accounts.ledger.borrow().exceeds_aim(wanted);
+        if is_too_much { self.trim_scratch() } else { Ok(()) }
     }
 
     /// Reads how much of the GPU other programs use, and lowers the budget to what they leave. Whatever takes memory
@@ -146,7 +171,12 @@ impl Heap {
         self.accounts.ledger.borrow().peak()
     }
 
-    /// Resets all peaks to what is held now.
+    /// The most that was taken at once since this was called last.
+    pub fn take_phase_peak(&self) -> Bytes {
+        self.accounts.ledger.borrow_mut().take_phase_peak()
+    }
+
+    /// Resets all peaks to what is held now, but for that of [`Self::take_phase_peak`].
     pub fn reset_peak(&self) {
         self.accounts.ledger.borrow_mut().reset_peak();
     }

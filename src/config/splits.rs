@@ -1,0 +1,123 @@
+//! Values of the options that choose which views are held out, and which are measured.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use toml::{Table, Value};
+
+/// Views that are held out, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TestList {
+    /// A file of names, one a line.
+    File(PathBuf),
+    /// The names: a run stores them, so that it does not depend on the file.
+    Names(Vec<String>),
+}
+
+impl FromStr for TestList {
+    type Err = Infallible;
+
+    fn from_str(path: &str) -> Result<Self, Infallible> {
+        Ok(Self::File(path.into()))
+    }
+}
+
+/// How many training views are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainSample {
+    /// So many, evenly spread.
+    Views(u32),
+    /// All.
+    All,
+}
+
+/// What is no number of views.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no number of views; write 5, or `all`")]
+pub struct ParseTrainSampleError(String);
+
+impl FromStr for TrainSample {
+    type Err = ParseTrainSampleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(count) => Ok(Self::Views(count)),
+            Err(_) if text == "all" => Ok(Self::All),
+            Err(_) => Err(ParseTrainSampleError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for TrainSample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Views(count) => count.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+impl Serialize for TrainSample {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Views(count) => serializer.serialize_u32(*count),
+            Self::All => serializer.serialize_str("all"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TrainSample {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum WrittenSample {
+            Number(u32),
+            Text(String),
+        }
+        match WrittenSample::deserialize(deserializer)? {
+            WrittenSample::Number(count) => Ok(Self::Views(count)),
+            WrittenSample::Text(text) => text.parse().map_err(de::Error::custom),
+        }
+    }
+}
+
+/// Takes from the scene's options those that hold views out in a way that the options above replace
+/// by another.
+pub(super) fn give_way(below: &mut Table, above: &Table) {
+    const NAMED: [&str; 2] = ["test_views", "test_list"];
+    let chooses = |key: &&str| above.contains_key(*key);
+    let holds_none_out = above.get("eval") == Some(&Value::Boolean(false));
+    if holds_none_out || NAMED.iter().chain(&["test_every"]).any(chooses) {
+        NAMED.iter().for_each(|key| drop(below.remove(*key)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_a_number_or_all() {
+        for text in ["0", "5", "all"] {
+            assert_eq!(text.parse::<TrainSample>().unwrap().to_string(), text);
+        }
+        for text in ["", "some", "-1", "2.5"] {
+            assert!(text.parse::<TrainSample>().unwrap_err().to_string().contains("`all`"));
+        }
+    }
+
+    #[test]
+    fn a_choice_of_views_replaces_the_one_below_it() {
+        let left = |above: &str| {
+            let mut below: Table = toml::from_str("test_list = ['a']\neval = true").unwrap();
+            give_way(&mut below, &toml::from_str(above).unwrap());
+            below.contains_key("test_list")
+        };
+        assert!(left("eval = true") && left("resolution = 2"));
+        assert!(!left("eval = false") && !left("test_views = 2") && !left("test_every = 4"));
+    }
+}
