@@ -3,6 +3,7 @@
 mod disk_reserve;
 mod error;
 mod folder_lock;
+mod new_file;
 mod table_lock;
 mod unfinished;
 
@@ -13,9 +14,10 @@ use std::path::{Path, PathBuf};
 pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, is_locked};
+pub use new_file::NewFile;
 pub use table_lock::TableLock;
+use unfinished::unfinished_file;
 pub use unfinished::{WorkFolder, remove_abandoned};
-use unfinished::{folder_of, unfinished_file};
 
 /// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 ///
@@ -26,16 +28,7 @@ pub fn replace_file<E: From<OutputError>>(
     path: &Path,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
-    let fail = |source| OutputError::new(path, source);
-    let mut temporary = unfinished_file(path).map_err(fail)?;
-    write(temporary.as_file_mut())?;
-    temporary.as_file().sync_all().map_err(fail)?;
-    temporary.persist(path).map_err(|error| fail(error.error))?;
-    // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
-    if let Ok(folder) = File::open(folder_of(path)) {
-        folder.sync_all().ok();
-    }
-    Ok(())
+    NewFile::begin(path)?.finish(write)
 }
 
 /// Replaces `path` as [`replace_file`] does by what `write` produces from front to back.

@@ -5,6 +5,6 @@ mod ply;
 
 pub use inria::{remove_exposure_json, write_cameras_json, write_cfg_args, write_exposure_json};
 pub use ply::{
-    ColumnRange, FilterField, PlyError, PlyField, PlyRows, RenderMode, read_ply, read_ply_rows,
-    write_ply, write_ply_chunks,
+    ColumnRange, FilterField, NewPly, PlyError, PlyField, PlyRows, RenderMode, read_ply,
+    read_ply_rows, write_ply, write_ply_chunks,
 };

@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use super::TrainError;
 use super::event::{Completion, Saved};
+use crate::memory::Bytes;
 
 /// The path of a file that was written; nothing where it was left out.
 pub(super) type FileResult = Result<Option<PathBuf>, TrainError>;
@@ -23,6 +24,8 @@ pub(super) struct WrittenFile {
 struct Writing {
     what: Saved,
     iteration: u32,
+    /// What the thread holds of the model.
+    copy: Bytes,
     over: Completion,
     thread: JoinHandle<FileResult>,
 }
@@ -41,12 +44,13 @@ pub(super) struct BackgroundFiles {
 }
 
 impl BackgroundFiles {
-    /// Has a thread write a file. Where no thread can be started, the file is written at once, and this
+    /// Has a thread write a file, of which it holds so many bytes. Where no thread can be started, the file is written at once, and this
     /// returns what became of it.
     pub(super) fn start(
         &mut self,
         what: Saved,
         iteration: u32,
+        copy: Bytes,
         write: impl FnOnce() -> FileResult + Send + 'static,
     ) -> Option<WrittenFile> {
         let (completes, over) = Completion::new();
@@ -58,7 +62,7 @@ impl BackgroundFiles {
             take(&job_of_thread).map_or(Ok(None), |write| write())
         };
         if let Ok(thread) = Builder::new().name("files".to_owned()).spawn(run) {
-            self.writing.push(Writing { what, iteration, over, thread });
+            self.writing.push(Writing { what, iteration, copy, over, thread });
             return None;
         }
         let write = take(&job)?;
@@ -70,9 +74,10 @@ impl BackgroundFiles {
         self.writing.iter().map(|writing| writing.over.clone()).collect()
     }
 
-    /// Whether a file of this kind is being written.
-    pub(super) fn is_writing(&self, what: Saved) -> bool {
-        self.writing.iter().any(|writing| writing.what == what && !writing.thread.is_finished())
+    /// Bytes of the model that threads hold.
+    pub(super) fn held(&self) -> Bytes {
+        let unfinished = self.writing.iter().filter(|writing| !writing.thread.is_finished());
+        unfinished.map(|writing| writing.copy).sum()
     }
 
     /// The files that are written since the last call.
@@ -116,17 +121,18 @@ mod tests {
             wait.recv().ok();
             Ok(Some(PathBuf::from("a")))
         };
-        assert!(files.start(Saved::Checkpoint, 7, slow).is_none());
-        assert!(files.start(Saved::PointCloud, 8, || Ok(None)).is_none());
+        assert!(files.start(Saved::Checkpoint, 7, Bytes(3), slow).is_none());
+        assert!(files.start(Saved::PointCloud, 8, Bytes(1), || Ok(None)).is_none());
         let first = files.wait(Some(Saved::PointCloud));
         assert_eq!((first.len(), first[0].iteration), (1, 8));
-        assert!(files.is_writing(Saved::Checkpoint) && files.take_written().is_empty());
+        assert!(files.take_written().is_empty());
+        assert_eq!(files.held(), Bytes(3));
         let over = files.written();
         go.send(()).unwrap();
         over.iter().for_each(Completion::wait);
         let second = files.wait(None);
         assert_eq!((second.len(), second[0].iteration), (1, 7));
         assert!(matches!(&second[0].result, Ok(Some(path)) if path.ends_with("a")));
-        assert!(!files.is_writing(Saved::Checkpoint) && files.wait(None).is_empty());
+        assert!(files.wait(None).is_empty() && files.held() == Bytes(0));
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct MemoryInputs<'a> {
     pub(super) device: &'a [MemoryEntry],
     /// The most of the arena that a recent iteration used.
     pub(super) scratch_needed: Bytes,
+    /// Copies of the model on their way to files.
+    pub(super) copies: Bytes,
     /// What may be taken of the device's memory.
     pub(super) budget: Option<Bytes>,
     /// The most so far.
@@ -69,7 +71,8 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
     });
     let host_creep = match (vram, host) {
         (None, Some(host)) => {
-            let held = Bytes(host.resident.0.saturating_sub(tensors.images.0));
+            let explained = tensors.images.0 + inputs.copies.0;
+            let held = Bytes(host.resident.0.saturating_sub(explained));
             creep.take(inputs.iteration, held)
         }
         _ => None,
@@ -177,6 +180,7 @@ mod tests {
             tensors: Tensors { images: Bytes(5), ..Tensors::default() },
             device,
             scratch_needed: Bytes(200),
+            copies: Bytes(0),
             budget: Some(Bytes(2000)),
             peaks: PhasePeaks::default(),
         };

@@ -10,6 +10,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(target_os = "linux")]
+mod background_files;
 mod bad_input;
 mod batches;
 mod cli;

@@ -42,6 +42,19 @@ impl Sink for Record {
     }
 }
 
+/// A record of events that another sees first.
+struct Seen<S> {
+    see: S,
+    record: Record,
+}
+
+impl<S: FnMut(&Event)> Sink for Seen<S> {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        (self.see)(event);
+        self.record.on(event)
+    }
+}
+
 /// What is left of a run.
 struct Ran {
     record: Record,
@@ -71,6 +84,16 @@ fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency)
 }
 
 fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Ran {
+    run_seen_by(|_| (), place, device, images)
+}
+
+/// The same; `see` sees the events first.
+fn run_seen_by<B: TrainDevice>(
+    see: impl FnMut(&Event),
+    place: &TestFolder,
+    device: &mut B,
+    images: &ImageLoader,
+) -> Ran {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
@@ -89,10 +112,11 @@ fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLo
         began: Instant::now(),
         stop: &AtomicBool::new(false),
     };
-    let mut record = Record::default();
+    let mut seen = Seen { see, record: Record::default() };
     let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
     let gaussians = from_points(&dataset.points, &options, 0);
-    Trainer::start(setup, device, &mut record, &gaussians).unwrap().run().unwrap();
+    Trainer::start(setup, device, &mut seen, &gaussians).unwrap().run().unwrap();
+    let record = seen.record;
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
     Ran { record, ply, loader: images.statistics(), host: images.held() }
 }
@@ -157,6 +181,25 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     // Nothing is fetched twice for it.
     let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
+}
+
+#[test]
+fn held_out_photographs_are_decoded_before_they_are_evaluated() {
+    let place = TestFolder::with_scene();
+    let images = ImageLoader::new(dataset(&place).sources, CACHE);
+    let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
+    // Well before the evaluation after ten iterations, all come by themselves.
+    let wait = |event: &Event| {
+        let Event::Step(step) = event else { return };
+        let started = Instant::now();
+        while step.iteration == 5 && images.statistics().decoded < TRAIN_VIEWS as u64 + 1 {
+            assert!(started.elapsed() < Duration::from_secs(60), "{:?}", images.statistics());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let ran = run_seen_by(wait, &place, &mut Cpu::<f32>::new(), &images);
+    assert!(ran.ply == plain.ply && ran.record.evaluations.len() == 2);
+    assert_eq!(ran.loader.decoded, TRAIN_VIEWS as u64 + 1);
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod write;
 
 pub use fields::{ColumnRange, FilterField, PlyField, PlyRows};
 pub use read::{PlyError, read_ply, read_ply_rows};
-pub use write::{RenderMode, write_ply, write_ply_chunks};
+pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks};
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +211,28 @@ mod tests {
         let path = folder.path().join("a.ply");
         write_ply_chunks(&path, RenderMode::Dilated, degree, 9000, chunks).unwrap();
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
+    }
+
+    #[test]
+    fn room_is_kept_for_all_of_a_file_and_no_more() {
+        let gaussians = all_different(9000, 2);
+        let folder = tempfile::tempdir().unwrap();
+        let [path, plain] = ["a.ply", "b.ply"].map(|name| folder.path().join(name));
+        let file = NewPly::with_room::<Gaussians>(&path, RenderMode::default(), 2, 9000).unwrap();
+        // Some file systems keep no room.
+        let Some(file) = file else { return };
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::unix::fs::MetadataExt as _;
+            let temporary = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap();
+            let kept = 512 * temporary.metadata().unwrap().blocks();
+            write_ply(&plain, &gaussians).unwrap();
+            let needed = fs::metadata(&plain).unwrap().len();
+            assert!(kept >= needed && kept < needed + (1 << 16), "{kept} of {needed}");
+        }
+        file.write::<Gaussians, _, OutputError>([Ok(&gaussians)]).unwrap();
+        write_ply(&plain, &gaussians).unwrap();
+        assert!(fs::read(&path).unwrap() == fs::read(&plain).unwrap());
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::borrow::Borrow;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::fields::{PlyField, PlyRows};
-use crate::files::{OutputError, replace_file};
+use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
 use crate::model::Group;
 
@@ -44,26 +44,64 @@ pub fn write_ply_chunks<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
     count: usize,
     chunks: impl IntoIterator<Item = Result<C, E>>,
 ) -> Result<(), E> {
-    let fail = |source| OutputError::new(path, source);
-    replace_file(path, |file| {
-        let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-        out.write_all(header::<P>(mode, sh_degree, count).as_bytes()).map_err(fail)?;
-        let mut written = 0;
-        for chunk in chunks {
-            let chunk = chunk?;
-            let rows: &P = chunk.borrow();
-            check(rows, sh_degree).map_err(fail)?;
-            write_rows(&mut out, rows).map_err(fail)?;
-            written += rows.len();
-        }
-        if written != count {
-            return Err(
-                fail(invalid(format!("{written} of {count} {} came", P::SCHEMA.many()))).into()
-            );
-        }
-        out.flush().map_err(fail)?;
-        Ok(())
-    })
+    let (path, file) = (path.to_owned(), NewFile::begin(path)?);
+    NewPly { path, file, mode, sh_degree, count }.write::<P, C, E>(chunks)
+}
+
+/// A PLY that is to be written.
+#[derive(Debug)]
+pub struct NewPly {
+    path: PathBuf,
+    file: NewFile,
+    mode: RenderMode,
+    sh_degree: u32,
+    /// Rows.
+    count: usize,
+}
+
+impl NewPly {
+    /// One that has its room on the disk, so that a full disk shows now; nothing where the file system
+    /// keeps no room.
+    pub fn with_room<P: PlyRows>(
+        path: &Path,
+        mode: RenderMode,
+        sh_degree: u32,
+        count: usize,
+    ) -> Result<Option<Self>, OutputError> {
+        let values: usize =
+            P::FIELDS.iter().map(|field| field.names(harmonics(sh_degree)).len()).sum();
+        let header = header::<P>(mode, sh_degree, count).len();
+        let bytes = (header + size_of::<f32>() * values * count) as u64;
+        let file = NewFile::with_room(path, bytes)?;
+        Ok(file.map(|file| Self { path: path.to_owned(), file, mode, sh_degree, count }))
+    }
+
+    /// Writes the rows, in chunks, and lets the file appear. A failure leaves the old file.
+    pub fn write<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
+        self,
+        chunks: impl IntoIterator<Item = Result<C, E>>,
+    ) -> Result<(), E> {
+        let Self { path, file, mode, sh_degree, count } = self;
+        let fail = |source| OutputError::new(&path, source);
+        file.finish(|file| {
+            let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+            out.write_all(header::<P>(mode, sh_degree, count).as_bytes()).map_err(fail)?;
+            let mut written = 0;
+            for chunk in chunks {
+                let chunk = chunk?;
+                let rows: &P = chunk.borrow();
+                check(rows, sh_degree).map_err(fail)?;
+                write_rows(&mut out, rows).map_err(fail)?;
+                written += rows.len();
+            }
+            if written != count {
+                let problem = format!("{written} of {count} {} came", P::SCHEMA.many());
+                return Err(fail(invalid(problem)).into());
+            }
+            out.flush().map_err(fail)?;
+            Ok(())
+        })
+    }
 }
 
 fn invalid(problem: String) -> io::Error {
@@ -86,14 +124,18 @@ fn check<P: PlyRows>(primitives: &P, sh_degree: u32) -> io::Result<()> {
     Err(invalid(format!("{n} {many} of SH degree {sh_degree} have columns of {found:?}")))
 }
 
+/// Coefficients of a row above degree 0.
+fn harmonics(sh_degree: u32) -> usize {
+    // A degree above 3 is refused with the first rows.
+    Width::ShRest.values(sh_degree.min(3)) as usize
+}
+
 fn header<P: PlyRows>(mode: RenderMode, sh_degree: u32, count: usize) -> String {
     let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
     if mode == RenderMode::Mip {
         text.push_str("comment SplatRenderMode: mip\n");
     }
-    // A degree above 3 is refused with the first rows.
-    let harmonics = Width::ShRest.values(sh_degree.min(3)) as usize;
-    for name in P::FIELDS.iter().flat_map(|field| field.names(harmonics)) {
+    for name in P::FIELDS.iter().flat_map(|field| field.names(harmonics(sh_degree))) {
         text.push_str("property float ");
         text.push_str(&name);
         text.push('\n');

@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::Trainer;
 use crate::backend::TrainDevice;
 use crate::config::Config;
-use crate::export::write_ply_chunks;
+use crate::export::NewPly;
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
@@ -42,17 +42,18 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let minutes = self.setup.config.output.checkpoint_minutes;
         let is_time = minutes > 0.0 && self.saved_at.elapsed().as_secs_f64() >= 60.0 * minutes;
         // A run that resumes finds its neighbours anew: one that is not stopped must do so, too.
-        let is_possible = !self.keeps_neighbours() && !self.files.is_writing(Saved::Checkpoint);
-        (is_time && is_possible).then_some(Occasion::Time)
+        (is_time && !self.keeps_neighbours()).then_some(Occasion::Time)
     }
 
     /// Saves the Gaussians as PLY. Where there is no space for it, the run stops with a checkpoint.
     pub(super) fn save_point_cloud(&mut self) -> Result<(), TrainError> {
-        self.wait_for_files(Some(Saved::PointCloud))?;
+        let what = Saved::PointCloud;
+        self.wait_for_files(Some(what))?;
+        self.sink.on(&Event::Saving { iteration: self.iteration, what })?;
         let started = Instant::now();
         let begun = self.with_memory_retry(Self::begin_point_cloud);
         self.times.saving_seconds += started.elapsed().as_secs_f64();
-        self.settle_begun(Saved::PointCloud, begun)
+        self.settle_begun(what, begun)
     }
 
     /// Saves the Gaussians of a run that resumes if it stopped before it could: then its checkpoint is
@@ -139,18 +140,24 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         self.write_exposures()?;
         let (what, iteration) = (Saved::PointCloud, self.iteration);
-        self.sink.on(&Event::Saving { iteration, what })?;
         let mode = render_mode(self.setup.config);
-        if !self.has_room_for_copy(what) {
+        let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
+        let count = self.device.len(&self.model);
+        let copy = self.copy_for(what);
+        // Where the disk is full, the run must stop before this iteration is past.
+        let file = if has_room(self.setup.config, copy) {
+            NewPly::with_room::<Gaussians>(&path, mode, sh_degree, count)?
+        } else {
+            None
+        };
+        let Some(file) = file else {
             write_point_cloud(&path, mode, self.device, &mut self.model)?;
             return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
-        }
+        };
         let gaussians = self.fused()?;
-        Ok(self.files.start(what, iteration, move || {
+        Ok(self.files.start(what, iteration, copy, move || {
             check_finite(&gaussians, 0)?;
-            let (sh_degree, count) = (gaussians.sh_degree, gaussians.len());
-            let rows = [Ok(&gaussians)];
-            write_ply_chunks::<Gaussians, _, TrainError>(&path, mode, sh_degree, count, rows)?;
+            file.write::<Gaussians, _, TrainError>([Ok(&gaussians)])?;
             Ok(Some(path))
         }))
     }
@@ -173,28 +180,28 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut earlier = self.files.written();
         earlier.extend(self.sink.written());
         let keeper = Arc::clone(&self.keeper);
-        if way == Way::AtOnce || !self.has_room_for_copy(what) {
+        let copy = self.copy_for(what);
+        if way == Way::AtOnce || !has_room(self.setup.config, copy) {
             let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             let result = keeper.write(&checkpoint, &mut model, tables.as_ref(), &earlier);
             return Ok(Some(WrittenFile { what, iteration, result }));
         }
         let mut rows = self.device.snapshot(&mut self.model)?;
-        Ok(self.files.start(what, iteration, move || {
+        Ok(self.files.start(what, iteration, copy, move || {
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             keeper.write(&checkpoint, &mut rows, tables.as_ref(), &earlier)
         }))
     }
 
-    /// Whether the host may hold what a file has of the model.
-    fn has_room_for_copy(&self, what: Saved) -> bool {
-        let config = self.setup.config;
+    /// Bytes of what a thread needs of the model for a file.
+    fn copy_for(&self, what: Saved) -> Bytes {
+        let sh_degree = self.setup.config.optimize.sh_degree;
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
-        let row = row_bytes::<Gaussians>(config.optimize.sh_degree, optional) as u64;
+        let row = row_bytes::<Gaussians>(sh_degree, optional) as u64;
         // The filter of a model that has one is read with all the rest.
         let has_all = what == Saved::Checkpoint || optional.filter_3d;
-        let row = if has_all { row } else { row.div_ceil(3) };
-        has_room(config, Bytes(rows as u64 * row))
+        Bytes(rows as u64 * if has_all { row } else { row.div_ceil(3) })
     }
 
     fn settle_begun(
