@@ -9,8 +9,8 @@ use splat::backend::{MemoryEntry, MemoryKind};
 use splat::memory::{Bytes, Rung, RungChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
-    Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step, SurfaceReport, Tensors,
-    TermValues, Vram,
+    Buffers, Completion, Event, GpuReport, MemoryReport, Phase, PhasePeaks, Sink, Step,
+    SurfaceReport, Tensors, TermValues, Vram,
 };
 
 /// Memory of a GPU after so many iterations.
@@ -70,6 +70,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
     {
         sinks.on(&event).unwrap();
     }
+    sinks.written().iter().for_each(Completion::wait);
     let values = values_of_tags(&events_files(folder)[0]);
     for (tag, value) in [
         ("utilization", 97.0),
@@ -123,6 +124,7 @@ fn what_is_given_up_is_counted_and_told_once() {
     ] {
         sinks.on(&event).unwrap();
     }
+    sinks.written().iter().for_each(Completion::wait);
     let values = values_of_tags(&events_files(folder)[0]);
     let counts = [(600, 1.0), (700, 2.0), (800, 2.0), (800, 2.0), (900, 1.0), (950, 1.0)];
     assert_eq!(values["memory/rung"], counts);
@@ -188,6 +190,7 @@ fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
     for event in coarse_stage() {
         sinks.on(&event).unwrap();
     }
+    sinks.written().iter().for_each(Completion::wait);
     let values = values_of_tags(&events_files(folder)[0]);
     assert_eq!(values["sugar/entropy"], [(800, 0.125)]);
     assert_eq!(values["sugar/dn"], [(800, 0.5), (1000, 1.25)]);

@@ -26,7 +26,7 @@ use crate::train::schedule::Milestones;
 
 /// How a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum WritingMode {
     /// By a thread, from a copy of the model, where the host has room for that.
     OnThread,
     /// Before training continues, if it does, a chunk of the model after the other.
@@ -68,22 +68,22 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Writes a checkpoint while training continues, where the host has room for a copy of the model.
     pub(super) fn write_checkpoint(&mut self, occasion: Occasion) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(occasion, Way::OnThread)
+        self.begin_and_settle_checkpoint(occasion, WritingMode::OnThread)
     }
 
     /// Writes a checkpoint of which the host holds a chunk at a time, and comes back when it is there.
     pub(super) fn write_checkpoint_now(&mut self) -> Result<(), TrainError> {
-        self.begin_and_settle_checkpoint(Occasion::Asked, Way::AtOnce)
+        self.begin_and_settle_checkpoint(Occasion::Asked, WritingMode::AtOnce)
     }
 
     fn begin_and_settle_checkpoint(
         &mut self,
         occasion: Occasion,
-        way: Way,
+        mode: WritingMode,
     ) -> Result<(), TrainError> {
         self.wait_for_files(Some(Saved::Checkpoint))?;
         let started = Instant::now();
-        let begun = self.begin_checkpoint(occasion, way);
+        let begun = self.begin_checkpoint(occasion, mode);
         self.saved_at = Instant::now();
         self.times.saving_seconds += started.elapsed().as_secs_f64();
         self.settle_begun(Saved::Checkpoint, begun)
@@ -166,7 +166,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn begin_checkpoint(
         &mut self,
         occasion: Occasion,
-        way: Way,
+        mode: WritingMode,
     ) -> Result<Option<WrittenFile>, TrainError> {
         let (what, iteration) = (Saved::Checkpoint, self.iteration);
         let checkpoint = Checkpoint {
@@ -181,7 +181,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         earlier.extend(self.sink.written());
         let keeper = Arc::clone(&self.keeper);
         let copy = self.copy_for(what);
-        if way == Way::AtOnce || !has_room(self.setup.config, copy) {
+        if mode == WritingMode::AtOnce || !has_room(self.setup.config, copy) {
             let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             let result = keeper.write(&checkpoint, &mut model, tables.as_ref(), &earlier);
