@@ -13,7 +13,7 @@ use crate::train::event::{Completes, Completion, Event, Sink};
 
 /// What the thread gets.
 enum Message {
-    Event(Event),
+    Event(Box<Event>),
     /// Over when all before it is written.
     Written(Completes),
 }
@@ -80,7 +80,7 @@ fn start<S: Sink + Send + 'static>(
             if let Err(error) = sink.on(&event) {
                 *report.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
-            if matches!(event, Event::Pictures(_)) {
+            if matches!(*event, Event::Pictures(_)) {
                 report.pictured.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -96,7 +96,7 @@ impl Sink for OnThread {
             }
             self.report.pictured.fetch_add(1, Ordering::Relaxed);
         }
-        self.send(Message::Event(event.clone()));
+        self.send(Message::Event(Box::new(event.clone())));
         if matches!(event, Event::Finished { .. }) {
             self.end();
         }
