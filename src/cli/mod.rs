@@ -33,7 +33,9 @@ use std::panic;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::{Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
 
 use self::exit::Exit;
 use crate::config::{normalize_args, parse_switch};

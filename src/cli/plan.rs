@@ -155,6 +155,7 @@ fn report(
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
         rounds: strategy.shape(),
+        target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: args.context,
         granule: Granule::default(),

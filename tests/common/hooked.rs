@@ -244,6 +244,14 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
 impl<D: TrainDevice, H: Hooks<D>> Edit<Gaussians> for Hooked<D, H> {
     type Selection = D::Selection;
 
+    fn weigh(
+        &mut self,
+        model: &mut D::Model,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        self.device.weigh(model, views, settings)
+    }
     fn score(&mut self, model: &D::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         self.device.score(model, rule)
     }

@@ -365,6 +365,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Markov => RoundShape::Relocate,
             _ => RoundShape::Grow,
         },
+        target: None,
         bands: true,
         context: entries
             .iter()

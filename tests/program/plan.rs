@@ -342,6 +342,7 @@ fn every_buffer_of_the_layout_is_planned() {
         coarse: Some(PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         batch_views: 1,
         rounds: RoundShape::Grow,
+        target: Some(500_000),
         bands: true,
         context: CONTEXT,
         granule: Granule::default(),

@@ -26,7 +26,7 @@ use crate::backend::{
     AdamStep, Adjust, Appearance as _, AppearanceRule, AppearanceTables, Candidates, Device as _,
     DeviceError, Drawing, Edit as _, EditRule, Extra, Filter3d as _, Grow, Into, Keep, Look,
     Neighbours as _, Objective, Pending as _, Photo, Pick, Rates, Render as _, ScoreRule,
-    Statistics, Stay, Store as _, TableStep,
+    Statistics, Stay, Store as _, TableStep, Wants,
 };
 use crate::layout::{BlockEvent, Replay, RoundSizes};
 use crate::math::morton::Cube;
@@ -168,6 +168,7 @@ impl DryRun {
             self.iteration(&mut model, number, &target, None)?;
         }
         self.density_control(&mut model)?;
+        self.prune_to_target(&mut model)?;
         self.iteration(&mut model, 3, &target, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
         self.record("neighbours", |source| rounds::search(source, model.size().gaussians));
@@ -222,6 +223,35 @@ impl DryRun {
                 rounds::smooth(source, 1);
             }
         });
+        Ok(())
+    }
+
+    /// The prune to a number of Gaussians, by weights in two views.
+    fn prune_to_target(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+        let (case, view) = (self.case, self.case.view());
+        let rows = model.size().gaussians;
+        let seen = case.views[0];
+        let visible = seen.visible.min(u32::try_from(rows).unwrap_or(u32::MAX));
+        let instances = if visible == 0 { 0 } else { seen.instances };
+        self.seen.set(SeenView { visible, instances });
+        let settings = case.settings();
+        let drawing = Drawing::trained(&settings, &Wants::default());
+        let expected = |device: &Cuda, model: &Model, seen| {
+            Expected::of(&device.session, model, seen, case.px, drawing)
+        };
+        // The first view may raise the room for splats.
+        self.device.weigh(model, &[&view], &settings)?;
+        drop(self.device.session.heap.trace().take());
+        let each = expected(&self.device, model, self.seen.get());
+        self.device.weigh(model, &[&view, &view], &settings)?;
+        self.record("weights", |source| (0..2).for_each(|_| each.replay(source, None)));
+        let before = model.size();
+        let candidates = self.device.score(model, &ScoreRule::Weight)?;
+        self.edit(model, (&candidates, Pick::Best(case.retained)), &EditRule::Retain)?;
+        let [clones, splits, _] = case.densify.map(|count| count as u64);
+        let kept = case.retained as u64;
+        self.record("retain", |source| rounds::retain(source, &before, clones + splits, kept));
+        assert_eq!(model.size().gaussians, kept.min(clones + splits));
         Ok(())
     }
 

@@ -50,6 +50,8 @@ pub struct PlannedRun {
     pub births: Option<[u64; 2]>,
     /// What a round does.
     pub rounds: RoundShape,
+    /// Gaussians that are left when density control has ended, where they are pruned then.
+    pub target: Option<u64>,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<PlannedCoarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
@@ -257,14 +259,23 @@ impl PlannedRun {
                 stage("reorder", most, &|source| rounds::reorder(source, &model)),
             ]);
         }
+        let target = self.target.filter(|&target| target < most);
+        if let Some(target) = target {
+            stages.push(stage("prune to target", most, &|source| {
+                // What is drawn to measure it takes less.
+                let wants = ViewRequest { inverse_depths: false, colors: None, ..train };
+                PlannedDrawing { wants, ..drawing.clone() }.replay(source);
+                rounds::retain(source, &model, most, target);
+            }));
+        }
         if let Some(PlannedCoarse { maps, .. }) = self.coarse {
+            let most = target.unwrap_or(most);
+            let (model, view) = (model.with(most), self.seen.of(most));
             let coarse = stage("coarse training", most, &|source| {
                 rounds::search(source, most);
                 let wants = ViewRequest { maps: maps.are_drawn(), ..train };
-                batch(
-                    &PlannedDrawing { wants, terms: Some(maps.into()), ..drawing.clone() },
-                    source,
-                );
+                let drawing = PlannedDrawing::new(most, &view, wants, in_bands);
+                batch(&PlannedDrawing { terms: Some(maps.into()), ..drawing }, source);
                 // What is too transparent goes, once.
                 rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
                 smooth(source);

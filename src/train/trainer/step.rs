@@ -167,7 +167,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// How the view of an iteration is drawn.
-    fn settings_of(&self, iteration: u32) -> RenderSettings {
+    pub(super) fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
             fade_depth: fade_depth(config, self.scale),

@@ -48,7 +48,8 @@ impl<P: CudaPrimitive> Neighbours<P> for Cuda {
 }
 
 impl Cuda {
-    fn draw<S: Fresh, P: CudaPrimitive>(
+    /// Draws a view for whatever follows.
+    pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         &mut self,
         model: &Model<P>,
         view: &View,
