@@ -128,8 +128,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, config, .. } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config, training_scale, .. } = checkpoint.about;
+        device.use_training_scale(training_scale)?;
+        let scale = device.training_scale();
         let mut trainer = Self::new(setup, device, sink, model, iteration);
+        trainer.feed.views.set_training_scale(scale);
         // What is due after that step comes at the beginning of the next.
         trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {

@@ -367,6 +367,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         },
         target: None,
         bands: true,
+        resolution: false,
         context: entries
             .iter()
             .find(|entry| entry.kind == MemoryKind::Context)

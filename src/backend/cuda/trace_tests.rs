@@ -9,6 +9,7 @@ mod batches;
 mod case;
 mod expected;
 mod primitives;
+mod sizes;
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -51,14 +52,18 @@ struct DryRun {
 
 impl DryRun {
     fn open(case: Case) -> Result<Self, DeviceError> {
+        let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
+        Self::open_with(case, &options, BUDGET)
+    }
+
+    fn open_with(case: Case, options: &CudaOptions, budget: Bytes) -> Result<Self, DeviceError> {
         let seen = Rc::new(Cell::new(SeenView::default()));
         let queue = DryQueue::new({
             let seen = Rc::clone(&seen);
             Rc::new(move |label, host| case.answer(seen.get(), label, host))
         });
-        let session = Session::dry(heap_of(BUDGET), [queue.clone(), queue.clone()])?;
-        let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
-        let mut device = Cuda::over(session, &options)?;
+        let session = Session::dry(heap_of(budget), [queue.clone(), queue.clone()])?;
+        let mut device = Cuda::over(session, options)?;
         device.set_bands(case.bands);
         let text = format!("{case:?}\n");
         Ok(Self { case, device, queue, seen, text })

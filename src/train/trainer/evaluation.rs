@@ -3,6 +3,7 @@
 use super::Trainer;
 use crate::backend::TrainDevice;
 use crate::config::{MetricSet, TrainSample};
+use crate::memory::TrainingScale;
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::{Event, Split};
@@ -15,13 +16,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let has_test = !self.setup.dataset.test.is_empty();
         if has_test {
             let shown = ShownViews::First(report::PICTURED_VIEWS);
-            self.with_memory_retry(|run| run.evaluate_views(Split::Test, None, shown))?;
+            self.evaluate_split(Split::Test, None, shown)?;
         }
         let most = self.train_sample();
         if most != Some(0) {
             // They take most of the time, and held-out views show more.
             let shown = ShownViews::First(if has_test { 0 } else { report::PICTURED_VIEWS });
-            self.with_memory_retry(|run| run.evaluate_views(Split::EvalTrain, most, shown))?;
+            self.evaluate_split(Split::EvalTrain, most, shown)?;
         } else if !has_test {
             return Ok(());
         }
@@ -29,6 +30,25 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.with_memory_retry(Self::report_distributions)?;
         }
         Ok(())
+    }
+
+    /// Evaluates views at their full size. Where training has no memory for that, evaluation may not have
+    /// any either, and the run must not end for it.
+    fn evaluate_split(
+        &mut self,
+        split: Split,
+        most: Option<usize>,
+        shown: ShownViews,
+    ) -> Result<(), TrainError> {
+        if self.feed.views.training_scale() == TrainingScale::FULL {
+            return self.with_memory_retry(|run| run.evaluate_views(split, most, shown));
+        }
+        match self.evaluate_views(split, most, shown) {
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                Ok(self.warn(format!("this evaluation is left out: {error}"))?)
+            }
+            done => done,
+        }
     }
 
     fn evaluate_views(
@@ -104,7 +124,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let most = if split == Split::Test { None } else { self.train_sample() };
         let request = self.plain_request(split, most);
         let (device, views) = (&mut *self.device, &mut self.feed.views);
-        let evaluation = evaluate(device, &self.model, views, &request, |_| Ok(()))?;
+        let is_full = views.training_scale() == TrainingScale::FULL;
+        let evaluation = match evaluate(device, &self.model, views, &request, |_| Ok(())) {
+            // As of other evaluations.
+            Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
+            done => done?,
+        };
         self.warn_of_images()?;
         Ok(evaluation.map(|evaluation| evaluation.mean.psnr))
     }

@@ -63,7 +63,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let settings = self.settings_of(self.iteration.max(1));
         let views = &self.feed.views;
         let trained: Vec<&View> =
-            views.split(Split::Train).iter().map(|&index| views.view(index)).collect();
+            views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
         let (device, model) = (&mut *self.device, &mut self.model);
         device.weigh(model, &trained, &settings)?;
         let candidates = device.score(model, &ScoreRule::Weight)?;

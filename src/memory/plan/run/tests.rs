@@ -29,6 +29,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         rounds: RoundShape::Grow,
         target: None,
         bands: false,
+        resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
     }
