@@ -173,7 +173,7 @@ impl DryRun {
             self.iteration(&mut model, number, &target, None)?;
         }
         self.density_control(&mut model)?;
-        self.prune_to_target(&mut model)?;
+        self.prune_to_target()?;
         self.iteration(&mut model, 3, &target, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
         self.record("neighbours", |source| rounds::search(source, model.size().gaussians));
@@ -231,9 +231,11 @@ impl DryRun {
         Ok(())
     }
 
-    /// The prune to a number of Gaussians, by weights in two views.
-    fn prune_to_target(&mut self, model: &mut Model) -> Result<(), DeviceError> {
+    /// The prune to a number of Gaussians, by weights in two views, of a model of which as many are
+    /// candidates as the device answers.
+    fn prune_to_target(&mut self) -> Result<(), DeviceError> {
         let (case, view) = (self.case, self.case.view());
+        let model = &mut self.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
         let rows = model.size().gaussians;
         let seen = case.views[0];
         let visible = seen.visible.min(u32::try_from(rows).unwrap_or(u32::MAX));
@@ -241,13 +243,10 @@ impl DryRun {
         self.seen.set(SeenView { visible, instances });
         let settings = case.settings();
         let drawing = Drawing::trained(&settings, &Wants::default());
-        let expected = |device: &Cuda, model: &Model, seen| {
-            Expected::of(&device.session, model, seen, case.px, drawing)
-        };
         // The first view may raise the room for splats.
         self.device.weigh(model, &[&view], &settings)?;
         drop(self.device.session.heap.trace().take());
-        let each = expected(&self.device, model, self.seen.get());
+        let each = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         self.device.weigh(model, &[&view, &view], &settings)?;
         self.record("weights", |source| (0..2).for_each(|_| each.replay(source, None)));
         let before = model.size();
