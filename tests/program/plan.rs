@@ -375,7 +375,7 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
         points: 200,
         ..SynthOptions::default()
     };
-    write_scene(&place.scene(), &options).unwrap();
+    write_synthetic(&place.scene(), &options);
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
     let with =
         |give_up: &str, more: &[&str]| json(&place, &[&flags[..], &[give_up], more].concat());
