@@ -81,7 +81,7 @@ impl TrainingViewSize {
     reason = "bytes of a device's memory, not below 0"
 )]
 fn share(bytes: Bytes, share: f64) -> Bytes {
-    Bytes((bytes.0 as f64 * share) as u64)
+    Bytes((bytes.0 as f64 * share).round() as u64)
 }
 
 #[cfg(test)]
