@@ -55,7 +55,7 @@ fn a_run_is_pruned_once_and_stays_so(#[case] flags: &[&str], #[case] split: &str
     // The step of four views ends at 132.
     assert_eq!(number("iteration"), if flags.contains(&"--batch-views=4") { 132 } else { 130 });
     let psnr = |key: &str| event["psnr"][key].as_f64().unwrap();
-    assert!(psnr("after") > 8.0 && psnr("after") < psnr("before") + 1.0, "{event}");
+    assert!(psnr("after") > 5.0 && psnr("after") < psnr("before") + 1.0, "{event}");
     assert_eq!(event["psnr"]["split"], split);
     let line = format!(
         "] Pruned {} Gaussians, 120 left; {split} PSNR {:.3} before, {:.3} after",
@@ -110,11 +110,11 @@ fn the_fewer_stay_the_more_it_costs() {
         let event = events(&place, target, "pruned_to_target").remove(0);
         ["before", "after"].map(|key| event["psnr"][key].as_f64().unwrap())
     };
-    // Some of the Gaussians go, and then most of them.
-    let [before, after] = psnr("150");
+    // Half of the Gaussians go, and then most of them.
+    let [before, after] = psnr("2000");
     let [same, fewer] = psnr("20");
     assert!(same == before && fewer < after, "{before} {after}, {same} {fewer}");
-    assert!(before - after < 3.0, "{before} {after}");
+    assert!(before - after < 0.5, "{before} {after}");
 }
 
 #[test]
