@@ -368,13 +368,8 @@ fn every_buffer_of_the_layout_is_planned() {
 #[test]
 fn training_views_get_smaller_in_a_plan_where_that_is_named() {
     let place = TestFolder::empty();
-    let options = SynthOptions {
-        views: 3,
-        width: 1600,
-        height: 1200,
-        points: 200,
-        ..SynthOptions::default()
-    };
+    let options =
+        SynthOptions { views: 3, width: 800, height: 600, points: 200, ..SynthOptions::default() };
     write_synthetic(&place.scene(), &options);
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
     let with =
