@@ -37,6 +37,8 @@ pub(super) struct DeviceOptions {
     seed: u64,
     memory: MemoryOptions,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
+    target: Option<u64>,
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     coarse: Option<PlannedCoarse>,
 }
 
@@ -47,6 +49,7 @@ impl DeviceOptions {
             device: config.run.device,
             seed: config.run.seed,
             memory: config.memory.clone(),
+            target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
         }
     }
@@ -106,6 +109,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         trim_interval: memory.fragmentation.interval(),
         storage: memory.optimize_memory.storage(),
         seed: options.seed,
+        target: options.target,
         coarse: options.coarse,
     });
     let opened = match opened {

@@ -13,6 +13,7 @@ mod reports;
 mod saving;
 mod smooth;
 mod step;
+mod target;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,8 +135,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, config, .. } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config, training_scale, .. } = checkpoint.about;
+        device.use_training_scale(training_scale)?;
+        let scale = device.training_scale();
         let mut trainer = Self::new(setup, device, sink, model, iteration);
+        trainer.feed.views.set_training_scale(scale);
         // What is due after that step comes at the beginning of the next.
         trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
@@ -201,6 +205,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let config = self.setup.config;
         let last = config.last_iteration();
         self.announce_start(last)?;
+        self.warn_of_missed_target()?;
         let lasts = [config.optimize.iterations, last];
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
@@ -319,6 +324,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 ))?;
             }
         }
+        // Before opacities are lowered, which would hide what a Gaussian is worth.
+        self.prune_to_target()?;
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
             self.sink.on(&match adjust {

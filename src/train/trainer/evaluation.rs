@@ -1,41 +1,30 @@
-//! Evaluations of a run: which views, and how much memory they may take.
+//! Views held against their photographs in a run.
 
 use super::Trainer;
 use super::saving::has_room;
 use crate::backend::TrainDevice;
-use crate::config::TrainSample;
-use crate::memory::Bytes;
+use crate::config::{MetricSet, TrainSample};
 use crate::memory::plan::{PICTURED_VIEWS, PICTURES_OF_VIEW};
+use crate::memory::{Bytes, TrainingScale};
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::{Completion, Event, Split};
 use crate::train::{TrainError, render_filter, report, schedule};
 
-impl<B: TrainDevice> Trainer<'_, B> {
-    /// Evaluates with no more of the device's memory than training has taken, as far as that can be.
-    pub(super) fn evaluate_within_training(&mut self) -> Result<(), TrainError> {
-        self.device.aim_below(self.peaks.peaks.vram_of_training())?;
-        let done = self.evaluate();
-        let aimed = self.device.aim_below(None);
-        done.and(Ok(aimed?))
-    }
-
+impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// Compares held-out views and some of those trained on, as far as there are any, with their
     /// photographs.
-    fn evaluate(&mut self) -> Result<(), TrainError> {
+    pub(super) fn evaluate(&mut self) -> Result<(), TrainError> {
         let has_test = !self.setup.dataset.test.is_empty();
         if has_test {
             let shown = ShownViews::First(PICTURED_VIEWS);
-            self.with_memory_retry(|run| run.evaluate_views(Split::Test, None, shown))?;
+            self.evaluate_split(Split::Test, None, shown)?;
         }
-        let most = match self.setup.config.output.eval_train {
-            TrainSample::Views(count) => Some(count as usize),
-            TrainSample::All => None,
-        };
+        let most = self.train_sample();
         if most != Some(0) {
             // They take most of the time, and held-out views show more.
             let shown = ShownViews::First(if has_test { 0 } else { PICTURED_VIEWS });
-            self.with_memory_retry(|run| run.evaluate_views(Split::EvalTrain, most, shown))?;
+            self.evaluate_split(Split::EvalTrain, most, shown)?;
         } else if !has_test {
             return Ok(());
         }
@@ -45,31 +34,43 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
+    /// Evaluates views at their full size. Where training has no memory for that, evaluation may not have
+    /// any either, and the run must not end for it.
+    fn evaluate_split(
+        &mut self,
+        split: Split,
+        most: Option<usize>,
+        shown: ShownViews,
+    ) -> Result<(), TrainError> {
+        if self.feed.views.training_scale() == TrainingScale::FULL {
+            return self.with_memory_retry(|run| run.evaluate_views(split, most, shown));
+        }
+        match self.evaluate_views(split, most, shown) {
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                Ok(self.warn(format!("this evaluation is left out: {error}"))?)
+            }
+            done => done,
+        }
+    }
+
     fn evaluate_views(
         &mut self,
         split: Split,
         most: Option<usize>,
         shown: ShownViews,
     ) -> Result<(), TrainError> {
-        let config = self.setup.config;
         let request = EvalRequest {
-            split,
-            most,
-            iteration: self.iteration,
-            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
-            background: config.scene.background_color().0,
-            screen_filter: render_filter(config),
-            compensation: compensation(&config.optimize),
             shown,
-            metrics: config.output.metrics,
+            metrics: self.setup.config.output.metrics,
             surface: if self.is_in_coarse() {
                 ShownSurface::WhereItFits
             } else {
                 ShownSurface::None
             },
             lpips: self.setup.lpips,
+            ..self.plain_request(split, most)
         };
-        let extent = self.scale.extent;
+        let (config, extent) = (self.setup.config, self.scale.extent);
         let (device, sink) = (&mut *self.device, &mut *self.sink);
         let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
             sink.on(&report::pictures(&request, view, extent))?;
@@ -90,5 +91,53 @@ impl<B: TrainDevice> Trainer<'_, B> {
             }
         }
         Ok(())
+    }
+
+    /// How many of the views trained on are evaluated; all where that is not said.
+    fn train_sample(&self) -> Option<usize> {
+        match self.setup.config.output.eval_train {
+            TrainSample::Views(count) => Some(count as usize),
+            TrainSample::All => None,
+        }
+    }
+
+    /// What is asked of these views where nothing is shown, and nothing but the figures that every
+    /// evaluation has is measured.
+    fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
+        let config = self.setup.config;
+        EvalRequest {
+            split,
+            most,
+            iteration: self.iteration,
+            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
+            background: config.scene.background_color().0,
+            screen_filter: render_filter(config),
+            compensation: compensation(&config.optimize),
+            shown: ShownViews::Nothing,
+            metrics: MetricSet::default(),
+            surface: ShownSurface::None,
+            lpips: None,
+        }
+    }
+
+    /// The views by which a run is judged: those held out, or else the sample of those trained on.
+    pub(super) fn judged_split(&self) -> Split {
+        if self.setup.dataset.test.is_empty() { Split::EvalTrain } else { Split::Test }
+    }
+
+    /// Mean PSNR of these views; nothing where none is measured.
+    pub(super) fn mean_psnr(&mut self) -> Result<Option<f64>, TrainError> {
+        let split = self.judged_split();
+        let most = if split == Split::Test { None } else { self.train_sample() };
+        let request = self.plain_request(split, most);
+        let (device, views) = (&mut *self.device, &mut self.feed.views);
+        let is_full = views.training_scale() == TrainingScale::FULL;
+        let evaluation = match evaluate(device, &self.model, views, &request, |_| Ok(())) {
+            // As of other evaluations.
+            Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
+            done => done?,
+        };
+        self.warn_of_images()?;
+        Ok(evaluation.map(|evaluation| evaluation.mean.psnr))
     }
 }
