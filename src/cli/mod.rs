@@ -12,6 +12,7 @@ mod exit;
 mod file_kind;
 mod folder;
 mod handover;
+mod held_out;
 mod holders;
 mod host_limit;
 mod intent;
@@ -33,7 +34,9 @@ use std::panic;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::{Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
 
 use self::exit::Exit;
 use crate::config::{normalize_args, parse_switch};

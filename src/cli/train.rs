@@ -7,6 +7,7 @@ use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
+use super::held_out::refuse_seen;
 use super::host_limit::refuse_host_limit;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
@@ -84,6 +85,7 @@ impl Task for Training<'_> {
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
             Some(checkpoint) => {
+                refuse_seen(&checkpoint.about, &dataset)?;
                 warn_of_cap(checkpoint, &intent.config);
                 Start::Points(Cow::Borrowed(&dataset.points))
             }

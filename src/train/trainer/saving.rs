@@ -59,10 +59,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.saved_at = Instant::now();
         self.warn_of_checkpoints()?;
         match written {
-            Ok(Some(path)) => {
-                self.saved(Saved::Checkpoint, path)?;
-                self.reserve_checkpoint()
-            }
+            Ok(Some(path)) => self.saved(Saved::Checkpoint, path),
             Ok(None) => Ok(()),
             Err(TrainError::Output(source)) if source.is_for_space() => {
                 let checkpoint = checkpoint::list(self.setup.model_path).into_iter().next();
