@@ -67,7 +67,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         metrics,
     })?;
     let task = Evaluating { opened: &opened, split: args.split, metrics, lpips: lpips.as_ref() };
-    let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
+    let evaluation = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     // First of all: a result that was computed is not lost to a full disk, nor the tables to stdout.
     let text =
         if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) };

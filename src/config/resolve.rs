@@ -11,7 +11,7 @@ use toml::de::DeTable;
 
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
-use super::splits::give_way;
+use super::splits::{give_way, refuse_contradiction};
 use super::strategy::Implied;
 use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
 
@@ -77,20 +77,25 @@ fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
 impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
-        let mut table = Table::new();
+        let mut layers = Vec::new();
         if let Some(ConfigLayer { origin, text }) = self.base {
-            overlay(&mut table, read_strictly(origin, text)?);
+            layers.push(read_strictly(origin, text)?);
         }
         if let Some(name) = self.preset {
-            overlay(&mut table, read_strictly(&format!("preset {name}"), preset_text(name)?)?);
+            layers.push(read_strictly(&format!("preset {name}"), preset_text(name)?)?);
         }
         if let Some(path) = self.file {
             let text = fs::read_to_string(path)
                 .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-            overlay(&mut table, read_strictly(&path.display().to_string(), &text)?);
+            layers.push(read_strictly(&path.display().to_string(), &text)?);
         }
         if let Some(typed) = self.typed {
-            overlay(&mut table, typed.table()?);
+            layers.push(typed.table()?);
+        }
+        let mut table = Table::new();
+        for layer in layers {
+            refuse_contradiction(&layer)?;
+            overlay(&mut table, layer);
         }
         Ok(table)
     }

@@ -180,7 +180,7 @@ fn a_resumed_run_may_list_its_held_out_views_in_another_order() {
 }
 
 #[test]
-fn a_resumed_run_does_not_hold_out_what_it_has_seen_where_photographs_went() {
+fn a_resumed_run_holds_out_nothing_seen_where_photographs_went() {
     let place = TestFolder::with_scene();
     place.trained(2, &["--eval"]);
     let before = files_below(&place.model());
@@ -210,6 +210,7 @@ fn a_configuration_file_may_list_the_views() {
 #[rstest]
 #[case::all_views(&["--test-views", "8"], 3, &["--test-views 8", "8 views", "less than 8"])]
 #[case::no_view(&["--test-views", "0"], 2, &["--test-views", "1 and more"])]
+#[case::at_once(&["--eval", "False", "--test-views=3"], 2, &["--eval", "is false", "--test-views"])]
 #[case::no_file(&["--test-list", "nowhere.txt"], 3, &["nowhere.txt", "--test-list"])]
 fn splits_that_cannot_be_are_refused(
     #[case] flags: &[&str],
@@ -232,8 +233,9 @@ fn lists_that_do_not_fit_the_scene_are_refused() {
         assert!(!place.model().exists());
     };
     refused("# nothing\n\n", &["list.txt", "lists no view", "one name a line"]);
-    let unknown = ["2 of its names", "IMG_1.png", "IMG_2", "for instance view_000.png"];
+    let unknown = ["2 views that the scene does not have: IMG_1.png", "IMG_2", "view_000.png"];
     refused("IMG_1.png\nview_001.png\nIMG_2\n", &unknown);
+    refused("IMG_1.png\n", &["names 1 view that the scene does not have: IMG_1.png"]);
     let all: String = (0..8).map(|number| format!("view_{number:03}.png\n")).collect();
     refused(&all, &["all of its 8 views", "none is left"]);
 }
