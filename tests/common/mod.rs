@@ -25,6 +25,7 @@ pub mod program;
 pub mod scene;
 pub mod scenes;
 pub mod surface;
+pub mod synthetic;
 pub mod torch;
 
 use splat::dataset::{Camera, Pose, View};

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use splat::synth::{SynthOptions, write_scene};
+use super::synthetic::write_synthetic;
+use splat::synth::SynthOptions;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine; only a program that hangs takes it.
@@ -117,7 +118,7 @@ impl TestFolder {
         let (width, height) = SIZE;
         let options =
             SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };
-        write_scene(&self.scene(), &options).unwrap();
+        write_synthetic(&self.scene(), &options);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

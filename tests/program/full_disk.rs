@@ -7,7 +7,8 @@ use std::path::Path;
 use assert_cmd::Command;
 
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end};
-use splat::synth::{SynthOptions, write_scene};
+use crate::common::synthetic::write_synthetic;
+use splat::synth::SynthOptions;
 
 /// A scene whose model is far larger than all else that a run writes: a PLY takes half a megabyte, a
 /// checkpoint 1.4.
@@ -15,7 +16,7 @@ fn place_with_many_points() -> TestFolder {
     let place = TestFolder::empty();
     let options =
         SynthOptions { views: 8, width: 48, height: 36, points: 2000, ..SynthOptions::default() };
-    write_scene(&place.scene(), &options).unwrap();
+    write_synthetic(&place.scene(), &options);
     place
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use crate::common::program::{Ended, TestFolder, VIEWS, end, splat, text};
+use crate::common::synthetic::write_synthetic;
 use rstest::rstest;
 use serde_json::Value;
 use splat::backend::ScreenFilter;
@@ -17,7 +18,7 @@ use splat::memory::plan::{
     CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedColorTables,
     PlannedPhotographs, PlannedRun, RoundShape, Storage, ViewGrowth,
 };
-use splat::synth::{SynthOptions, write_scene};
+use splat::synth::SynthOptions;
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
@@ -118,7 +119,7 @@ fn smaller_photographs_never_take_more() {
     let place = TestFolder::empty();
     let options =
         SynthOptions { views: 3, width: 400, height: 300, points: 200, ..SynthOptions::default() };
-    write_scene(&place.scene(), &options).unwrap();
+    write_synthetic(&place.scene(), &options);
     for may in ["slack,photographs", "slack,photographs,bands"] {
         let of = |divisor: &str| {
             let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
 use crate::common::program::{TestFolder, end};
+use crate::common::synthetic::write_synthetic;
 use splat::backend::cpu::Cpu;
 use splat::math::linalg::{Vec3, add, cross, normalize, scale};
 use splat::math::random::{RandomStream, RandomUse};
 use splat::model::Gaussians;
-use splat::synth::{SurfacePoint, SynthOptions, Truth, write_scene};
+use splat::synth::{SurfacePoint, SynthOptions, Truth};
 
 /// Rays of a measurement.
 const RAYS: usize = 4000;
@@ -41,7 +42,7 @@ fn turned_to(direction: Vec3<f64>) -> [f32; 4] {
 fn known() -> (tempfile::TempDir, Truth, Vec<SurfacePoint>) {
     let folder = tempfile::tempdir().unwrap();
     let options = SynthOptions { views: 9, points: 6000, ..SynthOptions::default() };
-    write_scene(folder.path(), &options).unwrap();
+    write_synthetic(folder.path(), &options);
     let truth = Truth::new(options.seed);
     let points = splat::dataset::Dataset::load(&splat::config::SceneOptions {
         source_path: Some(folder.path().to_owned()),
@@ -97,7 +98,7 @@ const STAGES: [u32; 2] = [1000, 1600];
 #[test]
 fn gaussians_come_nearer_to_the_true_surfaces() {
     let place = TestFolder::empty();
-    write_scene(&place.scene(), &SMALL).unwrap();
+    write_synthetic(&place.scene(), &SMALL);
     let both = [STAGES[0], STAGES[0] + STAGES[1]];
     let texts = both.map(|at| at.to_string());
     let mut command = place.train();
