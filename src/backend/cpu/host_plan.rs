@@ -101,18 +101,18 @@ impl CpuWork {
             self.stage(
                 "an evaluation",
                 &[
-                    ("splats and their lists", self.lists()),
-                    ("the image, and figures of it", drawn + pixels * measured + bands),
+                    row("splats and their lists", self.lists()),
+                    row("the image, and figures of it", drawn + pixels * measured + bands),
                 ],
             ),
             self.stage(
-                "the pictures of a view",
+                "making pictures of a view",
                 &[
-                    ("splats and their lists", self.lists()),
-                    ("the image, and pictures of it", drawn + pixels * PICTURES),
+                    row("splats and their lists", self.lists()),
+                    row("the image, and pictures of it", drawn + pixels * PICTURES),
                 ],
             ),
-            self.stage("finding splats", &[("splats and their lists", self.listing())]),
+            self.stage("finding splats", &[row("splats and their lists", self.listing())]),
         ];
         if let WorkKind::Trained { start, batch_views, surface, neighbours } = self.kind {
             stages.extend(self.training(batch_views, surface, neighbours));
@@ -128,9 +128,12 @@ impl CpuWork {
         let earlier = batch_views.saturating_sub(1) * self.view.visible * (self.gradient() + 8);
         let listed =
             self.gaussians * if neighbours > 0 { 4 * neighbours + 4 * GEOMETRY } else { 0 };
-        let beside = |rows: &[(&'static str, u64)]| {
-            [rows, &[("gradients of a step's views", earlier), ("lists of neighbours", listed)]]
-                .concat()
+        let beside = |rows: &[PlannedRow]| {
+            [
+                rows,
+                &[row("gradients of a step's views", earlier), row("lists of neighbours", listed)],
+            ]
+            .concat()
         };
         let instances = (self.view.instances + self.view.visible) * self.gradient();
         let found = batch_views * self.view.visible * (self.gradient() + 8)
@@ -139,17 +142,17 @@ impl CpuWork {
             self.stage(
                 "the comparison with a photograph",
                 &beside(&[
-                    ("splats and their lists", self.lists()),
-                    ("the image", drawn),
-                    ("its comparison", pixels * (COMPARED + SIMILARITY.max(MOMENTS))),
+                    row("splats and their lists", self.lists()),
+                    row("the image", drawn),
+                    row("its comparison", pixels * (COMPARED + SIMILARITY.max(MOMENTS))),
                 ]),
             ),
             self.stage(
                 "the backward pass",
                 &beside(&[
-                    ("splats and their lists", self.lists()),
-                    ("the image and its gradient", drawn + 12 * pixels),
-                    ("gradients of splats", instances.max(found)),
+                    row("splats and their lists", self.lists()),
+                    row("the image and its gradient", drawn + 12 * pixels),
+                    row("gradients of splats", instances.max(found)),
                 ]),
             ),
         ]
@@ -165,22 +168,22 @@ impl CpuWork {
         [
             self.stage(
                 Self::ORDERING,
-                &[("Gaussians as the host made them", start * parameters), ("their order", order)],
+                &[
+                    row("Gaussians as the host made them", start * parameters),
+                    row("their order", order),
+                ],
             ),
             self.stage(
                 Self::SAVING,
-                &[("rows on their way to a file", chunk * (3 * parameters + 8))],
+                &[row("rows on their way to a file", chunk * (3 * parameters + 8))],
             ),
         ]
     }
 
-    fn stage(&self, name: &'static str, rows: &[(&'static str, u64)]) -> PlannedStage {
-        let model = self.gaussians * self.row_bytes();
-        let rows = [("Gaussians and their moments", model)].into_iter().chain(rows.iter().copied());
-        let rows: Vec<PlannedRow> = rows
-            .map(|(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) })
-            .filter(|row| row.bytes > Bytes(0))
-            .collect();
+    fn stage(&self, name: &'static str, rows: &[PlannedRow]) -> PlannedStage {
+        let model = row("Gaussians and their moments", self.gaussians * self.row_bytes());
+        let all = [model].into_iter().chain(rows.iter().copied());
+        let rows: Vec<PlannedRow> = all.filter(|row| row.bytes > Bytes(0)).collect();
         let total = rows.iter().map(|row| row.bytes).sum();
         PlannedStage { name, rows, total }
     }
@@ -217,6 +220,10 @@ impl CpuWork {
         let bytes: Bytes = model.bytes().into_iter().sum();
         bytes.0 + 4 * self.optional.count()
     }
+}
+
+fn row(label: &'static str, bytes: u64) -> PlannedRow {
+    PlannedRow { label, bytes: Bytes(bytes) }
 }
 
 #[cfg(test)]
