@@ -90,8 +90,11 @@ impl Task for Training<'_> {
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
         };
-        let held =
-            Held { start: &start, checkpoint: intent.checkpoint.as_ref(), lpips: lpips.as_ref() };
+        let held = RunParts {
+            start: &start,
+            checkpoint: intent.checkpoint.as_ref(),
+            lpips: lpips.as_ref(),
+        };
         let room = host_room(&intent.config, &dataset, &held, device.info().uuid.is_none())?;
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
@@ -131,7 +134,7 @@ impl Task for Training<'_> {
 }
 
 /// What a run holds before its photographs are opened.
-struct Held<'a> {
+struct RunParts<'a> {
     start: &'a Start<'a>,
     checkpoint: Option<&'a StoredCheckpoint>,
     lpips: Option<&'a LpipsWeights>,
@@ -141,7 +144,7 @@ struct Held<'a> {
 fn host_room(
     config: &Config,
     dataset: &Dataset,
-    held: &Held<'_>,
+    held: &RunParts<'_>,
     on_processor: bool,
 ) -> anyhow::Result<HostRoom> {
     let Some(run) = HostRun::new(config, dataset) else { return Ok(HostRoom::default()) };

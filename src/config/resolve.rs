@@ -11,8 +11,9 @@ use toml::de::DeTable;
 
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
-use super::splits::{give_way, refuse_contradiction};
+use super::splits::{NAMED, give_way};
 use super::strategy::Implied;
+use super::values::holds;
 use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
 
 /// TOML text and where it is from.
@@ -90,11 +91,12 @@ impl Layers<'_> {
             layers.push(read_strictly(&path.display().to_string(), &text)?);
         }
         if let Some(typed) = self.typed {
-            layers.push(typed.table()?);
+            let typed = typed.table()?;
+            refuse_contradiction(&typed)?;
+            layers.push(typed);
         }
         let mut table = Table::new();
         for layer in layers {
-            refuse_contradiction(&layer)?;
             overlay(&mut table, layer);
         }
         Ok(table)
@@ -142,6 +144,18 @@ impl Typed<'_> {
         matches!(self.matches.try_contains_id(id), Ok(true))
             && self.matches.value_source(id) == Some(ValueSource::CommandLine)
     }
+}
+
+/// Refuses a command line that holds views out and none at once. In a file `eval` may stand at its
+/// default.
+fn refuse_contradiction(typed: &Table) -> Result<(), ConfigError> {
+    let says = |key: &str| typed.get(SceneOptions::NAME).and_then(|scene| scene.get(key));
+    let holds_some_out = NAMED.iter().any(|key| says(key).is_some());
+    let holds_none_out = says("eval").and_then(toml::Value::as_bool) == Some(false);
+    let allowed =
+        "true with --test-views or --test-list, which hold views out (or leave those out)";
+    holds(!(holds_none_out && holds_some_out), false, allowed)
+        .map_err(|refused| refused.of(SceneOptions::NAME, "eval"))
 }
 
 /// Replaces in `table` the keys that `upper` has.

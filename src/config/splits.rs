@@ -8,11 +8,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::{Table, Value};
 
-use super::values::holds;
-use super::{ConfigError, SceneOptions};
-
 /// Options that choose the views that are held out.
-const NAMED: [&str; 2] = ["test_views", "test_list"];
+pub(super) const NAMED: [&str; 2] = ["test_views", "test_list"];
 
 /// Views that are held out, by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,17 +86,6 @@ impl<'de> Deserialize<'de> for TrainSample {
             WrittenSample::Text(text) => text.parse().map_err(de::Error::custom),
         }
     }
-}
-
-/// Refuses options that hold views out and none at once.
-pub(super) fn refuse_contradiction(layer: &Table) -> Result<(), ConfigError> {
-    let says = |key: &str| layer.get(SceneOptions::NAME).and_then(|scene| scene.get(key));
-    let holds_some_out = NAMED.iter().any(|key| says(key).is_some());
-    let holds_none_out = says("eval") == Some(&Value::Boolean(false));
-    let allowed =
-        "true with --test-views or --test-list, which hold views out (or leave those out)";
-    holds(!(holds_none_out && holds_some_out), false, allowed)
-        .map_err(|refused| refused.of(SceneOptions::NAME, "eval"))
 }
 
 /// Takes from the scene's options those that hold views out in a way that the options above replace
