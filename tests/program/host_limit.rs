@@ -2,20 +2,23 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::fixtures::fixture;
 use rstest::rstest;
 use splat::synth::{SynthOptions, write_scene};
 
-/// Photographs of which a few take most of what the program takes while they are decoded.
-fn with_large_photographs() -> TestFolder {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 6, width: 960, height: 720, points: 200, ..SynthOptions::default() };
-    write_scene(&place.scene(), &options).unwrap();
-    place
-}
+/// A scene whose photographs take most of what the program takes while they are decoded.
+static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("large_photographs", |place| {
+        let (views, width, height, points) = (6, 960, 720, 200);
+        let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_scene(&place.scene(), &options).unwrap();
+    })
+});
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
 
@@ -72,7 +75,7 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept(
     #[case] most: &str,
     #[case] remedy: &str,
 ) {
-    let place = with_large_photographs();
+    let place = TestFolder::beside(&SCENE);
     let parts = ["--host-limit 1MiB", "cannot be kept", "Gaussians and their moments", remedy];
     let refused = end(place.train().args(flags).arg("--host-limit=1MiB")).refused(4, &parts);
     assert!(refused.stderr.to_lowercase().contains(most), "{refused:#?}");
@@ -117,7 +120,7 @@ fn a_model_grows_as_far_as_the_limit_allows() {
 
 #[test]
 fn a_plan_says_whether_the_limit_is_kept() {
-    let place = with_large_photographs();
+    let place = TestFolder::beside(&SCENE);
     let plan = |flags: &[&str]| {
         let mut plan = splat();
         end(plan.args(["plan", "--gaussians=20000", "-s"]).arg(place.scene()).args(flags))
@@ -145,7 +148,7 @@ fn a_plan_says_whether_the_limit_is_kept() {
 
 #[test]
 fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
-    let place = with_large_photographs();
+    let place = TestFolder::beside(&SCENE);
     let flags = ["--iterations=1", "-r=1", "--eval-train=0"];
     let limit = limited(proposed(&end(place.train().args(flags).arg("--host-limit=1MiB"))));
     let trained = |model: &str, more: &[&str]| {
