@@ -21,6 +21,7 @@
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
+//! | sum what each shows of itself | | `weights.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 //!

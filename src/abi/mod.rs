@@ -25,6 +25,7 @@ mod smooth;
 mod surface;
 pub mod terms;
 mod view;
+mod weights;
 
 pub use adam::{ADAM_BLOCK, AdamArgs, CatchUpArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs};
 pub use appearance::{
@@ -77,6 +78,7 @@ pub use view::{
     SHORT_KEYS_MAX, SplatGradient, TILE, TILE_ROWS_MAX, TRANSMITTANCE_MIN, TileRange, TileRect,
     UNSEEN, ViewCamera,
 };
+pub use weights::{AddWeightsArgs, WEIGHTS_BLOCK, WhitenArgs};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -116,6 +118,8 @@ pub fn header() -> String {
         &smooth::structs(),
         &surface::constants(),
         &surface::structs(),
+        &weights::constants(),
+        &weights::structs(),
         &appearance::constants(),
         &appearance::structs(),
         &probe::constants(),

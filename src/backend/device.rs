@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::DeviceError;
 use crate::dataset::Image;
-use crate::memory::{Bytes, RungChange};
+use crate::memory::{Bytes, RungChange, TrainingScale};
 
 /// A device in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +151,20 @@ pub trait Device: Sized {
     /// From now on takes no more than `aim` of its memory for what can be done with less, more slowly;
     /// nothing fails for it.
     fn aim_below(&mut self, _aim: Option<Bytes>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// The size at which the device has memory for training views at present. Who draws them at another
+    /// follows, with [`Self::use_training_scale`], before anything else is tried again: memory that is
+    /// short waits for that ([`crate::memory::Rung::Resolution`]).
+    fn training_scale(&self) -> TrainingScale {
+        TrainingScale::FULL
+    }
+
+    /// Training views are drawn at this size from now on. The device drops the photographs that it holds,
+    /// which are of another size. A run that was stopped says so of the size that it had: a device that
+    /// may be short of memory goes along.
+    fn use_training_scale(&mut self, _scale: TrainingScale) -> Result<(), DeviceError> {
         Ok(())
     }
 

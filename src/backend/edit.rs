@@ -2,7 +2,8 @@
 //!
 //! A round scores the Gaussians, selects some of the candidates, and edits the model by the selection.
 
-use super::{DeviceError, Store};
+use super::{DeviceError, RenderSettings, Store};
+use crate::dataset::View;
 use crate::model::Primitive;
 
 /// What makes a Gaussian a candidate, and what candidates are ranked by.
@@ -28,9 +29,11 @@ pub enum ScoreRule {
         /// What the living exceed, and the least that a share of one gets.
         min: f64,
     },
+    /// The sum of its blend weights ([`Edit::weigh`]). All are candidates.
+    Weight,
 }
 
-/// How gradients make candidates.
+/// How gradients, or the weights in their place, make candidates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct GradientRule {
     pub(crate) min: f64,
@@ -40,7 +43,7 @@ pub(crate) struct GradientRule {
 }
 
 impl ScoreRule {
-    /// The rule of gradients, where it is one.
+    /// The rule of gradients, where it is one; of weights it is that of gradients of any size.
     pub(crate) fn by_gradient(self) -> Option<GradientRule> {
         match self {
             Self::Gradient { min, small_max } => {
@@ -49,6 +52,7 @@ impl ScoreRule {
             Self::GradientOrQuantile { min, small_max } => {
                 Some(GradientRule { min, small_max, with_quantile: true })
             }
+            Self::Weight => Some(GradientRule { min: 0.0, small_max: 0.0, with_quantile: false }),
             Self::Opacity { .. } => None,
         }
     }
@@ -85,7 +89,8 @@ impl Candidates {
 /// Which of the candidates are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// At most so many of those by gradient, the highest scores first; of equal ones the lower row.
+    /// At most so many of those by gradient or weight, the highest scores first; of equal ones the lower
+    /// row.
     Best(usize),
     /// Sources of copies by their opacities, each as often as it is drawn.
     WithReplacement {
@@ -143,6 +148,9 @@ pub enum EditRule {
     /// new rows have moments and statistics of zero; where the dead become copies, they keep their
     /// moments, and the sources forget theirs.
     Share,
+    /// Of [`Pick::Best`] by [`ScoreRule::Weight`]: the selected stay as they are, all others are removed,
+    /// and the statistics start afresh.
+    Retain,
 }
 
 /// What an edit did.
@@ -170,6 +178,16 @@ pub enum Adjust {
 pub trait Edit<P: Primitive>: Store<P> {
     /// What was selected, with the memory that the edit needs.
     type Selection;
+
+    /// Puts the blend weight of each Gaussian, summed over the pixels of these views, where the
+    /// statistics were: the sum of its opacity in a pixel times what lies before it lets through. Where it
+    /// fails the statistics are of no use, and it may be tried again.
+    fn weigh(
+        &mut self,
+        model: &mut Self::Model,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError>;
 
     /// Finds what makes a candidate, and counts the candidates by gradient.
     fn score(&mut self, model: &Self::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError>;

@@ -43,6 +43,8 @@ pub(super) struct DeviceOptions {
     /// Options that were typed; nothing where all that differ from their defaults are worth a word.
     typed: Option<BTreeSet<String>>,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
+    target: Option<u64>,
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     coarse: Option<PlannedCoarse>,
 }
 
@@ -54,6 +56,7 @@ impl DeviceOptions {
             seed: config.run.seed,
             memory: config.memory.clone(),
             typed: None,
+            target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
         }
     }
@@ -123,6 +126,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         trim_interval: memory.fragmentation.interval(),
         storage: memory.optimize_memory.storage(),
         seed: options.seed,
+        target: options.target,
         coarse: options.coarse,
     });
     let opened = match opened {

@@ -190,7 +190,11 @@ fn report(
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
         rounds: strategy.shape(),
+        target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
+        // Where births may be refused, that is what growth meets first.
+        resolution: config.memory.give_up.contains(&Rung::Resolution)
+            && (!config.memory.give_up.contains(&Rung::Births) || gaussians.count <= start),
         context: args.context,
         granule: Granule::default(),
     };

@@ -332,6 +332,20 @@ options! {
             Some(points) => holds(points >= 1 && fits_toml(points), points, "1 to 2^63 - 1"),
             None => Ok(()),
         };
+
+        /// Gaussians to keep when density control ends
+        ///
+        /// After --densify-until-iter iterations, the Gaussians are pruned to so many, and training
+        /// continues with them. Those stay that have the largest blend weights, summed over the pixels
+        /// of all training views. The PSNR before and after is in run.jsonl and summary.json.
+        #[arg(value_name = "N", value_parser = toml_count())]
+        target_gaussians: Option<u64>, is |target| match *target {
+            Some(target) => holds(target >= 1 && fits_toml(target), target, "1 to 2^63 - 1"),
+            None => Ok(()),
+        }, idle Idle::When {
+            is: |config| config.sugar.checkpoint_path.is_some(),
+            words: "with -c: the coarse stage has no density control",
+        };
     }
 }
 

@@ -21,7 +21,8 @@ impl Config {
         self.run.check_values()
     }
 
-    /// Checks that the coarse stage ends after it starts.
+    /// Checks that the coarse stage ends after it starts, and that density control ends before the run
+    /// where something follows its end.
     ///
     /// The reference's iterations leave no room for a stage that starts after them. Where a stage
     /// starts may be known only after all else, from a model.
@@ -32,7 +33,17 @@ impl Config {
             "with --sugar-schedule absolute, less than 15000, where that schedule ends (or leave \
              --sugar-schedule at relative)",
         );
-        named(OptimizeOptions::NAME, "iterations", checked)
+        named(OptimizeOptions::NAME, "iterations", checked)?;
+        let prunes =
+            self.densify.target_gaussians.is_some() && self.sugar.checkpoint_path.is_none();
+        let until = self.densify.densify_until_iter;
+        let checked = holds(
+            !prunes || until < self.optimize.iterations,
+            until,
+            "with --target-gaussians, less than --iterations: the prune comes after this iteration, and \
+             training continues after it",
+        );
+        named(DensifyOptions::NAME, "densify_until_iter", checked)
     }
 }
 

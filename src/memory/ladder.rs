@@ -31,6 +31,8 @@ pub enum Rung {
     Compact,
     /// Grant fewer births, to the Gaussians with the highest gradients
     Births,
+    /// Draw training views at 0.9 of their size, again each time, down to 0.53
+    Resolution,
 }
 
 impl Rung {
@@ -49,6 +51,8 @@ impl Rung {
             (Self::Compact, _) => "the model's state is kept in fewer bits from now on",
             (Self::Births, true) => "density control is granted fewer births than it asks for",
             (Self::Births, false) => "density control is granted all births again",
+            (Self::Resolution, true) => "training views are drawn smaller",
+            (Self::Resolution, false) => "training views are drawn at their full size again",
         }
     }
 }

@@ -7,6 +7,7 @@ mod ladder;
 mod ledger;
 mod limit;
 pub mod plan;
+mod training_scale;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{
@@ -16,3 +17,4 @@ pub use host::{
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
 pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};
+pub use training_scale::TrainingScale;

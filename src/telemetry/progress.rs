@@ -10,7 +10,7 @@ use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::{RunStage, RunStatus, clock, count, peaks_line};
 use crate::files::OutputError;
 use crate::memory::Bytes;
-use crate::train::event::{Event, Saved, Sink};
+use crate::train::event::{Event, Saved, Sink, TargetPsnr, TargetReport};
 use crate::train::span::ImageSpan;
 
 /// Time between two lines without a bar.
@@ -99,6 +99,7 @@ impl Progress {
             Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
                 self.show_coarse(event);
             }
+            Event::PrunedToTarget(report) => self.print(&target_line(report)),
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {
                 let (split, mean) = (evaluation.split.name(), &evaluation.mean);
@@ -247,6 +248,21 @@ impl Sink for Progress {
         }
         Ok(())
     }
+}
+
+/// What the prune to `--target-gaussians` did.
+fn target_line(report: &TargetReport) -> String {
+    let TargetReport { iteration, target, pruned, gaussians, psnr } = report;
+    if *pruned == 0 {
+        return format!(
+            "[ITER {iteration}] Nothing to prune: {gaussians} Gaussians, --target-gaussians {target}"
+        );
+    }
+    let decibels = |psnr: Option<f64>| psnr.map_or("-".to_owned(), |psnr| format!("{psnr:.3}"));
+    let cost = psnr.as_ref().map_or(String::new(), |TargetPsnr { split, before, after }| {
+        format!("; {split} PSNR {} before, {} after", decibels(*before), decibels(*after))
+    });
+    format!("[ITER {iteration}] Pruned {pruned} Gaussians, {gaussians} left{cost}")
 }
 
 /// A bar, hidden until the console that it is added to draws it.

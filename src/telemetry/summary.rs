@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::measured_views::MeasuredViews;
 use crate::files::{OutputError, write_text};
 use crate::memory::Bytes;
-use crate::train::event::{Evaluation, Metrics, PhasePeaks};
+use crate::train::event::{Evaluation, Metrics, PhasePeaks, TargetReport};
 
 /// Name of the file in the model folder.
 const SUMMARY: &str = "summary.json";
@@ -61,6 +61,9 @@ pub struct RunSummary {
     /// Means over the last 100 steps: `total`, and the terms that compare with the photograph.
     #[serde(default)]
     pub losses: Figures,
+    /// The prune to `--target-gaussians`, once it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<TargetReport>,
     /// The last evaluation of each split.
     #[serde(default)]
     pub metrics: BTreeMap<String, MeasuredSplit>,

@@ -63,6 +63,8 @@ impl SummaryFile {
         let summary = &mut self.summary;
         summary.metrics = before.metrics;
         summary.metrics.retain(|_, measured| measured.iteration <= iteration);
+        // From the iteration itself it comes again.
+        summary.target = before.target.filter(|target| target.iteration < iteration);
         if is_of_start {
             self.earlier = Seconds { training: before.training_seconds, wall: before.wall_seconds };
             summary.training_seconds = before.training_seconds;
@@ -153,6 +155,11 @@ impl Sink for SummaryFile {
             Event::Round(round) => {
                 self.take_round(round);
                 Ok(())
+            }
+            Event::PrunedToTarget(report) => {
+                self.summary.gaussians = report.gaussians as u64;
+                self.summary.target = Some(report.clone());
+                self.write()
             }
             Event::Memory(report) => {
                 self.take_memory(report);

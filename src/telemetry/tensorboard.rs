@@ -128,6 +128,7 @@ impl<W: Write> TensorBoard<W> {
             | Event::OpacityReset { .. }
             | Event::CoarseStarted { .. }
             | Event::Pruned { .. }
+            | Event::PrunedToTarget(_)
             | Event::Neighbours { .. }
             | Event::Buffers(_)
             | Event::Saved { .. }

@@ -14,6 +14,7 @@ use crate::backend::{
 };
 use crate::config::MetricSet;
 use crate::dataset::{Image, View, evenly_spread};
+use crate::memory::TrainingScale;
 use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 
 /// Views that an evaluation shows as images; the others are measured and never leave the device.
@@ -187,18 +188,20 @@ pub fn evaluate<B: TrainDevice>(
     let most = request.most.unwrap_or(all.len());
     let indices: Vec<usize> = evenly_spread(most, all.len()).map(|at| all[at]).collect();
     let with_reference = request.metrics == MetricSet::Reference;
+    // Photographs of another size than the views' serve training alone.
+    let is_full = views.training_scale() == TrainingScale::FULL;
     // Photographs that the device holds are compared there, all but for that.
     let is_fetched = |position| with_reference || request.shown.includes(position);
     let wanted = indices
         .iter()
         .enumerate()
-        .filter(|&(position, &index)| is_fetched(position) || !device.is_resident(index));
+        .filter(|&(at, &index)| is_fetched(at) || !(is_full && device.is_resident(index)));
     views.schedule_decoding(&wanted.map(|(_, &index)| index).collect::<Vec<_>>());
     let mut perception = Perception::new(device, views, request.lpips)?;
     let mut surface = request.surface;
     let mut per_view = Vec::with_capacity(indices.len());
     for (position, index) in indices.into_iter().enumerate() {
-        let resident = device.resident(index);
+        let resident = if is_full { device.resident(index) } else { None };
         let is_shown = request.shown.includes(position);
         let is_fetched = is_fetched(position);
         let image = if is_fetched || resident.is_none() { views.fetch(index) } else { None };

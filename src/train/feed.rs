@@ -9,6 +9,7 @@ use super::schedule::ViewOrder;
 use super::views::Views;
 use crate::backend::{Device, Photo, Stay};
 use crate::dataset::Image;
+use crate::memory::TrainingScale;
 
 /// The views of a run in their order.
 pub(crate) struct Feed<'a> {
@@ -64,6 +65,19 @@ impl<'a> Feed<'a> {
         }
     }
 
+    /// Has views drawn at another size from `iteration` on. The device has dropped their photographs.
+    pub(crate) fn set_training_scale<B: Device>(
+        &mut self,
+        device: &B,
+        scale: TrainingScale,
+        iteration: u32,
+    ) {
+        self.views.set_training_scale(scale);
+        // What was read ahead is of the size before.
+        self.ahead = None;
+        self.schedule_decoding(device, iteration);
+    }
+
     /// Brings the photograph of a coming iteration on its way to the device.
     pub(crate) fn prefetch<B: Device>(
         &mut self,
@@ -97,7 +111,7 @@ impl<'a> Feed<'a> {
         if self.left_out.contains(&view) {
             self.schedule_decoding(device, iteration);
         }
-        self.views.fetch(view)
+        self.views.fetch_to_train(view)
     }
 
     /// The view of this iteration, or the next in the order whose photograph can be had.

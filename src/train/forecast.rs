@@ -10,7 +10,6 @@ use crate::backend::cpu::{Cpu, count};
 use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
-use crate::math::splat::TILE;
 use crate::memory::Rung;
 use crate::memory::plan::{
     Maps, PlannedCoarse, PlannedColorTables, PlannedPhotographs, ViewGrowth, ViewSize,
@@ -102,10 +101,7 @@ pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFil
 
 /// The same views of another size.
 pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
-    let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
-    let ([wide, high], px) = (tiles(seen.px), largest_view(dataset));
-    let [new_wide, new_high] = tiles(px);
-    ViewGrowth { px, surface: seen.surface * (new_wide * new_high) / (wide * high), ..seen }
+    seen.resized(largest_view(dataset))
 }
 
 /// The photographs as the device takes them: colours, and a mask and inverse depths where there is a

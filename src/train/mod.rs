@@ -22,6 +22,7 @@ mod smoothing;
 pub mod span;
 pub mod strategy;
 pub mod surface_maps;
+mod target;
 pub mod terms;
 pub(crate) mod train_step;
 mod trainer;

@@ -4,6 +4,7 @@ mod appearance;
 mod clock;
 mod coarse;
 mod coarse_state;
+mod evaluation;
 mod govern;
 mod peak_recorder;
 mod peaks;
@@ -12,6 +13,7 @@ mod reports;
 mod saving;
 mod smooth;
 mod step;
+mod target;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,22 +23,20 @@ use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
 use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
-use super::appearance::{EarlierTables, compensation};
+use super::appearance::EarlierTables;
 use super::batches::Batches;
 use super::checkpoint::{Checkpoint, CheckpointKeeper, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use super::event::{Event, Phase, Round, Sink, Split, Tensors};
 use super::feed::Feed;
-use super::report;
-use super::schedule::{self, Milestones};
+use super::schedule::Milestones;
 use super::span::ImageSpan;
 use super::strategy::{self, Rounds, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
-use super::{SceneScale, TrainError, render_filter};
+use super::{SceneScale, TrainError};
 use crate::backend::{Adjust, TrainDevice};
-use crate::config::{Config, SugarOptions, TrainSample};
+use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -128,8 +128,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let model = device.load(&mut checkpoint)?;
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, config, .. } = checkpoint.about;
+        let Checkpoint { iteration, train_views, config, training_scale, .. } = checkpoint.about;
+        device.use_training_scale(training_scale)?;
+        let scale = device.training_scale();
         let mut trainer = Self::new(setup, device, sink, model, iteration);
+        trainer.feed.views.set_training_scale(scale);
         // What is due after that step comes at the beginning of the next.
         trainer.last_step = Batches::of(&config).ended(iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
@@ -184,6 +187,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let config = self.setup.config;
         let last = config.last_iteration();
         self.announce_start(last)?;
+        self.warn_of_missed_target()?;
         let lasts = [config.optimize.iterations, last];
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
@@ -259,73 +263,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// Compares held-out views and some of those trained on, as far as there are any, with their
-    /// photographs.
-    fn evaluate(&mut self) -> Result<(), TrainError> {
-        let has_test = !self.setup.dataset.test.is_empty();
-        if has_test {
-            let shown = ShownViews::First(report::PICTURED_VIEWS);
-            self.with_memory_retry(|run| run.evaluate_views(Split::Test, None, shown))?;
-        }
-        let most = match self.setup.config.output.eval_train {
-            TrainSample::Views(count) => Some(count as usize),
-            TrainSample::All => None,
-        };
-        if most != Some(0) {
-            // They take most of the time, and held-out views show more.
-            let shown = ShownViews::First(if has_test { 0 } else { report::PICTURED_VIEWS });
-            self.with_memory_retry(|run| run.evaluate_views(Split::EvalTrain, most, shown))?;
-        } else if !has_test {
-            return Ok(());
-        }
-        if !self.distributions_are_due() {
-            self.with_memory_retry(Self::report_distributions)?;
-        }
-        Ok(())
-    }
-
-    fn evaluate_views(
-        &mut self,
-        split: Split,
-        most: Option<usize>,
-        shown: ShownViews,
-    ) -> Result<(), TrainError> {
-        let config = self.setup.config;
-        let request = EvalRequest {
-            split,
-            most,
-            iteration: self.iteration,
-            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
-            background: config.scene.background_color().0,
-            screen_filter: render_filter(config),
-            compensation: compensation(&config.optimize),
-            shown,
-            metrics: config.output.metrics,
-            surface: if self.is_in_coarse() {
-                ShownSurface::WhereItFits
-            } else {
-                ShownSurface::None
-            },
-            lpips: self.setup.lpips,
-        };
-        let extent = self.scale.extent;
-        let (device, sink) = (&mut *self.device, &mut *self.sink);
-        let evaluation = evaluate(device, &self.model, &mut self.feed.views, &request, |view| {
-            Ok(sink.on(&report::pictures(&request, view, extent))?)
-        })?;
-        self.warn_of_images()?;
-        match evaluation {
-            Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
-            None => {
-                let which = if split == Split::Test { "held-out view" } else { "training view" };
-                self.warn(format!(
-                    "no {which} has an image to measure by; none of them is evaluated"
-                ))?;
-            }
-        }
-        Ok(())
-    }
-
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
@@ -360,6 +297,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 ))?;
             }
         }
+        // Before opacities are lowered, which would hide what a Gaussian is worth.
+        self.prune_to_target()?;
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
             self.sink.on(&match adjust {

@@ -5,19 +5,27 @@ use std::sync::Arc;
 
 use super::event::Split;
 use crate::backend::Device;
-use crate::dataset::{Dataset, Image, ImageLoader, View};
-use crate::memory::Bytes;
+use crate::dataset::{Dataset, Image, ImageError, ImageLoader, View};
+use crate::memory::{Bytes, TrainingScale};
 
 /// Gives out images, and remembers which cannot be had.
 pub struct Views<'a> {
     dataset: &'a Dataset,
     loader: &'a ImageLoader,
     near: f64,
+    /// Training views smaller than the scene's, where they are.
+    smaller: Option<SmallerViews>,
     broken: BTreeMap<usize, String>,
     /// Views whose masks leave nothing of them, as far as they were fetched.
     hidden: BTreeSet<usize>,
     /// Warnings not yet told.
     fresh: Vec<String>,
+}
+
+/// The views of a scene at another size.
+struct SmallerViews {
+    scale: TrainingScale,
+    views: Vec<View>,
 }
 
 impl<'a> Views<'a> {
@@ -27,6 +35,7 @@ impl<'a> Views<'a> {
             dataset,
             loader,
             near: super::near(dataset),
+            smaller: None,
             broken: BTreeMap::new(),
             hidden: BTreeSet::new(),
             fresh: Vec::new(),
@@ -36,6 +45,28 @@ impl<'a> Views<'a> {
     /// Camera and pose of a view.
     pub fn view(&self, index: usize) -> &'a View {
         &self.dataset.views[index]
+    }
+
+    /// The same as it is drawn for training.
+    pub fn training_view(&self, index: usize) -> &View {
+        self.smaller.as_ref().map_or(self.view(index), |smaller| &smaller.views[index])
+    }
+
+    /// The size at which views are drawn for training.
+    pub fn training_scale(&self) -> TrainingScale {
+        self.smaller.as_ref().map_or(TrainingScale::FULL, |smaller| smaller.scale)
+    }
+
+    /// Has them drawn at another size.
+    pub fn set_training_scale(&mut self, scale: TrainingScale) {
+        let smaller = |view: &View| {
+            let [width, height] = scale.px([view.camera.width, view.camera.height]);
+            View { camera: view.camera.resized(width, height), ..view.clone() }
+        };
+        self.smaller = (scale != TrainingScale::FULL).then(|| SmallerViews {
+            scale,
+            views: self.dataset.views.iter().map(smaller).collect(),
+        });
     }
 
     /// Depth from which on the views are drawn, as [`super::near`] has it.
@@ -61,6 +92,22 @@ impl<'a> Views<'a> {
         self.loader.schedule_decoding(order);
     }
 
+    /// The image of a view at the size at which it is drawn for training.
+    pub fn fetch_to_train(&mut self, index: usize) -> Option<Arc<Image>> {
+        let image = self.fetch(index)?;
+        if self.smaller.is_none() {
+            return Some(image);
+        }
+        let camera = &self.training_view(index).camera;
+        match self.loader.resized(index, &image, [camera.width, camera.height]) {
+            Ok(smaller) => Some(Arc::new(smaller)),
+            Err(error) => {
+                self.leave_out(index, &error);
+                None
+            }
+        }
+    }
+
     /// The image of a view; nothing, and a warning to tell, where it cannot be decoded.
     pub fn fetch(&mut self, index: usize) -> Option<Arc<Image>> {
         if self.broken.contains_key(&index) {
@@ -78,15 +125,19 @@ impl<'a> Views<'a> {
                 Some(image)
             }
             Err(error) => {
-                self.broken.insert(index, error.to_string());
-                self.fresh.push(format!(
-                    "{error}. The view is left out ({} of {} so far)",
-                    self.broken.len(),
-                    self.dataset.views.len()
-                ));
+                self.leave_out(index, &error);
                 None
             }
         }
+    }
+
+    fn leave_out(&mut self, index: usize, error: &ImageError) {
+        self.broken.insert(index, error.to_string());
+        self.fresh.push(format!(
+            "{error}. The view is left out ({} of {} so far)",
+            self.broken.len(),
+            self.dataset.views.len()
+        ));
     }
 
     /// Lets an image go that the device holds now.

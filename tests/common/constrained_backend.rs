@@ -8,7 +8,7 @@ use std::time::Duration;
 use splat::backend::cpu::{Cpu, Model};
 use splat::backend::{DeviceError, LadderState, Photo, Stay};
 use splat::dataset::Image;
-use splat::memory::{Bytes, Entry, Kind, Refusal, Rung, RungChange};
+use splat::memory::{Bytes, Entry, Kind, Refusal, Rung, RungChange, TrainingScale};
 
 use super::hooked::{Call, Hooked, Hooks};
 
@@ -53,6 +53,16 @@ pub struct Constraints {
     pub fewer_neighbours: u32,
     /// Lengths of the lists that were found.
     pub found_lists: Vec<u32>,
+    /// How often a relief makes training views smaller.
+    pub smaller_views: usize,
+    /// The frame from which on they have their full size again.
+    pub full_size_from: usize,
+    /// The size that they are to have.
+    pub scale: TrainingScale,
+    /// Whether there is memory for training views of any size.
+    pub is_ample: bool,
+    /// Sizes of the views that were trained on, px, each with those that followed.
+    pub trained_px: Vec<([u32; 2], usize)>,
     /// What was given up and not yet told.
     pub changes: Vec<RungChange>,
 }
@@ -93,6 +103,11 @@ impl ConstrainedBackend {
             most_neighbours: 32,
             fewer_neighbours: 32,
             found_lists: Vec::new(),
+            smaller_views: 0,
+            full_size_from: usize::MAX,
+            scale: TrainingScale::FULL,
+            is_ample: false,
+            trained_px: Vec::new(),
             changes: Vec::new(),
         };
         Self { device: Cpu::new(), hooks }
@@ -100,6 +115,10 @@ impl ConstrainedBackend {
 }
 
 impl Constraints {
+    fn tell(&mut self, rung: Rung, given_up: bool) {
+        self.changes.push(RungChange { rung, given_up, bytes: Bytes(1 << 20) });
+    }
+
     /// A copy, as on a device: the host's may go.
     fn keep(&mut self, view: usize, image: &Image) -> Arc<Image> {
         self.clock += 1;
@@ -117,6 +136,10 @@ impl Constraints {
 impl Hooks<Cpu<f32>> for Constraints {
     fn before(&mut self, call: Call<'_>) -> Result<(), DeviceError> {
         match call {
+            Call::Train(px) => match self.trained_px.last_mut() {
+                Some((last, count)) if *last == px => *count += 1,
+                _ => self.trained_px.push((px, 1)),
+            },
             Call::Read => sleep(self.pause),
             Call::Neighbours(count) => self.found_lists.push(count),
             Call::LoadLpips if self.refuses_lpips => return Err(refusal()),
@@ -131,6 +154,10 @@ impl Hooks<Cpu<f32>> for Constraints {
             Call::Render(settings) => {
                 self.nears.push(settings.near);
                 self.backgrounds.push(settings.background);
+                if self.nears.len() == self.full_size_from {
+                    self.scale = TrainingScale::FULL;
+                    self.tell(Rung::Resolution, false);
+                }
                 if self.nears.len() == self.gives_way {
                     self.room = 0;
                     self.held.clear();
@@ -192,12 +219,14 @@ impl Hooks<Cpu<f32>> for Constraints {
             return Ok(false);
         }
         self.reliefs -= 1;
+        if self.smaller_views > 0 {
+            self.smaller_views -= 1;
+            self.scale = self.scale.smaller().unwrap();
+            self.tell(Rung::Resolution, true);
+            return Ok(true);
+        }
         self.most_neighbours = self.fewer_neighbours;
-        self.changes.push(RungChange {
-            rung: Rung::Compact,
-            given_up: true,
-            bytes: Bytes(1 << 20),
-        });
+        self.tell(Rung::Compact, true);
         Ok(true)
     }
 
@@ -207,5 +236,22 @@ impl Hooks<Cpu<f32>> for Constraints {
 
     fn max_neighbours(&self, _cpu: &Cpu<f32>) -> u32 {
         self.most_neighbours
+    }
+
+    fn training_scale(&self, _cpu: &Cpu<f32>) -> TrainingScale {
+        self.scale
+    }
+
+    fn use_training_scale(
+        &mut self,
+        _cpu: &mut Cpu<f32>,
+        scale: TrainingScale,
+    ) -> Result<(), DeviceError> {
+        if self.is_ample {
+            return Ok(());
+        }
+        self.scale = scale;
+        self.held.clear();
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use splat::backend::{
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
-use splat::memory::Bytes;
+use splat::memory::{Bytes, TrainingScale};
 use splat::model::Gaussians;
 use splat::perceptual::{LpipsInput, LpipsWeights};
 
@@ -26,6 +26,8 @@ pub struct Hooked<D, H> {
 pub enum Call<'a> {
     Read,
     Render(&'a RenderSettings),
+    /// A view of this size is drawn to be trained on, px; a [`Self::Render`] follows.
+    Train([u32; 2]),
     /// A round with so many births.
     Grow(usize),
     Neighbours(u32),
@@ -74,6 +76,18 @@ pub trait Hooks<D: TrainDevice> {
     fn max_neighbours(&self, device: &D) -> u32 {
         device.max_neighbours()
     }
+
+    fn training_scale(&self, device: &D) -> TrainingScale {
+        device.training_scale()
+    }
+
+    fn use_training_scale(
+        &mut self,
+        device: &mut D,
+        scale: TrainingScale,
+    ) -> Result<(), DeviceError> {
+        device.use_training_scale(scale)
+    }
 }
 
 impl<D: TrainDevice, H: Hooks<D>> Device for Hooked<D, H> {
@@ -102,6 +116,12 @@ impl<D: TrainDevice, H: Hooks<D>> Device for Hooked<D, H> {
     }
     fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
         self.device.aim_below(aim)
+    }
+    fn training_scale(&self) -> TrainingScale {
+        self.hooks.training_scale(&self.device)
+    }
+    fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
+        self.hooks.use_training_scale(&mut self.device, scale)
     }
     fn take_changes(&mut self) -> Option<LadderState> {
         self.hooks.take_changes(&mut self.device)
@@ -201,6 +221,7 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
         settings: &RenderSettings,
         wants: &Wants,
     ) -> Result<D::Frame<Drawn>, DeviceError> {
+        self.hooks.before(Call::Train([view.camera.width, view.camera.height]))?;
         self.hooks.before(Call::Render(settings))?;
         self.device.render_train(model, view, settings, wants)
     }
@@ -244,6 +265,14 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
 impl<D: TrainDevice, H: Hooks<D>> Edit<Gaussians> for Hooked<D, H> {
     type Selection = D::Selection;
 
+    fn weigh(
+        &mut self,
+        model: &mut D::Model,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        self.device.weigh(model, views, settings)
+    }
     fn score(&mut self, model: &D::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         self.device.score(model, rule)
     }

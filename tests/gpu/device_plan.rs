@@ -365,7 +365,9 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Markov => RoundShape::Relocate,
             _ => RoundShape::Grow,
         },
+        target: None,
         bands: true,
+        resolution: false,
         context: entries
             .iter()
             .find(|entry| entry.kind == MemoryKind::Context)

@@ -60,6 +60,7 @@ mod parity_sizes;
 mod parity_step;
 mod parity_surface;
 mod parity_views;
+mod parity_weights;
 mod primitive;
 mod primitive_rows;
 mod stages;

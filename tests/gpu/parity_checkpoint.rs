@@ -8,6 +8,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot, TrainDevice, chunks};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
+use splat::memory::TrainingScale;
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
@@ -87,7 +88,8 @@ fn a_model_trained_on_the_processor_is_the_same_here<B: TrainDevice>(device: &mu
 fn about() -> Checkpoint {
     let train_views = vec!["view.png".to_owned()];
     let config = Config::default();
-    Checkpoint { iteration: 20, config, train_views, occasion: Occasion::Asked }
+    let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+    Checkpoint { iteration: 20, config, train_views, occasion, training_scale }
 }
 
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {

@@ -126,6 +126,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());
     full.densify.max_points = Some(1);
+    full.densify.target_gaussians = Some(1);
     full.sugar.checkpoint_path = Some("a".into());
     full.sugar.iteration_to_load = Some(1);
     full.memory.vram_limit = Some(Limit::Percent(1.0));

@@ -48,6 +48,7 @@ mod shared_folder;
 mod splits;
 mod strategies;
 mod sugar;
+mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod timed_checkpoints;

@@ -343,7 +343,9 @@ fn every_buffer_of_the_layout_is_planned() {
         coarse: Some(PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         batch_views: 1,
         rounds: RoundShape::Grow,
+        target: Some(500_000),
         bands: true,
+        resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
     };
@@ -361,4 +363,30 @@ fn every_buffer_of_the_layout_is_planned() {
     let unplanned: BTreeSet<&str> = slots.difference(&planned).copied().collect();
     let others: BTreeSet<&str> = pinned.into_iter().chain(rare).chain(lpips).collect();
     assert_eq!(unplanned, others);
+}
+
+#[test]
+fn training_views_get_smaller_in_a_plan_where_that_is_named() {
+    let place = TestFolder::empty();
+    let options =
+        SynthOptions { views: 3, width: 800, height: 600, points: 200, ..SynthOptions::default() };
+    write_synthetic(&place.scene(), &options);
+    let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
+    let with =
+        |give_up: &str, more: &[&str]| json(&place, &[&flags[..], &[give_up], more].concat());
+    let plain = with("slack", &[]);
+    let smaller = with("slack,resolution", &[]);
+    assert_eq!((&plain["training_scale"], &smaller["training_scale"]), (&1.0.into(), &1.0.into()));
+    let [all, least] = [&plain, &smaller].map(|report| number(&report["least"]));
+    assert!(least < all, "{least} {all}");
+    // Where births may be refused, the model does not grow to what needs it.
+    assert_eq!(number(&with("slack,births,resolution", &[])["least"]), all);
+    let limit = format!("{}KiB", (least + all) / 2048 * 100 / 97);
+    let between = with("slack,resolution", &["--vram-limit", &limit]);
+    assert_eq!(between["fits"], true);
+    let scale = between["training_scale"].as_f64().unwrap();
+    assert!((0.5..0.95).contains(&scale), "{scale}");
+    let line = [&flags[..], &["slack,resolution", "--vram-limit", &limit]].concat();
+    let said = plan(&place, &line).done().stdout;
+    assert!(said.contains(&format!("training views are drawn at {scale:.2} of their size")));
 }

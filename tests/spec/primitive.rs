@@ -14,6 +14,7 @@ use splat::dataset::{Image, InverseDepthMap, View};
 use splat::export::{read_ply_rows, write_ply};
 use splat::math::morton::Cube;
 use splat::math::{Real, sh};
+use splat::memory::TrainingScale;
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 
@@ -49,7 +50,8 @@ fn snapshot(count: usize) -> Snapshot<Balls> {
 fn about() -> Checkpoint {
     let train_views = vec!["a.png".to_owned()];
     let config = Config::default();
-    Checkpoint { iteration: 3, config, train_views, occasion: Occasion::Asked }
+    let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+    Checkpoint { iteration: 3, config, train_views, occasion, training_scale }
 }
 
 #[test]

@@ -230,3 +230,93 @@ fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
         assert_eq!(record.rungs.len(), reliefs);
     }
 }
+
+/// Photographs of 48x36 px at full size, at 0.9 and at 0.81.
+const SIZES: [[u32; 2]; 3] = [[48, 36], [43, 32], [39, 29]];
+
+#[test]
+fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
+    let place = TestFolder::with_scene();
+    let mut config = config(&place);
+    // Measured at the full size, held or not.
+    (config.scene.eval, config.scene.test_every) = (true, 4);
+    config.output.test_iterations = vec![12];
+    let mut device = ConstrainedBackend::new(9);
+    device.hooks.refused_frames = [4, 9].into();
+    (device.hooks.reliefs, device.hooks.smaller_views) = (2, 2);
+    device.hooks.full_size_from = 25;
+    let (record, ended) = run_as(&place, &mut device, &config, None);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    assert_eq!(record.steps, (1..=30).collect::<Vec<u32>>());
+    // Two frames are refused, after 3 and 7 steps; two of the others are those measured after 12.
+    let [full, smaller, smallest] = SIZES;
+    let trained = [(full, 4), (smaller, 5), (smallest, 14), (full, 9)];
+    assert_eq!(device.hooks.trained_px, trained);
+    let rungs = record.rungs.iter().map(|&(_, rung)| rung).collect::<Vec<_>>();
+    assert_eq!(rungs, [Rung::Resolution; 3]);
+    let said = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
+    assert_eq!(record.warnings.len(), 2, "{:?}", record.warnings);
+    for (warning, (scale, iteration)) in record.warnings.iter().zip(said) {
+        for part in [scale, iteration, "--give-up resolution"] {
+            assert!(warning.contains(part), "{part}: {warning}");
+        }
+    }
+    assert_eq!(record.evaluations, [(12, false), (30, false)]);
+}
+
+#[test]
+fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
+    let place = TestFolder::with_scene();
+    let mut config = config(&place);
+    (config.scene.eval, config.scene.test_every) = (true, 4);
+    (config.optimize.iterations, config.output.test_iterations) = (6, vec![4]);
+    let mut device = ConstrainedBackend::new(9);
+    // The second step, and the first view that is measured.
+    device.hooks.refused_frames = [2, 6].into();
+    (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
+    let (record, ended) = run_as(&place, &mut device, &config, None);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    assert_eq!(record.evaluations, [(6, false)]);
+    let last = record.warnings.last().unwrap();
+    assert!(last.contains("this evaluation is left out"), "{:?}", record.warnings);
+}
+
+#[test]
+fn a_resumed_run_draws_views_at_the_size_that_it_had() {
+    let place = TestFolder::with_scene();
+    let mut config = config(&place);
+    config.output.checkpoint_iterations = vec![20];
+    let mut device = ConstrainedBackend::new(9);
+    device.hooks.refused_frames = [11].into();
+    (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
+    let (_, ended) = run_as(&place, &mut device, &config, None);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    let unbroken = final_ply(&place);
+    let stored = place.checkpoint(20);
+    let resume = |device: &mut ConstrainedBackend| {
+        let dataset = Dataset::load(&config.scene).unwrap();
+        let images = ImageLoader::new(dataset.sources.clone(), Residency::All);
+        let setup = TrainerSetup {
+            lpips: None,
+            dataset: &dataset,
+            images: &images,
+            config: &config,
+            model_path: &place.model(),
+            stop: &AtomicBool::new(false),
+        };
+        let mut record = Record::default();
+        let checkpoint = StoredCheckpoint::open(&stored).unwrap();
+        assert_eq!(checkpoint.about.training_scale.times(), 1);
+        let ended = Trainer::resume(setup, device, &mut record, checkpoint).unwrap().run();
+        assert_eq!(ended.unwrap(), Outcome::Finished);
+    };
+    let mut device = ConstrainedBackend::new(9);
+    resume(&mut device);
+    assert_eq!(device.hooks.trained_px, [(SIZES[1], 10)]);
+    assert!(final_ply(&place) == unbroken);
+    // A device that is never short of memory draws them as they are.
+    let mut device = ConstrainedBackend::new(9);
+    device.hooks.is_ample = true;
+    resume(&mut device);
+    assert_eq!(device.hooks.trained_px, [(SIZES[0], 10)]);
+}

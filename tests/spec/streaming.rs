@@ -9,6 +9,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, Snapshot};
 use splat::config::Config;
 use splat::export::{RenderMode, read_ply};
+use splat::memory::TrainingScale;
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
@@ -123,6 +124,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
         config: Config::default(),
         train_views: vec!["a".to_owned()],
         occasion: Occasion::Asked,
+        training_scale: TrainingScale::FULL,
     };
     let (path, held) = most_held(|| {
         let mut resident = DeviceModel { device: &mut device, model: &mut model };

@@ -1,12 +1,17 @@
 //! Density control on the processor.
 
 use super::Cpu;
+use super::frame;
 use super::model::Model;
 use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
 use super::stage::smooth;
 use crate::backend::rows_version::RowsVersion;
-use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
+use crate::backend::{
+    Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
+    ScoreRule, Wants,
+};
+use crate::dataset::View;
 use crate::math::Real;
 use crate::math::random::RandomStream;
 use crate::model::Gaussians;
@@ -21,11 +26,27 @@ pub struct Selection {
 #[derive(Debug)]
 enum Picked {
     Best(Vec<Growing>),
+    /// Those that stay.
+    Retained(Vec<Growing>),
     Drawn(DrawnSources),
 }
 
 impl<R: Real> Edit<Gaussians> for Cpu<R> {
     type Selection = Selection;
+
+    fn weigh(
+        &mut self,
+        model: &mut Model<R>,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        model.forget_statistics();
+        let drawing = Drawing::trained(settings, &Wants::default());
+        for view in views {
+            frame::draw(model, view, drawing)?.weigh(model)?;
+        }
+        Ok(())
+    }
 
     fn score(&mut self, model: &Model<R>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         Ok(match rule.by_gradient() {
@@ -41,6 +62,9 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         pick: Pick,
     ) -> Result<Selection, DeviceError> {
         let picked = match (pick, candidates.rule) {
+            (Pick::Best(kept), ScoreRule::Weight) => {
+                Picked::Retained(densify::select(model, candidates, kept)?)
+            }
             (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
             (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
                 Picked::Drawn(relocate::select(model, min, into, RandomStream::of_key(key)))
@@ -63,6 +87,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
             (Picked::Best(rows), EditRule::Grow { large, keep }) => {
                 Ok(densify::edit(model, &rows, large, keep))
             }
+            (Picked::Retained(rows), EditRule::Retain) => Ok(densify::retain(model, &rows)),
             (Picked::Drawn(sources), EditRule::Share) => Ok(relocate::edit(model, &sources)),
             _ => Err(DeviceError::UnsuitedEdit),
         }

@@ -14,7 +14,7 @@ use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::neighbours::NearestLists;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
-use super::stage::{densify, depth, loss, normals, surface};
+use super::stage::{densify, depth, loss, normals, surface, weights};
 use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weighted};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
@@ -110,6 +110,24 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
     fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T, P> {
         let Self { view, drawing, splats, bins, canvas, compensated, fault, primitive, .. } = self;
         Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive }
+    }
+}
+
+impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
+    /// Adds the blend weights of its splats to those of the views before.
+    pub(super) fn weigh(self, model: &mut Model<R, P>) -> Result<(), DeviceError> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let d_canvas = CanvasGradient {
+            image: &weights::d_image(self.canvas.image.len()),
+            inverse_depths: &[],
+            surface: &[],
+            through: &[],
+        };
+        let screen = blend::backward(&self.splats, &self.bins, &self.canvas, d_canvas);
+        weights::add(model, &self.splats, &screen);
+        Ok(())
     }
 }
 

@@ -6,8 +6,13 @@ use super::model::tables::Model;
 use super::stage::densify::{self, DensifyWork};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::smooth;
+use crate::backend::frame_state::Drawn;
 use crate::backend::rows_version::RowsVersion;
-use crate::backend::{Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Pick, ScoreRule};
+use crate::backend::{
+    Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
+    ScoreRule, Wants,
+};
+use crate::dataset::View;
 use crate::model::Gaussians;
 
 /// Rows of a model that were selected, and the scratch that the edit needs.
@@ -18,12 +23,28 @@ pub struct Selection {
 
 enum Picked {
     Best(DensifyWork),
+    /// Those that stay.
+    Retained(DensifyWork),
     /// None where no copies are wanted, or none can be made.
     Drawn(Option<MultinomialSampler>),
 }
 
 impl Edit<Gaussians> for Cuda {
     type Selection = Selection;
+
+    fn weigh(
+        &mut self,
+        model: &mut Model,
+        views: &[&View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        model.forget_statistics(&self.session)?;
+        let drawing = Drawing::trained(settings, &Wants::default());
+        for view in views {
+            self.draw::<Drawn, _>(model, view, &drawing)?.weigh(&mut self.session, model)?;
+        }
+        Ok(())
+    }
 
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         match rule.by_gradient() {
@@ -44,6 +65,9 @@ impl Edit<Gaussians> for Cuda {
         self.session.check_faults()?;
         catch_up(&self.session, model)?;
         let picked = match (pick, candidates.rule) {
+            (Pick::Best(kept), ScoreRule::Weight) => Picked::Retained(
+                self.with_room(|session| DensifyWork::select(session, model, candidates, kept))?,
+            ),
             (Pick::Best(births), _) => Picked::Best(
                 self.with_room(|session| DensifyWork::select(session, model, candidates, births))?,
             ),
@@ -70,6 +94,9 @@ impl Edit<Gaussians> for Cuda {
         match (selection.picked, rule) {
             (Picked::Best(mut work), EditRule::Grow { large, keep }) => {
                 self.with_room(|session| work.edit(session, model, large, keep))
+            }
+            (Picked::Retained(mut work), EditRule::Retain) => {
+                self.with_room(|session| work.retain(session, model))
             }
             (Picked::Drawn(Some(mut sampler)), EditRule::Share) => {
                 self.with_room(|session| sampler.edit(session, model))

@@ -75,7 +75,9 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                     }
                 }
             }
-            Rung::Slack | Rung::Bands | Rung::Births => {}
+            // They are drawn smaller from the next step on.
+            Rung::Resolution if self.model.is_some() => return Ok(self.session.view_size.lower()),
+            Rung::Slack | Rung::Bands | Rung::Births | Rung::Resolution => {}
         }
         let gained = before.0.saturating_sub(self.session.heap.total().0);
         Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
@@ -97,6 +99,11 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                 let scratch = search_scratch(lists.gaussians()).max(heap.recent_scratch());
                 Some(lists.missing() + scratch)
             }
+            // With the photographs, which are sent anew.
+            Rung::Resolution => {
+                let taken = self.session.heap.recent_scratch() + self.images.resident_bytes();
+                self.session.view_size.missing(taken)
+            }
             Rung::Slack | Rung::Compact | Rung::Births => None,
         }
     }
@@ -113,6 +120,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                 self.session.banded_need = Bytes(0);
             }
             Rung::Neighbours => self.session.list_room.lengthen(),
+            Rung::Resolution => self.session.view_size.restore(),
             Rung::Slack | Rung::Compact | Rung::Births => {}
         }
         Ok(())
@@ -151,7 +159,7 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
     }
     match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
         // Before the next iteration there will be less.
-        Err(error) if error.is_out_of_memory() && parts.session.list_room.is_waiting() => {}
+        Err(error) if error.is_out_of_memory() && parts.session.is_waiting() => {}
         // What is held stays, and nothing more is taken: the driver has granted it.
         Err(error) if error.is_out_of_memory() => {
             ladder.warn_of_excess(parts.session.heap.excess());
@@ -166,14 +174,19 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
 
 /// After a failure of what asked for no room itself, or that all which can be given up within an
 /// iteration did not prevent: gives up what is left. Says whether anything was gained, or will be when
-/// lists of neighbours become as short as they may be.
+/// lists of neighbours become as short, and training views as small, as they may be.
 pub(super) fn relieve<P: CudaPrimitive>(
     ladder: &mut Ladder,
     mut parts: Parts<'_, P>,
     error: &DeviceError,
 ) -> Result<bool, DeviceError> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };
-    for rung in ladder.in_order(&[Rung::Photographs, Rung::Neighbours, Rung::Compact]) {
+    let may_help = [Rung::Photographs, Rung::Neighbours, Rung::Compact, Rung::Resolution];
+    for rung in ladder.in_order(&may_help) {
+        // Smaller views help their own steps alone.
+        if rung == Rung::Resolution && !parts.session.view_size.is_refused() {
+            continue;
+        }
         match parts.give_up(rung, missing)? {
             Gain::Bytes(bytes) | Gain::Promised(bytes) => {
                 ladder.record(rung, bytes);

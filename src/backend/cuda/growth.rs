@@ -24,6 +24,8 @@ pub(super) struct ScratchHighWater {
     /// The most of any view since the last change, and before it.
     most: [f64; 2],
     frames: u32,
+    /// Gaussians that are left when density control has ended, where they are pruned then.
+    target: Option<u64>,
     /// Where a coarse stage will follow.
     coarse: Option<CoarseHighWater>,
 }
@@ -37,9 +39,11 @@ struct CoarseHighWater {
 }
 
 impl ScratchHighWater {
-    /// Of a run that this coarse stage follows, if one does.
-    pub(super) fn of_run(coarse: Option<PlannedCoarse>) -> Self {
+    /// Of a run that is pruned to so many Gaussians, if it is, and that this coarse stage follows, if one
+    /// does.
+    pub(super) fn of_run(target: Option<u64>, coarse: Option<PlannedCoarse>) -> Self {
         Self {
+            target,
             coarse: coarse.map(|stage| CoarseHighWater { stage, most: [0.0; 2] }),
             ..Self::default()
         }
@@ -159,6 +163,7 @@ pub(super) fn births<P: Primitive>(
         iteration_scratch: high_water.of(model.len()),
         granule: Granule(heap.granule()),
         is_virtual: heap.is_virtual(),
+        target: high_water.target,
         coarse: high_water.in_coarse(model.len(), ladder),
     };
     usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
@@ -206,6 +211,6 @@ mod tests {
         }
         let found = high_water.in_coarse(1000, &Ladder::new(&[])).unwrap();
         assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
-        assert!(ScratchHighWater::of_run(None).in_coarse(1000, &Ladder::new(&[])).is_none());
+        assert!(ScratchHighWater::of_run(None, None).in_coarse(1000, &Ladder::new(&[])).is_none());
     }
 }

@@ -65,6 +65,8 @@ pub struct CudaOptions {
     pub storage: Storage,
     /// Seed of the random numbers that a compact model rounds with.
     pub seed: u64,
+    /// Gaussians to which a run is pruned when density control ends: births leave that its memory.
+    pub target: Option<u64>,
     /// SuGaR's coarse stage, where it will follow: births leave it its memory.
     pub coarse: Option<PlannedCoarse>,
 }
@@ -80,6 +82,7 @@ impl Default for CudaOptions {
             trim_interval: options.fragmentation.interval(),
             storage: Storage::default(),
             seed: 0,
+            target: None,
             coarse: None,
         }
     }
@@ -114,7 +117,7 @@ impl Cuda {
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
             governed_at: None,
-            high_water: ScratchHighWater::of_run(options.coarse),
+            high_water: ScratchHighWater::of_run(options.target, options.coarse),
             has_aim: false,
         })
     }

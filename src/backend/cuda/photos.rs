@@ -267,6 +267,18 @@ impl PhotoStore {
         Ok(Bytes((held - self.resident.capacity()) as u64))
     }
 
+    /// Drops all photographs, which nobody reads any more; those that come are of other sizes.
+    pub(super) fn forget_all(&mut self, session: &Session) -> Result<(), DeviceError> {
+        session.copies.synchronize()?;
+        session.stream.synchronize()?;
+        self.place_from_view.clear();
+        for turn in &mut self.turns {
+            turn.held = None;
+        }
+        self.resident.shrink(0);
+        self.resident.trim()
+    }
+
     /// Copies the resident photograph of a view to the place of a turn.
     fn move_to_turn(
         &mut self,

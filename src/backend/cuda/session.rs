@@ -16,6 +16,7 @@ use super::memory::heap::Heap;
 use super::memory::list_room::ListRoom;
 use super::memory::sort;
 use super::memory::status::Status;
+use super::memory::view_size::TrainingViewSize;
 use super::primitive::{CudaPrimitive, LoadedKernels};
 use crate::backend::DeviceError;
 use crate::memory::plan::Storage;
@@ -62,11 +63,18 @@ pub struct Session {
     pub(super) banded_need: Bytes,
     /// How long lists of neighbours may be.
     pub(super) list_room: ListRoom,
+    /// How large training views may be.
+    pub(super) view_size: TrainingViewSize,
     /// The GPU.
     pub device: Rc<CudaDevice>,
 }
 
 impl Session {
+    /// Whether memory will be free when the trainer has followed what was given up.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.list_room.is_waiting() || self.view_size.is_waiting()
+    }
+
     /// Opens the GPU, loads all code and gives out at most `budget` of its memory, context and
     /// code included; without a budget, all of it.
     pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
@@ -124,6 +132,7 @@ impl Session {
             bands: BandPolicy::default(),
             banded_need: Bytes(0),
             list_room: ListRoom::default(),
+            view_size: TrainingViewSize::default(),
             device,
         })
     }

@@ -9,6 +9,7 @@ mod batches;
 mod case;
 mod expected;
 mod primitives;
+mod sizes;
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ use crate::backend::{
     AdamStep, Adjust, Appearance as _, AppearanceRule, AppearanceTables, Candidates, Device as _,
     DeviceError, Drawing, Edit as _, EditRule, Extra, Filter3d as _, Grow, Into, Keep, Look,
     Neighbours as _, Objective, Pending as _, Photo, Pick, Rates, Render as _, ScoreRule,
-    Statistics, Stay, Store as _, TableStep,
+    Statistics, Stay, Store as _, TableStep, Wants,
 };
 use crate::layout::{BlockEvent, Replay, RoundSizes};
 use crate::math::morton::Cube;
@@ -51,14 +52,18 @@ struct DryRun {
 
 impl DryRun {
     fn open(case: Case) -> Result<Self, DeviceError> {
+        let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
+        Self::open_with(case, &options, BUDGET)
+    }
+
+    fn open_with(case: Case, options: &CudaOptions, budget: Bytes) -> Result<Self, DeviceError> {
         let seen = Rc::new(Cell::new(SeenView::default()));
         let queue = DryQueue::new({
             let seen = Rc::clone(&seen);
             Rc::new(move |label, host| case.answer(seen.get(), label, host))
         });
-        let session = Session::dry(heap_of(BUDGET), [queue.clone(), queue.clone()])?;
-        let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
-        let mut device = Cuda::over(session, &options)?;
+        let session = Session::dry(heap_of(budget), [queue.clone(), queue.clone()])?;
+        let mut device = Cuda::over(session, options)?;
         device.set_bands(case.bands);
         let text = format!("{case:?}\n");
         Ok(Self { case, device, queue, seen, text })
@@ -168,6 +173,7 @@ impl DryRun {
             self.iteration(&mut model, number, &target, None)?;
         }
         self.density_control(&mut model)?;
+        self.prune_to_target()?;
         self.iteration(&mut model, 3, &target, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
         self.record("neighbours", |source| rounds::search(source, model.size().gaussians));
@@ -222,6 +228,34 @@ impl DryRun {
                 rounds::smooth(source, 1);
             }
         });
+        Ok(())
+    }
+
+    /// The prune to a number of Gaussians, by weights in two views, of a model of which as many are
+    /// candidates as the device answers.
+    fn prune_to_target(&mut self) -> Result<(), DeviceError> {
+        let (case, view) = (self.case, self.case.view());
+        let model = &mut self.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
+        let rows = model.size().gaussians;
+        let seen = case.views[0];
+        let visible = seen.visible.min(u32::try_from(rows).unwrap_or(u32::MAX));
+        let instances = if visible == 0 { 0 } else { seen.instances };
+        self.seen.set(SeenView { visible, instances });
+        let settings = case.settings();
+        let drawing = Drawing::trained(&settings, &Wants::default());
+        // The first view may raise the room for splats.
+        self.device.weigh(model, &[&view], &settings)?;
+        drop(self.device.session.heap.trace().take());
+        let each = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        self.device.weigh(model, &[&view, &view], &settings)?;
+        self.record("weights", |source| (0..2).for_each(|_| each.replay(source, None)));
+        let before = model.size();
+        let candidates = self.device.score(model, &ScoreRule::Weight)?;
+        self.edit(model, (&candidates, Pick::Best(case.retained)), &EditRule::Retain)?;
+        let [clones, splits, _] = case.densify.map(|count| count as u64);
+        let kept = case.retained as u64;
+        self.record("retain", |source| rounds::retain(source, &before, clones + splits, kept));
+        assert_eq!(model.size().gaussians, kept.min(clones + splits));
         Ok(())
     }
 

@@ -107,6 +107,10 @@ fn peak(text: &mut String, report: &PlanReport) {
     if forecast.in_bands {
         text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
     }
+    if forecast.training_scale < 1.0 {
+        let scale = forecast.training_scale;
+        write!(text, "\ntraining views are drawn at {scale:.2} of their size").ok();
+    }
     if let Some(neighbours) = forecast.neighbours {
         write!(text, "\nin coarse training each Gaussian has a list of {neighbours} neighbours")
             .ok();

@@ -93,6 +93,15 @@ fn nearest(at: f64, length: u32) -> usize {
     at.clamp(0.0, f64::from(length) - 1.0) as usize
 }
 
+/// The values of a map that is decoded, at another size.
+pub(super) fn resized(
+    path: &Path,
+    values: &[u16],
+    [px, size]: [[u32; 2]; 2],
+) -> Result<Vec<u16>, ImageError> {
+    resize(path, Plane { px, values: values.to_vec() }, size)
+}
+
 /// The values at another size, by a filter without negative lobes: none leaves its neighbours' range.
 fn resize(path: &Path, plane: Plane, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
     let Plane { px, values } = plane;

@@ -46,6 +46,20 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     Ok(Image { depth, ..image.settled() })
 }
 
+/// A decoded image at another size, with its mask and inverse depths, by the same filters.
+pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Image, ImageError> {
+    check_target(path, size)?;
+    let from = [image.width, image.height];
+    let map = |map: &InverseDepthMap| {
+        let values = depth::resized(path, &map.values, [from, size])?;
+        Ok(InverseDepthMap { values, ..*map })
+    };
+    let depth = image.depth.as_ref().map(map).transpose()?;
+    let flat = Image { depth: None, ..image.clone() };
+    let smaller = resample::image(path, flat, size)?;
+    Ok(Image { depth, ..smaller.settled() })
+}
+
 /// The photograph at full size, its alpha channel put to use.
 fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let pixels = codec::pixels(&source.path, source.apply_orientation)?;

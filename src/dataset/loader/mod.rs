@@ -20,7 +20,7 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 pub use outcome::LoaderStatistics;
 
 use self::outcome::Decoded;
-use super::image::guarded;
+use super::image::{guarded, resized};
 use super::{Image, ImageError, ImageSource, decode};
 use crate::memory::Bytes;
 use image_cache::{ImageCache, Job, Lookup};
@@ -164,6 +164,19 @@ impl ImageLoader {
                 outcome
             }
         }
+    }
+
+    /// An image that was fetched, at another size.
+    pub fn resized(
+        &self,
+        index: usize,
+        image: &Image,
+        size: [u32; 2],
+    ) -> Result<Image, ImageError> {
+        let count = self.shared.sources.len();
+        let source =
+            self.shared.sources.get(index).ok_or(ImageError::NoSuchImage { index, count })?;
+        guarded(&source.path, || resized(&source.path, image, size))
     }
 
     /// Sets which images will be fetched next, in order, and replaces the previous order. Worker

@@ -101,7 +101,7 @@ impl Holder for Card {
                 self.model -= gained;
                 gained
             }
-            Rung::Births => 0,
+            Rung::Births | Rung::Resolution => 0,
         };
         Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
     }
@@ -113,7 +113,7 @@ impl Holder for Card {
             Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
             Rung::Slack => Some(Bytes(0)),
             // Births are restored by grants.
-            Rung::Compact | Rung::Births => None,
+            Rung::Compact | Rung::Births | Rung::Resolution => None,
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Growth {
     pub granule: Granule,
     /// Whether regions grow in place; where not, a region's old and new memory are held at once.
     pub is_virtual: bool,
+    /// Gaussians that are left when density control has ended, where they are pruned then.
+    pub target: Option<u64>,
     /// What the coarse stage will take, where one follows.
     pub coarse: Option<CoarseGrowth>,
 }
@@ -66,6 +68,9 @@ impl Growth {
         rounds::densify(&source, &RoundSizes { model: self.model, births, wanted }, true);
         // What moves the dead takes less than this.
         rounds::reorder(&source, &grown);
+        if let Some(target) = self.target.filter(|&target| target < grown.gaussians) {
+            rounds::retain(&source, &grown, grown.gaussians, target);
+        }
         let iteration = self.iteration(&grown, self.iteration_scratch);
         let scratch = self.granule.after_trim(Bytes(source.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
@@ -169,6 +174,9 @@ mod tests {
         device.grow(&grown);
         let source = Replay::default();
         rounds::reorder(&source, &grown);
+        if let Some(target) = growth.target.filter(|&target| target < grown.gaussians) {
+            rounds::retain(&source, &grown, grown.gaussians, target);
+        }
         device.scratch(source.reach());
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
@@ -183,11 +191,12 @@ mod tests {
     fn growth() -> impl Strategy<Value = Growth> {
         let sizes = (1_u64..5_000_000, 0_u32..=3, any::<bool>(), any::<bool>(), any::<bool>());
         let coarse = prop::option::of((10_u32..=32, 1_u64..600));
-        let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50, coarse);
+        let target = prop::option::of(1_u64..5_000_000);
+        let bytes = (0_u64..8 << 30, 0_u64..2 << 30, 1_u64..600, 0_u64..50, target, coarse);
         (sizes, bytes).prop_map(
             |(
                 (gaussians, sh_degree, compact, is_virtual, all),
-                (budget, others, scratch, pruned, coarse),
+                (budget, others, scratch, pruned, target, coarse),
             )| {
                 let storage = if compact { Storage::Compact } else { Storage::Full };
                 let optional = OptionalColumns { filter_3d: all, absolute_norm_sums: all };
@@ -203,6 +212,7 @@ mod tests {
                     iteration_scratch: Bytes(scratch * gaussians),
                     granule,
                     is_virtual,
+                    target,
                     coarse: coarse.map(|(neighbours, scratch)| CoarseGrowth {
                         neighbours,
                         scratch: Bytes(scratch * gaussians),
@@ -266,6 +276,7 @@ mod tests {
             iteration_scratch: Bytes(500_000),
             granule: Granule::default(),
             is_virtual: true,
+            target: None,
             coarse: None,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);

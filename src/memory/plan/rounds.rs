@@ -59,6 +59,31 @@ fn play_edit(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), In
     Ok(())
 }
 
+/// All Gaussians go but so many of the candidates. They are candidates by their weights, which lie where
+/// the statistics were.
+pub(crate) fn retain(source: &Replay, model: &ModelSize, candidates: u64, kept: u64) {
+    score(source, false);
+    let sizes = RoundSizes { model: *model, births: 0, wanted: candidates };
+    let Ok(()) = play_retain(source, &sizes, kept.min(candidates));
+}
+
+fn play_retain(source: &Replay, sizes: &RoundSizes, kept: u64) -> Result<(), Infallible> {
+    let selection = SelectionSlots::reserve(source, sizes)?;
+    let rows = sizes.model.gaussians;
+    if kept > 0 && kept < sizes.wanted {
+        source.sum32(rows);
+        let choice = Choice::reserve(source, sizes)?;
+        source.sort32(sizes.wanted, u32::BITS);
+        drop(choice);
+    }
+    if kept < rows {
+        // Those that stay are numbered.
+        source.sum32(rows);
+    }
+    drop(selection);
+    Ok(())
+}
+
 /// The 3D filter of so many views.
 pub(crate) fn smooth(source: &Replay, views: u64) {
     let Ok(smoothing) = Smoothing::reserve(source, views);

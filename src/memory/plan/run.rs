@@ -17,7 +17,7 @@ use crate::layout::{
     ColorUse, ModelSize, PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, RoundSizes, SCRATCH, STATUS, Use,
     ViewRequest, spare,
 };
-use crate::memory::Bytes;
+use crate::memory::{Bytes, TrainingScale};
 
 /// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
 pub const CONTEXT: Bytes = Bytes(526 << 20);
@@ -50,10 +50,14 @@ pub struct PlannedRun {
     pub births: Option<[u64; 2]>,
     /// What a round does.
     pub rounds: RoundShape,
+    /// Gaussians that are left when density control has ended, where they are pruned then.
+    pub target: Option<u64>,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<PlannedCoarse>,
     /// Whether views may be drawn in bands where their lists do not fit.
     pub bands: bool,
+    /// Whether training views may be drawn smaller where they do not fit.
+    pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
     /// Unit of the device's memory.
@@ -72,7 +76,7 @@ pub struct PlannedStage {
 }
 
 /// What a run comes to within a budget.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Forecast {
     /// The stages, in the order of a run.
     pub stages: Vec<PlannedStage>,
@@ -84,6 +88,8 @@ pub struct Forecast {
     pub least: Bytes,
     /// Whether views have to be drawn in bands.
     pub in_bands: bool,
+    /// The share of their size at which training views have to be drawn.
+    pub training_scale: f64,
     /// In the coarse stage, how many neighbours lists may have.
     pub neighbours: Option<u32>,
     /// How many photographs stay on the device to the end.
@@ -115,6 +121,8 @@ struct Way {
     in_bands: bool,
     /// Neighbours in the lists of the coarse stage; 0 where there is none.
     neighbours: u32,
+    /// How large training views are drawn.
+    scale: TrainingScale,
 }
 
 impl PlannedRun {
@@ -131,6 +139,7 @@ impl PlannedRun {
             peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least: self.least(),
             in_bands: way.in_bands,
+            training_scale: way.scale.factor(),
             neighbours: self.coarse.map(|_| way.neighbours),
             stages,
             photographs_resident: resident,
@@ -165,15 +174,22 @@ impl PlannedRun {
     /// Where nothing is given up.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
-        Way { in_bands: false, neighbours }
+        Way { in_bands: false, neighbours, scale: TrainingScale::FULL }
     }
 
     /// All ways, the first the one that gives up least.
     fn ways(&self) -> Vec<Way> {
         let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
         let drawn = if self.bands { &[false, true][..] } else { &[false] };
-        let of = |neighbours| drawn.iter().map(move |&in_bands| Way { in_bands, neighbours });
-        lengths.into_iter().flat_map(of).collect()
+        let scales = TrainingScale::all()
+            .take_while(|&scale| self.resolution || scale == TrainingScale::FULL);
+        let mut ways = Vec::new();
+        for scale in scales {
+            for &neighbours in &lengths {
+                ways.extend(drawn.iter().map(|&in_bands| Way { in_bands, neighbours, scale }));
+            }
+        }
+        ways
     }
 
     /// The first way that fits, or the last.
@@ -201,7 +217,7 @@ impl PlannedRun {
         fits(1).then(|| largest(1, u64::from(u32::MAX), fits))
     }
 
-    fn play(&self, Way { in_bands, neighbours }: Way) -> Vec<Played> {
+    fn play(&self, Way { in_bands, neighbours, scale }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
@@ -215,7 +231,8 @@ impl PlannedRun {
         };
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
-        let view = self.seen.of(most);
+        let seen = self.seen.scaled(scale);
+        let (view, full_view) = (seen.of(most), self.seen.of(most));
         let train = ViewRequest {
             drawn_for: Use::Backward,
             inverse_depths: self.inverse_depths,
@@ -257,14 +274,23 @@ impl PlannedRun {
                 stage("reorder", most, &|source| rounds::reorder(source, &model)),
             ]);
         }
+        let target = self.target.filter(|&target| target < most);
+        if let Some(target) = target {
+            stages.push(stage("prune to target", most, &|source| {
+                // What is drawn to measure it takes less.
+                let wants = ViewRequest { inverse_depths: false, colors: None, ..train };
+                PlannedDrawing { wants, ..drawing.clone() }.replay(source);
+                rounds::retain(source, &model, most, target);
+            }));
+        }
         if let Some(PlannedCoarse { maps, .. }) = self.coarse {
+            let most = target.unwrap_or(most);
+            let (model, view) = (model.with(most), seen.of(most));
             let coarse = stage("coarse training", most, &|source| {
                 rounds::search(source, most);
                 let wants = ViewRequest { maps: maps.are_drawn(), ..train };
-                batch(
-                    &PlannedDrawing { wants, terms: Some(maps.into()), ..drawing.clone() },
-                    source,
-                );
+                let drawing = PlannedDrawing::new(most, &view, wants, in_bands);
+                batch(&PlannedDrawing { terms: Some(maps.into()), ..drawing }, source);
                 // What is too transparent goes, once.
                 rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
                 smooth(source);
@@ -275,7 +301,7 @@ impl PlannedRun {
             let colors = self.colors.map(|_| ColorUse::Fit);
             let wants = ViewRequest { drawn_for: Use::Counts, colors, ..ViewRequest::default() };
             stages.push(stage("evaluation", most, &|source| {
-                PlannedDrawing { wants, ..drawing.clone() }.replay(source);
+                PlannedDrawing::new(most, &full_view, wants, in_bands).replay(source);
             }));
         }
         stages.push(stage("statistics", most, &|source| rounds::sample(source, &model, most)));

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::abi::TILE;
+use crate::memory::TrainingScale;
 
 /// A view of a model, as far as memory is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +52,18 @@ impl ViewGrowth {
         // x² + √V x = M - V.
         let x = 0.5 * ((root * root + 4.0 * more).sqrt() - root);
         Self { px: view.px, share: view.visible as f64 / gaussians.max(1) as f64, surface: x * x }
+    }
+
+    /// The same views drawn at another size.
+    pub fn scaled(&self, scale: TrainingScale) -> Self {
+        self.resized(scale.px(self.px))
+    }
+
+    /// The same views of another size, px: their surface is as many tiles as they have more or fewer.
+    pub fn resized(&self, px: [u32; 2]) -> Self {
+        let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
+        let ([wide, high], [new_wide, new_high]) = (tiles(self.px), tiles(px));
+        Self { px, surface: self.surface * (new_wide * new_high) / (wide * high), ..*self }
     }
 
     /// The view of a model of so many Gaussians.

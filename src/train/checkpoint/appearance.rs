@@ -94,13 +94,15 @@ mod tests {
     use super::*;
     use crate::backend::Snapshot;
     use crate::config::Config;
+    use crate::memory::TrainingScale;
     use crate::model::Gaussians;
     use crate::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 
     fn about(views: usize) -> Checkpoint {
         let train_views = (0..views).map(|view| format!("{view}.png")).collect();
         let config = Config::default();
-        Checkpoint { iteration: 7, config, train_views, occasion: Occasion::Asked }
+        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        Checkpoint { iteration: 7, config, train_views, occasion, training_scale }
     }
 
     fn model() -> Snapshot<Gaussians> {

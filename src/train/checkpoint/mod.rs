@@ -23,6 +23,7 @@ pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 
 use crate::config::{Config, ConfigError};
 use crate::files::numbered;
+use crate::memory::TrainingScale;
 
 /// What the files call themselves.
 const FORMAT: &str = "splat checkpoint";
@@ -32,6 +33,9 @@ const VERSION: &str = "1";
 
 /// Metadata of a checkpoint that was written because of the time.
 const BY_TIME: (&str, &str) = ("written", "by time");
+
+/// Metadata of a checkpoint whose run draws views smaller than they are: how often by 0.9.
+const TRAINING_SCALE: &str = "training_scale";
 
 /// Why a checkpoint was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub struct Checkpoint {
     pub train_views: Vec<String>,
     /// Why it was written.
     pub occasion: Occasion,
+    /// The size at which views were drawn, where memory was short.
+    pub training_scale: TrainingScale,
 }
 
 /// A checkpoint that cannot be used.

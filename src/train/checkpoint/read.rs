@@ -13,10 +13,11 @@ use super::appearance::StoredTables;
 use super::columns::{
     ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
-use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, VERSION};
+use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, TRAINING_SCALE, VERSION};
 use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::layout::Schema;
+use crate::memory::TrainingScale;
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive};
 use crate::train::TrainError;
@@ -282,7 +283,9 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
         return Err(damaged(format!("its SH degree is {sh_degree}")));
     }
     let occasion = occasion(&about);
-    Ok((Checkpoint { iteration, config, train_views, occasion }, sh_degree))
+    let times = if about.contains_key(TRAINING_SCALE) { number(TRAINING_SCALE)? } else { 0 };
+    let training_scale = TrainingScale::after(times);
+    Ok((Checkpoint { iteration, config, train_views, occasion, training_scale }, sh_degree))
 }
 
 /// The number of rows, and where in the file each column begins.

@@ -38,6 +38,7 @@ fn about(iteration: u32) -> Checkpoint {
         config: Config::default(),
         train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
         occasion: Occasion::Asked,
+        training_scale: TrainingScale::FULL,
     }
 }
 
@@ -61,6 +62,11 @@ fn what_is_written_is_read_again() {
     assert_eq!((stored.len(), stored.sh_degree()), (5, 2));
     assert_eq!((stored.about.iteration, &stored.about.train_views), (70, &about(70).train_views));
     assert_eq!(stored.about.config, Config::default());
+    assert_eq!(stored.about.training_scale, TrainingScale::FULL);
+    let smaller = Checkpoint { training_scale: TrainingScale::after(2), ..about(71) };
+    let path_of_smaller = smaller.write(folder.path(), &mut model(2, 5), None).unwrap();
+    let stored = StoredCheckpoint::open(&path_of_smaller).unwrap();
+    assert_eq!(stored.about.training_scale, TrainingScale::after(2));
     // Another reader of the format agrees, alignment of the data included.
     let bytes = fs::read(&path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -10,9 +10,10 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::appearance::{Tensor, tensors};
 use super::columns::{CheckpointColumn, bytes, columns};
-use super::{BY_TIME, Checkpoint, FORMAT, Occasion, VERSION, path};
+use super::{BY_TIME, Checkpoint, FORMAT, Occasion, TRAINING_SCALE, VERSION, path};
 use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
+use crate::memory::TrainingScale;
 use crate::model::Primitive;
 use crate::train::TrainError;
 use crate::train::finite::check_snapshot;
@@ -76,6 +77,9 @@ impl Checkpoint {
         if self.occasion == Occasion::Time {
             let (key, value) = BY_TIME;
             about.insert(key.to_owned(), value.to_owned());
+        }
+        if self.training_scale != TrainingScale::FULL {
+            about.insert(TRAINING_SCALE.to_owned(), self.training_scale.times().to_string());
         }
         let mut end = 0;
         let mut tensors: Vec<(String, TensorInfo)> = columns

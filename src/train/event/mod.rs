@@ -5,6 +5,7 @@ mod memory;
 mod peaks;
 mod phase;
 mod step;
+mod target;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ pub use self::memory::{Buffers, GpuReport, LARGE, MemoryReport, Tensors, Vram};
 pub use self::peaks::{PhasePeak, PhasePeaks};
 pub use self::phase::Phase;
 pub use self::step::{Distributions, Step, SurfaceReport, TermValues};
+pub use self::target::{TargetPsnr, TargetReport};
 
 /// Receives every event of a run.
 pub trait Sink {
@@ -89,6 +91,8 @@ pub enum Event {
         /// Gaussians afterwards.
         gaussians: usize,
     },
+    /// The Gaussians were pruned to `--target-gaussians`.
+    PrunedToTarget(TargetReport),
     /// The nearest neighbours of all Gaussians were found anew.
     Neighbours {
         /// Finished iterations.

@@ -159,7 +159,7 @@ mod tests {
         let growth = growth(&Config::default(), 2.0);
         let scale_max = |iteration| match growth.edit_rule(iteration) {
             EditRule::Grow { keep, .. } => keep.scale_max,
-            EditRule::Share => unreachable!(),
+            EditRule::Share | EditRule::Retain => unreachable!(),
         };
         assert_eq!((scale_max(3000), scale_max(3100)), (None, Some(0.2)));
         assert_eq!(growth.rule, ScoreRule::Gradient { min: 2e-4, small_max: 0.02 });

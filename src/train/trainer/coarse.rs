@@ -231,7 +231,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let Some(&view) = self.feed.views.split(Split::Train).first() else {
             return Ok(SurfaceMeasures { share_near: None, mean_thickness });
         };
-        let view = self.feed.views.view(view);
+        let view = self.feed.views.training_view(view);
         let near = self.feed.views.near();
         let settings = RenderSettings {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),

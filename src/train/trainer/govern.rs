@@ -45,10 +45,31 @@ impl<B: TrainDevice> Trainer<'_, B> {
                         return Err(self.stop_for_memory(error));
                     }
                     self.drop_longer_neighbours();
+                    self.follow_training_scale()?;
                 }
                 other => return other,
             }
         }
+    }
+
+    /// Draws training views at the size that the device has memory for.
+    pub(super) fn follow_training_scale(&mut self) -> Result<(), TrainError> {
+        let (scale, before) = (self.device.training_scale(), self.feed.views.training_scale());
+        if scale == before {
+            return Ok(());
+        }
+        self.device.use_training_scale(scale)?;
+        self.feed.set_training_scale(self.device, scale, self.iteration + 1);
+        self.creep = UnexplainedGrowth::from(self.iteration);
+        if scale.is_below(before) {
+            self.warn(format!(
+                "GPU memory is short: training views are drawn at {:.2} of their size after iteration \
+                 {} (--give-up resolution)",
+                scale.factor(),
+                self.iteration
+            ))?;
+        }
+        Ok(())
     }
 
     /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.

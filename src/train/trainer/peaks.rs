@@ -20,9 +20,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Evaluates with no more of the device's memory than training has taken, as far as that can be.
     pub(super) fn evaluate_within_training(&mut self) -> Result<(), TrainError> {
+        self.within_training(Self::evaluate)
+    }
+
+    /// Has the device hold no more than it did in training, where less will do.
+    pub(super) fn within_training<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, TrainError>,
+    ) -> Result<R, TrainError> {
         self.device.aim_below(self.peaks.peaks.vram_of_training())?;
-        let done = self.evaluate();
-        let aimed = self.device.aim_below(None);
-        done.and(Ok(aimed?))
+        let done = work(self);
+        self.device.aim_below(None)?;
+        done
     }
 }

@@ -52,6 +52,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
             occasion,
+            training_scale: self.feed.views.training_scale(),
         };
         let tables = self.read_appearance()?;
         let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };

@@ -45,6 +45,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// The step over these images, or over the first of them where there is no memory for all.
     fn train_step(&mut self, whole: ImageSpan) -> Result<PendingStep<B>, TrainError> {
+        self.follow_training_scale()?;
         // Before a photograph is taken, which may be evicted while neighbours are searched.
         for image in whole.each() {
             let terms = self.terms(image, false);
@@ -93,7 +94,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let has_depth_map = self.setup.dataset.sources[view].depth.is_some();
         let terms = self.terms(image, has_depth_map);
         let inputs = ViewInputs {
-            view: self.feed.views.view(view),
+            view: self.feed.views.training_view(view),
             settings,
             observe,
             compensation: compensation(options),
@@ -127,6 +128,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         tracing::debug!("a step takes fewer views: {error}");
         if self.device.relieve(&mut self.model, error)? {
             self.drop_longer_neighbours();
+            self.follow_training_scale()?;
         }
         Ok(())
     }
@@ -167,7 +169,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// How the view of an iteration is drawn.
-    fn settings_of(&self, iteration: u32) -> RenderSettings {
+    pub(super) fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
             fade_depth: fade_depth(config, self.scale),

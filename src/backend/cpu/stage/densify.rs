@@ -144,6 +144,21 @@ pub(crate) fn edit<R: Real>(
     done
 }
 
+/// Removes all rows but these, forgets the statistics.
+pub(crate) fn retain<R: Real>(model: &mut Model<R>, selected: &[Growing]) -> Edited {
+    let mut keep = vec![false; model.len()];
+    for growing in selected {
+        keep[growing.row] = true;
+    }
+    model.retain_rows(&keep);
+    let removed = keep.len() - selected.len();
+    if removed > 0 {
+        model.invalidate_rows();
+    }
+    model.forget_statistics();
+    Edited { removed, ..Edited::default() }
+}
+
 /// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
 pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     let ceiling = inverse_sigmoid(R::of(ceiling));

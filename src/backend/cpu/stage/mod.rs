@@ -21,3 +21,4 @@ pub(crate) mod sampled_depths;
 pub(crate) mod sampler;
 pub(crate) mod smooth;
 pub(crate) mod surface;
+pub(crate) mod weights;

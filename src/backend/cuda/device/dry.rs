@@ -58,6 +58,11 @@ impl Queue for DryQueue {
         self.transfer()
     }
 
+    unsafe fn fill_words(&self, to: u64, _word: u32, words: usize) -> Result<(), DeviceError> {
+        assert!(to > 0 && words > 0);
+        self.transfer()
+    }
+
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
         assert!(to > 0 && from > 0 && bytes > 0);
         self.transfer()

@@ -257,6 +257,8 @@ kernels! {
     draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;
     split_opacity: relocate::split_opacity(SplitOpacityArgs) x RELOCATE_BLOCK;
     copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
+    whiten: weights::whiten(WhitenArgs) x WEIGHTS_BLOCK;
+    add_weights: weights::add_weights(AddWeightsArgs) x WEIGHTS_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -27,6 +27,12 @@ pub(crate) trait Queue {
     /// The range is the caller's until the device has finished, and any bits are a value there.
     unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), DeviceError>;
 
+    /// Makes words of 32 bits of the device the same.
+    ///
+    /// # Safety
+    /// As of [`Self::fill`].
+    unsafe fn fill_words(&self, to: u64, word: u32, words: usize) -> Result<(), DeviceError>;
+
     /// Copies within the device.
     ///
     /// # Safety
@@ -145,6 +151,13 @@ impl Queue for DriverQueue {
         // SAFETY: the range is the caller's.
         unsafe { result::memset_d8_async(to, byte, bytes, self.raw) }
             .map_err(failed("cuMemsetD8Async"))
+    }
+
+    unsafe fn fill_words(&self, to: u64, word: u32, words: usize) -> Result<(), DeviceError> {
+        // SAFETY: the range is the caller's.
+        unsafe { sys::cuMemsetD32Async(to, word, words, self.raw) }
+            .result()
+            .map_err(failed("cuMemsetD32Async"))
     }
 
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {

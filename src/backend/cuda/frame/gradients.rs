@@ -12,12 +12,12 @@ use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::adam::{self, StepView};
 use crate::backend::cuda::stage::bands::Lists;
 use crate::backend::cuda::stage::blend::{self, Pixels};
-use crate::backend::cuda::stage::densify;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
+use crate::backend::cuda::stage::{densify, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::memory::Bytes;
@@ -45,6 +45,37 @@ struct ViewGradients {
     settings: Drawing,
     /// Its depths, where samples were compared with them.
     depth_map: Option<DepthMap>,
+}
+
+impl<P: CudaPrimitive> Frame<Drawn, P> {
+    /// Adds the blend weights of its splats to those of the views before. Other gradients are not found.
+    pub(in crate::backend::cuda) fn weigh(
+        mut self,
+        session: &mut Session,
+        model: &mut Model<P>,
+    ) -> Result<(), DeviceError> {
+        let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
+        weights::prepare(session, &mut self.splats, d_image)?;
+        let canvas = &mut self.canvas;
+        let pixels = Pixels { canvas, d_image, d_inverse_depths: None, d_surface: None };
+        let view = DrawnView { camera: &self.camera, settings: &self.settings };
+        splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
+        weights::add(session, model, &self.splats)
+    }
+}
+
+/// Leaves the gradients of the splats, of a view whose lists are there or are made anew.
+fn splats_backward(
+    session: &mut Session,
+    splats: &mut Splats,
+    lists: &Lists,
+    view: DrawnView<'_>,
+    mut pixels: Pixels<'_>,
+) -> Result<(), DeviceError> {
+    match lists {
+        Lists::Whole(bins) => blend::backward(session, splats, bins, view, &mut pixels),
+        Lists::Bands(bands) => bands.backward(session, splats, view, &mut pixels),
+    }
 }
 
 impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
@@ -87,14 +118,9 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             // Nothing will come of them: not even zeros need be added up.
             features.gradients = None;
         }
-        let mut pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
+        let pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
-        match &self.lists {
-            Lists::Whole(bins) => {
-                blend::backward(session, &mut self.splats, bins, view, &mut pixels)?;
-            }
-            Lists::Bands(bands) => bands.backward(session, &mut self.splats, view, &mut pixels)?,
-        }
+        splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
         densify::observe(session, model, &self.splats, view)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))

@@ -4,3 +4,4 @@ pub mod heap;
 pub(crate) mod list_room;
 pub mod sort;
 pub(crate) mod status;
+pub(crate) mod view_size;

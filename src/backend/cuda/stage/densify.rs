@@ -176,12 +176,21 @@ fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCount
     Ok(host[0])
 }
 
+/// Rows that are to be removed.
+#[derive(Clone, Copy, Debug)]
+struct Holes {
+    /// How many.
+    removed: usize,
+    /// Rows from the first of them on, or more.
+    after_first: usize,
+}
+
 /// What a round of growth and removal needs besides the model: 8 bytes per Gaussian and a chunk of
 /// rows.
 pub(crate) struct DensifyWork {
     sizes: RoundSizes,
-    /// Gaussians to be born.
-    births: usize,
+    /// Candidates that are selected: Gaussians to be born, or to stay.
+    selected: usize,
     /// Largest logarithm of the scale of a small candidate.
     small_log_scale: f32,
     counts: Block<DensityCounts>,
@@ -194,21 +203,43 @@ pub(crate) struct DensifyWork {
 }
 
 impl DensifyWork {
-    /// Selects so many of the candidates, those with the highest scores.
+    /// Selects so many of the candidates, those with the highest scores. By gradient they are to have
+    /// children, by weight to stay.
     pub(crate) fn select(
         session: &Session,
         model: &Model,
         candidates: &Candidates,
-        births: usize,
+        most: usize,
     ) -> Result<Self, DeviceError> {
         let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
         let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
-        let births = births.min(candidates.count());
-        let mut work = Self::new(session, model, births, candidates.count(), &thresholds)?;
-        if births > 0 {
+        let wanted = candidates.count() as u64;
+        let selected = most.min(candidates.count());
+        let births = if candidates.rule == ScoreRule::Weight { 0 } else { selected as u64 };
+        let sizes = RoundSizes { model: model.size(), births, wanted };
+        let mut work = Self::new(session, sizes, selected, &thresholds)?;
+        if selected > 0 {
             work.mark_selected(session, model, &thresholds, candidates.count())?;
         }
         Ok(work)
+    }
+
+    /// Removes all rows that are not selected, forgets the statistics.
+    pub(crate) fn retain(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+    ) -> Result<Edited, DeviceError> {
+        let removed = model.len() - self.selected;
+        if self.selected == 0 {
+            self.flags.zero(&session.stream)?;
+        }
+        if removed > 0 {
+            // Where the first of them stands is not known: all rows may move.
+            self.compact(session, model, Holes { removed, after_first: model.len() })?;
+        }
+        model.forget_statistics(session)?;
+        Ok(Edited { removed, ..Edited::default() })
     }
 
     /// Grows the selected rows, removes what is not to be kept, forgets the statistics.
@@ -221,41 +252,40 @@ impl DensifyWork {
     ) -> Result<Edited, DeviceError> {
         // Candidates were counted in it, and where memory was refused there was a try before.
         self.counts.zero(&session.stream)?;
-        if self.births > 0 {
+        if self.selected > 0 {
             self.make_room(session, model)?;
             self.grow(session, model, large)?;
         }
         self.mark_survivors(session, model, keep)?;
         let counts = read(session, &self.counts)?;
-        if counts.pruned > 0 {
-            self.compact(session, model, &counts)?;
+        let removed = counts.pruned as usize;
+        if removed > 0 {
+            let after_first = counts.rows_after_hole as usize;
+            self.compact(session, model, Holes { removed, after_first })?;
         }
         model.forget_statistics(session)?;
         Ok(Edited {
             copied: counts.cloned as usize,
             split: counts.split as usize,
             moved: 0,
-            removed: counts.pruned as usize,
+            removed,
         })
     }
 
     fn new(
         session: &Session,
-        model: &Model,
-        births: usize,
-        wanted: usize,
+        sizes: RoundSizes,
+        selected: usize,
         thresholds: &Thresholds,
     ) -> Result<Self, DeviceError> {
-        let sizes =
-            RoundSizes { model: model.size(), births: births as u64, wanted: wanted as u64 };
         let SelectionSlots { mut counts, flags, ranks, rows } =
             SelectionSlots::reserve(&session.heap, &sizes)?;
         counts.zero(&session.stream)?;
         let small_log_scale = thresholds.small_log_scale;
-        Ok(Self { sizes, births, small_log_scale, counts, flags, ranks, rows })
+        Ok(Self { sizes, selected, small_log_scale, counts, flags, ranks, rows })
     }
 
-    /// Flags the candidates that grow: those with the highest score where not all may.
+    /// Flags the selected candidates: those with the highest score where not all may be.
     fn mark_selected(
         &mut self,
         session: &Session,
@@ -272,7 +302,7 @@ impl DensifyWork {
         if found != counted {
             return Err(DeviceError::StaleCandidates { counted, found });
         }
-        if self.births == counted {
+        if self.selected == counted {
             return Ok(());
         }
         self.number_flags(session)?;
@@ -304,16 +334,16 @@ impl DensifyWork {
         let args = SelectedArgs {
             rows: rows[sorted].read(),
             flags: self.flags.write(),
-            births: count_u32(self.births)?,
+            births: count_u32(self.selected)?,
         };
-        session.kernels.mark_selected.over(stream, self.births, &args)
+        session.kernels.mark_selected.over(stream, self.selected, &args)
     }
 
     /// Lets the model have rows for the newborn, and numbers them. This is the last that may be
     /// refused, and then the model stays as it was: numbering the survivors takes no more scratch.
     fn make_room(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
         let before = model.len();
-        model.grow(session, self.births)?;
+        model.grow(session, self.selected)?;
         let numbered = self.number_flags(session);
         if numbered.is_err() {
             model.shrink(before);
@@ -334,7 +364,7 @@ impl DensifyWork {
         large: &Grow,
     ) -> Result<(), DeviceError> {
         model.invalidate_rows();
-        let before = model.len() - self.births;
+        let before = model.len() - self.selected;
         let (copied_log_scale, shrink, key) = match *large {
             Grow::SplitRandom { shrink, key } => (self.small_log_scale, shrink, key),
             Grow::Copy => (f32::INFINITY, 1.0, 0),
@@ -377,13 +407,13 @@ impl DensifyWork {
         &mut self,
         session: &Session,
         model: &mut Model,
-        counts: &DensityCounts,
+        Holes { removed, after_first }: Holes,
     ) -> Result<(), DeviceError> {
         self.number_flags(session)?;
         model.invalidate_rows();
         let rows = model.len();
-        let survivors = rows - counts.pruned as usize;
-        let first = (rows - counts.rows_after_hole as usize) / LANES;
+        let survivors = rows - removed;
+        let first = (rows - after_first) / LANES;
         let at_once = MOVED_WORDS as usize / (columns(model) * LANES);
         let end = rows.div_ceil(LANES);
         for block in (first..end).step_by(at_once) {

@@ -23,3 +23,4 @@ pub(crate) mod sampled_depths;
 pub(crate) mod smooth;
 pub(crate) mod surface;
 pub(crate) mod threshold;
+pub(crate) mod weights;

@@ -1,6 +1,6 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, In, ProjectArgs, RECORD_WIDTH, TileRect, ViewCamera};
+use crate::abi::{self, In, Out, ProjectArgs, RECORD_WIDTH, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
@@ -41,6 +41,11 @@ impl Records {
     /// [capacity, 12]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
+    }
+
+    /// The same for a kernel that writes.
+    pub(crate) fn write(&mut self) -> Out<'_, f32> {
+        self.0.as_mut().map_or(Out::NULL, Buffer::write)
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) struct Case {
     pub(super) pruned: [usize; 2],
     /// Gaussians that are dead, and copies born.
     pub(super) relocate: [usize; 2],
+    /// Gaussians that are to stay of a prune to a number.
+    pub(super) retained: usize,
 }
 
 /// Random numbers in turn.
@@ -139,6 +141,7 @@ impl Case {
             densify: [wanted[0], wanted[1], births],
             pruned: [pruned, if pruned == 0 { 0 } else { hole }],
             relocate: [dice.size(gaussians), dice.size(gaussians)],
+            retained: dice.size(gaussians),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::backend::{
     Photo, Stay,
 };
 use crate::layout::{self, Purpose};
-use crate::memory::{Bytes, Entry, Kind, Rung};
+use crate::memory::{Bytes, Entry, Kind, Rung, TrainingScale};
 
 impl Device for Cuda {
     type Target = Target;
@@ -76,6 +76,22 @@ impl Device for Cuda {
             _ => {}
         }
         self.session.heap.set_aim(aim)
+    }
+
+    fn training_scale(&self) -> TrainingScale {
+        self.session.view_size.allowed()
+    }
+
+    fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
+        let is_resumed = scale.is_below(self.session.view_size.allowed());
+        if is_resumed {
+            if !self.ladder.allows(Rung::Resolution) {
+                return Ok(());
+            }
+            self.ladder.record_once(Rung::Resolution);
+        }
+        self.session.view_size.use_scale(scale);
+        self.images.forget_all(&self.session)
     }
 
     fn take_changes(&mut self) -> Option<LadderState> {

@@ -48,7 +48,8 @@ impl<P: CudaPrimitive> Neighbours<P> for Cuda {
 }
 
 impl Cuda {
-    fn draw<S: Fresh, P: CudaPrimitive>(
+    /// Draws a view for whatever follows.
+    pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         &mut self,
         model: &Model<P>,
         view: &View,
@@ -63,6 +64,20 @@ impl Cuda {
             self.ladder.record(Rung::Bands, Bytes(0));
         }
         Ok(frame)
+    }
+}
+
+impl Cuda {
+    /// What became of a part of the step of a training view of this size: smaller views may help the next
+    /// try where memory was short.
+    fn note_refusal<R>(
+        &mut self,
+        px: [u32; 2],
+        done: Result<R, DeviceError>,
+    ) -> Result<R, DeviceError> {
+        let refused = done.as_ref().err().is_some_and(DeviceError::is_out_of_memory);
+        self.session.view_size.drawn(px, refused);
+        done
     }
 }
 
@@ -90,7 +105,8 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
     ) -> Result<Frame<Drawn, P>, DeviceError> {
         // What earlier views of a batch left.
         let earlier = self.session.heap.live_scratch();
-        let frame = self.draw(model, view, &Drawing::trained(settings, wants))?;
+        let drawn = self.draw(model, view, &Drawing::trained(settings, wants));
+        let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
         let (heap, ladder) = (&self.session.heap, &self.ladder);
         self.high_water.observe(&frame, model.len(), earlier, heap, ladder);
         Ok(frame)
@@ -117,7 +133,9 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         near: Option<&NearestLists<P>>,
         gradients: &mut Gradients<P>,
     ) -> Result<PendingLosses, DeviceError> {
-        frame.backward(&mut self.session, model, near, gradients)
+        let px = frame.camera.size;
+        let done = frame.backward(&mut self.session, model, near, gradients);
+        self.note_refusal(px, done)
     }
 
     fn step(

@@ -27,7 +27,9 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         coarse: None,
         batch_views: 1,
         rounds: RoundShape::Grow,
+        target: None,
         bands: false,
+        resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
     }

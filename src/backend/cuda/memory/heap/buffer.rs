@@ -172,6 +172,16 @@ pub unsafe trait Buffer {
         unsafe { stream.queue().fill(address, byte, bytes) }
     }
 
+    /// Makes each word of 32 bits the same.
+    fn fill_words(&mut self, stream: &Stream, word: u32) -> Result<(), DeviceError> {
+        let DeviceRange { address, bytes } = self.place("fill", &(0..self.len()))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the range is the buffer's, and any bits are a value.
+        unsafe { stream.queue().fill_words(address, word, bytes / size_of::<u32>()) }
+    }
+
     /// Where a range lies, which must be within.
     fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
         if range.start > range.end || range.end > self.len() {

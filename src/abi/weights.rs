@@ -1,0 +1,34 @@
+//! Of how much Gaussians show in the views.
+
+use super::{In, Out};
+
+constants! {
+    /// Threads in a block of the kernels of `weights`.
+    pub const WEIGHTS_BLOCK: u32 = 256;
+}
+
+abi! {
+    /// `whiten`: makes all splats white.
+    pub struct WhitenArgs<'a> {
+        /// [visible, 12]
+        pub splats: Out<'a, f32>,
+        /// Splats.
+        pub visible: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `add_weights`: adds a view's blend weights.
+    pub struct AddWeightsArgs<'a> {
+        /// [visible, 12]
+        pub splats: In<'a, f32>,
+        /// `SplatGradient` of each splat; [visible, 12].
+        pub gradients: In<'a, f32>,
+        /// [n]
+        pub weights: Out<'a, f32>,
+        /// Splats.
+        pub visible: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+}

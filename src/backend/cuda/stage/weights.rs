@@ -1,0 +1,40 @@
+//! Stage `weights`: how much each Gaussian shows in the views. The twin of
+//! `backend/cpu/stage/weights.rs`.
+
+use super::project::Splats;
+use crate::abi::{AddWeightsArgs, WhitenArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::session::Session;
+use crate::model::Primitive;
+
+/// Prepares a drawn view for a backward pass that leaves weights: the gradients of its colours, which are
+/// made such that none is held at 0, where that of every pixel is 1.
+pub(crate) fn prepare(
+    session: &Session,
+    splats: &mut Splats,
+    d_image: &mut Block<f32>,
+) -> Result<(), DeviceError> {
+    let Splats { visible, records, .. } = splats;
+    let args = WhitenArgs { splats: records.write(), visible: count_u32(*visible)?, reserved: 0 };
+    session.kernels.whiten.over(&session.stream, *visible, &args)?;
+    d_image.fill_words(&session.stream, 1.0_f32.to_bits())
+}
+
+/// Adds the view's weights to those of the views before, which are where the norms of gradients were.
+pub(crate) fn add<P: Primitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    splats: &Splats,
+) -> Result<(), DeviceError> {
+    let args = AddWeightsArgs {
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        weights: model.gradient_norm_sums.write(),
+        visible: count_u32(splats.visible)?,
+        reserved: 0,
+    };
+    session.kernels.add_weights.over(&session.stream, splats.visible, &args)
+}

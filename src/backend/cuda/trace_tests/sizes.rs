@@ -1,0 +1,130 @@
+//! Training views that get smaller while their steps do not fit, on a device that is not there.
+
+use std::sync::Arc;
+
+use super::case::{Case, SeenView};
+use super::{DryRun, Gradients, Model, Target};
+use crate::backend::cuda::{BandPolicy, CudaOptions};
+use crate::backend::{
+    AdamStep, Device as _, DeviceError, Objective, Photo, Rates, Render as _, Stay, Store as _,
+};
+use crate::dataset::{Image, View};
+use crate::memory::{Bytes, Rung, TrainingScale};
+use crate::model::Gaussians;
+
+/// 46 MiB of what pixels take.
+const PX: [u32; 2] = [1600, 1200];
+
+const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
+fn case() -> Case {
+    Case {
+        gaussians: 5000,
+        px: PX,
+        bands: BandPolicy::Never,
+        views: [SeenView { visible: 3000, instances: 20_000 }; 2],
+        inverse_depth: false,
+        compensation: None,
+        ..Case::of(1)
+    }
+}
+
+fn options(give_up: &[Rung]) -> CudaOptions {
+    CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
+}
+
+/// A view and its photograph at a size.
+fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
+    let case = Case { px: scale.px(PX), ..case() };
+    (case.view(), case.photograph())
+}
+
+impl DryRun {
+    fn step(&mut self, model: &mut Model, number: u32) -> Result<(), DeviceError> {
+        let case = self.case;
+        self.seen.set(case.views[0]);
+        let (view, image) = scaled(self.device.training_scale());
+        let device = &mut self.device;
+        let target: Target = match device.resident(0) {
+            Some(target) => target,
+            None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
+        };
+        let frame = device.render_train(model, &view, &case.settings(), &case.wants(None))?;
+        let terms = case.terms(None);
+        let objective = Objective { target: &target, terms: &terms, near: None };
+        let (frame, _) = device.objective(model, frame, &objective)?;
+        let mut gradients = Gradients::default();
+        device.backward(model, frame, None, &mut gradients)?;
+        device.step(model, gradients, &AdamStep::new(number, AT_REST))
+    }
+
+    /// A step as the trainer has it: follows what is given up, and tries again.
+    fn step_with_relief(&mut self, model: &mut Model, number: u32) -> Result<(), DeviceError> {
+        loop {
+            match self.step(model, number) {
+                Err(error) if error.is_out_of_memory() => {
+                    if !self.device.relieve(model, &error)? {
+                        return Err(error);
+                    }
+                    self.device.use_training_scale(self.device.training_scale())?;
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+#[test]
+fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), DeviceError> {
+    let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
+    let mut run = DryRun::open_with(case(), &options(&give_up), Bytes(400 << 20))?;
+    let mut model = run.device.upload(&Gaussians::zeros(case().sh_degree, case().gaussians))?;
+    run.step_with_relief(&mut model, 1)?;
+    assert_eq!(run.device.training_scale(), TrainingScale::FULL, "there is room");
+    run.device.trim_memory()?;
+    let heap = &run.device.session.heap;
+    // A quarter of what pixels take is missing.
+    let most = heap.peak();
+    heap.set_budget(Bytes(most.0 - (11 << 20)));
+    run.step_with_relief(&mut model, 2)?;
+    let scale = run.device.training_scale();
+    assert!(scale.is_below(TrainingScale::FULL), "{scale:?}");
+    let changes = run.device.take_changes().unwrap_or_default().changes;
+    let smaller: Vec<_> = changes.iter().filter(|change| change.rung == Rung::Resolution).collect();
+    assert!(matches!(smaller[..], [change] if change.given_up && change.bytes > Bytes(0)));
+
+    run.device.session.heap.set_budget(Bytes(400 << 20));
+    for iteration in [300, 900] {
+        run.device.govern(&mut model, iteration)?;
+        let is_back = run.device.training_scale() == TrainingScale::FULL;
+        assert_eq!(is_back, iteration == 900, "after {iteration}");
+    }
+    run.device.use_training_scale(TrainingScale::FULL)?;
+    run.step_with_relief(&mut model, 901)?;
+    let changes = run.device.take_changes().unwrap_or_default().changes;
+    assert!(changes.iter().any(|change| change.rung == Rung::Resolution && !change.given_up));
+    Ok(())
+}
+
+#[test]
+fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError> {
+    let mut run = DryRun::open_with(case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
+    let mut model = run.device.upload(&Gaussians::zeros(case().sh_degree, case().gaussians))?;
+    let refused = run.step_with_relief(&mut model, 1);
+    assert!(refused.is_err_and(|error| error.is_out_of_memory()));
+    // Nor where a run is resumed that had them smaller.
+    run.device.use_training_scale(TrainingScale::after(3))?;
+    assert_eq!(run.device.training_scale(), TrainingScale::FULL);
+    let named = options(&[Rung::Slack, Rung::Resolution]);
+    let mut run = DryRun::open_with(case(), &named, Bytes(60 << 20))?;
+    run.device.use_training_scale(TrainingScale::after(3))?;
+    assert_eq!(run.device.training_scale(), TrainingScale::after(3));
+    Ok(())
+}
