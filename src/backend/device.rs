@@ -144,6 +144,10 @@ pub trait Device: Sized {
         None
     }
 
+    /// From now on density control makes no more rows than so many, where the device shares the host's
+    /// memory, which has room for no more.
+    fn limit_rows(&mut self, _most: usize) {}
+
     /// From now on takes no more than `aim` of its memory for what can be done with less, more slowly;
     /// nothing fails for it.
     fn aim_below(&mut self, _aim: Option<Bytes>) -> Result<(), DeviceError> {

@@ -62,7 +62,7 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());
     }
     let task = Measuring { args, opened: &opened };
-    let report = device::on(&DeviceOptions::of(&opened.config), task)?;
+    let report = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { report.text() })?;
     Ok(())
 }

@@ -20,7 +20,8 @@ use crate::telemetry::RunSummary;
 /// Arguments of `splat compare`.
 #[derive(Args)]
 #[command(after_help = "Exit code 1 where the PSNR, SSIM or LPIPS of a RUN is worse than the \
-                        baseline's by more than the tolerance, 3 where there is none to compare.")]
+                        baseline's by more than the tolerance, 3 where there is none to compare, or \
+                        it was measured on other views or at another resolution.")]
 pub(super) struct CompareArgs {
     /// Model folders, or summary.json files of runs
     #[arg(value_name = "RUN", required = true, num_args = 1..)]
@@ -34,8 +35,9 @@ pub(super) struct CompareArgs {
 
     /// Loss of quality that is accepted, in per cent
     ///
-    /// It is a share of the baseline's PSNR, SSIM and LPIPS.
-    #[arg(long, value_name = "P%", default_value = "0.5%")]
+    /// It is a share of the baseline's PSNR, SSIM and LPIPS. 0 accepts no loss at all, not even one of
+    /// rounding.
+    #[arg(long, value_name = "P%", default_value = "0.5%", allow_hyphen_values = true)]
     tolerance: Tolerance,
 
     /// Print JSON

@@ -1,7 +1,11 @@
 //! Which device runs.
 
+use std::collections::BTreeSet;
+
 #[cfg(kernels)]
 use anyhow::Context;
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use serde::Serialize;
 
 #[cfg(kernels)]
@@ -36,6 +40,8 @@ pub(super) struct DeviceOptions {
     device: DeviceChoice,
     seed: u64,
     memory: MemoryOptions,
+    /// Options that were typed; nothing where all that differ from their defaults are worth a word.
+    typed: Option<BTreeSet<String>>,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     target: Option<u64>,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
@@ -49,9 +55,18 @@ impl DeviceOptions {
             device: config.run.device,
             seed: config.run.seed,
             memory: config.memory.clone(),
+            typed: None,
             target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
         }
+    }
+
+    /// The same of a command that takes the options of an earlier run: of those, what has no effect was
+    /// said when it was trained.
+    pub(super) fn of_earlier(config: &Config, matches: &ArgMatches) -> Self {
+        let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let typed = matches.ids().map(|id| id.as_str().to_owned()).filter(|id| is_typed(id));
+        Self { typed: Some(typed.collect()), ..Self::of(config) }
     }
 }
 
@@ -74,7 +89,9 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 }
 
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    let idle = options.memory.idle_on_cpu()?;
+    let is_worth_a_word =
+        |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
+    let idle = options.memory.idle_on_cpu(is_worth_a_word)?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }

@@ -53,21 +53,22 @@ pub(super) struct EvalArgs {
 
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let opened = args.model.open(matches)?;
+    let model = args.model.read(matches)?;
     let folder = &args.model.model_path;
-    if !args.json && !opened.altered {
+    if !args.json && !model.altered {
         // Before minutes are spent on what cannot be kept.
         check_writable(folder)?;
     }
-    let metrics = args.metrics.unwrap_or(opened.config.output.metrics);
+    let metrics = args.metrics.unwrap_or(model.config.output.metrics);
     let lpips = lpips::weights(&Sources {
         named: args.lpips_weights.as_deref(),
-        earlier: opened.config.output.lpips_weights.as_deref(),
+        earlier: model.config.output.lpips_weights.as_deref(),
         demand: LpipsDemand::of(args.enable_lpips, matches),
         metrics,
     })?;
+    let opened = model.open(lpips.as_ref())?;
     let task = Evaluating { opened: &opened, split: args.split, metrics, lpips: lpips.as_ref() };
-    let evaluation = device::on(&DeviceOptions::of(&opened.config), task)?;
+    let evaluation = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     // First of all: a result that was computed is not lost to a full disk, nor the tables to stdout.
     let text =
         if args.json { serde_json::to_string_pretty(&evaluation)? } else { table(&evaluation) };

@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::exit::UsageError;
 use super::file_kind::check_coarse_model;
 use super::folder::{self, ConfigText};
-use crate::config::{Config, SceneOptions, SugarOptions, TestList};
+use super::held_out::HeldOut;
+use crate::config::{Config, SceneOptions, SugarOptions};
 use crate::math::splat::DILATION_PX2;
 
 /// The iteration of a PLY in a folder without a number: the reference's default.
@@ -102,10 +103,8 @@ impl Handover {
             }
             return Ok(());
         }
-        let (was, remedy) = match HeldOut::of(before) {
-            HeldOut::None => ("no view held out".to_owned(), "--eval false".to_owned()),
-            other => (other.flag(), other.flag()),
-        };
+        let before = HeldOut::of(before);
+        let (was, remedy) = (before.of_training(), before.flag());
         Err(UsageError(format!(
             "{}: the model was trained with {was}, so it has seen views that {} holds out, and their \
              figures would be meaningless. Use {remedy}, or train the model again with the same views \
@@ -113,38 +112,6 @@ impl Handover {
             path.display(),
             HeldOut::of(now).flag()
         )))
-    }
-}
-
-/// Which views a run holds out.
-#[derive(Debug, PartialEq)]
-enum HeldOut<'a> {
-    None,
-    EveryNth(u32),
-    Spread(u32),
-    Listed(&'a TestList),
-}
-
-impl<'a> HeldOut<'a> {
-    fn of(scene: &'a SceneOptions) -> Self {
-        match (&scene.test_list, scene.test_views) {
-            (Some(list), _) => Self::Listed(list),
-            (None, Some(views)) => Self::Spread(views),
-            (None, None) if scene.eval => Self::EveryNth(scene.test_every),
-            (None, None) => Self::None,
-        }
-    }
-
-    fn flag(&self) -> String {
-        match self {
-            Self::None => "--eval false".to_owned(),
-            Self::EveryNth(every) => format!("--eval --test-every {every}"),
-            Self::Spread(views) => format!("--test-views {views}"),
-            Self::Listed(TestList::File(file)) => format!("--test-list {}", file.display()),
-            Self::Listed(TestList::Names(names)) => {
-                format!("a --test-list of {} views", names.len())
-            }
-        }
     }
 }
 
@@ -207,6 +174,7 @@ fn of_namespace(text: &str) -> RecordedOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TestList;
 
     #[test]
     fn a_namespace_of_3dgs_tells_its_scene_and_its_split() {

@@ -1,43 +1,302 @@
-//! Whether a run can keep `--host-limit`.
+//! Whether a command can keep `--host-limit`: what it takes at once, and what is left for photographs.
 
 use super::exit::DoesNotFit;
-use crate::config::MemoryOptions;
-use crate::dataset::{Dataset, ImageLoader, bytes_to_decode};
-use crate::memory::{Bytes, host_memory, release_freed_memory};
+use crate::backend::Statistics;
+use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
+use crate::config::{Config, DeviceChoice, MetricSet};
+use crate::dataset::{Dataset, ImageSource, bytes_to_decode};
+use crate::memory::plan::{OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize};
+use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release_freed_memory};
+use crate::perceptual::{LayerSizes, LpipsWeights};
+use crate::train::forecast;
+use crate::train::span::ImageSpan;
+use crate::train::strategy::Strategy;
+
+/// What each thread takes: its stack, and what its allocator keeps.
+const THREAD: Bytes = Bytes(1 << 19);
+
+/// Threads beside those that compute: they decode photographs and write logs.
+const OTHER_THREADS: u64 = 8;
+
+/// Code that is not in memory yet, and logs.
+const CODE_AND_LOGS: Bytes = Bytes(6 << 20);
+
+/// Of what is planned, so much is kept by the allocator when it was freed: one part in so many.
+const KEPT_FREE: u64 = 16;
+
+/// Of a limit, so much may be planned for before freed memory goes back to the system at once: that
+/// takes time.
+const TIGHT_SHARE: u64 = 2;
+
+/// A limit that is tight is looked at with so much more of what views see now: it changes while a
+/// model is trained.
+const VIEWS_CHANGE: f64 = 1.25;
+
+/// Stages beside those of the model.
+const START: &str = "the start";
+const DECODING: &str = "decoding photographs";
+
+/// A command on the host, before its photographs are opened.
+pub(super) struct HostRun<'a> {
+    limit: Limit,
+    /// The limit on this machine.
+    bytes: Bytes,
+    dataset: &'a Dataset,
+    /// What the program holds now.
+    program: Bytes,
+}
+
+/// A model on the processor, at its beginning.
+pub(super) struct OnProcessor<'a> {
+    /// The work with it. What the view sees of it is not looked at.
+    pub(super) work: CpuWork,
+    /// Gaussians that it may grow to.
+    pub(super) most: u64,
+    /// Counts what views see of it, which takes a while.
+    pub(super) count_seen: &'a dyn Fn() -> ViewGrowth,
+    /// The network of LPIPS.
+    pub(super) lpips: Option<&'a LpipsWeights>,
+}
+
+/// How a command keeps the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostRoom {
+    /// What it takes at its most, with a photograph.
+    pub(super) needed: Bytes,
+    /// The same beside the photographs that are kept.
+    pub(super) taken: Bytes,
+    /// Gaussians that there is memory for.
+    pub(super) gaussians: Option<u64>,
+}
+
+impl<'a> HostRun<'a> {
+    /// Of a command with these options; nothing where the system does not tell what memory there is.
+    pub(super) fn new(config: &Config, dataset: &'a Dataset) -> Option<Self> {
+        // What was freed since the start is nothing that the program takes.
+        release_freed_memory();
+        let host = host_memory()?;
+        let limit = config.memory.host_limit;
+        Some(Self { limit, bytes: limit.on(host.total), dataset, program: host.resident })
+    }
+
+    /// A command whose model is on a GPU, and for which the host makes so many bytes of Gaussians.
+    pub(super) fn on_gpu(&self, gaussians: Bytes) -> Result<HostRoom, DoesNotFit> {
+        let row = PlannedRow { label: "Gaussians at the start", bytes: gaussians };
+        let stage = PlannedStage { name: START, rows: vec![row], total: gaussians };
+        let decoding = self.decoding(&stage);
+        self.check(&decoding, Bytes(0))?;
+        Ok(HostRoom { needed: self.total(&decoding, Bytes(0)), ..HostRoom::default() })
+    }
+
+    /// A command whose model is on the processor. Its model grows as far as there is memory for it.
+    pub(super) fn on_processor(&self, model: &OnProcessor<'_>) -> Result<HostRoom, DoesNotFit> {
+        let OnProcessor { work, most, count_seen, lpips } = model;
+        let threads = Bytes((work.threads + OTHER_THREADS) * THREAD.0);
+        let beside = threads + CODE_AND_LOGS;
+        let largest = |growth: &ViewGrowth, gaussians: u64| {
+            let work = CpuWork { gaussians, view: growth.of(gaussians), ..work.clone() };
+            let mut stages = work.stages();
+            if let Some(lpips) = lpips {
+                stages.extend(stages.first().map(|stage| with_lpips(stage, lpips, growth.px)));
+            }
+            let decoding = stages.first().map(|stage| self.decoding(stage));
+            let drawn = stages.into_iter().map(|stage| self.drawing(stage));
+            let all = drawn.chain(decoding);
+            all.max_by_key(|stage| stage.total).unwrap_or(EMPTY)
+        };
+        let mut growth = forecast::seen_at_most(self.dataset);
+        let at_start = |growth: &ViewGrowth| self.total(&largest(growth, work.gaussians), beside);
+        if at_start(&growth) > self.bytes {
+            let counted = count_seen();
+            growth = ViewGrowth {
+                share: (counted.share * VIEWS_CHANGE).min(1.0),
+                surface: counted.surface * VIEWS_CHANGE,
+                ..counted
+            };
+        }
+        self.check(&largest(&growth, work.gaussians), beside)?;
+        let fits = |count: u64| self.total(&largest(&growth, count), beside) <= self.bytes;
+        let gaussians = most_that(fits, work.gaussians);
+        let planned = gaussians.min((*most).max(work.gaussians));
+        let needed = self.total(&largest(&growth, planned), beside);
+        if needed.0 > self.bytes.0 / TIGHT_SHARE {
+            keep_little_freed_memory();
+        }
+        // The photograph in use is one of those that are kept.
+        let taken = Bytes(needed.0.saturating_sub(self.photograph().0));
+        Ok(HostRoom { needed, taken, gaussians: Some(gaussians) })
+    }
+
+    /// Bytes of the largest photograph that is in use.
+    fn photograph(&self) -> Bytes {
+        let bytes = |source: &ImageSource| {
+            let pixels: u64 = source.size.map(u64::from).iter().product();
+            let each = 3 + u64::from(source.mask.is_some()) + 2 * u64::from(source.depth.is_some());
+            Bytes(pixels * each)
+        };
+        self.dataset.sources.iter().map(bytes).max().unwrap_or_default()
+    }
+
+    /// A stage with the photograph that it uses.
+    fn drawing(&self, stage: PlannedStage) -> PlannedStage {
+        with_row(stage, PlannedRow { label: "the photograph in use", bytes: self.photograph() })
+    }
+
+    /// The model of a stage while a photograph is decoded.
+    fn decoding(&self, stage: &PlannedStage) -> PlannedStage {
+        let rows: Vec<PlannedRow> = stage.rows.first().copied().into_iter().collect();
+        let total = rows.iter().map(|row| row.bytes).sum();
+        let decoded = PlannedRow {
+            label: "the largest photograph and its copies",
+            bytes: largest_to_decode(self.dataset),
+        };
+        with_row(PlannedStage { name: DECODING, rows, total }, decoded)
+    }
+
+    fn check(&self, stage: &PlannedStage, beside: Bytes) -> Result<(), DoesNotFit> {
+        if self.total(stage, beside) <= self.bytes {
+            return Ok(());
+        }
+        Err(self.refusal(stage, beside))
+    }
+
+    /// All that is held in a stage, in whole MiB for each row.
+    fn total(&self, stage: &PlannedStage, beside: Bytes) -> Bytes {
+        self.rows(stage, beside).iter().map(|row| row.bytes).sum()
+    }
+
+    fn rows(&self, stage: &PlannedStage, beside: Bytes) -> Vec<PlannedRow> {
+        let program = PlannedRow { label: "the program and the scene", bytes: self.program };
+        let beside = PlannedRow { label: "threads, code and logs", bytes: beside };
+        let kept = Bytes(stage.total.0.div_ceil(KEPT_FREE));
+        let kept = PlannedRow { label: "freed, but kept by the allocator", bytes: kept };
+        let rows = [program].into_iter().chain(stage.rows.iter().copied()).chain([beside, kept]);
+        rows.map(|row| PlannedRow { bytes: whole_mib(row.bytes), ..row })
+            .filter(|row| row.bytes > Bytes(0))
+            .collect()
+    }
+
+    fn refusal(&self, stage: &PlannedStage, beside: Bytes) -> DoesNotFit {
+        let rows = self.rows(stage, beside);
+        let total = self.total(stage, beside);
+        let line = |row: &PlannedRow| format!("{:>10.0} MiB  {}\n", row.bytes.mib(), row.label);
+        let table: String = rows.iter().map(line).collect();
+        let other = match stage.name {
+            DECODING => "smaller photographs",
+            START | CpuWork::ORDERING | CpuWork::SAVING => {
+                "fewer Gaussians at the start (--max-points)"
+            }
+            _ => "a smaller --resolution (-r 2, 4 or 8)",
+        };
+        DoesNotFit(format!(
+            "--host-limit {} ({:.0} MiB) cannot be kept. {} takes most:\n{table}{:>10.0} MiB  in all\n\
+             Give {:.0}MiB or more, or {other}",
+            self.limit,
+            self.bytes.mib(),
+            capitalised(stage.name),
+            total.mib(),
+            total.mib(),
+        ))
+    }
+}
+
+const EMPTY: PlannedStage = PlannedStage { name: "nothing", rows: Vec::new(), total: Bytes(0) };
 
 /// Bytes that the most demanding photograph takes while it is decoded.
 pub(super) fn largest_to_decode(dataset: &Dataset) -> Bytes {
     dataset.sources.iter().map(bytes_to_decode).max().unwrap_or_default()
 }
 
-/// Refuses a limit that the least of a run exceeds: the program as it is now, its `model`, and the
-/// largest photograph while it is decoded. All else gives way to the limit.
-pub(super) fn refuse_host_limit(
-    options: &MemoryOptions,
-    dataset: &Dataset,
-    images: &ImageLoader,
-    model: Bytes,
-) -> Result<(), DoesNotFit> {
-    // What was freed since the start is nothing that the program takes.
-    release_freed_memory();
-    let Some(host) = host_memory() else { return Ok(()) };
-    let limit = options.host_limit.on(host.total);
-    let program = Bytes(host.resident.0.saturating_sub(images.held().0));
-    let photograph = largest_to_decode(dataset);
-    let least = program + model + photograph;
-    if least <= limit {
-        return Ok(());
+/// The work of a training on the processor that starts from so many Gaussians, of which the host makes
+/// `start`.
+pub(super) fn training(
+    config: &Config,
+    strategy: &dyn Strategy<Cpu<f32>>,
+    gaussians: u64,
+    start: u64,
+) -> CpuWork {
+    let coarse = forecast::coarse(config);
+    let kind = WorkKind::Trained {
+        start,
+        batch_views: u64::from(config.optimize.batch_views),
+        surface: coarse.is_some(),
+        neighbours: coarse.map_or(0, |coarse| u64::from(coarse.neighbours)),
+    };
+    let optional = OptionalColumns {
+        filter_3d: config.optimize.filter_3d,
+        absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),
+    };
+    CpuWork { kind, optional, ..showing(config, gaussians) }
+}
+
+/// The work with a model that is there.
+pub(super) fn showing(config: &Config, gaussians: u64) -> CpuWork {
+    CpuWork {
+        sh_degree: config.optimize.sh_degree,
+        storage: config.memory.optimize_memory.storage(),
+        optional: OptionalColumns::NONE,
+        gaussians,
+        view: ViewSize { px: [0; 2], visible: 0, instances: 0 },
+        kind: WorkKind::Shown,
+        with_reference: config.output.metrics == MetricSet::Reference,
+        threads: rayon::current_num_threads() as u64,
     }
-    Err(DoesNotFit(format!(
-        "--host-limit {} ({:.0} MiB) cannot be kept: the program takes {:.0} MiB, the Gaussians at the \
-         start {:.0} MiB, and the largest photograph {:.0} MiB while it is decoded. Give \
-         {:.0}MiB or more{}",
-        options.host_limit,
-        limit.mib(),
-        program.mib(),
-        model.mib(),
-        photograph.mib(),
-        (least.0 + least.0 / 8) as f64 / f64::from(1 << 20),
-        if photograph > program + model { ", or smaller photographs" } else { "" },
-    )))
+}
+
+/// Gaussians that a run may grow to from so many, as far as that can be known.
+pub(super) fn grown(
+    config: &Config,
+    strategy: &dyn Strategy<Cpu<f32>>,
+    dataset: &Dataset,
+    now: u64,
+) -> u64 {
+    let grows = (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)));
+    let guess = forecast::guessed_gaussians(dataset.points.positions.len() as u64);
+    if grows { config.densify.max_points.unwrap_or(guess).max(now) } else { now }
+}
+
+/// Whether the model will be on the processor.
+pub(super) fn is_on_processor(device: DeviceChoice, has_gpu: bool) -> bool {
+    match device {
+        DeviceChoice::Cpu => true,
+        DeviceChoice::Cuda => false,
+        DeviceChoice::Auto => !has_gpu,
+    }
+}
+
+fn with_row(mut stage: PlannedStage, row: PlannedRow) -> PlannedStage {
+    stage.total += row.bytes;
+    stage.rows.push(row);
+    stage
+}
+
+/// An evaluation that measures LPIPS: the weights in another order, and features of both images.
+fn with_lpips(stage: &PlannedStage, weights: &LpipsWeights, px: [u32; 2]) -> PlannedStage {
+    let values = weights.convolutions().iter().map(|layer| layer.weights.len() + layer.bias.len());
+    let features = LayerSizes::new(weights.net(), px).map_or(Bytes(0), |sizes| sizes.wish());
+    let bytes = Bytes(4 * values.sum::<usize>() as u64) + features;
+    with_row(stage.clone(), PlannedRow { label: "the network of LPIPS", bytes })
+}
+
+fn whole_mib(bytes: Bytes) -> Bytes {
+    Bytes(bytes.0.next_multiple_of(1 << 20))
+}
+
+/// The largest count, from one that fits on, that does.
+fn most_that(fits: impl Fn(u64) -> bool, from: u64) -> u64 {
+    let (mut fitting, mut too_many) = (from, u64::from(u32::MAX));
+    while too_many - fitting > 1 {
+        let middle = fitting + (too_many - fitting) / 2;
+        if fits(middle) {
+            fitting = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    fitting
+}
+
+fn capitalised(words: &str) -> String {
+    let mut letters = words.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }

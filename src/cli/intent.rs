@@ -10,6 +10,7 @@ use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
 use super::exit::UsageError;
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
+use super::held_out::keep_split;
 use super::lpips::LpipsDemand;
 use super::preset;
 use super::scene::{absolute, named_or_here};
@@ -81,11 +82,14 @@ impl Intent {
             let (origin, text) = (path.display().to_string(), checkpoint.about.config.to_toml()?);
             let base = Some(ConfigLayer { origin: &origin, text: &text });
             config = resolve(Layers { base, ..layers })?;
-            fit_degree(checkpoint, config.optimize.sh_degree)?;
+            read_test_list(&mut config.scene)?;
             let before = &checkpoint.about.config;
+            keep_split(path, &before.scene, &config.scene)?;
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
+            refuse_fewer(path, &checkpoint.about, &config)?;
+            fit_degree(checkpoint, config.optimize.sh_degree)?;
             report_resume_point(&origin, checkpoint.about.iteration, &config);
         } else {
             let earlier = match &settled {
@@ -280,13 +284,34 @@ fn warn_of_idle(config: &Config, matches: &ArgMatches) {
 fn report_resume_point(origin: &str, done: u32, config: &Config) {
     tracing::info!("continuing from {origin}, iteration {done}");
     let last = config.last_iteration();
-    if done >= last {
+    if done == last {
         tracing::warn!(
-            "the run ended at iteration {done}, and {last} are requested: there is nothing to \
-             train. Ask for more with {}",
+            "all of the {last} iterations that are requested are done: there is nothing to train. Ask \
+             for more with {}",
             more(config)
         );
     }
+}
+
+/// A run that has come further than what is asked for would be called complete at an iteration that
+/// nobody asked for.
+fn refuse_fewer(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
+    let (done, last, before) =
+        (about.iteration, now.last_iteration(), about.config.last_iteration());
+    if done <= last {
+        return Ok(());
+    }
+    let remedy = if before > done {
+        format!("With the options that it had, the run continues to {before}")
+    } else {
+        format!("Ask for more with {}", more(now))
+    };
+    Err(UsageError(format!(
+        "{}: {done} iterations are done already, and {last} are requested: there is nothing to train, \
+         and nothing is changed. {remedy}; to go back, name an earlier checkpoint with \
+         --start-checkpoint",
+        path.display()
+    )))
 }
 
 /// A run in another folder that trains nothing would only push aside what is there.
@@ -296,8 +321,8 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
         return Ok(());
     }
     Err(UsageError(format!(
-        "{}: the run ended at iteration {done}, and {last} are requested: there is nothing to \
-         train in another folder. Ask for more with {}",
+        "{}: {done} iterations are done, and {last} are requested: there is nothing to train in \
+         another folder. Ask for more with {}",
         path.display(),
         more(config)
     )))

@@ -10,8 +10,12 @@ use clap::parser::ValueSource;
 use super::exit::UsageError;
 use crate::config::MetricSet;
 use crate::perceptual::{
-    LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment, weight_folders,
+    LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
+    weight_folders_in_words,
 };
+
+/// Who named a file that is stored with a run.
+const OF_RUN: &str = "the weights that the run was given (another file: --lpips-weights)";
 
 /// Where weights may be.
 pub(super) struct Sources<'a> {
@@ -73,10 +77,10 @@ pub(super) fn weights(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeigh
 fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     let is_required = sources.demand == LpipsDemand::Required;
     if let Some(path) = sources.named {
-        return Ok(Some(LpipsWeights::read(path)?));
+        return Ok(Some(LpipsWeights::read(path).context("--lpips-weights")?));
     }
     if let Some(path) = sources.earlier.filter(|path| path.exists()) {
-        return Ok(Some(LpipsWeights::read(path)?));
+        return Ok(Some(LpipsWeights::read(path).context(OF_RUN)?));
     }
     if let Some(path) = named_by_environment() {
         let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
@@ -91,7 +95,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         return Ok(Some(weights));
     }
     match sources.earlier {
-        Some(path) if is_required => Ok(Some(LpipsWeights::read(path)?)),
+        Some(path) if is_required => Ok(Some(LpipsWeights::read(path).context(OF_RUN)?)),
         Some(path) => {
             tracing::warn!(
                 "the weights of LPIPS that the run was given are no longer at {}: LPIPS is not \
@@ -139,7 +143,7 @@ impl std::fmt::Display for Missing {
             "Name a file of them with --lpips-weights FILE or {WEIGHTS_VARIABLE}, or have it in one of \
              the folders where it is looked for: {}. \"How results are measured\" in the README says \
              which files these are, and how one is made",
-            in_words(&weight_folders())
+            weight_folders_in_words()
         )
     }
 }

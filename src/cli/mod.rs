@@ -12,6 +12,7 @@ mod exit;
 mod file_kind;
 mod folder;
 mod handover;
+mod held_out;
 mod holders;
 mod host_limit;
 mod intent;
@@ -39,7 +40,9 @@ use clap::{
 
 use self::exit::Exit;
 use crate::config::{normalize_args, parse_switch};
-use crate::telemetry::{ProgressStyle, init_logging, is_plain_wanted, log_error};
+use crate::telemetry::{
+    Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
+};
 
 /// Trains Gaussian splats from a COLMAP scene.
 #[derive(Parser)]
@@ -139,6 +142,26 @@ fn switch(arg: Arg) -> Arg {
         .value_parser(parse_switch)
 }
 
+/// The parser quotes arguments in its errors: their control characters are escaped, as in all messages.
+fn refusal_without_controls(refusal: clap::Error, args: &[OsString]) -> clap::Error {
+    let has_controls = |arg: &OsString| arg.to_string_lossy().chars().any(char::is_control);
+    if !args.iter().any(has_controls) {
+        return refusal;
+    }
+    let escape = |arg: &OsString| match has_controls(arg) {
+        true => escape_controls(&arg.to_string_lossy(), Newlines::Escaped).into(),
+        false => arg.clone(),
+    };
+    let escaped: Vec<OsString> = args.iter().map(escape).collect();
+    let again = command()
+        .try_get_matches_from(escaped)
+        .and_then(|matches| Cli::from_arg_matches(&matches).map(drop));
+    // What is refused by its control character alone is named by the option's rule.
+    again.err().unwrap_or_else(|| {
+        command().error(refusal.kind(), escape_controls(&refusal.to_string(), Newlines::Kept))
+    })
+}
+
 fn run(args: Vec<OsString>) -> Exit {
     let normalized = normalize_args(args.into_iter());
     let parsed = command()
@@ -146,9 +169,13 @@ fn run(args: Vec<OsString>) -> Exit {
         .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => {
-            error.print().ok();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        Err(error) if error.use_stderr() => {
+            refusal_without_controls(error, &normalized.args).print().ok();
+            return Exit::Usage;
+        }
+        Err(help) => {
+            help.print().ok();
+            return Exit::Done;
         }
     };
     let (quiet, style) = match &cli.command {
@@ -183,7 +210,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),
         Command::Synth(args) => synth::run(&args),
-        Command::Profile(args) => profile::run(&args),
+        Command::Profile(args) => profile::run(&args, matches),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args, command()),

@@ -9,16 +9,17 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use self::choices::within;
-use self::report::{Budget, PlanReport, PlannedGaussians, PlannedScene};
+use self::report::{Budget, PlanReport, PlannedGaussians, PlannedHost, PlannedScene};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
+use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
 use super::output::print;
 use super::preset;
 use super::scene::named_or_here;
 use super::start::Start;
 use crate::backend::Statistics;
 use crate::backend::cpu::Cpu;
-use crate::config::{Config, Layers, Typed, resolve};
+use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::read_ply;
 use crate::layout::GAUSSIANS;
@@ -97,12 +98,46 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     for warning in &dataset.warnings {
         tracing::warn!("{warning}");
     }
-    let report = report(args, &config, &dataset, budget)?;
+    let mut report = report(args, &config, &dataset, budget)?;
+    let on_host = on_host(&config, &dataset, report.gaussians.count)?;
+    report.host_limit = on_host.as_ref().map(|found| PlannedHost {
+        limit: config.memory.host_limit.to_string(),
+        needed: found.as_ref().ok().map(|room| room.needed),
+        fits: found.is_ok(),
+        on_processor: config.run.device == DeviceChoice::Cpu,
+    });
     print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) })?;
-    match report.shortage() {
-        None => Ok(()),
-        Some(shortage) => Err(DoesNotFit(shortage).into()),
+    if let Some(shortage) = report.shortage() {
+        return Err(DoesNotFit(shortage).into());
     }
+    on_host.transpose()?;
+    Ok(())
+}
+
+/// Whether so many Gaussians can be trained within `--host-limit`, where it or the processor was asked for.
+fn on_host(
+    config: &Config,
+    dataset: &Dataset,
+    gaussians: u64,
+) -> anyhow::Result<Option<Result<HostRoom, DoesNotFit>>> {
+    let on_processor = config.run.device == DeviceChoice::Cpu;
+    if !on_processor && config.memory.host_limit == MemoryOptions::default().host_limit {
+        return Ok(None);
+    }
+    let Some(run) = HostRun::new(config, dataset) else { return Ok(None) };
+    let start = Start::of(dataset, config)?;
+    let count = start.len() as u64;
+    if !on_processor {
+        let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
+        return Ok(Some(run.on_gpu(Bytes(count * parameters))));
+    }
+    let strategy = forecast::strategy(config, dataset);
+    Ok(Some(run.on_processor(&OnProcessor {
+        work: training(config, &*strategy, gaussians, count),
+        most: gaussians,
+        count_seen: &|| forecast::seen_of_points(dataset, &start.points().positions),
+        lpips: None,
+    })))
 }
 
 /// What may be taken; nothing where no limit is named, since no card is looked at.

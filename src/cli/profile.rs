@@ -6,7 +6,8 @@ mod text;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 
 use super::folder;
 use super::output::print;
@@ -25,6 +26,8 @@ pub(super) struct ProfileArgs {
     follow: bool,
 
     /// Buffers to list
+    ///
+    /// They are recorded by runs on a GPU with --profile-tensors.
     #[arg(long, value_name = "N", default_value_t = 15)]
     top: usize,
 
@@ -34,7 +37,7 @@ pub(super) struct ProfileArgs {
 }
 
 /// Prints the profile.
-pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let model_path = source::named_or_newest(args.model_path.as_deref())?;
     if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
@@ -43,6 +46,14 @@ pub(super) fn run(args: &ProfileArgs) -> anyhow::Result<()> {
         return follow::follow(&model_path, args.top);
     }
     let profile = source::read(&model_path)?;
+    let is_typed = matches.value_source("top") == Some(ValueSource::CommandLine);
+    if is_typed && profile.buffers.is_empty() {
+        tracing::warn!(
+            "--top has no effect: {} has no record of the run's buffers. Train on a GPU with \
+             --profile-tensors, and they are listed here",
+            model_path.display()
+        );
+    }
     let text = if args.json {
         serde_json::to_string_pretty(&profile)?
     } else {

@@ -53,7 +53,10 @@ pub(super) struct RenderArgs {
 /// `normals` beside them.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let opened = args.model.open(matches)?;
-    device::on(&DeviceOptions::of(&opened.config), Rendering { args, opened: &opened })
+    device::on(
+        &DeviceOptions::of_earlier(&opened.config, matches),
+        Rendering { args, opened: &opened },
+    )
 }
 
 /// Rendering a model's views.

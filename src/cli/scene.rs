@@ -7,17 +7,21 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
-use super::host_limit::{largest_to_decode, refuse_host_limit};
+use super::host_limit::{
+    HostRoom, HostRun, OnProcessor, is_on_processor, largest_to_decode, showing,
+};
+use crate::backend::gpu;
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
 };
-use crate::dataset::{Dataset, ImageLoader, Residency, is_scene, read_test_list};
+use crate::dataset::{Dataset, DatasetError, ImageLoader, Residency, is_scene, read_test_list};
 use crate::export::read_ply;
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
+use crate::perceptual::LpipsWeights;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
 use crate::train::event::Split;
-use crate::train::{Views, render_filter};
+use crate::train::{Views, forecast, render_filter};
 
 /// Which model, of which scene.
 #[derive(Args)]
@@ -42,6 +46,39 @@ pub(super) struct ModelArgs {
 
     #[command(flatten)]
     pub(super) run: RunOptions,
+}
+
+/// A trained model with its scene, whose images are not open yet.
+pub(super) struct ReadModel {
+    pub(super) config: Config,
+    dataset: Dataset,
+    gaussians: Gaussians,
+    iteration: u32,
+    /// The scene's options are not those that the model was trained with.
+    pub(super) altered: bool,
+}
+
+impl ReadModel {
+    /// Makes the scene's images available, as far as `--host-limit` allows beside all else that is needed
+    /// to draw the model and to measure it.
+    pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
+        let Self { config, dataset, gaussians, iteration, altered } = self;
+        let room = match HostRun::new(&config, &dataset) {
+            Some(run) if is_on_processor(config.run.device, gpu::is_present()) => {
+                let count = gaussians.len() as u64;
+                let mut work = showing(&config, count);
+                work.sh_degree = gaussians.sh_degree;
+                let filter = render_filter(&config);
+                let count_seen = &|| forecast::seen_of_model(&dataset, &gaussians, filter);
+                run.on_processor(&OnProcessor { work, most: count, count_seen, lpips })?
+            }
+            // The Gaussians are there already.
+            Some(run) => run.on_gpu(Bytes(0))?,
+            None => HostRoom::default(),
+        };
+        let images = open_images(&dataset, &config.memory, room.taken)?;
+        Ok(Opened { config, dataset, images, gaussians, iteration, altered })
+    }
 }
 
 /// A trained model with its scene.
@@ -77,7 +114,7 @@ impl Opened {
 impl ModelArgs {
     /// Reads the model's configuration, its scene and its Gaussians; flags win over the
     /// configuration.
-    pub(super) fn open(&self, matches: &ArgMatches) -> anyhow::Result<Opened> {
+    pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
         let model_path = &self.model_path;
         let (iteration, ply) = self.point_cloud()?;
         let base = folder::read_config(model_path)?;
@@ -109,10 +146,13 @@ impl ModelArgs {
         // Inverse depths are for training.
         let mut shown = config.clone();
         shown.scene.depths = None;
-        let (dataset, images) = open_scene(&shown)?;
-        // The Gaussians are there already.
-        refuse_host_limit(&config.memory, &dataset, &images, Bytes(0))?;
-        Ok(Opened { config, dataset, images, gaussians, iteration, altered })
+        let dataset = open_scene(&shown.scene)?;
+        Ok(ReadModel { config, dataset, gaussians, iteration, altered })
+    }
+
+    /// The same with the scene's images.
+    pub(super) fn open(&self, matches: &ArgMatches) -> anyhow::Result<Opened> {
+        self.read(matches)?.open(None)
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
@@ -140,13 +180,22 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
     Ok(here)
 }
 
-/// Reads a scene and makes its images available; warnings go to the log.
-pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoader)> {
-    let dataset = Dataset::load(&config.scene)?;
+/// Reads a scene; warnings go to the log.
+pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError> {
+    let dataset = Dataset::load(options)?;
     for warning in &dataset.warnings {
         tracing::warn!("{warning}");
     }
-    let (images, keeps_all) = open_images(&dataset, &config.memory);
+    Ok(dataset)
+}
+
+/// Makes a scene's images available beside what a command takes of the host's memory at its most.
+pub(super) fn open_images(
+    dataset: &Dataset,
+    options: &MemoryOptions,
+    taken: Bytes,
+) -> anyhow::Result<ImageLoader> {
+    let (images, keeps_all) = loader(dataset, options, taken);
     if keeps_all {
         tracing::info!("decoding {} images", dataset.views.len());
         let failures = images
@@ -159,16 +208,16 @@ pub(super) fn open_scene(config: &Config) -> anyhow::Result<(Dataset, ImageLoade
             images.held().gib()
         );
     }
-    Ok((dataset, images))
+    Ok(images)
 }
 
 /// The scene's images within the host's memory, and whether all of them are to be kept.
-fn open_images(dataset: &Dataset, options: &MemoryOptions) -> (ImageLoader, bool) {
+fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoader, bool) {
     let host = host_memory();
     let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
-    let taken = host.map_or(Bytes(0), |host| host.resident) + largest_to_decode(dataset);
-    let left = Bytes(limit.0.saturating_sub(taken.0));
-    let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit);
+    let held = host.map_or(Bytes(0), |host| host.resident).max(taken);
+    let left = Bytes(limit.0.saturating_sub((held + largest_to_decode(dataset)).0));
+    let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit, taken);
     if options.high_dram {
         let images = open(Residency::All);
         let needed = images.decoded_bytes();

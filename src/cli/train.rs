@@ -7,11 +7,12 @@ use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
-use super::host_limit::refuse_host_limit;
+use super::held_out::refuse_seen;
+use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
-use super::scene::{absolute, open_scene, refuse_hidden};
+use super::scene::{absolute, open_images, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
@@ -19,12 +20,13 @@ use crate::backend::{Rows, TrainDevice};
 use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::layout::GAUSSIANS;
+use crate::memory::plan::ViewGrowth;
 use crate::memory::{Bytes, Rung};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
-use crate::train::{Outcome, TrainError, Trainer, TrainerSetup};
+use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_filter};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -72,8 +74,7 @@ impl Task for Training<'_> {
             intent.lock_folder()?;
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
-        let (dataset, images) = open_scene(&intent.config)?;
-        refuse_hidden(&dataset, &images)?;
+        let dataset = open_scene(&intent.config.scene)?;
         if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
                 "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
@@ -84,13 +85,22 @@ impl Task for Training<'_> {
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
             Some(checkpoint) => {
+                refuse_seen(&checkpoint.about, &dataset)?;
                 warn_of_cap(checkpoint, &intent.config);
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
         };
-        let rows = intent.checkpoint.as_ref().map_or_else(|| start.len(), StoredCheckpoint::len);
-        let model = host_model(&intent.config, rows, device.info().uuid.is_none());
-        refuse_host_limit(&intent.config.memory, &dataset, &images, model)?;
+        let held = RunParts {
+            start: &start,
+            checkpoint: intent.checkpoint.as_ref(),
+            lpips: lpips.as_ref(),
+        };
+        let room = host_room(&intent.config, &dataset, &held, device.info().uuid.is_none())?;
+        if let Some(most) = room.gaussians {
+            device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
+        }
+        let images = open_images(&dataset, &intent.config.memory, room.taken)?;
+        refuse_hidden(&dataset, &images)?;
         intent.prepare_folder(&dataset, &start.points())?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
@@ -124,13 +134,43 @@ impl Task for Training<'_> {
     }
 }
 
-/// Host memory of so many Gaussians: as they are sent to the device, and where that is the processor, with
-/// their moments and statistics.
-fn host_model(config: &Config, rows: usize, on_processor: bool) -> Bytes {
-    const PARTS: u64 = 3;
-    let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-    let state = if on_processor { PARTS * parameters + 8 } else { 0 };
-    Bytes(rows as u64 * (parameters + state))
+/// What a run holds before its photographs are opened.
+struct RunParts<'a> {
+    start: &'a Start<'a>,
+    checkpoint: Option<&'a StoredCheckpoint>,
+    lpips: Option<&'a LpipsWeights>,
+}
+
+/// How the run keeps `--host-limit`.
+fn host_room(
+    config: &Config,
+    dataset: &Dataset,
+    held: &RunParts<'_>,
+    on_processor: bool,
+) -> anyhow::Result<HostRoom> {
+    let Some(run) = HostRun::new(config, dataset) else { return Ok(HostRoom::default()) };
+    // A checkpoint is read in chunks.
+    let start = if held.checkpoint.is_some() { 0 } else { held.start.len() as u64 };
+    if !on_processor {
+        let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
+        return Ok(run.on_gpu(Bytes(start * parameters))?);
+    }
+    let gaussians = held.checkpoint.map_or(start, |checkpoint| checkpoint.len() as u64);
+    let strategy = forecast::strategy(config, dataset);
+    let count_seen = || -> ViewGrowth {
+        match (held.checkpoint, held.start) {
+            (None, Start::Model(model)) => {
+                forecast::seen_of_model(dataset, model, render_filter(config))
+            }
+            _ => forecast::seen_of_points(dataset, &held.start.points().positions),
+        }
+    };
+    Ok(run.on_processor(&OnProcessor {
+        work: training(config, &*strategy, gaussians, start),
+        most: grown(config, &*strategy, dataset, gaussians),
+        count_seen: &count_seen,
+        lpips: held.lpips,
+    })?)
 }
 
 /// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.

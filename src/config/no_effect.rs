@@ -24,8 +24,11 @@ impl Config {
 }
 
 impl MemoryOptions {
-    /// Flags of the options that are not at their defaults and have no effect on the CPU.
-    pub fn idle_on_cpu(&self) -> Result<Vec<String>, ConfigError> {
+    /// Flags of the options that were given, are not at their defaults and have no effect on the CPU.
+    pub fn idle_on_cpu(
+        &self,
+        was_given: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, ConfigError> {
         let table = |options: &Self| {
             toml::Table::try_from(options)
                 .map_err(|source| ConfigError::Unwritable(Box::new(source)))
@@ -33,7 +36,7 @@ impl MemoryOptions {
         let (given, usual) = (table(self)?, table(&Self::default())?);
         let idle = Self::IDLE.iter().filter(|(_, idle)| matches!(idle, Idle::OnCpu));
         Ok(idle
-            .filter(|(key, _)| given.get(*key) != usual.get(*key))
+            .filter(|(key, _)| was_given(key) && given.get(*key) != usual.get(*key))
             .map(|(key, _)| flag(key))
             .collect())
     }
@@ -106,13 +109,15 @@ mod tests {
 
     #[test]
     fn limits_of_a_gpu_are_idle_on_the_cpu() {
-        assert!(MemoryOptions::default().idle_on_cpu().unwrap().is_empty());
+        assert!(MemoryOptions::default().idle_on_cpu(|_| true).unwrap().is_empty());
         let memory = MemoryOptions {
             vram_limit: Some("80%".parse().unwrap()),
             high_dram: true,
             profile_tensors: true,
             ..MemoryOptions::default()
         };
-        assert_eq!(memory.idle_on_cpu().unwrap(), ["--vram-limit", "--profile-tensors"]);
+        let idle = |of: &str| memory.idle_on_cpu(|key| key.contains(of)).unwrap();
+        assert_eq!(idle(""), ["--vram-limit", "--profile-tensors"]);
+        assert_eq!(idle("vram"), ["--vram-limit"]);
     }
 }

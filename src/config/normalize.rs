@@ -128,7 +128,12 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
             }),
         }
     }
-    if is_one_of(&command, &["train", "plan"]) { translate(normalized) } else { normalized }
+    if is_one_of(&command, &["train", "plan"]) {
+        normalized.note_two_names();
+        translate(normalized)
+    } else {
+        normalized
+    }
 }
 
 /// Takes the next argument unless it is a flag; a negative number is a value.

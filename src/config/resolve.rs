@@ -11,8 +11,9 @@ use toml::de::DeTable;
 
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
-use super::splits::give_way;
+use super::splits::{NAMED, give_way};
 use super::strategy::Implied;
+use super::values::holds;
 use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
 
 /// TOML text and where it is from.
@@ -77,20 +78,26 @@ fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
 impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
-        let mut table = Table::new();
+        let mut layers = Vec::new();
         if let Some(ConfigLayer { origin, text }) = self.base {
-            overlay(&mut table, read_strictly(origin, text)?);
+            layers.push(read_strictly(origin, text)?);
         }
         if let Some(name) = self.preset {
-            overlay(&mut table, read_strictly(&format!("preset {name}"), preset_text(name)?)?);
+            layers.push(read_strictly(&format!("preset {name}"), preset_text(name)?)?);
         }
         if let Some(path) = self.file {
             let text = fs::read_to_string(path)
                 .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-            overlay(&mut table, read_strictly(&path.display().to_string(), &text)?);
+            layers.push(read_strictly(&path.display().to_string(), &text)?);
         }
         if let Some(typed) = self.typed {
-            overlay(&mut table, typed.table()?);
+            let typed = typed.table()?;
+            refuse_contradiction(&typed)?;
+            layers.push(typed);
+        }
+        let mut table = Table::new();
+        for layer in layers {
+            overlay(&mut table, layer);
         }
         Ok(table)
     }
@@ -137,6 +144,18 @@ impl Typed<'_> {
         matches!(self.matches.try_contains_id(id), Ok(true))
             && self.matches.value_source(id) == Some(ValueSource::CommandLine)
     }
+}
+
+/// Refuses a command line that holds views out and none at once. In a file `eval` may stand at its
+/// default.
+fn refuse_contradiction(typed: &Table) -> Result<(), ConfigError> {
+    let says = |key: &str| typed.get(SceneOptions::NAME).and_then(|scene| scene.get(key));
+    let holds_some_out = NAMED.iter().any(|key| says(key).is_some());
+    let holds_none_out = says("eval").and_then(toml::Value::as_bool) == Some(false);
+    let allowed =
+        "true with --test-views or --test-list, which hold views out (or leave those out)";
+    holds(!(holds_none_out && holds_some_out), false, allowed)
+        .map_err(|refused| refused.of(SceneOptions::NAME, "eval"))
 }
 
 /// Replaces in `table` the keys that `upper` has.

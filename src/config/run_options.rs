@@ -99,8 +99,8 @@ options! {
         /// RAM to use, size or share
         ///
         /// To keep the limit, decoded images are evicted, and decoded one at a time. A limit that is
-        /// too low for the start of the run is refused with code 4. Should the model grow beyond it
-        /// later, a warning says so, and the run does not stop.
+        /// too low for the start of the run is refused with code 4. On the CPU the model grows no
+        /// further than it allows, and a warning says so.
         #[arg(value_name = "SIZE|P%")]
         host_limit: Limit = Limit::Percent(60.0), is |limit| holds(
             limit.is_usable(),

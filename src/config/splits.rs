@@ -8,6 +8,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::{Table, Value};
 
+/// Options that choose the views that are held out.
+pub(super) const NAMED: [&str; 2] = ["test_views", "test_list"];
+
 /// Views that are held out, by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -88,7 +91,6 @@ impl<'de> Deserialize<'de> for TrainSample {
 /// Takes from the scene's options those that hold views out in a way that the options above replace
 /// by another.
 pub(super) fn give_way(below: &mut Table, above: &Table) {
-    const NAMED: [&str; 2] = ["test_views", "test_list"];
     let chooses = |key: &&str| above.contains_key(*key);
     let holds_none_out = above.get("eval") == Some(&Value::Boolean(false));
     if holds_none_out || NAMED.iter().chain(&["test_every"]).any(chooses) {

@@ -97,8 +97,8 @@ impl DensifyOptions {
         let min_opacity = holds(
             !is_reset || self.min_opacity < RESET_OPACITY,
             self.min_opacity,
-            "less than 0.01, which opacities are reset to (or --opacity-reset-interval no less than \
-             --densify-until-iter)",
+            "less than 0.01: after a reset no opacity is above 0.01, and every Gaussian would be pruned \
+             (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
         );
         named(Self::NAME, "min_opacity", min_opacity)
     }

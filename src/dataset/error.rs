@@ -136,8 +136,8 @@ pub enum DatasetError {
     },
     /// It names views that the scene does not have.
     #[error(
-        "--test-list: {count} of its names are no views of the scene: {names}. Write them as the scene \
-         does, for instance {example}"
+        "--test-list names {count} {} that the scene does not have: {names}. Write names as the scene \
+         does, for instance {example}", if *.count == 1 { "view" } else { "views" }
     )]
     UnknownTestViews {
         /// How many.

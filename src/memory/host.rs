@@ -42,6 +42,17 @@ pub fn release_freed_memory() {
     };
 }
 
+/// From now on gives memory of a megabyte and more back to the system as soon as it is freed. The
+/// allocator otherwise keeps up to 64 MiB for later, which saves time.
+pub fn keep_little_freed_memory() {
+    // SAFETY: glibc has this function on every version that Rust supports; it takes numbers only, and
+    // these are in the range that it documents.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20)
+    };
+}
+
 /// The most that this process ever had in RAM; `None` if the system does not report it.
 pub fn peak_resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmHWM:")

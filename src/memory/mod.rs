@@ -11,8 +11,8 @@ mod training_scale;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{
-    HostMemory, host_memory, images_budget, peak_resident_memory, release_freed_memory,
-    resident_memory,
+    HostMemory, host_memory, images_budget, keep_little_freed_memory, peak_resident_memory,
+    release_freed_memory, resident_memory,
 };
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 pub enum LpipsError {
     /// The file cannot be opened or read.
     #[error(
-        "{path}: the weights of LPIPS cannot be read: {source}. Check the path that \
-         --lpips-weights names"
+        "{path}: the weights of LPIPS cannot be read: {source}. Check the path and its permissions"
     )]
     Unreadable {
         /// The file.
@@ -31,17 +30,17 @@ pub enum LpipsError {
     /// A network as torchvision has it, without what LPIPS adds to it.
     #[error(
         "{path}: this is the network alone. The weights that LPIPS learned for its channels are in \
-         another file, {}, which is neither beside it nor in {}. Copy it there from the lpips package \
+         another file, {}, which is neither beside it nor in {folders}. Copy it beside it from the lpips package \
          (lpips/weights/v0.1/{})",
-        .sought.join(" or "), .folders.join(", "), .sought.first().map_or("", String::as_str)
+        .sought.join(" or "), .sought.first().map_or("", String::as_str)
     )]
     NoHeads {
         /// The network's file.
         path: PathBuf,
         /// Names that the other file may have.
         sought: Vec<String>,
-        /// Where it was looked for.
-        folders: Vec<String>,
+        /// Where it was looked for, in words.
+        folders: String,
     },
     /// A tensor is missing, or is not what the network has in its place.
     #[error(

@@ -44,14 +44,50 @@ pub fn named_by_environment() -> Option<PathBuf> {
 
 /// Folders in which weights are looked for: this program's cache, that of `PyTorch`, and the package
 /// `lpips` of the Python environment that is active.
-pub fn weight_folders() -> Vec<PathBuf> {
+fn weight_folders() -> Vec<PathBuf> {
+    let caches = caches();
+    caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
+}
+
+/// The same in a sentence, with those that this machine does not have.
+pub fn weight_folders_in_words() -> String {
+    let Caches { own, torch } = caches();
+    let shown = |folder: Option<PathBuf>, usual: &str| match folder {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{usual} (HOME is not set)"),
+    };
+    let packages: Vec<String> =
+        python_packages().iter().map(|folder| folder.display().to_string()).collect();
+    let packages = if packages.is_empty() {
+        "the lpips package of a Python environment that is active (VIRTUAL_ENV or CONDA_PREFIX)"
+            .to_owned()
+    } else {
+        packages.join(", ")
+    };
+    let torch = shown(torch, "~/.cache/torch/hub/checkpoints");
+    format!("{}, {torch}, {packages}", shown(own, "~/.cache/splat"))
+}
+
+/// Folders of this program and of `PyTorch`, where it is known where they are.
+struct Caches {
+    own: Option<PathBuf>,
+    torch: Option<PathBuf>,
+}
+
+fn caches() -> Caches {
     let home = variable("HOME");
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(home.as_ref()?.join(".cache")));
     let torch = variable("TORCH_HOME").or_else(|| Some(cache.as_ref()?.join("torch")));
-    let python = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
-    let own = cache.map(|cache| cache.join("splat"));
-    let torch = torch.map(|torch| torch.join("hub").join("checkpoints"));
-    own.into_iter().chain(torch).chain(python.flat_map(|prefix| packages(&prefix))).collect()
+    Caches {
+        own: cache.map(|cache| cache.join("splat")),
+        torch: torch.map(|torch| torch.join("hub").join("checkpoints")),
+    }
+}
+
+/// Those of the package `lpips` in the Python environment that is active.
+fn python_packages() -> Vec<PathBuf> {
+    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
+    prefixes.flat_map(|prefix| packages(&prefix)).collect()
 }
 
 /// The file beside the network's, or in one of the folders, that has the weights of LPIPS for its

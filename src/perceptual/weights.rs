@@ -74,10 +74,7 @@ impl LpipsWeights {
             let heads = places::heads(net, path).ok_or_else(|| LpipsError::NoHeads {
                 path: path.to_owned(),
                 sought: places::head_files(net).map(str::to_owned).to_vec(),
-                folders: places::weight_folders()
-                    .iter()
-                    .map(|it| it.display().to_string())
-                    .collect(),
+                folders: places::weight_folders_in_words(),
             })?;
             file = TensorFile::open(&heads)?;
             files.push(heads);

@@ -4,6 +4,7 @@ mod cadence;
 mod escape;
 mod jsonl;
 mod logging;
+mod measured_views;
 mod on_thread;
 mod profile;
 mod progress;
@@ -23,6 +24,7 @@ pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub(crate) use logging::is_plain_wanted;
 pub use logging::{ProgressStyle, init_logging, log_error};
+pub use measured_views::MeasuredViews;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
     MemoryPeak, Point, Profile, Slack,

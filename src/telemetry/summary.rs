@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::measured_views::MeasuredViews;
 use crate::files::{OutputError, write_text};
 use crate::memory::Bytes;
 use crate::train::event::{Evaluation, Metrics, PhasePeaks, TargetReport};
@@ -89,6 +90,9 @@ pub enum RunState {
 pub struct MeasuredSplit {
     /// Finished iterations.
     pub iteration: u32,
+    /// Which views.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub views: Option<MeasuredViews>,
     /// `psnr`, `ssim` and `l1`; `lpips_vgg` or `lpips_alex`, `cc_psnr` and `cc_ssim`, `ref_ssim` and
     /// `ref_lpips` where they were measured.
     #[serde(flatten)]
@@ -110,7 +114,8 @@ impl From<&Evaluation> for MeasuredSplit {
         if let Some((lpips, net)) = lpips.zip(evaluation.lpips_net) {
             figures.insert(format!("lpips_{}", net.name()), finite(lpips));
         }
-        Self { iteration: evaluation.iteration, figures }
+        let views = Some(MeasuredViews::of(&evaluation.views));
+        Self { iteration: evaluation.iteration, views, figures }
     }
 }
 
@@ -153,7 +158,9 @@ pub enum SummaryError {
 impl RunSummary {
     /// The summary in this model folder, or in this file.
     pub fn read(run: &Path) -> Result<Self, SummaryError> {
-        let path = if run.is_file() { run.to_owned() } else { run.join(SUMMARY) };
+        // A device, such as /dev/null, is read as a file.
+        let is_file = run.exists() && !run.is_dir();
+        let path = if is_file { run.to_owned() } else { run.join(SUMMARY) };
         let text = fs::read_to_string(&path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound if run.join("run.jsonl").is_file() => {
                 SummaryError::Older { path: path.clone() }
@@ -165,8 +172,7 @@ impl RunSummary {
             }
             _ => SummaryError::Unreadable { path: path.clone(), source },
         })?;
-        serde_json::from_str(&text)
-            .map_err(|error| SummaryError::Damaged { path, reason: error.to_string() })
+        parse(&text).map_err(|reason| SummaryError::Damaged { path, reason })
     }
 
     /// Writes the file into the model folder.
@@ -176,6 +182,19 @@ impl RunSummary {
             .map_err(|error| OutputError::new(&path, error.into()))?;
         write_text(&path, &(text + "\n"))
     }
+}
+
+/// A summary; what is wrong with the text, where it is none.
+fn parse(text: &str) -> Result<RunSummary, String> {
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if !value.is_object() {
+        return Err("it does not hold a JSON object, { .. }".to_owned());
+    }
+    // From the text: its places are named in errors.
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Puts what was measured after a run into the summary of its model folder. One that is of another

@@ -252,7 +252,8 @@ pub fn evaluate<B: TrainDevice>(
                 frame = device.correct(frame, &target)?;
                 metrics.corrected = Some(device.measure(&frame, &target)?.into());
             }
-            per_view.push(ViewMetrics { position, name: name.to_owned(), metrics });
+            let px = [view.camera.width, view.camera.height];
+            per_view.push(ViewMetrics { position, name: name.to_owned(), px, metrics });
         }
         if let Some(image) = image.filter(|_| is_shown) {
             let rendered = &device.image(&frame)?;

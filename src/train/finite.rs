@@ -1,6 +1,6 @@
 //! What a run saves holds finite numbers only.
 
-use crate::backend::{DeviceError, Snapshot};
+use crate::backend::{AppearanceTables, Compensation, DeviceError, Snapshot};
 use crate::model::Primitive;
 
 /// An error with the first value that is infinite or NaN, of rows of which the first is number `first`
@@ -35,6 +35,23 @@ pub(super) fn check_snapshot<P: Primitive>(
             value: f64::from(rows.filter_3d[at]),
         }),
     }
+}
+
+/// The same of what was learned of the photographs' colours.
+pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError> {
+    for values in [&tables.values, &tables.first_moments, &tables.second_moments] {
+        let Some(at) = values.iter().position(|value| !value.is_finite()) else { continue };
+        return Err(DeviceError::NotFinite {
+            primitive: "training view",
+            index: at / tables.kind.width(),
+            group: match tables.kind {
+                Compensation::Exposure => "exposure",
+                Compensation::BilateralGrid => "bilateral grid",
+            },
+            value: f64::from(values[at]),
+        });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

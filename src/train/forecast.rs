@@ -79,6 +79,13 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
     ViewGrowth { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
 }
 
+/// What the most demanding view sees at most of any model that its points are trained to: all of it.
+pub fn seen_at_most(dataset: &Dataset) -> ViewGrowth {
+    let px = largest_view(dataset);
+    let tiles = ViewSize { px, visible: 0, instances: 0 }.tiles();
+    ViewGrowth { px, share: 1.0, surface: LAYERS * tiles as f64 }
+}
+
 /// What views that are drawn through this filter see of a model, counted: the most splats and the
 /// most instances of any that is trained on.
 pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> ViewGrowth {

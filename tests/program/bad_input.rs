@@ -148,7 +148,8 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
     fs::create_dir_all(place.ply(2).join("occupied")).unwrap();
     // Without a file of that name there is no earlier run to be moved aside.
     fs::create_dir_all(place.model().join("checkpoints")).unwrap();
-    end(place.train().args(["--iterations", "2"])).done();
+    end(place.train().args(["--iterations", "2", "--eval"])).done();
+    fs::remove_file(place.model().join("results.json")).unwrap();
     fs::create_dir_all(place.model().join("results.json/occupied")).unwrap();
     let ended = end(place.train().args(["--iterations", "4", "--eval", "--resume", "auto"]));
     ended.refused(1, &["results.json"]);

@@ -219,6 +219,68 @@ fn runs_without_quality_end_with_3_and_the_remedy_works() {
 }
 
 #[test]
+fn quality_of_other_views_is_not_compared() {
+    let place = TestFolder::beside(&RUNS);
+    let a = RUNS.path("a");
+    let found = &summary(&RUNS, "a")["metrics"]["test"]["views"];
+    assert_eq!((&found["count"], &found["largest_px"]), (&json!(1), &json!([48, 36])), "{found}");
+    let note =
+        "its test views are not those of the baseline, so their figures cannot be compared: ";
+    for (model, flags, words) in [
+        ("more", &["--test-views=3"][..], "3 views of up to 48x36 px"),
+        ("smaller", &["--eval", "-r=2"], "1 view of up to 24x18 px"),
+    ] {
+        place.trained_into(model, 2, flags);
+        let model = place.path(model);
+        // Not even where all loss is accepted.
+        let ended = compare(&[&a, &model], &["--tolerance=100%"]);
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+        let difference = format!("{words}, and 1 view of up to 48x36 px of the baseline");
+        assert!(ended.stdout.contains(&format!("{note}{difference}")), "{ended:#?}");
+        let row = ended.stdout.lines().find(|line| line.starts_with("test PSNR ↑")).unwrap();
+        assert_eq!(row.split_whitespace().last(), Some("-"), "no change is shown: {row}");
+        ended.says(&["their test views are not the same", &difference, "Train one of them again"]);
+        let ended = compare(&[&a, &model], &["--json"]);
+        let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!((ended.code, &found["within_tolerance"]), (Some(3), &Value::Null));
+        assert_eq!(found["runs"][1]["figures"]["test.psnr"]["change_percent"], Value::Null);
+    }
+    // By name alone.
+    let pair = Pair::new();
+    let other = |it: &mut Value| it["metrics"]["test"]["views"]["digest"] = json!("0");
+    let ended = pair.changed(other, &[]);
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    assert!(ended.stdout.contains("1 view of up to 48x36 px by other names"), "{ended:#?}");
+    // Training views are no gate where held-out ones are compared.
+    let other = |it: &mut Value| it["metrics"]["eval_train"]["views"]["digest"] = json!("0");
+    let ended = pair.changed(other, &[]).done();
+    assert!(ended.stdout.contains("its eval_train views are not those"), "{ended:#?}");
+    // A summary of an older version does not say.
+    pair.changed(|it| it["metrics"]["test"]["views"] = Value::Null, &[]).done();
+}
+
+#[test]
+fn a_tolerance_of_0_accepts_no_loss_however_small() {
+    let pair = Pair::new();
+    for zero in ["--tolerance=0", "--tolerance=0%"] {
+        pair.scaled("psnr", 1.0, &[zero]).done();
+        let ended = pair.scaled("psnr", 1.0 - 1e-13, &[zero]);
+        assert_eq!(ended.code, Some(1), "{ended:#?}");
+        assert!(ended.stdout.contains('!'), "{ended:#?}");
+    }
+    pair.scaled("psnr", 1.0 - 1e-13, &["--tolerance=0.1%"]).done();
+}
+
+#[test]
+fn the_remedy_for_a_file_names_its_model_folder() {
+    let pair = Pair::new();
+    let ended = pair.changed(|it| it["metrics"] = json!({}), &[]);
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+    let command = format!("splat eval -m {} ", text(&RUNS.path("a")));
+    ended.says(&["changed.json: has no PSNR", &command, "summary.json anew"]);
+}
+
+#[test]
 fn a_run_that_is_not_finished_is_named() {
     let pair = Pair::new();
     for (state, words) in
@@ -246,13 +308,24 @@ fn what_is_no_run_is_refused_by_name() {
     fs::create_dir(&old).unwrap();
     fs::write(old.join("run.jsonl"), "").unwrap();
     compare(&[&old], &[]).refused(3, &[text(&old), "older version"]);
-    for content in ["", "{}", "{\"version\":", "ply\n\u{1}", "[1]"] {
+    for (content, reason) in [
+        ("", "it is empty"),
+        ("{}", "missing field"),
+        ("{\"version\":", "EOF"),
+        ("ply\n\u{1}", "line 1"),
+        ("[1]", "not hold a JSON object"),
+        ("[]", "not hold a JSON object"),
+    ] {
         fs::write(old.join("summary.json"), content).unwrap();
-        compare(&[&kept, &old], &[]).refused(3, &[text(&old), "not the summary of a run"]);
+        compare(&[&kept, &old], &[]).refused(3, &[text(&old), "not the summary of a run", reason]);
     }
+    let null = Path::new("/dev/null");
+    compare(&[&kept, null], &[]).refused(3, &["/dev/null: is not the summary", "it is empty"]);
     compare(&[&RUNS.ply_of("a", 20)], &[]).refused(3, &["not the summary of a run"]);
-    for flags in [&["--tolerance", "0.5"][..], &["--tolerance=-1%"], &["--json", "--markdown"]] {
-        compare(&[&kept], flags).refused(2, &[flags[0].split('=').next().unwrap()]);
+    compare(&[&kept], &["--json", "--markdown"]).refused(2, &["--json"]);
+    for flags in [&["--tolerance", "0.5"][..], &["--tolerance=-1%"], &["--tolerance", "-1%"]] {
+        let parts = ["--tolerance", "is not a tolerance", "from 0% to 100%"];
+        compare(&[&kept], flags).refused(2, &parts);
     }
     end(splat().arg("compare")).refused(2, &["RUN"]);
 }

@@ -148,6 +148,7 @@ fn the_room_that_was_kept_saves_a_run_whose_disk_is_full() {
         "chkpnt_20.safetensors",
         "splat train --resume -m",
     ];
+    assert_eq!(count(&ended, "no room can be kept"), 0, "for none that follows: {ended:#?}");
     ended.refused(1, &parts);
     let saved = place.path("saved");
     assert_no_litter(&saved);

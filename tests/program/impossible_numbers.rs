@@ -88,6 +88,15 @@ fn what_is_just_near_enough_trains_and_everything_saved_is_finite() {
 }
 
 #[test]
+fn exposures_that_are_not_finite_are_not_saved() {
+    let place = TestFolder::with_scene();
+    let flags = ["--iterations=1", "--exposure", "--exposure-lr-init=1e41", "--eval-train=0"];
+    let ended = end(place.train().args(flags).arg("--exposure-lr-final=1e41"));
+    ended.refused(1, &["training view ", "its exposure", "inf", "diverged", "learning rates"]);
+    assert!(!place.checkpoint(1).exists() && !place.model().join("exposure.json").exists());
+}
+
+#[test]
 fn a_photograph_of_one_pixel_does_not_pass_for_any_camera() {
     let place = TestFolder::with_scene();
     RgbImage::from_pixel(1, 1, Rgb([9, 9, 9])).save(place.image(5)).unwrap();

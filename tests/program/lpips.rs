@@ -141,7 +141,7 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
     let error = LpipsWeights::read(&path).unwrap_err();
     assert!(matches!(error, LpipsError::NotWeights { .. }), "{error}");
     let error = LpipsWeights::read(&folder.path().join("nowhere")).unwrap_err().to_string();
-    assert!(error.contains("nowhere") && error.contains("--lpips-weights"), "{error}");
+    assert!(error.contains("nowhere: the weights of LPIPS cannot be read"), "{error}");
 }
 
 /// A place with a scene, a file of `AlexNet`'s weights, and flags that name it.
@@ -194,6 +194,12 @@ fn who_insists_on_lpips_hears_what_is_missing() {
     let place = TestFolder::with_scene();
     let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
     train(&["--enable-lpips"]).refused(2, &["--lpips-weights FILE", "README"]);
+    // Where nothing says which folders are the user's, the usual ones are named.
+    let mut homeless = place.train();
+    homeless.args(["--iterations=2", "--enable-lpips"]);
+    homeless.env_remove("HOME").env_remove("XDG_CACHE_HOME");
+    let folders = ["~/.cache/splat (HOME is not set)", "~/.cache/torch/hub", "VIRTUAL_ENV"];
+    end(&mut homeless).refused(2, &folders);
     let nowhere = place.path("nowhere.safetensors");
     train(&["--lpips-weights", text(&nowhere)]).refused(3, &["nowhere", "--lpips-weights"]);
     assert!(!place.model().exists(), "refused before anything was begun");

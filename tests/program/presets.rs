@@ -51,3 +51,18 @@ fn a_preset_that_does_not_exist_is_refused_with_the_names_of_all() {
     ended.refused(2, &["`10gb`", "8gb, 12gb, 16gb, 24gb", "auto"]);
     assert!(!place.model().exists(), "{} is made", text(&place.model()));
 }
+
+#[test]
+fn eval_names_only_typed_options_that_have_no_effect() {
+    let place = TestFolder::with_scene();
+    let train = ["--preset", "16gb", "--eval"];
+    place.trained(2, &train).says(&["without effect on the CPU: --vram-limit"]);
+    let eval = |flags: &[&str]| {
+        let mut eval = splat();
+        end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()
+    };
+    let ended = eval(&[]);
+    assert!(!ended.stderr.contains("without effect"), "nothing was typed: {ended:#?}");
+    let typed = eval(&["--vram-limit=2GiB"]);
+    typed.says(&["without effect on the CPU: --vram-limit\n"]);
+}

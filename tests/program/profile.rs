@@ -446,3 +446,14 @@ fn a_cut_last_line_is_passed_over_and_gone_once_the_run_is_resumed() {
     let profile = json(&place.model());
     assert_eq!((&profile["iteration"], &profile["starts"]), (&25.into(), &2.into()));
 }
+
+#[test]
+fn a_list_of_buffers_that_nobody_recorded_is_not_asked_for_in_silence() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &[]);
+    for flags in [&["--top", "3"][..], &["--top=3", "--json"]] {
+        let ended = profile(&place.model(), flags).done();
+        ended.says(&["--top has no effect", text(&place.model()), "--profile-tensors"]);
+    }
+    assert_eq!(profile(&place.model(), &[]).done().stderr, "");
+}

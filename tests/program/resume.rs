@@ -207,6 +207,28 @@ fn a_finished_run_says_that_it_is_finished() {
 }
 
 #[test]
+fn fewer_iterations_than_are_done_change_nothing() {
+    let place = TestFolder::with_scene();
+    // As a run that was killed after its checkpoint.
+    place.trained(20, &["--checkpoint-iterations=8"]);
+    fs::remove_file(place.checkpoint(20)).unwrap();
+    let before = files_below(&place.model());
+    let checkpoint = place.checkpoint(8);
+    let resume = |more: &[&str]| end(place.train().arg("--resume").args(more));
+    let parts = ["8 iterations are done already", "5 are requested", "nothing is changed"];
+    let ended =
+        resume(&["--iterations=5"]).refused(2, &[&parts[..], &[text(&checkpoint)]].concat());
+    ended.says(&["With the options that it had, the run continues to 20", "--start-checkpoint"]);
+    assert!(files_below(&place.model()) == before);
+    // A run that has reached its end is asked for more.
+    place.trained_into("whole", 6, &[]);
+    let whole = end(place.train_into("whole").args(["--resume", "--iterations=5"]));
+    whole.refused(2, &["6 iterations are done already", "Ask for more with --iterations"]);
+    resume(&[]).done();
+    assert!(place.ply(20).is_file());
+}
+
+#[test]
 fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
     let place = TestFolder::with_scene();
     place.trained(10, &["--seed", "4", "--checkpoint-iterations", "5"]);

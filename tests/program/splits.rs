@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::events::{events_files, steps_of_tags};
-use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::common::program::{Ended, TestFolder, end, files_below, splat, text};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -134,6 +134,66 @@ fn listed_views_are_held_out_also_where_the_list_has_gone() {
 }
 
 #[test]
+fn a_resumed_run_holds_out_what_it_did() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    let checkpoint = place.checkpoint(2);
+    let before = files_below(&place.model());
+    let refused = |model: &str, flags: &[&str], parts: &[&str]| {
+        let command = ["--start-checkpoint", text(&checkpoint), "--iterations=4"];
+        let parts =
+            [&[text(&checkpoint), "has seen views", "Leave that out or use"], parts].concat();
+        end(place.train_into(model).args(command).args(flags)).refused(2, &parts);
+    };
+    for (flags, named) in [
+        (["--test-views=3", "--eval-train=0"], "--test-views 3 holds out"),
+        (["--test-every=4", "--eval"], "--eval --test-every 4 holds out"),
+    ] {
+        let stored = "trained with --eval --test-every 8";
+        refused("other", &flags, &[stored, named]);
+        refused("model", &flags, &[stored, named]);
+        end(place.train().args(["--resume", "--iterations=4"]).args(flags)).refused(2, &[stored]);
+    }
+    assert!(!place.path("other").exists());
+    assert!(files_below(&place.model()) == before, "nothing is changed");
+    // The same again, and no views at all, are no harm.
+    end(place.train().args(["--resume", "--iterations=3", "--eval", "--test-every=8"])).done();
+    end(place.train().args(["--resume", "--iterations=4", "--eval=false"])).done();
+    let all =
+        ["trained with no view held out", "use --eval false", "--eval --test-every 8 holds out"];
+    end(place.train().args(["--resume", "--iterations=5", "--eval"])).refused(2, &all);
+}
+
+#[test]
+fn a_resumed_run_may_list_its_held_out_views_in_another_order() {
+    let place = TestFolder::with_scene();
+    let list = place.path("list.txt");
+    fs::write(&list, "view_001.png\nview_006.png\n").unwrap();
+    place.trained(2, &["--test-list", text(&list)]);
+    let resumed = |iterations: &str| {
+        end(place.train().args(["--resume", iterations, "--test-list", text(&list)]))
+    };
+    fs::write(&list, "view_006.png\nview_001.png\n").unwrap();
+    resumed("--iterations=3").done();
+    fs::write(&list, "view_006.png\nview_002.png\n").unwrap();
+    resumed("--iterations=4").refused(2, &["a --test-list of 2 views", "has seen views"]);
+}
+
+#[test]
+fn a_resumed_run_holds_out_nothing_seen_where_photographs_went() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    let before = files_below(&place.model());
+    // Every eighth view by name is another one now.
+    fs::remove_file(place.image(0)).unwrap();
+    let resume = || end(place.train().args(["--resume", "--iterations=4"]));
+    let parts = ["scene has changed", "1 of its held-out views was trained on", "view_001.png"];
+    resume().refused(3, &parts);
+    assert!(files_below(&place.model()) == before, "nothing is changed");
+    end(place.train().args(["--resume", "--iterations=4", "--eval=false"])).done();
+}
+
+#[test]
 fn a_configuration_file_may_list_the_views() {
     let place = TestFolder::with_scene();
     let config = place.path("split.toml");
@@ -150,6 +210,7 @@ fn a_configuration_file_may_list_the_views() {
 #[rstest]
 #[case::all_views(&["--test-views", "8"], 3, &["--test-views 8", "8 views", "less than 8"])]
 #[case::no_view(&["--test-views", "0"], 2, &["--test-views", "1 and more"])]
+#[case::at_once(&["--eval", "False", "--test-views=3"], 2, &["--eval", "is false", "--test-views"])]
 #[case::no_file(&["--test-list", "nowhere.txt"], 3, &["nowhere.txt", "--test-list"])]
 fn splits_that_cannot_be_are_refused(
     #[case] flags: &[&str],
@@ -172,8 +233,9 @@ fn lists_that_do_not_fit_the_scene_are_refused() {
         assert!(!place.model().exists());
     };
     refused("# nothing\n\n", &["list.txt", "lists no view", "one name a line"]);
-    let unknown = ["2 of its names", "IMG_1.png", "IMG_2", "for instance view_000.png"];
+    let unknown = ["2 views that the scene does not have: IMG_1.png", "IMG_2", "view_000.png"];
     refused("IMG_1.png\nview_001.png\nIMG_2\n", &unknown);
+    refused("IMG_1.png\n", &["names 1 view that the scene does not have: IMG_1.png"]);
     let all: String = (0..8).map(|number| format!("view_{number:03}.png\n")).collect();
     refused(&all, &["all of its 8 views", "none is left"]);
 }

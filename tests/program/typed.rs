@@ -171,3 +171,41 @@ fn every_switch_takes_true_and_false() {
     end(splat().args(["profile", "--json"]).arg(place.model())).done();
     end(splat().args(["doctor", "--json=maybe"])).refused(2, &["--json", "true or false"]);
 }
+
+#[test]
+fn two_names_of_one_option_with_two_values_are_noted() {
+    let place = TestFolder::with_scene();
+    let run = |flags: &[&str]| {
+        place.trained(1, flags);
+        let stored = config(place.model().join("config.toml")).optimize.batch_views;
+        (stored, end(place.train().args(["--iterations=1"]).args(flags)).done())
+    };
+    let words = "--batch-views and --accumulate are two names of one option: the last one counts, ";
+    for (flags, views) in [
+        (&["--accumulate", "2", "--batch-views=3"][..], 3),
+        (&["--batch_views=3", "--accumulate=2"], 2),
+    ] {
+        let (stored, ended) = run(flags);
+        assert_eq!(stored, views, "{flags:?}");
+        ended.says(&[&format!("{words}{views}")]);
+    }
+    for flags in [&["--accumulate=2", "--batch-views=2"][..], &["--accumulate=3"]] {
+        assert!(!run(flags).1.stderr.contains(words), "{flags:?}");
+    }
+}
+
+#[test]
+fn the_parser_escapes_what_it_quotes() {
+    for line in [
+        &["train", "--\u{1b}[31mred"][..],
+        &["train", "--iterations", "\u{1b}[2J"],
+        &["tra\u{1b}in"],
+        &["eval", "-m", "a\u{1b}b", "--nothing\n"],
+    ] {
+        let ended = end(splat().args(line)).refused(2, &["error: "]);
+        let is_plain = |letter: char| letter == '\n' || !letter.is_control();
+        assert!(ended.stderr.chars().all(is_plain), "{line:?}: {ended:#?}");
+    }
+    let ended = end(splat().args(["train", "--iterations", "\u{1b}[2J"]));
+    ended.refused(2, &["\\u{1b}[2J", "--iterations"]);
+}

@@ -178,8 +178,11 @@ fn weights_are_found_where_they_usually_are() {
     let named: &[(&str, &Path)] = &[("SPLAT_LPIPS_WEIGHTS", &own)];
     assert_eq!(lpips(eval(&place, &[], named)), Some(expected));
     let nowhere = place.path("nowhere.pth");
-    eval(&place, &[], &[("SPLAT_LPIPS_WEIGHTS", &nowhere)])
-        .refused(3, &["SPLAT_LPIPS_WEIGHTS", "nowhere.pth"]);
+    let variable: &[(&str, &Path)] = &[("SPLAT_LPIPS_WEIGHTS", &nowhere)];
+    let ended = eval(&place, &[], variable).refused(3, &["SPLAT_LPIPS_WEIGHTS: ", "nowhere.pth"]);
+    assert!(!ended.stderr.contains("--lpips-weights"), "that was not typed: {ended:#?}");
+    let said = doctor(variable);
+    assert!(said.contains("weights that cannot be used: SPLAT_LPIPS_WEIGHTS: "), "{said}");
 
     // The network alone.
     fs::remove_file(torch.join("hub/checkpoints/alex.pth")).unwrap();
@@ -187,7 +190,14 @@ fn weights_are_found_where_they_usually_are() {
     eval(&place, &["--enable-lpips"], in_torch).refused(2, &missing);
     let said = doctor(in_torch);
     assert!(missing.iter().all(|part| said.contains(part)), "{said}");
-    assert!(doctor(&[]).contains("LPIPS      no weights: Name a file of them"));
+    let said = doctor(&[]);
+    assert!(said.contains("LPIPS      no weights: Name a file of them"), "{said}");
+    assert!(said.contains("active (VIRTUAL_ENV or CONDA_PREFIX)"), "{said}");
+    // A file that is broken is there all the same.
+    cut(&own, 1000);
+    let said = doctor(in_own);
+    assert!(said.contains("weights that cannot be used: "), "{said}");
+    assert!(said.contains(text(&own)) && !said.contains("no weights: "), "{said}");
 }
 
 #[test]

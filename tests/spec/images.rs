@@ -139,7 +139,7 @@ fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
     let start = host_memory().map_or(Bytes(0), |memory| memory.resident);
     // All of them decoded take 374 MB, the cache is as large as it can be.
     let limit = Bytes(start.0 + (150 << 20));
-    let loader = ImageLoader::within(sources, Residency::All, limit);
+    let loader = ImageLoader::within(sources, Residency::All, limit, Bytes(0));
     let order: Vec<usize> = (0..2 * count).map(|turn| turn * 5 % count).collect();
     loader.schedule_decoding(&order);
     let fetch_all = |order: &[usize]| {

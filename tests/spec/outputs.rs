@@ -107,6 +107,7 @@ fn evaluated(iteration: u32, split: Split) -> Event {
     let view = |position, name: &str, psnr| ViewMetrics {
         position,
         name: name.to_owned(),
+        px: [48, 36],
         metrics: Metrics {
             psnr,
             ssim: 0.875,

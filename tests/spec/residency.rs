@@ -260,7 +260,7 @@ fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for policy in [CACHE, Residency::All] {
         // The process holds more than that, whatever it does.
-        let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16));
+        let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16), Bytes(0));
         let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
         assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
         assert_eq!(ran.host, Bytes(0));

@@ -8,6 +8,7 @@ mod edit;
 mod ellipsoid;
 mod frame;
 mod gaussians;
+mod host_plan;
 mod model;
 mod packed;
 mod parts;
@@ -23,6 +24,7 @@ pub use count::{CountedView, count};
 pub use edit::Selection;
 pub use ellipsoid::Ellipsoid;
 pub use frame::{Frame, Ready};
+pub use host_plan::{CpuWork, WorkKind};
 pub use model::{Model, ModelColumn, NotFinite, Parameter};
 pub use primitive::{DensityField, Drawable};
 pub use splat::{DrawnView, Splat};
@@ -36,12 +38,16 @@ use crate::math::Real;
 use crate::memory::plan::Storage;
 
 /// The processor as a device.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cpu<R> {
     /// How models are kept that come here.
     storage: Storage,
     /// Of the rounding of compact state.
     seed: u64,
+    /// Rows that there is memory for.
+    most_rows: Option<usize>,
+    /// Whether the user knows that there is none for more.
+    is_limit_known: bool,
     precision: PhantomData<R>,
 }
 
@@ -53,7 +59,8 @@ impl<R: Real> Cpu<R> {
 
     /// The same with models in this storage, whose rounding follows from the seed.
     pub fn with_storage(storage: Storage, seed: u64) -> Self {
-        Self { storage, seed, precision: PhantomData }
+        let (most_rows, is_limit_known, precision) = (None, false, PhantomData);
+        Self { storage, seed, most_rows, is_limit_known, precision }
     }
 
     /// Gradients of all raw parameters of row `index`; what [`Render::step`](super::Render::step) consumes.
@@ -64,5 +71,11 @@ impl<R: Real> Cpu<R> {
         index: usize,
     ) -> ParameterGradient<R, P> {
         ParameterGradient::new(model, gradients, index)
+    }
+}
+
+impl<R: Real> Default for Cpu<R> {
+    fn default() -> Self {
+        Self::new()
     }
 }

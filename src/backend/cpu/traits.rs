@@ -37,6 +37,10 @@ impl<R: Real> Device for Cpu<R> {
     fn upload_target(&mut self, photo: Photo<'_>) -> Result<Arc<Image>, DeviceError> {
         Ok(Arc::clone(photo.image))
     }
+
+    fn limit_rows(&mut self, most: usize) {
+        self.most_rows = Some(most);
+    }
 }
 
 impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
@@ -91,6 +95,23 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
     fn reorder(&mut self, model: &mut Model<R, P>, cube: &Cube) -> Result<(), DeviceError> {
         reorder::reorder(model, cube);
         Ok(())
+    }
+
+    fn grant_births(
+        &mut self,
+        model: &mut Model<R, P>,
+        requested: usize,
+    ) -> Result<usize, DeviceError> {
+        let Some(most) = self.most_rows else { return Ok(requested) };
+        let granted = requested.min(most.saturating_sub(model.len()));
+        if granted < requested && !self.is_limit_known {
+            self.is_limit_known = true;
+            tracing::warn!(
+                "--host-limit leaves memory for {most} {}: density control adds none beyond that",
+                P::SCHEMA.many()
+            );
+        }
+        Ok(granted)
     }
 }
 

@@ -1,23 +1,42 @@
 //! Runs against a baseline: changes of figures, and which of them are too large.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::figures::{self, Better, Figure, QualityOf, Role};
-use super::notes;
+use super::notes::{self, other_views};
 use super::tolerance::Tolerance;
+use crate::cli::output::shell_word;
 use crate::config::{Config, ConfigError};
-use crate::telemetry::RunSummary;
+use crate::telemetry::{MeasuredSplit, RunSummary};
+use crate::train::event::Split;
 
 /// Options that are another for each run, whatever it does.
-const NAMES: [&str; 2] = ["output.model_path", "output.experiment_name"];
+const NAMES: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
+
+/// The option that names the model folder.
+const MODEL_PATH: &str = "output.model_path";
 
 /// A run and where its summary is from.
 pub(super) struct Run {
     pub(super) path: String,
     pub(super) summary: RunSummary,
+}
+
+impl Run {
+    /// The model folder, as a shell takes it, where the path is that of a file.
+    fn folder(&self) -> String {
+        let path = Path::new(&self.path);
+        if path.is_dir() {
+            return shell_word(path);
+        }
+        let beside = path.parent().filter(|folder| folder.join("config.toml").is_file());
+        let stored = self.summary.options.get(MODEL_PATH).and_then(Value::as_str).map(Path::new);
+        beside.or(stored).map_or_else(|| "MODEL".to_owned(), shell_word)
+    }
 }
 
 /// Runs beside each other, the baseline first.
@@ -45,6 +64,12 @@ pub(super) struct ComparedRun<'a> {
     pub(super) figures: Vec<ComparedFigure>,
     /// As it was read.
     pub(super) summary: &'a RunSummary,
+    /// Its model folder, as a shell takes it.
+    #[serde(skip)]
+    folder: String,
+    /// Splits whose views are not those of the baseline, and how they differ.
+    #[serde(skip)]
+    other_views: BTreeMap<&'a str, String>,
 }
 
 /// A figure beside that of the baseline.
@@ -82,13 +107,21 @@ impl<'a> Comparison<'a> {
         let compared = runs.iter().enumerate().map(|(place, run)| {
             let before = baseline.map_or(&run.summary, |baseline| &baseline.summary);
             let figures = figures::of(&run.summary);
+            let other_views = splits_of_other_views(&run.summary, before);
             let figures = if place == 0 {
                 figures.into_iter().map(ComparedFigure::alone).collect()
             } else {
-                compare(figures, &base, tolerance)
+                compare(figures, &base, tolerance, &other_views)
             };
-            let notes = notes::of(&run.summary, before);
-            ComparedRun { path: &run.path, notes, figures, summary: &run.summary }
+            let (notes, folder) = (notes::of(&run.summary, before), run.folder());
+            ComparedRun {
+                path: &run.path,
+                notes,
+                figures,
+                summary: &run.summary,
+                folder,
+                other_views,
+            }
         });
         let mut comparison = Self {
             baseline: baseline.map_or("", |run| &run.path),
@@ -106,8 +139,18 @@ impl<'a> Comparison<'a> {
     /// What to say where a run has no quality that can be compared.
     pub(super) fn without_quality(&self) -> Option<String> {
         let (baseline, others) = self.runs.split_first()?;
-        let lacks = |run: &&ComparedRun<'_>| gate(&run.figures).is_none();
+        let lacks = |run: &&ComparedRun<'_>| gate(&run.figures, &run.other_views).is_none();
         let run = others.iter().find(lacks)?;
+        let others = &run.other_views;
+        let test = others.get_key_value(Split::Test.name());
+        if let Some((split, difference)) = test.or_else(|| others.first_key_value()) {
+            return Some(format!(
+                "{} and {}: their {split} views are not the same, so that no quality can be compared: \
+                 {difference}. Train one of them again with the other's scene, resolution and held-out \
+                 views",
+                baseline.path, run.path
+            ));
+        }
         let has_none = |run: &ComparedRun<'_>| {
             let is_quality =
                 |compared: &ComparedFigure| matches!(compared.figure.role, Role::Quality(_));
@@ -116,14 +159,15 @@ impl<'a> Comparison<'a> {
         let Some(bare) = [baseline, run].into_iter().find(|run| has_none(run)) else {
             return Some(format!(
                 "{} and {}: their quality was measured on different views or by different metrics. \
-                 Measure both alike with splat eval -m RUN",
-                baseline.path, run.path
+                 Measure both alike with splat eval -m {} and -m {}",
+                baseline.path, run.path, baseline.folder, run.folder
             ));
         };
         Some(format!(
             "{}: has no PSNR, SSIM or LPIPS to compare. Train with --eval, or measure the model with \
-             splat eval -m {} (--split train where no view was held out)",
-            bare.path, bare.path
+             splat eval -m {} (--split train where no view was held out), which writes its \
+             summary.json anew",
+            bare.path, bare.folder
         ))
     }
 
@@ -157,8 +201,23 @@ impl ComparedFigure {
     }
 }
 
-/// The views whose quality decides: the held-out ones, where both runs measured them.
-fn gate(figures: &[ComparedFigure]) -> Option<QualityOf> {
+/// Splits that both measured on different views, and how these differ.
+fn splits_of_other_views<'a>(
+    run: &'a RunSummary,
+    baseline: &RunSummary,
+) -> BTreeMap<&'a str, String> {
+    let differing = |(split, measured): (&'a String, &MeasuredSplit)| {
+        Some((split.as_str(), other_views(measured, baseline.metrics.get(split)?)?))
+    };
+    run.metrics.iter().filter_map(differing).collect()
+}
+
+/// The views whose quality decides: the held-out ones, where both runs measured them. None do where
+/// these differ.
+fn gate(figures: &[ComparedFigure], other_views: &BTreeMap<&str, String>) -> Option<QualityOf> {
+    if other_views.contains_key(Split::Test.name()) {
+        return None;
+    }
     let has = |of: QualityOf| {
         figures.iter().any(|compared| {
             compared.figure.role == Role::Quality(of) && compared.change_percent.is_some()
@@ -167,18 +226,26 @@ fn gate(figures: &[ComparedFigure]) -> Option<QualityOf> {
     [QualityOf::Test, QualityOf::Others].into_iter().find(|&of| has(of))
 }
 
-fn compare(figures: Vec<Figure>, base: &[Figure], tolerance: Tolerance) -> Vec<ComparedFigure> {
+fn compare(
+    figures: Vec<Figure>,
+    base: &[Figure],
+    tolerance: Tolerance,
+    other_views: &BTreeMap<&str, String>,
+) -> Vec<ComparedFigure> {
+    let is_comparable =
+        |key: &str| key.split_once('.').is_none_or(|(split, _)| !other_views.contains_key(split));
     let mut compared: Vec<ComparedFigure> = figures
         .into_iter()
         .map(|figure| {
             let before = base.iter().find(|before| before.key == figure.key);
+            let before = before.filter(|before| is_comparable(&before.key));
             let before = before.map(|before| before.value);
             let change_percent = before.map(|before| change_percent(before, figure.value));
             let verdict = before.and_then(|before| judge(figure.better, before, figure.value));
             ComparedFigure { change_percent, verdict, ..ComparedFigure::alone(figure) }
         })
         .collect();
-    let Some(gate) = gate(&compared) else { return compared };
+    let Some(gate) = gate(&compared, other_views) else { return compared };
     for found in &mut compared {
         let worse = found.change_percent.map_or(0.0, f64::abs);
         let is_quality = found.figure.role == Role::Quality(gate);

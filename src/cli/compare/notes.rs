@@ -1,6 +1,6 @@
 //! What a reader of a comparison has to know of a run.
 
-use crate::telemetry::{RunState, RunSummary};
+use crate::telemetry::{MeasuredSplit, RunState, RunSummary};
 
 /// Sentences about a run beside its baseline, which may be itself.
 pub(super) fn of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
@@ -37,6 +37,25 @@ pub(super) fn of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
                 measured.iteration, before.iteration
             ));
         }
+        if let Some(before) = baseline.metrics.get(split)
+            && let Some(difference) = other_views(measured, before)
+        {
+            notes.push(format!(
+                "its {split} views are not those of the baseline, so their figures cannot be compared: \
+                 {difference}"
+            ));
+        }
     }
     notes
+}
+
+/// How the measured views differ from those of the baseline, if it is known that they do.
+pub(super) fn other_views(run: &MeasuredSplit, baseline: &MeasuredSplit) -> Option<String> {
+    let (now, before) = (run.views.as_ref()?, baseline.views.as_ref()?);
+    if now == before {
+        return None;
+    }
+    let same = now.to_string() == before.to_string();
+    let how = if same { " by other names or other sizes" } else { "" };
+    Some(format!("{now}{how}, and {before} of the baseline"))
 }

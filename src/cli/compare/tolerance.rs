@@ -21,16 +21,23 @@ pub(super) struct ParseToleranceError(String);
 impl Tolerance {
     /// Whether a figure that is worse by so many per cent is accepted.
     pub(super) fn accepts(self, worse_percent: f64) -> bool {
-        worse_percent <= self.0 + ROUNDING
+        let rounding = if self.0 > 0.0 { ROUNDING } else { 0.0 };
+        worse_percent <= self.0 + rounding
     }
 }
 
 impl FromStr for Tolerance {
     type Err = ParseToleranceError;
 
-    /// The sign is asked for: `0.5` may be meant as a half or as half a per cent.
+    /// The sign is asked for: `0.5` may be meant as a half or as half a per cent. Nothing is nothing.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let percent = match text.trim().strip_suffix('%') {
+            Some(text) => number(text),
+            None => number(text).filter(|&number| number == 0.0),
+        };
+        // -0 is written without its sign.
+        let percent = percent.map(|percent| percent + 0.0);
         percent
             .filter(|percent| (0.0..=100.0).contains(percent))
             .map(Self)
@@ -53,11 +60,14 @@ mod tests {
         let parsed = |text: &str| text.parse::<Tolerance>().ok().map(|it| it.to_string());
         assert_eq!(parsed("0.5%").as_deref(), Some("0.5%"));
         assert_eq!(parsed(" 2 %").as_deref(), Some("2%"));
-        assert_eq!(parsed("0%").as_deref(), Some("0%"));
+        for text in ["0%", "0", "0.0", "-0%"] {
+            assert_eq!(parsed(text).as_deref(), Some("0%"), "{text}");
+        }
         for text in ["0.5", "-1%", "101%", "nan%", "", "%", "half"] {
             assert_eq!(parsed(text), None, "{text}");
         }
         assert!(Tolerance(0.0).accepts(0.0) && !Tolerance(0.0).accepts(0.001));
+        assert!(!Tolerance(0.0).accepts(1e-10) && Tolerance(1.0).accepts(1.0 + 1e-10));
         assert!(!Tolerance(100.0).accepts(f64::INFINITY) && !Tolerance(1.0).accepts(f64::NAN));
     }
 }

@@ -8,7 +8,9 @@ use crate::backend::nvidia::{Gpu, KernelBuild};
 use crate::cli::device::UsableGpu;
 use crate::cli::lpips::{Missing, in_words};
 use crate::memory::Bytes;
-use crate::perceptual::{LpipsNet, LpipsWeights, WeightsSearch, named_by_environment};
+use crate::perceptual::{
+    LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
+};
 
 /// What was found.
 #[derive(Serialize)]
@@ -62,7 +64,9 @@ impl LpipsFinding {
     /// What `--enable-lpips` would use.
     pub(super) fn gather() -> Self {
         let search = WeightsSearch::run();
-        let Some(path) = named_by_environment().or_else(|| search.found.clone()) else {
+        let named = named_by_environment();
+        let is_named = named.is_some();
+        let Some(path) = named.or_else(|| search.found.clone()) else {
             let problem = Some(Missing::of(&search).to_string());
             return Self { problem, ..Self::default() };
         };
@@ -70,14 +74,18 @@ impl LpipsFinding {
             Ok(weights) => {
                 Self { net: Some(weights.net()), files: weights.files().to_vec(), problem: None }
             }
-            Err(error) => Self { files: vec![path], problem: Some(error.to_string()), net: None },
+            Err(error) => {
+                let named = if is_named { format!("{WEIGHTS_VARIABLE}: ") } else { String::new() };
+                Self { files: vec![path], problem: Some(format!("{named}{error}")), net: None }
+            }
         }
     }
 
     pub(super) fn line(&self) -> String {
         match (self.net, &self.problem) {
             (Some(net), _) => format!("{}, {}", net.name(), in_words(&self.files)),
-            (None, Some(problem)) => format!("no weights: {problem}"),
+            (None, Some(problem)) if self.files.is_empty() => format!("no weights: {problem}"),
+            (None, Some(problem)) => format!("weights that cannot be used: {problem}"),
             (None, None) => "not looked for".to_owned(),
         }
     }

@@ -72,6 +72,17 @@ pub(super) struct Smaller {
     pub(super) photographs: PlannedPhotographs,
 }
 
+/// What `--host-limit` comes to.
+#[derive(Debug, Serialize)]
+pub(super) struct PlannedHost {
+    pub(super) limit: String,
+    /// With the program and a photograph; nothing where it does not fit.
+    pub(super) needed: Option<Bytes>,
+    pub(super) fits: bool,
+    /// Whether the processor trains, with all of the model in RAM.
+    pub(super) on_processor: bool,
+}
+
 /// Everything.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
@@ -94,6 +105,8 @@ pub(super) struct PlanReport {
     pub(super) remedies: Vec<Remedy>,
     /// Beside the program and the driver; each at its own most.
     pub(super) host: Vec<PlannedRow>,
+    /// Where a limit, or the processor, was asked for.
+    pub(super) host_limit: Option<PlannedHost>,
 }
 
 impl PlanReport {
@@ -119,6 +132,7 @@ impl PlanReport {
             training_ends_with: None,
             remedies: Vec::new(),
             host: Vec::new(),
+            host_limit: None,
         }
     }
 

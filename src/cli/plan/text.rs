@@ -33,6 +33,18 @@ pub(super) fn of(report: &PlanReport) -> String {
     for row in &report.host {
         line(&mut text, row.label, row.bytes);
     }
+    if let Some(host) = &report.host_limit {
+        let whose = if host.on_processor {
+            "RAM of the processor, which trains (--device cpu; the tables above are of a GPU)"
+        } else {
+            "RAM beside a GPU"
+        };
+        let verdict = match host.needed {
+            Some(needed) => format!("{:.0} MiB at most: fits", needed.mib().ceil()),
+            None => "does not fit".to_owned(),
+        };
+        write!(text, "\n\n{whose}: {verdict} --host-limit {}", host.limit).ok();
+    }
     text
 }
 

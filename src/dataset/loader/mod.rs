@@ -97,9 +97,16 @@ impl ImageLoader {
         Self::with_decoder(sources, policy, Box::new(decode), None)
     }
 
-    /// The same, with a limit on the memory of the whole process.
-    pub fn within(sources: Vec<ImageSource>, policy: Residency, limit: Bytes) -> Self {
-        Self::with_decoder(sources, policy, Box::new(decode), Some(Watch::new(limit)))
+    /// The same, with a limit on the memory of the whole process, which takes so many bytes beside images
+    /// at its most.
+    pub fn within(
+        sources: Vec<ImageSource>,
+        policy: Residency,
+        limit: Bytes,
+        taken: Bytes,
+    ) -> Self {
+        let watch = Watch::new(limit, taken);
+        Self::with_decoder(sources, policy, Box::new(decode), Some(watch))
     }
 
     fn with_decoder(

@@ -27,9 +27,11 @@ struct Latest {
 }
 
 impl Watch {
-    /// Of this process.
-    pub(super) fn new(limit: Bytes) -> Self {
-        Self::with(limit, INTERVAL, Box::new(move |_| resident_within(limit)))
+    /// Of this process, which takes so many bytes beside images at its most: between two checks it may
+    /// come to that.
+    pub(super) fn new(limit: Bytes, taken: Bytes) -> Self {
+        let resident = move |images: Bytes| Some(resident_within(limit)?.max(taken + images));
+        Self::with(limit, INTERVAL, Box::new(resident))
     }
 
     /// With the figures of `resident`.

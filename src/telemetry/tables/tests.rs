@@ -8,6 +8,7 @@ fn evaluation(iteration: u32, split: Split) -> Evaluation {
     let view = |position, name: &str, psnr| ViewMetrics {
         position,
         name: name.to_owned(),
+        px: [48, 36],
         metrics: Metrics { psnr, ssim: 0.75, l1: 0.0625, ..Metrics::default() },
     };
     Evaluation {

@@ -82,6 +82,9 @@ pub struct ViewMetrics {
     pub position: usize,
     /// Name of the image in the scene.
     pub name: String,
+    /// Width and height.
+    #[serde(skip)]
+    pub px: [u32; 2],
     /// Its metrics.
     #[serde(flatten)]
     pub metrics: Metrics,

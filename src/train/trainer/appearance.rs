@@ -7,6 +7,7 @@ use crate::export::{remove_exposure_json, write_exposure_json};
 use crate::train::TrainError;
 use crate::train::appearance::{ColorStep, EarlierTables, compensation, rule, tables};
 use crate::train::event::Split;
+use crate::train::finite::check_tables;
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
@@ -44,10 +45,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// The tables as they are now.
+    /// The tables as they are now, to be saved; fails where they are not finite.
     pub(super) fn read_appearance(&mut self) -> Result<Option<AppearanceTables>, TrainError> {
         let read = |tables| self.device.read_tables(tables);
-        Ok(self.appearance.as_ref().map(read).transpose()?)
+        let tables = self.appearance.as_ref().map(read).transpose()?;
+        tables.as_ref().map_or(Ok(()), check_tables)?;
+        Ok(tables)
     }
 }
 

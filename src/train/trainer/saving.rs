@@ -6,15 +6,16 @@
 //! resumed lacks none of that.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::TrainDevice;
+use crate::backend::{CHUNK_ROWS, TrainDevice};
 use crate::config::Config;
 use crate::export::NewPly;
 use crate::files::{OutputError, create_folder};
-use crate::memory::{Bytes, host_memory};
+use crate::memory::{Bytes, host_memory, peak_resident_memory};
 use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::background_files::WrittenFile;
@@ -195,14 +196,19 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
-    /// Bytes of what a thread needs of the model for a file.
+    /// Bytes that a thread takes of the model for a file: a copy, and of a checkpoint the chunk that is
+    /// written.
     fn copy_for(&self, what: Saved) -> Bytes {
         let sh_degree = self.setup.config.optimize.sh_degree;
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
         let row = row_bytes::<Gaussians>(sh_degree, optional) as u64;
-        // The filter of a model that has one is read with all the rest.
-        let has_all = what == Saved::Checkpoint || optional.filter_3d;
-        Bytes(rows as u64 * if has_all { row } else { row.div_ceil(3) })
+        let values = match what {
+            Saved::Checkpoint => (rows + rows.min(CHUNK_ROWS)) as u64 * row,
+            // The filter of a model that has one is read with all the rest.
+            Saved::PointCloud if optional.filter_3d => rows as u64 * row,
+            Saved::PointCloud => rows as u64 * row.div_ceil(3),
+        };
+        Bytes(values)
     }
 
     fn settle_begun(
@@ -229,7 +235,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 Err(error) => failed = failed.or(Some((what, error))),
             }
         }
-        self.reserve_checkpoint()?;
+        let (last, stop) = (self.setup.config.last_iteration(), self.setup.stop);
+        if self.iteration < last && !stop.load(Ordering::Relaxed) {
+            self.reserve_checkpoint()?;
+        } else {
+            // No checkpoint follows the last one.
+            self.warn_of_checkpoints()?;
+        }
         match failed {
             None => Ok(()),
             Some((Saved::PointCloud, TrainError::Output(source))) if source.is_for_space() => {
@@ -272,10 +284,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-/// Whether the host may hold so much more.
+/// Whether the host may hold so much more, beside the most that it held so far: training continues.
 pub(super) fn has_room(config: &Config, bytes: Bytes) -> bool {
-    host_memory()
-        .is_some_and(|host| host.resident + bytes <= config.memory.host_limit.on(host.total))
+    let Some((host, most)) = host_memory().zip(peak_resident_memory()) else { return false };
+    most + bytes <= config.memory.host_limit.on(host.total)
 }
 
 /// The keeper, unless it is writing a checkpoint.
