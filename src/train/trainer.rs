@@ -247,6 +247,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             if let Some(occasion) = occasion {
                 self.write_checkpoint(occasion)?;
+                // None follows the last one.
+                if self.iteration < last && !interrupted {
+                    self.reserve_checkpoint()?;
+                }
                 // A run that goes on from it has none.
                 self.drop_neighbours();
             }

@@ -6,7 +6,6 @@
 //! resumed lacks none of that.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -90,10 +89,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.settle_begun(Saved::Checkpoint, begun)
     }
 
-    /// Reports the files that threads have written.
+    /// Reports the files that threads have written while training continues.
     pub(super) fn settle_written(&mut self) -> Result<(), TrainError> {
         let written = self.files.take_written();
-        if written.is_empty() { Ok(()) } else { self.settle(written) }
+        if written.is_empty() {
+            return Ok(());
+        }
+        self.settle(written)?;
+        self.reserve_checkpoint()
     }
 
     /// Waits for all files after an error that ends the run, and reports those that are written.
@@ -117,7 +120,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Keeps room on the disk for a checkpoint of the model as large as it is now.
     pub(super) fn reserve_checkpoint(&mut self) -> Result<(), TrainError> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
-        // While a checkpoint is written this waits: it is done again when that is reported.
+        // While a checkpoint is written this waits: it is done again when that has been reported.
         if let Some(mut keeper) = free(&self.keeper) {
             keeper.keep_room::<Gaussians>(rows, optional);
         }
@@ -235,13 +238,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 Err(error) => failed = failed.or(Some((what, error))),
             }
         }
-        let (last, stop) = (self.setup.config.last_iteration(), self.setup.stop);
-        if self.iteration < last && !stop.load(Ordering::Relaxed) {
-            self.reserve_checkpoint()?;
-        } else {
-            // No checkpoint follows the last one.
-            self.warn_of_checkpoints()?;
-        }
+        self.warn_of_checkpoints()?;
         match failed {
             None => Ok(()),
             Some((Saved::PointCloud, TrainError::Output(source))) if source.is_for_space() => {
