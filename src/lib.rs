@@ -129,6 +129,8 @@ pub mod backend;
 
 pub mod train;
 
+pub mod mesh;
+
 pub mod telemetry;
 
 #[cfg(feature = "bench")]

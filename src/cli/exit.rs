@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use splat_mesh::tsdf::FusionError;
+
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
+use crate::mesh::ExtractionError;
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::telemetry::{Newlines, escape_controls};
@@ -148,9 +151,29 @@ impl Exit {
             Some(TrainError::Output(_) | TrainError::NoSpace { .. }) => return Some(Self::Error),
             None => {}
         }
+        if let Some(error) = cause.downcast_ref::<ExtractionError>() {
+            return Some(Self::of_extraction(error));
+        }
         match cause.downcast_ref::<SynthError>() {
             Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),
             _ => None,
+        }
+    }
+
+    fn of_extraction(error: &ExtractionError) -> Self {
+        match error {
+            ExtractionError::EmptyBox { .. }
+            | ExtractionError::HalfBox { .. }
+            | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
+                Self::Usage
+            }
+            ExtractionError::Fusion(FusionError::TooManyBricks { .. }) => Self::Memory,
+            ExtractionError::Device(error) => Self::of_device(error),
+            ExtractionError::Output(_) => Self::Error,
+            ExtractionError::NoGaussians { .. }
+            | ExtractionError::NoViews { .. }
+            | ExtractionError::Fusion(_)
+            | ExtractionError::Clean(_) => Self::Data,
         }
     }
 

@@ -17,6 +17,7 @@ mod holders;
 mod host_limit;
 mod intent;
 mod lpips;
+mod mesh;
 mod output;
 mod plan;
 mod preset;
@@ -65,6 +66,8 @@ enum Command {
     Eval(Box<eval::EvalArgs>),
     /// Write renders and photographs of a scene's views, as PNG
     Render(Box<render::RenderArgs>),
+    /// Make a triangle mesh of a trained model
+    Mesh(Box<mesh::MeshArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed
@@ -119,7 +122,7 @@ fn command() -> clap::Command {
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
     Cli::command().color(colors).mut_subcommands(|command| {
         // The model's own configuration is where these take their defaults from.
-        let hides = ["eval", "render", "bench"].contains(&command.get_name());
+        let hides = ["eval", "render", "mesh", "bench"].contains(&command.get_name());
         command.args_override_self(true).mut_args(|arg| {
             let arg =
                 if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
@@ -182,6 +185,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => (args.quiet, args.style()),
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
@@ -206,6 +210,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => train::run(&args, matches),
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
+        Command::Mesh(args) => mesh::run(&args, matches),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),

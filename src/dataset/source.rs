@@ -26,6 +26,17 @@ pub struct ImageSource {
     pub depth: Option<DepthFile>,
 }
 
+impl ImageSource {
+    /// Whether there may be pixels that do not count: of a mask's file, or of an alpha channel, which a
+    /// JPEG does not have.
+    pub fn may_have_mask(&self) -> bool {
+        let is_jpeg = self.path.extension().is_some_and(|extension| {
+            ["jpg", "jpeg"].iter().any(|jpeg| extension.eq_ignore_ascii_case(jpeg))
+        });
+        self.mask.is_some() || (self.alpha == AlphaMeaning::Mask && !is_jpeg)
+    }
+}
+
 /// A map of inverse depths on disk, as [`InverseDepthMap`](super::InverseDepthMap) has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DepthFile {

@@ -147,6 +147,11 @@ impl<'a> Views<'a> {
         }
     }
 
+    /// Whether a view's image may have pixels that do not count.
+    pub fn may_have_mask(&self, index: usize) -> bool {
+        self.dataset.sources[index].may_have_mask()
+    }
+
     /// Whether a view's image is known to be undecodable.
     pub fn is_broken(&self, index: usize) -> bool {
         self.broken.contains_key(&index)

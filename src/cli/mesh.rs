@@ -1,0 +1,161 @@
+//! `splat mesh`: a triangle mesh of a trained model.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use clap::{ArgMatches, Args};
+use serde::Serialize;
+use splat_mesh::MeshReport;
+
+use super::device::{self, DeviceOptions, Task};
+use super::output::print;
+use super::scene::{ModelArgs, Opened};
+use crate::backend::{RenderSettings, TrainDevice};
+use crate::files::{WorkFolder, check_writable, create_folder, write_text};
+use crate::memory::{Bytes, Limit, host_memory};
+use crate::mesh::{
+    DrawnModel, Finished, FinishingWork, Focus, FusedSurface, MeshMethod, MeshOptions, Region,
+    finish, fuse, region, write_mesh,
+};
+use crate::train::{Views, render_filter};
+
+/// Arguments of `splat mesh`.
+#[derive(Args)]
+pub(super) struct MeshArgs {
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+
+    #[command(flatten)]
+    options: MeshOptions,
+}
+
+/// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}`, and beside them `METHOD.json`, which says how they
+/// were made.
+pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let opened = args.model.open(matches)?;
+    check_writable(&args.model.model_path)?;
+    let options = &args.options;
+    let surface = device::on(
+        &DeviceOptions::of_earlier(&opened.config, matches),
+        Extracting { options, opened: &opened },
+    )?;
+    let Surface { fused, region, eyes } = surface;
+    let (voxel, bricks, views) = (fused.voxel, fused.bricks, fused.views);
+    let finished = finish(fused.mesh, &eyes, options)?;
+    let _work = WorkFolder::open(&args.model.model_path);
+    let folder = args.model.model_path.join("mesh").join(format!("iteration_{}", opened.iteration));
+    create_folder(&folder)?;
+    let name = options.method.name();
+    let mut files = Vec::new();
+    for &format in &options.formats {
+        files.push(write_mesh(&folder, name, format, &finished.mesh)?);
+    }
+    let record = Record {
+        method: options.method,
+        iteration: opened.iteration,
+        bbox: region.map(|region| [region.low, region.high]),
+        voxel,
+        bricks,
+        views,
+        seconds: started.elapsed().as_secs_f64(),
+        work: &finished.work,
+        mesh: &finished.report,
+    };
+    write_text(&folder.join(name).with_extension("json"), &serde_json::to_string_pretty(&record)?)?;
+    tracing::info!("{}", described(&finished, started.elapsed().as_secs_f64()));
+    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))?;
+    Ok(())
+}
+
+/// What was extracted, and what the rest is made by.
+struct Surface {
+    fused: FusedSurface,
+    /// The box; none of a surface without one.
+    region: Option<Region>,
+    /// Places of the training cameras, world space.
+    eyes: Vec<[f64; 3]>,
+}
+
+/// Extracting the surface of a model.
+struct Extracting<'a> {
+    options: &'a MeshOptions,
+    opened: &'a Opened,
+}
+
+impl Task for Extracting<'_> {
+    type Output = Surface;
+
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Surface> {
+        let Self { options, opened } = self;
+        let Opened { dataset, gaussians, config, .. } = opened;
+        let training = || dataset.train.iter().map(|&index| &dataset.views[index]);
+        let focus = Focus::of(training());
+        let region = if options.unbounded {
+            None
+        } else {
+            let region = region(dataset, gaussians, options)?;
+            tracing::info!("meshing the box {region}");
+            Some(region)
+        };
+        let mut views = Views::new(dataset, &opened.images);
+        let model = device.upload(gaussians)?;
+        let settings = RenderSettings {
+            sh_degree: gaussians.sh_degree,
+            near: views.near(),
+            screen_filter: render_filter(config),
+            ..RenderSettings::DEFAULT
+        };
+        let room = room(config.memory.host_limit);
+        let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
+        let fused = fuse(&mut drawn, region.as_ref(), &focus, options, room);
+        for warning in views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        let eyes = training().map(|view| view.pose.centre_world()).collect();
+        Ok(Surface { fused: fused?, region, eyes })
+    }
+}
+
+/// Half of the host's memory that --host-limit leaves; the other half is for what becomes of a surface.
+fn room(limit: Limit) -> Bytes {
+    let Some(host) = host_memory() else { return Bytes(u64::MAX) };
+    Bytes(limit.on(host.total).0.saturating_sub(host.resident.0) / 2)
+}
+
+/// What is written beside a mesh.
+#[derive(Serialize)]
+struct Record<'a> {
+    method: MeshMethod,
+    iteration: u32,
+    /// Opposite corners of the box, world space.
+    bbox: Option<[[f64; 3]; 2]>,
+    /// Side of a voxel.
+    voxel: f64,
+    /// Bricks of 8x8x8 voxels.
+    bricks: usize,
+    /// Training views that were fused.
+    views: usize,
+    /// Seconds from the start of the command.
+    seconds: f64,
+    work: &'a FinishingWork,
+    mesh: &'a MeshReport,
+}
+
+/// A line about a mesh for a person.
+fn described(finished: &Finished, seconds: f64) -> String {
+    let Finished { report, work, .. } = finished;
+    let mut text = format!("{} triangles, {} vertices", report.faces, report.vertices);
+    if let Some(faces) = work.decimated_from {
+        write!(text, " (decimated from {faces} triangles)").ok();
+    }
+    if report.watertight {
+        text.push_str(", watertight");
+    } else {
+        write!(text, ", open: {} boundary edges", report.boundary_edges).ok();
+    }
+    let pieces = if report.components == 1 { "piece" } else { "pieces" };
+    write!(text, ", {} {pieces}, {seconds:.1} s", report.components).ok();
+    text
+}

@@ -1,0 +1,97 @@
+//! Boxes of the world that meshes are extracted in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::math::linalg::Vec3;
+
+/// A corner of a box, world space, as it is typed: `X,Y,Z` or `(X, Y, Z)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Corner(pub Vec3<f64>);
+
+/// Text that is no corner.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no place. Give three finite numbers: X,Y,Z")]
+pub struct ParseCornerError(String);
+
+impl FromStr for Corner {
+    type Err = ParseCornerError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCornerError> {
+        let fail = || ParseCornerError(text.to_owned());
+        let bare = text.trim();
+        let bare = bare.strip_prefix('(').and_then(|b| b.strip_suffix(')')).unwrap_or(bare);
+        let numbers: Vec<f64> = bare
+            .split(',')
+            .map(|number| number.trim().parse().ok().filter(|n: &f64| n.is_finite()))
+            .collect::<Option<_>>()
+            .ok_or_else(fail)?;
+        numbers.try_into().map(Self).map_err(|_other_count| fail())
+    }
+}
+
+impl fmt::Display for Corner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.0;
+        write!(f, "{x:.4},{y:.4},{z:.4}")
+    }
+}
+
+/// A box of the world, its sides along the axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Region {
+    /// Least coordinates.
+    pub low: Vec3<f64>,
+    /// Greatest coordinates.
+    pub high: Vec3<f64>,
+}
+
+impl Region {
+    /// The cube of this half side around a place.
+    pub fn cube(centre: Vec3<f64>, half_side: f64) -> Self {
+        Self { low: centre.map(|x| x - half_side), high: centre.map(|x| x + half_side) }
+    }
+
+    /// Whether a place is strictly inside.
+    pub fn holds(&self, place: Vec3<f64>) -> bool {
+        (0..3).all(|axis| self.low[axis] < place[axis] && place[axis] < self.high[axis])
+    }
+
+    /// The longest side.
+    pub fn longest_side(&self) -> f64 {
+        (0..3).map(|axis| self.high[axis] - self.low[axis]).fold(0.0, f64::max)
+    }
+}
+
+/// As the flags that ask for it.
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--bbox-min {} --bbox-max {}", Corner(self.low), Corner(self.high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corners_are_read_as_people_and_reference_trainers_write_them() {
+        for text in ["1,-2,3.5", "(1, -2, 3.5)", " 1 , -2,3.5 "] {
+            assert_eq!(text.parse(), Ok(Corner([1.0, -2.0, 3.5])), "{text}");
+        }
+        for text in ["", "1,2", "1,2,3,4", "1,2,x", "1,2,inf", "(1,2,3"] {
+            assert!(text.parse::<Corner>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_region_is_shown_as_flags_that_give_it_back() {
+        let region = Region::cube([0.5, 0.0, -1.0], 2.0);
+        assert_eq!(
+            region.to_string(),
+            "--bbox-min -1.5000,-2.0000,-3.0000 --bbox-max 2.5000,2.0000,1.0000"
+        );
+        assert!(region.holds([0.0; 3]) && !region.holds([2.5, 0.0, 0.0]));
+        assert_eq!(region.longest_side(), 4.0);
+    }
+}

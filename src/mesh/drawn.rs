@@ -1,0 +1,111 @@
+//! What the training views show: depths, colours, and which pixels count.
+
+use splat_mesh::tsdf::{Camera, DepthView};
+
+use super::ExtractionError;
+use crate::backend::{Look, RenderSettings, Rendered, TrainDevice};
+use crate::dataset::{Image, View};
+use crate::train::Views;
+use crate::train::event::Split;
+
+/// The sum of the weights from which a pixel has a depth: half of what is behind is hidden.
+const OPACITY_MIN: f32 = 0.5;
+
+/// A model on a device, and the views that it is drawn from.
+pub struct DrawnModel<'a, 'd, B: TrainDevice> {
+    /// The device.
+    pub device: &'a mut B,
+    /// The model there.
+    pub model: &'a B::Model,
+    /// The scene's views.
+    pub views: &'a mut Views<'d>,
+    /// How it is drawn: on black.
+    pub settings: RenderSettings,
+}
+
+/// A view as the model shows it.
+#[derive(Clone, Debug)]
+pub(super) struct DrawnView {
+    camera: Camera,
+    /// [height, width], scene units along the view axis; 0 where there is none.
+    depths: Vec<f32>,
+    /// [height, width], sRGB.
+    colors: Vec<[f32; 3]>,
+    /// [height, width]: whether the photograph counts there.
+    mask: Option<Vec<bool>>,
+}
+
+impl DrawnView {
+    /// As fusion takes it.
+    pub(super) fn depth_view(&self) -> DepthView<'_> {
+        DepthView {
+            camera: self.camera,
+            depths: &self.depths,
+            normals: None,
+            mask: self.mask.as_deref(),
+            colors: &self.colors,
+        }
+    }
+}
+
+impl<B: TrainDevice> DrawnModel<'_, '_, B> {
+    /// Draws the training views one after the other and hands them to `visit`. Views whose photograph
+    /// has a mask count where the mask is white; those whose mask cannot be read are left out.
+    pub(super) fn each(
+        &mut self,
+        mut visit: impl FnMut(&DrawnView) -> Result<(), ExtractionError>,
+    ) -> Result<(), ExtractionError> {
+        let mut drawn = 0;
+        for &index in self.views.split(Split::Train) {
+            let photograph = if self.views.may_have_mask(index) {
+                match self.views.fetch(index) {
+                    Some(photograph) => Some(photograph),
+                    None => continue,
+                }
+            } else {
+                None
+            };
+            let view = self.views.view(index);
+            let rendered = {
+                let frame = self.device.render(self.model, view, &self.settings, Look::SURFACE)?;
+                self.device.image(&frame)?
+            };
+            visit(&drawn_view(view, &rendered, photograph.as_deref()))?;
+            drawn += 1;
+        }
+        if drawn == 0 {
+            let reason = self.views.first_problem().unwrap_or("the scene has none").to_owned();
+            return Err(ExtractionError::NoViews { reason });
+        }
+        Ok(())
+    }
+}
+
+fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnView {
+    let camera = view.camera;
+    let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
+    let depth = |&[depth, _, _, weight]: &[f32; 4]| {
+        if weight >= OPACITY_MIN { depth / weight } else { 0.0 }
+    };
+    let (colors, _) = rendered.rgb.as_chunks::<3>();
+    // On black a colour is dark by what is seen through it.
+    let color = |(color, &[_, _, _, weight]): (&[f32; 3], &[f32; 4])| {
+        let whole = weight.max(OPACITY_MIN);
+        color.map(|channel| (channel / whole).clamp(0.0, 1.0))
+    };
+    DrawnView {
+        camera: Camera {
+            width: camera.width as usize,
+            height: camera.height as usize,
+            focal_px: camera.focal_px,
+            centre_px: camera.centre_px,
+            rotation: view.pose.rotation,
+            translation: view.pose.translation,
+        },
+        depths: sums.iter().map(depth).collect(),
+        colors: colors.iter().zip(sums).map(color).collect(),
+        mask: photograph
+            .and_then(|image| image.mask.as_ref())
+            .map(|mask| mask.iter().map(|&counts| counts > 0).collect()),
+    }
+}

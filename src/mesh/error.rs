@@ -1,0 +1,72 @@
+//! Why there is no mesh.
+
+use splat_mesh::clean::CleanError;
+use splat_mesh::tsdf::FusionError;
+
+use super::Region;
+use crate::backend::DeviceError;
+use crate::files::OutputError;
+
+/// Why there is no mesh.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractionError {
+    /// A box that is empty.
+    #[error(
+        "the box from {low} to {high} is empty along {axis}. Give a --bbox-max above --bbox-min"
+    )]
+    EmptyBox {
+        /// The axis.
+        axis: char,
+        /// Its lower side, scene units.
+        low: f64,
+        /// Its upper side, scene units.
+        high: f64,
+    },
+    /// Only one corner of a box is given.
+    #[error("--{given} is given without --{missing}. Give both, or none")]
+    HalfBox {
+        /// The option that is there.
+        given: &'static str,
+        /// The one that is not.
+        missing: &'static str,
+    },
+    /// Nothing that is opaque lies in the box.
+    #[error(
+        "no surface: {found} of {all} Gaussians in the box {region} are opaque, and a surface \
+         needs {needed}. Gaussians lie from {low:?} to {high:?}. {advice}"
+    )]
+    NoGaussians {
+        /// Opaque Gaussians in the box.
+        found: usize,
+        /// Gaussians of the model.
+        all: usize,
+        /// Fewest that a surface is made of.
+        needed: usize,
+        /// The box.
+        region: Region,
+        /// Least coordinates of the model's Gaussians.
+        low: [f64; 3],
+        /// Greatest coordinates.
+        high: [f64; 3],
+        /// What helps.
+        advice: String,
+    },
+    /// No photograph of the training views can be had, whose masks say what counts.
+    #[error("no training view can be drawn: {reason}")]
+    NoViews {
+        /// What is wrong with the first.
+        reason: String,
+    },
+    /// Depth maps that make no surface.
+    #[error(transparent)]
+    Fusion(#[from] FusionError),
+    /// Cleaning left nothing.
+    #[error(transparent)]
+    Clean(#[from] CleanError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The mesh cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+}

@@ -1,0 +1,198 @@
+//! Where the object is: what the cameras look at, and the box around it.
+
+use super::{ExtractionError, MeshOptions, Region};
+use crate::dataset::{Dataset, View};
+use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
+use crate::model::Gaussians;
+
+/// The opacity above which a Gaussian counts as part of a surface (Guédon and Lepetit 2024).
+const OPAQUE: f32 = 0.5;
+
+/// Fewest opaque Gaussians that a surface is made of.
+const LEAST_GAUSSIANS: usize = 100;
+
+/// Share of the opaque Gaussians that the box holds along each axis.
+const HELD_SHARE: f64 = 0.95;
+
+/// What the box is larger by than that.
+const MARGIN: f64 = 1.1;
+
+/// What training cameras look at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Focus {
+    /// The place nearest to their optical axes in the least squares sense, world space; the mean of the
+    /// cameras where all look in one direction.
+    pub centre: Vec3<f64>,
+    /// The largest distance of a camera from it, scene units.
+    pub radius: f64,
+    /// Most cameras look at it and not away from it.
+    pub is_seen: bool,
+}
+
+impl Focus {
+    /// That of some views. With d the unit direction and c the centre of a camera, the place x
+    /// minimises Σ |(I - d dᵀ)(x - c)|².
+    pub fn of<'a>(views: impl Iterator<Item = &'a View> + Clone) -> Self {
+        let axes = views.map(|view| {
+            let forward = mul_transposed(&view.pose.rotation, [0.0, 0.0, 1.0]);
+            (view.pose.centre_world(), forward)
+        });
+        let count = axes.clone().count().max(1) as f64;
+        let mut left: Mat3<f64> = [[0.0; 3]; 3];
+        let (mut right, mut mean) = ([0.0; 3], [0.0; 3]);
+        for (centre, d) in axes.clone() {
+            let across: Mat3<f64> = std::array::from_fn(|i| {
+                std::array::from_fn(|j| f64::from(u8::from(i == j)) - d[i] * d[j])
+            });
+            left = std::array::from_fn(|row| add(left[row], across[row]));
+            right = add(right, mul(&across, centre));
+            mean = add(mean, scale(centre, 1.0 / count));
+        }
+        let centre = solve(&left, right).unwrap_or(mean);
+        let radius = axes.clone().map(|(c, _)| length(sub(c, centre))).fold(0.0, f64::max);
+        let facing = axes.filter(|&(c, d)| dot(d, sub(centre, c)) > 0.0).count() as f64;
+        Self { centre, radius, is_seen: 2.0 * facing > count }
+    }
+}
+
+/// x of A x = b by Cramer's rule; none where A is singular to rounding.
+fn solve(a: &Mat3<f64>, b: Vec3<f64>) -> Option<Vec3<f64>> {
+    let [r0, r1, r2] = *a;
+    let determinant = dot(r0, cross(r1, r2));
+    let size = length(r0) * length(r1) * length(r2);
+    if determinant.abs() <= 1e-9 * size || size == 0.0 {
+        return None;
+    }
+    // The columns of the adjugate are the cross products of the rows.
+    let columns = [cross(r1, r2), cross(r2, r0), cross(r0, r1)];
+    let sum = (0..3).fold([0.0; 3], |sum, i| add(sum, scale(columns[i], b[i])));
+    Some(scale(sum, 1.0 / determinant))
+}
+
+/// The box that is meshed: the one that is given, or else the one around what the cameras look at that
+/// holds 95 % of the opaque Gaussians along each axis. Where the cameras stand around it, it ends where they
+/// stand.
+pub fn region(
+    dataset: &Dataset,
+    gaussians: &Gaussians,
+    options: &MeshOptions,
+) -> Result<Region, ExtractionError> {
+    let opaque = opaque_centres(gaussians);
+    let found = found(dataset, &opaque, options.center_bbox);
+    let region = match (options.bbox_min, options.bbox_max) {
+        (Some(low), Some(high)) => given(low.0, high.0)?,
+        (None, None) => found,
+        (Some(_), None) => return Err(half("bbox-min", "bbox-max")),
+        (None, Some(_)) => return Err(half("bbox-max", "bbox-min")),
+    };
+    let inside = opaque.iter().filter(|&&centre| region.holds(centre)).count();
+    if inside >= LEAST_GAUSSIANS {
+        return Ok(region);
+    }
+    let [low, high] = bounds(gaussians);
+    let all = gaussians.len();
+    let advice = if options.bbox_min.is_some() && opaque.len() >= LEAST_GAUSSIANS {
+        format!("The box that is found by itself: {found}")
+    } else {
+        "Train the model for longer, or mesh another one".to_owned()
+    };
+    Err(ExtractionError::NoGaussians {
+        found: inside,
+        all,
+        needed: LEAST_GAUSSIANS,
+        region,
+        low,
+        high,
+        advice,
+    })
+}
+
+fn half(given: &'static str, missing: &'static str) -> ExtractionError {
+    ExtractionError::HalfBox { given, missing }
+}
+
+fn given(low: Vec3<f64>, high: Vec3<f64>) -> Result<Region, ExtractionError> {
+    for (at, axis) in ['x', 'y', 'z'].into_iter().enumerate() {
+        if low[at] >= high[at] {
+            return Err(ExtractionError::EmptyBox { axis, low: low[at], high: high[at] });
+        }
+    }
+    Ok(Region { low, high })
+}
+
+fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> Region {
+    let focus = Focus::of(dataset.train.iter().map(|&index| &dataset.views[index]));
+    let centre = if is_centred { focus.centre } else { [0.0; 3] };
+    let mut offsets: Vec<f64> = opaque
+        .iter()
+        .map(|&place| sub(place, centre).into_iter().map(f64::abs).fold(0.0, f64::max))
+        .collect();
+    let mut half_side = focus.radius;
+    if !offsets.is_empty() {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let at = (HELD_SHARE * (offsets.len() - 1) as f64) as usize;
+        let held = MARGIN * *offsets.select_nth_unstable_by(at, f64::total_cmp).1;
+        half_side = if focus.is_seen { held.min(focus.radius) } else { held };
+    }
+    Region::cube(centre, half_side)
+}
+
+/// Centres of the Gaussians that are more opaque than not, world space.
+fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
+    // The sigmoid of a logit is above one half where the logit is above 0.
+    let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();
+    centres(gaussians)
+        .zip(&gaussians.opacity_logits)
+        .filter(|&(_, &logit)| logit > threshold)
+        .map(|(centre, _)| centre)
+        .collect()
+}
+
+fn centres(gaussians: &Gaussians) -> impl Iterator<Item = Vec3<f64>> + '_ {
+    let (rows, _) = gaussians.means.as_chunks::<3>();
+    rows.iter().map(|row| row.map(f64::from))
+}
+
+fn bounds(gaussians: &Gaussians) -> [Vec3<f64>; 2] {
+    let fold = |start: f64, choose: fn(f64, f64) -> f64| {
+        centres(gaussians).fold([start; 3], |found, centre| {
+            std::array::from_fn(|axis| choose(found[axis], centre[axis]))
+        })
+    };
+    [fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, Pose};
+
+    /// A view from a place along a direction.
+    fn view(centre: Vec3<f64>, forward: Vec3<f64>) -> View {
+        let z = crate::math::linalg::normalize(forward);
+        let x = crate::math::linalg::normalize(cross([0.3, 1.0, 0.2], z));
+        let rotation = [x, cross(z, x), z];
+        let translation = scale(mul(&rotation, centre), -1.0);
+        let camera = Camera { width: 8, height: 8, focal_px: [8.0; 2], centre_px: [4.0; 2] };
+        View { name: "a.png".to_owned(), camera, pose: Pose { rotation, translation } }
+    }
+
+    #[test]
+    fn cameras_around_a_place_look_at_it() {
+        let place = [1.0, -2.0, 0.5];
+        let ring = [[4.0, -2.0, 0.5], [1.0, 2.0, 0.5], [0.0, -2.0, 3.0], [1.0, -3.0, -1.0]];
+        let views = ring.map(|centre| view(centre, sub(place, centre)));
+        let focus = Focus::of(views.iter());
+        // Sums of a few numbers of size one.
+        assert!(length(sub(focus.centre, place)) < 1e-12, "{focus:?}");
+        assert!((focus.radius - 4.0).abs() < 1e-12 && focus.is_seen, "{focus:?}");
+        let away = ring.map(|centre| view(centre, sub(centre, place)));
+        assert!(!Focus::of(away.iter()).is_seen);
+    }
+
+    #[test]
+    fn cameras_that_look_one_way_have_their_mean_as_focus() {
+        let views = [[0.0; 3], [2.0, 0.0, 0.0]].map(|centre| view(centre, [0.0, 0.0, 1.0]));
+        assert_eq!(Focus::of(views.iter()).centre, [1.0, 0.0, 0.0]);
+    }
+}

@@ -1,0 +1,23 @@
+//! From Gaussians to a triangle mesh.
+//!
+//! `focus` says where the object is, `drawn` what the training views show of it; a file for each method makes
+//! a surface of that; `finish` cleans and decimates it, `write` puts it into files. The geometry itself is the
+//! crate `splat-mesh`, which knows nothing of Gaussians.
+
+mod cube;
+mod drawn;
+mod error;
+mod finish;
+mod focus;
+mod options;
+mod tsdf;
+mod write;
+
+pub use cube::{Corner, ParseCornerError, Region};
+pub use drawn::DrawnModel;
+pub use error::ExtractionError;
+pub use finish::{Finished, FinishingWork, finish};
+pub use focus::{Focus, region};
+pub use options::{LeastComponent, MeshFormat, MeshMethod, MeshOptions};
+pub use tsdf::{FusedSurface, fuse};
+pub use write::write_mesh;
