@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
 
 use crate::backend::DeviceError;
@@ -164,14 +165,21 @@ impl Exit {
         match error {
             ExtractionError::EmptyBox { .. }
             | ExtractionError::HalfBox { .. }
+            | ExtractionError::OutOfRange { .. }
+            | ExtractionError::Poisson(PoissonError::Depth { .. })
             | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
                 Self::Usage
             }
-            ExtractionError::Fusion(FusionError::TooManyBricks { .. }) => Self::Memory,
+            ExtractionError::Fusion(FusionError::TooManyBricks { .. })
+            | ExtractionError::Poisson(PoissonError::TooManyBricks { .. }) => Self::Memory,
             ExtractionError::Device(error) => Self::of_device(error),
             ExtractionError::Output(_) => Self::Error,
             ExtractionError::NoGaussians { .. }
             | ExtractionError::NoViews { .. }
+            | ExtractionError::TooManyGaussians { .. }
+            | ExtractionError::Points(_)
+            | ExtractionError::Poisson(_)
+            | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)
             | ExtractionError::Clean(_) => Self::Data,
         }

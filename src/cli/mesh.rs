@@ -14,8 +14,8 @@ use crate::backend::{RenderSettings, TrainDevice};
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
-    DrawnModel, Finished, FinishingWork, Focus, FusedSurface, MeshMethod, MeshOptions, Region,
-    finish, fuse, region, write_mesh,
+    DrawnModel, Extracted, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
+    MeshOptions, Region, finish, fit, fuse, region, write_mesh,
 };
 use crate::train::{Views, render_filter};
 
@@ -33,6 +33,7 @@ pub(super) struct MeshArgs {
 /// were made.
 pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let started = Instant::now();
+    args.options.check()?;
     let opened = args.model.open(matches)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
@@ -40,9 +41,9 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         &DeviceOptions::of_earlier(&opened.config, matches),
         Extracting { options, opened: &opened },
     )?;
-    let Surface { fused, region, eyes } = surface;
-    let (voxel, bricks, views) = (fused.voxel, fused.bricks, fused.views);
-    let finished = finish(fused.mesh, &eyes, options)?;
+    let Surface { extracted, region, eyes } = surface;
+    let Extracted { mesh, figures } = extracted;
+    let finished = finish(mesh, &eyes, options)?;
     let _work = WorkFolder::open(&args.model.model_path);
     let folder = args.model.model_path.join("mesh").join(format!("iteration_{}", opened.iteration));
     create_folder(&folder)?;
@@ -55,9 +56,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         method: options.method,
         iteration: opened.iteration,
         bbox: region.map(|region| [region.low, region.high]),
-        voxel,
-        bricks,
-        views,
+        extraction: &figures,
         seconds: started.elapsed().as_secs_f64(),
         work: &finished.work,
         mesh: &finished.report,
@@ -71,7 +70,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 
 /// What was extracted, and what the rest is made by.
 struct Surface {
-    fused: FusedSurface,
+    extracted: Extracted,
     /// The box; none of a surface without one.
     region: Option<Region>,
     /// Places of the training cameras, world space.
@@ -92,7 +91,8 @@ impl Task for Extracting<'_> {
         let Opened { dataset, gaussians, config, .. } = opened;
         let training = || dataset.train.iter().map(|&index| &dataset.views[index]);
         let focus = Focus::of(training());
-        let region = if options.unbounded {
+        let is_unbounded = options.method == MeshMethod::Tsdf && options.tsdf.unbounded;
+        let region = if is_unbounded {
             None
         } else {
             let region = region(dataset, gaussians, options)?;
@@ -109,12 +109,18 @@ impl Task for Extracting<'_> {
         };
         let room = room(config.memory.host_limit);
         let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
-        let fused = fuse(&mut drawn, region.as_ref(), &focus, options, room);
+        let extracted = match (options.method, &region) {
+            (MeshMethod::Poisson, Some(region)) => {
+                let seed = config.run.seed;
+                fit(&mut drawn, gaussians, region, &options.poisson, seed, room)
+            }
+            (_, region) => fuse(&mut drawn, region.as_ref(), &focus, &options.tsdf, room),
+        };
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
         }
         let eyes = training().map(|view| view.pose.centre_world()).collect();
-        Ok(Surface { fused: fused?, region, eyes })
+        Ok(Surface { extracted: extracted?, region, eyes })
     }
 }
 
@@ -131,12 +137,7 @@ struct Record<'a> {
     iteration: u32,
     /// Opposite corners of the box, world space.
     bbox: Option<[[f64; 3]; 2]>,
-    /// Side of a voxel.
-    voxel: f64,
-    /// Bricks of 8x8x8 voxels.
-    bricks: usize,
-    /// Training views that were fused.
-    views: usize,
+    extraction: &'a ExtractionFigures,
     /// Seconds from the start of the command.
     seconds: f64,
     work: &'a FinishingWork,

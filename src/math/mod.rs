@@ -9,6 +9,7 @@ pub mod blend;
 pub mod compact;
 pub mod field;
 pub mod filter;
+pub mod level_set;
 pub mod linalg;
 pub mod lookup;
 pub mod morton;

@@ -38,6 +38,10 @@ pub enum RandomUse {
     SurfaceSample = 14,
     /// Where in them the samples lie.
     SurfaceNormal = 15,
+    /// Pixels whose rays are followed to a level set.
+    SurfacePixel = 16,
+    /// Which of the points found there are kept.
+    SurfacePoint = 17,
 }
 
 /// One stream of random numbers, addressed by index.

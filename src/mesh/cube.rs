@@ -52,6 +52,16 @@ impl Region {
         Self { low: centre.map(|x| x - half_side), high: centre.map(|x| x + half_side) }
     }
 
+    /// The box around the same centre, larger by a factor.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let centre = |axis: usize| 0.5 * (self.low[axis] + self.high[axis]);
+        let half = |axis: usize| 0.5 * factor * (self.high[axis] - self.low[axis]);
+        Self {
+            low: std::array::from_fn(|axis| centre(axis) - half(axis)),
+            high: std::array::from_fn(|axis| centre(axis) + half(axis)),
+        }
+    }
+
     /// Whether a place is strictly inside.
     pub fn holds(&self, place: Vec3<f64>) -> bool {
         (0..3).all(|axis| self.low[axis] < place[axis] && place[axis] < self.high[axis])

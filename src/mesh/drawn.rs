@@ -5,6 +5,7 @@ use splat_mesh::tsdf::{Camera, DepthView};
 use super::ExtractionError;
 use crate::backend::{Look, RenderSettings, Rendered, TrainDevice};
 use crate::dataset::{Image, View};
+use crate::math::linalg::{Vec3, mul_transposed, scale, sub};
 use crate::train::Views;
 use crate::train::event::Split;
 
@@ -36,6 +37,31 @@ pub(super) struct DrawnView {
 }
 
 impl DrawnView {
+    /// Pixels that show something and count.
+    pub(super) fn pixels_with_depth(&self) -> impl Iterator<Item = usize> + '_ {
+        let counts = |pixel: usize| self.mask.as_ref().is_none_or(|mask| mask[pixel]);
+        (0..self.depths.len()).filter(move |&pixel| self.depths[pixel] > 0.0 && counts(pixel))
+    }
+
+    /// What a pixel shows, world space.
+    pub(super) fn place(&self, pixel: usize) -> Vec3<f64> {
+        let Camera { width, focal_px, centre_px, rotation, translation, .. } = self.camera;
+        let depth = f64::from(self.depths[pixel]);
+        let at_px = [(pixel % width) as f64 + 0.5, (pixel / width) as f64 + 0.5];
+        let [x, y] = [0, 1].map(|axis| (at_px[axis] - centre_px[axis]) / focal_px[axis]);
+        mul_transposed(&rotation, sub([x * depth, y * depth, depth], translation))
+    }
+
+    /// The colour of a pixel, sRGB.
+    pub(super) fn color(&self, pixel: usize) -> [f32; 3] {
+        self.colors[pixel]
+    }
+
+    /// Where the camera stands, world space.
+    pub(super) fn eye(&self) -> Vec3<f64> {
+        scale(mul_transposed(&self.camera.rotation, self.camera.translation), -1.0)
+    }
+
     /// As fusion takes it.
     pub(super) fn depth_view(&self) -> DepthView<'_> {
         DepthView {

@@ -1,6 +1,8 @@
 //! Why there is no mesh.
 
 use splat_mesh::clean::CleanError;
+use splat_mesh::points::PointsError;
+use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tsdf::FusionError;
 
 use super::Region;
@@ -21,6 +23,16 @@ pub enum ExtractionError {
         low: f64,
         /// Its upper side, scene units.
         high: f64,
+    },
+    /// A value that makes no surface.
+    #[error("--{flag} is {value}; allowed: {allowed}")]
+    OutOfRange {
+        /// The option.
+        flag: &'static str,
+        /// What was given.
+        value: f64,
+        /// What may be given.
+        allowed: &'static str,
     },
     /// Only one corner of a box is given.
     #[error("--{given} is given without --{missing}. Give both, or none")]
@@ -57,6 +69,23 @@ pub enum ExtractionError {
         /// What is wrong with the first.
         reason: String,
     },
+    /// More Gaussians than a search tree tells apart.
+    #[error(
+        "{found} Gaussians are more than can be searched. Train with a smaller --max-gaussians"
+    )]
+    TooManyGaussians {
+        /// How many there are.
+        found: usize,
+    },
+    /// Points that are no surface.
+    #[error(transparent)]
+    Points(#[from] PointsError),
+    /// No surface fits the points.
+    #[error(transparent)]
+    Poisson(#[from] PoissonError),
+    /// Trimming left nothing.
+    #[error(transparent)]
+    Trim(#[from] NothingLeft),
     /// Depth maps that make no surface.
     #[error(transparent)]
     Fusion(#[from] FusionError),

@@ -137,15 +137,18 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> Region {
     Region::cube(centre, half_side)
 }
 
-/// Centres of the Gaussians that are more opaque than not, world space.
-fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
+/// Rows of the Gaussians that are more opaque than not.
+pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
     // The sigmoid of a logit is above one half where the logit is above 0.
     let threshold = (OPAQUE / (1.0 - OPAQUE)).ln();
-    centres(gaussians)
-        .zip(&gaussians.opacity_logits)
-        .filter(|&(_, &logit)| logit > threshold)
-        .map(|(centre, _)| centre)
-        .collect()
+    let logits = gaussians.opacity_logits.iter().enumerate();
+    logits.filter(|&(_, &logit)| logit > threshold).map(|(row, _)| row).collect()
+}
+
+/// Their centres, world space.
+fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
+    let (centres, _) = gaussians.means.as_chunks::<3>();
+    opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect()
 }
 
 fn centres(gaussians: &Gaussians) -> impl Iterator<Item = Vec3<f64>> + '_ {

@@ -7,17 +7,22 @@
 mod cube;
 mod drawn;
 mod error;
+mod extracted;
 mod finish;
 mod focus;
+mod level_set;
 mod options;
+mod poisson;
 mod tsdf;
 mod write;
 
 pub use cube::{Corner, ParseCornerError, Region};
 pub use drawn::DrawnModel;
 pub use error::ExtractionError;
+pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
 pub use focus::{Focus, region};
 pub use options::{LeastComponent, MeshFormat, MeshMethod, MeshOptions};
-pub use tsdf::{FusedSurface, fuse};
+pub use poisson::fit;
+pub use tsdf::fuse;
 pub use write::write_mesh;

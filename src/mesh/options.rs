@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 
-use super::Corner;
+use super::{Corner, ExtractionError};
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -15,6 +15,8 @@ use super::Corner;
 pub enum MeshMethod {
     /// Fuse the depths that the training views show into signed distances
     Tsdf,
+    /// Follow rays to where the density of the Gaussians passes a level, and fit a closed surface
+    Poisson,
 }
 
 impl MeshMethod {
@@ -22,6 +24,7 @@ impl MeshMethod {
     pub fn name(self) -> &'static str {
         match self {
             Self::Tsdf => "tsdf",
+            Self::Poisson => "poisson",
         }
     }
 }
@@ -104,18 +107,6 @@ pub struct MeshOptions {
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true)]
     pub center_bbox: bool,
 
-    /// Mesh everything, not only a box: voxels grow with the distance from the cameras
-    #[arg(long, conflicts_with_all = ["bbox_min", "bbox_max"])]
-    pub unbounded: bool,
-
-    /// Voxels along the longest side
-    #[arg(long, value_name = "N", alias = "mesh-res", default_value_t = Self::default().mesh_resolution)]
-    pub mesh_resolution: u32,
-
-    /// Side of a voxel, scene units, in place of --mesh-resolution
-    #[arg(long, value_name = "LENGTH", alias = "voxel-size", conflicts_with = "unbounded")]
-    pub voxel: Option<f64>,
-
     /// Smallest connected piece that stays: a share of the largest one's area, or triangles
     #[arg(long, value_name = "SHARE%|N", default_value_t = Self::default().min_component)]
     pub min_component: LeastComponent,
@@ -131,6 +122,126 @@ pub struct MeshOptions {
     /// Files to write
     #[arg(long, value_enum, value_name = "FORMAT,..", value_delimiter = ',', default_values_t = Self::default().formats)]
     pub formats: Vec<MeshFormat>,
+
+    /// Of the method `tsdf`.
+    #[command(flatten)]
+    pub tsdf: TsdfOptions,
+
+    /// Of the method `poisson`.
+    #[command(flatten)]
+    pub poisson: PoissonOptions,
+}
+
+/// How depths are fused.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Mesh by depths (--method tsdf)")]
+pub struct TsdfOptions {
+    /// Mesh everything, not only a box: voxels grow with the distance from the cameras
+    #[arg(long, conflicts_with_all = ["bbox_min", "bbox_max"])]
+    pub unbounded: bool,
+
+    /// Voxels along the longest side
+    #[arg(long, value_name = "N", alias = "mesh-res", default_value_t = Self::default().mesh_resolution)]
+    pub mesh_resolution: u32,
+
+    /// Side of a voxel, scene units, in place of --mesh-resolution
+    #[arg(long, value_name = "LENGTH", alias = "voxel-size", conflicts_with = "unbounded")]
+    pub voxel: Option<f64>,
+}
+
+/// How points are found and a surface is fitted to them.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Mesh by points (--method poisson)")]
+pub struct PoissonOptions {
+    /// Density at which the surface lies, above 0 and below 1
+    #[arg(long, value_name = "DENSITY", default_value_t = Self::default().surface_level)]
+    pub surface_level: f64,
+
+    /// Points to find, over all training views
+    #[arg(long, value_name = "N", default_value_t = Self::default().surface_points)]
+    pub surface_points: u64,
+
+    /// Also mesh what lies around the box, up to four times as far out
+    #[arg(long)]
+    pub background: bool,
+
+    /// Which points are taken for outliers and left out
+    #[arg(long, value_enum, default_value_t = Self::default().outliers)]
+    pub outliers: Outliers,
+
+    /// Finest level of the equations: 2^N cells along the box; coarser where there are too few points
+    #[arg(long, value_name = "N", default_value_t = Self::default().poisson_depth)]
+    pub poisson_depth: u32,
+
+    /// Share of the vertices that are cut off, those with the fewest points around; 0 keeps a closed
+    /// surface
+    #[arg(long, value_name = "SHARE", default_value_t = Self::default().density_trim)]
+    pub density_trim: f64,
+
+    /// Cut off vertices with fewer points a cell around, in place of --density-trim
+    #[arg(long, value_name = "POINTS", conflicts_with = "density_trim")]
+    pub density_min: Option<f64>,
+
+    /// Mesh points whose normals disagree, too
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Points that are left out before a surface is fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outliers {
+    /// Those in nearly empty cells with nearly empty cells around
+    Cells,
+    /// Those far from their 20 nearest, by 20 standard deviations, as the reference has it
+    Knn,
+    /// None
+    Keep,
+}
+
+impl MeshOptions {
+    /// An error where a value makes no surface.
+    pub fn check(&self) -> Result<(), ExtractionError> {
+        let PoissonOptions { surface_level, density_trim, density_min, .. } = self.poisson;
+        let density_min = density_min.unwrap_or(0.0);
+        let resolution = f64::from(self.tsdf.mesh_resolution);
+        let rules = [
+            (
+                "surface-level",
+                surface_level,
+                0.0 < surface_level && surface_level < 1.0,
+                "above 0 and below 1",
+            ),
+            ("density-trim", density_trim, (0.0..1.0).contains(&density_trim), "from 0 to below 1"),
+            ("density-min", density_min, density_min >= 0.0, "0 and more"),
+            ("mesh-resolution", resolution, resolution >= 8.0, "8 and more"),
+        ];
+        let broken = rules.into_iter().find(|&(_, _, holds, _)| !holds);
+        broken.map_or(Ok(()), |(flag, value, _, allowed)| {
+            Err(ExtractionError::OutOfRange { flag, value, allowed })
+        })
+    }
+}
+
+impl Default for TsdfOptions {
+    fn default() -> Self {
+        Self { unbounded: false, mesh_resolution: 1024, voxel: None }
+    }
+}
+
+impl Default for PoissonOptions {
+    fn default() -> Self {
+        Self {
+            surface_level: 0.3,
+            surface_points: 10_000_000,
+            background: false,
+            outliers: Outliers::Cells,
+            poisson_depth: 10,
+            density_trim: 0.1,
+            density_min: None,
+            force: false,
+        }
+    }
 }
 
 impl Default for MeshOptions {
@@ -140,13 +251,12 @@ impl Default for MeshOptions {
             bbox_min: None,
             bbox_max: None,
             center_bbox: true,
-            unbounded: false,
-            mesh_resolution: 1024,
-            voxel: None,
             min_component: LeastComponent(MinComponent::AreaShare(0.01)),
             fill_holes: 0,
             decimation_target: 1_000_000,
             formats: vec![MeshFormat::Ply, MeshFormat::Glb],
+            tsdf: TsdfOptions::default(),
+            poisson: PoissonOptions::default(),
         }
     }
 }

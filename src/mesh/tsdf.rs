@@ -3,11 +3,12 @@
 
 use std::sync::atomic::AtomicBool;
 
-use splat_mesh::Mesh;
 use splat_mesh::tsdf::{Space, Survey};
 use splat_mesh::watch::Watch;
 
-use super::{DrawnModel, ExtractionError, Focus, MeshOptions, Region};
+use super::extracted::{Extracted, ExtractionFigures};
+use super::options::TsdfOptions;
+use super::{DrawnModel, ExtractionError, Focus, Region};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
 
@@ -15,28 +16,15 @@ use crate::memory::Bytes;
 /// extracted, the key, neighbours and directions.
 const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
-/// A surface, and what it was made in.
-#[derive(Clone, Debug)]
-pub struct FusedSurface {
-    /// The surface, world space, with colours.
-    pub mesh: Mesh,
-    /// Side of a voxel: scene units in a box, `radius` of the focus in contracted space.
-    pub voxel: f64,
-    /// Bricks of 8³ voxels.
-    pub bricks: usize,
-    /// Views that were fused.
-    pub views: usize,
-}
-
 /// Fuses the training views within a region, or in all of the world where there is none, in at most
 /// `room` of the host's memory. Each view is drawn twice, so that none is kept.
 pub fn fuse<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     region: Option<&Region>,
     focus: &Focus,
-    options: &MeshOptions,
+    options: &TsdfOptions,
     room: Bytes,
-) -> Result<FusedSurface, ExtractionError> {
+) -> Result<Extracted, ExtractionError> {
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| {} };
     let space = match region {
@@ -59,10 +47,6 @@ pub fn fuse<B: TrainDevice>(
     );
     drawn.each(|view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
     let fused = fusion.surface(&watch)?;
-    Ok(FusedSurface {
-        mesh: fused.mesh,
-        voxel: space.voxel(),
-        bricks: fused.bricks,
-        views: fused.views,
-    })
+    let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
+    Ok(Extracted { mesh: fused.mesh, figures: ExtractionFigures::Tsdf { voxel, bricks, views } })
 }

@@ -1,0 +1,47 @@
+//! What every method ends with.
+
+use serde::Serialize;
+use splat_mesh::Mesh;
+
+/// A surface as a method leaves it, and how it was made.
+#[derive(Clone, Debug)]
+pub struct Extracted {
+    /// The surface, world space, with colours.
+    pub mesh: Mesh,
+    /// How it was made.
+    pub figures: ExtractionFigures,
+}
+
+/// Figures of a method.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExtractionFigures {
+    /// Of fused depths.
+    Tsdf {
+        /// Side of a voxel: scene units in a box, radii of the cameras in contracted space.
+        voxel: f64,
+        /// Bricks of 8x8x8 voxels.
+        bricks: usize,
+        /// Training views.
+        views: usize,
+    },
+    /// Of a surface through points: the box, and then what is around it.
+    Poisson(Vec<PoissonFigures>),
+}
+
+/// Figures of a surface through points.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoissonFigures {
+    /// Points that it was fitted to.
+    pub points: usize,
+    /// Points that were left out as outliers.
+    pub outliers: usize,
+    /// Share of the normals that agree with their neighbours'.
+    pub agreement: f64,
+    /// 2^depth cells lie along the cube.
+    pub depth: u32,
+    /// Side of a cell, scene units.
+    pub cell: f64,
+    /// Triangles that were cut off.
+    pub trimmed: usize,
+}

@@ -1,0 +1,145 @@
+//! Points of the surface at which the Gaussians' density passes a level: the rays of pixels of all
+//! training views are followed to it (SuGaR: Guédon and Lepetit 2024, section 4.2).
+
+use std::num::NonZeroUsize;
+
+use kiddo::{ImmutableKdTree, SquaredEuclidean};
+use rayon::prelude::*;
+use splat_mesh::points::OrientedPoints;
+
+use super::drawn::DrawnView;
+use super::focus::opaque_rows;
+use super::{DrawnModel, ExtractionError};
+use crate::backend::TrainDevice;
+use crate::math::field::DensityKernel;
+use crate::math::level_set::{deviation_along, front, level_point};
+use crate::math::linalg::{Vec3, normalize, sub};
+use crate::math::random::{RandomStream, RandomUse};
+use crate::math::splat::Shape;
+use crate::model::Gaussians;
+use crate::train::event::Split;
+
+/// Gaussians whose density is summed, those whose centres are nearest to what a pixel shows.
+const NEIGHBOURS: usize = 16;
+
+/// Pixels that are looked at for each point that is wanted, since not every ray meets the surface.
+const PIXELS_A_POINT: f64 = 2.0;
+
+/// Opaque Gaussians, found by their centres.
+pub(super) struct OpaqueGaussians<'a> {
+    gaussians: &'a Gaussians,
+    /// Rows of the model.
+    rows: Vec<usize>,
+    tree: ImmutableKdTree<f32, 3>,
+}
+
+impl<'a> OpaqueGaussians<'a> {
+    /// Those of a model; none where it has more than a 32-bit index tells apart.
+    pub(super) fn of(gaussians: &'a Gaussians) -> Option<Self> {
+        let rows = opaque_rows(gaussians);
+        let centres: Vec<[f32; 3]> = rows.iter().map(|&row| centre(gaussians, row)).collect();
+        let tree = ImmutableKdTree::new_from_slice(&centres).ok()?;
+        Some(Self { gaussians, rows, tree })
+    }
+
+    /// The kernels of the Gaussians nearest to a place, world space.
+    fn near(&self, place: Vec3<f64>, kernels: &mut Vec<DensityKernel<f32>>) {
+        kernels.clear();
+        let Some(count) = NonZeroUsize::new(NEIGHBOURS.min(self.rows.len())) else { return };
+        let found =
+            self.tree.query(&place.map(narrow)).nearest_n::<SquaredEuclidean<f32>>(count).execute();
+        kernels.extend(found.iter().map(|near| self.kernel(self.rows[near.item as usize])));
+    }
+
+    fn kernel(&self, row: usize) -> DensityKernel<f32> {
+        let Gaussians { log_scales, quats, opacity_logits, .. } = self.gaussians;
+        let shape = Shape {
+            mean_world: centre(self.gaussians, row),
+            log_scale: std::array::from_fn(|axis| log_scales[3 * row + axis]),
+            quat: std::array::from_fn(|part| quats[4 * row + part]),
+            smoothing: 0.0,
+        };
+        DensityKernel::new(&shape, opacity_logits[row])
+    }
+}
+
+fn centre(gaussians: &Gaussians, row: usize) -> [f32; 3] {
+    std::array::from_fn(|axis| gaussians.means[3 * row + axis])
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounded to the points' precision")]
+fn narrow(x: f64) -> f32 {
+    x as f32
+}
+
+/// A point with its normal and colour, world space.
+#[derive(Clone, Copy)]
+struct SurfaceSighting {
+    place: [f32; 3],
+    normal: [f32; 3],
+    color: [f32; 3],
+}
+
+/// About `wanted` points of the level set, as many from each training view, of pixels chosen by `seed`.
+/// Streamed: a view's maps are let go before the next is drawn.
+pub(super) fn level_set_points<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    opaque: &OpaqueGaussians<'_>,
+    wanted: u64,
+    level: f64,
+    seed: u64,
+) -> Result<OrientedPoints, ExtractionError> {
+    let views = drawn.views.split(Split::Train).len().max(1);
+    let a_view = wanted.div_ceil(views as u64);
+    let mut points = OrientedPoints::default();
+    let mut number = 0;
+    drawn.each(|view| {
+        let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
+        let found = sightings(view, opaque, a_view, narrow(level), stream(RandomUse::SurfacePixel));
+        let share = a_view as f64 / found.len().max(1) as f64;
+        let keeps = stream(RandomUse::SurfacePoint);
+        let kept = found.iter().zip(0..).filter(|&(_, index)| keeps.uniform(index) < share);
+        for (sighting, _) in kept {
+            points.places.push(sighting.place);
+            points.normals.push(sighting.normal);
+            points.colors.push(sighting.color);
+        }
+        number += 1;
+        Ok(())
+    })?;
+    Ok(points)
+}
+
+/// What the rays of some pixels of a view meet.
+fn sightings(
+    view: &DrawnView,
+    opaque: &OpaqueGaussians<'_>,
+    wanted: u64,
+    level: f32,
+    pixels: RandomStream,
+) -> Vec<SurfaceSighting> {
+    let seen: Vec<usize> = view.pixels_with_depth().collect();
+    let share = PIXELS_A_POINT * wanted as f64 / seen.len().max(1) as f64;
+    let eye = view.eye();
+    seen.into_par_iter()
+        .filter(|&pixel| pixels.uniform(pixel as u64) < share)
+        .map_init(Vec::new, |kernels, pixel| {
+            let place = view.place(pixel);
+            opaque.near(place, kernels);
+            let from: Vec<Vec3<f32>> = kernels
+                .iter()
+                .map(|k| sub(place, k.mean_world.map(f64::from)).map(narrow))
+                .collect();
+            let direction = normalize(sub(place, eye)).map(narrow);
+            let deviation = deviation_along(kernels.get(front(kernels, &from))?, direction);
+            let found = level_point(kernels, &from, direction, deviation, level)?;
+            let along = found.offset.map(f64::from);
+            Some(SurfaceSighting {
+                place: std::array::from_fn(|axis| narrow(place[axis] + along[axis])),
+                normal: found.normal,
+                color: view.color(pixel),
+            })
+        })
+        .flatten()
+        .collect()
+}

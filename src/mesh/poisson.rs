@@ -1,0 +1,156 @@
+//! A closed surface through points of the level set: screened Poisson (Kazhdan and Hoppe 2013), as SuGaR
+//! meshes (Guédon and Lepetit 2024).
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+
+use splat_mesh::Mesh;
+use splat_mesh::points::{
+    OrientedPoints, checked, normals_agreement, outliers_by_cells, outliers_by_neighbours,
+};
+use splat_mesh::poisson::{
+    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, SHALLOWEST, Trim, reconstruct, trim,
+};
+use splat_mesh::watch::Watch;
+
+use super::extracted::{Extracted, ExtractionFigures, PoissonFigures};
+use super::level_set::{OpaqueGaussians, level_set_points};
+use super::options::{Outliers, PoissonOptions};
+use super::{DrawnModel, ExtractionError, Region};
+use crate::backend::TrainDevice;
+use crate::memory::Bytes;
+use crate::model::Gaussians;
+
+/// Host memory of a brick of 512 nodes of the finest level: five vectors of the solver, a third more for
+/// the coarser levels, key and neighbours.
+const BRICK_BYTES: u64 = 512 * 20 * 4 / 3 + 136;
+
+/// How much farther out the background reaches than the box.
+const BACKGROUND: f64 = 4.0;
+
+/// Share of the normals that agree with their neighbours' on a surface.
+const AGREEMENT_MIN: f64 = 0.3;
+
+/// Nearest points, and deviations of their mean distance, of the reference's outliers.
+const OUTLIER_NEIGHBOURS: usize = 20;
+const OUTLIER_DEVIATIONS: f64 = 20.0;
+
+/// Levels that the cells by which outliers are told are coarser than the finest.
+const OUTLIERS_ABOVE: u32 = 2;
+
+/// The surface through points of the level set within a region, and with [`PoissonOptions::background`]
+/// a second one around it, in at most `room` of the host's memory.
+pub fn fit<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    gaussians: &Gaussians,
+    region: &Region,
+    options: &PoissonOptions,
+    seed: u64,
+    room: Bytes,
+) -> Result<Extracted, ExtractionError> {
+    let Some(opaque) = OpaqueGaussians::of(gaussians) else {
+        return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
+    };
+    let points =
+        level_set_points(drawn, &opaque, options.surface_points, options.surface_level, seed)?;
+    drop(opaque);
+    tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
+    let (inside, around) = parted(points, region, options.background);
+    let (mut mesh, figures) = surface(inside, options, room)?;
+    let mut all = vec![figures];
+    if options.background {
+        let (background, figures) = surface(around, options, room)?;
+        append(&mut mesh, background);
+        all.push(figures);
+    }
+    Ok(Extracted { mesh, figures: ExtractionFigures::Poisson(all) })
+}
+
+/// The points in a region, and on demand those around it, up to four times as far from its centre.
+fn parted(
+    mut points: OrientedPoints,
+    region: &Region,
+    with_background: bool,
+) -> (OrientedPoints, OrientedPoints) {
+    let far = region.scaled(BACKGROUND);
+    let is_in = |region: &Region, place: &[f32; 3]| region.holds(place.map(f64::from));
+    let near: Vec<bool> = points.places.iter().map(|place| is_in(region, place)).collect();
+    let mut around = OrientedPoints::default();
+    if with_background {
+        around = points.clone();
+        let keep = near.iter().zip(&around.places).map(|(near, place)| !near && is_in(&far, place));
+        let keep: Vec<bool> = keep.collect();
+        around.retain(&keep);
+    }
+    points.retain(&near);
+    (points, around)
+}
+
+fn surface(
+    mut points: OrientedPoints,
+    options: &PoissonOptions,
+    room: Bytes,
+) -> Result<(Mesh, PoissonFigures), ExtractionError> {
+    checked(&mut points, FEWEST_POINTS)?;
+    let outliers = drop_outliers(&mut points, options)?;
+    let needed = if options.force { 0.0 } else { AGREEMENT_MIN };
+    let agreement = normals_agreement(&points, needed)?;
+    let stop = AtomicBool::new(false);
+    let watch = Watch { stop: &stop, told: &|_, _| {} };
+    let settings = PoissonSettings {
+        depth: Depth::UpTo(options.poisson_depth),
+        bricks: usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX),
+        ..PoissonSettings::default()
+    };
+    let mut made = reconstruct(&points, &settings, &watch)?;
+    if made.is_cut {
+        tracing::warn!(
+            "the surface was not followed to its end, for which --host-limit leaves no memory: it is \
+             open there"
+        );
+    }
+    let cut = match options.density_min {
+        Some(least) => Trim::PointsACell(least),
+        None if options.density_trim > 0.0 => Trim::Quantile(options.density_trim),
+        None => Trim::Nothing,
+    };
+    let trimmed = trim(&mut made.mesh, &mut made.densities, cut)?;
+    let figures = PoissonFigures {
+        points: points.len(),
+        outliers,
+        agreement,
+        depth: made.depth,
+        cell: made.cell,
+        trimmed,
+    };
+    Ok((made.mesh, figures))
+}
+
+fn drop_outliers(
+    points: &mut OrientedPoints,
+    options: &PoissonOptions,
+) -> Result<usize, ExtractionError> {
+    let keep = match options.outliers {
+        Outliers::Keep => return Ok(0),
+        Outliers::Knn => {
+            let Some(neighbours) = NonZeroUsize::new(OUTLIER_NEIGHBOURS) else { return Ok(0) };
+            outliers_by_neighbours(&points.places, neighbours, OUTLIER_DEVIATIONS)
+        }
+        Outliers::Cells => {
+            let Some(cube) = Cube::around(&points.places, CUBE_FACTOR) else { return Ok(0) };
+            let level = options.poisson_depth.max(SHALLOWEST).saturating_sub(OUTLIERS_ABOVE);
+            outliers_by_cells(&points.places, &cube, level)
+        }
+    };
+    let dropped = points.retain(&keep);
+    checked(points, FEWEST_POINTS)?;
+    Ok(dropped)
+}
+
+/// Adds a mesh without joining it.
+fn append(mesh: &mut Mesh, other: Mesh) {
+    let first = u32::try_from(mesh.vertices.len()).unwrap_or(u32::MAX);
+    mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));
+    mesh.vertices.extend(other.vertices);
+    mesh.colors.extend(other.colors);
+}
