@@ -61,6 +61,7 @@ pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
 /// Removes what killed programs had not finished writing beside their results.
 pub(super) fn sweep(model_path: &Path) {
     let mut folders = entries(model_path, "point_cloud", "iteration_");
+    folders.extend(entries(model_path, "mesh", "iteration_"));
     for split in ["train", "test"] {
         for renders in entries(model_path, split, "ours_") {
             folders.extend(["renders", "gt"].map(|kind| renders.join(kind)));
@@ -90,6 +91,7 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
     create_folder(&aside)?;
     let mut names: Vec<PathBuf> = RESULTS.iter().map(PathBuf::from).collect();
     names.extend(entries(model_path, "", "events.out.tfevents."));
+    names.extend(entries(model_path, "mesh", "iteration_"));
     // Not these folders whole: photographs may lie in them, where a scene is its own model folder.
     for split in ["train", "test"] {
         names.extend(entries(model_path, split, "ours_"));
@@ -101,9 +103,9 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
             fs::rename(&from, to).map_err(|source| OutputError::new(&from, source))?;
         }
     }
-    for split in ["train", "test"] {
+    for folder in ["train", "test", "mesh"] {
         // Only where nothing is left in it.
-        fs::remove_dir(model_path.join(split)).ok();
+        fs::remove_dir(model_path.join(folder)).ok();
     }
     Ok(Some(aside))
 }

@@ -163,7 +163,7 @@ pub struct PoissonOptions {
 
     /// Also mesh what lies around the box, up to four times as far out
     #[arg(long)]
-    pub background: bool,
+    pub mesh_background: bool,
 
     /// Which points are taken for outliers and left out
     #[arg(long, value_enum, default_value_t = Self::default().outliers)]
@@ -234,7 +234,7 @@ impl Default for PoissonOptions {
         Self {
             surface_level: 0.3,
             surface_points: 10_000_000,
-            background: false,
+            mesh_background: false,
             outliers: Outliers::Cells,
             poisson_depth: 10,
             density_trim: 0.1,

@@ -38,7 +38,7 @@ const OUTLIER_DEVIATIONS: f64 = 20.0;
 /// Levels that the cells by which outliers are told are coarser than the finest.
 const OUTLIERS_ABOVE: u32 = 2;
 
-/// The surface through points of the level set within a region, and with [`PoissonOptions::background`]
+/// The surface through points of the level set within a region, and with [`PoissonOptions::mesh_background`]
 /// a second one around it, in at most `room` of the host's memory.
 pub fn fit<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
@@ -55,10 +55,10 @@ pub fn fit<B: TrainDevice>(
         level_set_points(drawn, &opaque, options.surface_points, options.surface_level, seed)?;
     drop(opaque);
     tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
-    let (inside, around) = parted(points, region, options.background);
+    let (inside, around) = parted(points, region, options.mesh_background);
     let (mut mesh, figures) = surface(inside, options, room)?;
     let mut all = vec![figures];
-    if options.background {
+    if options.mesh_background {
         let (background, figures) = surface(around, options, room)?;
         append(&mut mesh, background);
         all.push(figures);

@@ -35,6 +35,7 @@ mod host_limit;
 mod impossible_numbers;
 mod init;
 mod lpips;
+mod mesh;
 mod plan;
 mod presets;
 #[cfg(target_os = "linux")]

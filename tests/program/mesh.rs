@@ -1,0 +1,206 @@
+//! `splat mesh`: a known surface of Gaussians becomes that surface, and what has none is refused.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+use splat::export::write_ply;
+use splat::math::Real;
+use splat::math::random::{RandomStream, RandomUse};
+use splat::model::Gaussians;
+use splat::synth::SynthOptions;
+use splat_mesh::file::read_mesh;
+use splat_mesh::{Mesh, MeshReport};
+
+use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::common::synthetic::write_synthetic;
+
+/// Where the cameras look.
+const CENTRE: [f64; 3] = [0.0, -0.56, 0.0];
+
+/// Radius of the ball, world units.
+const RADIUS: f64 = 1.0;
+
+/// Half a percent of the ball's diameter.
+const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
+
+/// A model folder of a scene whose Gaussians are replaced by others.
+fn place_of(gaussians: &Gaussians) -> TestFolder {
+    let place = TestFolder::empty();
+    let options =
+        SynthOptions { views: 16, width: 160, height: 120, points: 200, ..SynthOptions::default() };
+    write_synthetic(&place.scene(), &options);
+    place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    write_ply(&place.ply(1), gaussians).unwrap();
+    place
+}
+
+/// Flat, opaque Gaussians all over the ball, red on one side and blue on the other: on the Fibonacci
+/// spiral, each with the plane of the ball as its own.
+fn ball() -> Gaussians {
+    let count = 3000;
+    let mut model = Gaussians::zeros(0, count);
+    for row in 0..count {
+        let z = 1.0 - (2.0 * row as f64 + 1.0) / count as f64;
+        let turn = row as f64 * std::f64::consts::PI * (3.0 - 5.0_f64.sqrt());
+        let across = (1.0 - z * z).sqrt();
+        let out = [across * turn.cos(), across * turn.sin(), z];
+        for axis in 0..3 {
+            model.means[3 * row + axis] = (CENTRE[axis] + RADIUS * out[axis]).to_f32();
+            model.log_scales[3 * row + axis] = [0.04_f32, 0.04, 0.004][axis].ln();
+        }
+        // Turns z onto `out`.
+        let quat = [1.0 + out[2], -out[1], out[0], 0.0];
+        let colour = if out[0] > 0.0 { [1.7, -1.7, -1.7] } else { [-1.7, -1.7, 1.7] };
+        for (part, value) in quat.into_iter().enumerate() {
+            model.quats[4 * row + part] = value.to_f32();
+        }
+        model.sh_dc[3 * row..3 * row + 3].copy_from_slice(&colour);
+        model.opacity_logits[row] = 3.0;
+    }
+    model
+}
+
+/// The ball's model, which no test changes but by its meshes.
+static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
+
+fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
+    let mut mesh = splat();
+    end(mesh.args(["mesh", "--device=cpu", "-m"]).arg(place.model()).args(flags))
+}
+
+fn file(place: &TestFolder, name: &str) -> PathBuf {
+    place.model().join("mesh/iteration_1").join(name)
+}
+
+/// Mean distance from the ball's surface of the vertices that cameras see: its lower part is hidden.
+fn mean_distance(mesh: &Mesh) -> f64 {
+    let offset = |vertex: &[f32; 3]| -> [f64; 3] {
+        std::array::from_fn(|axis| f64::from(vertex[axis]) - CENTRE[axis])
+    };
+    let seen: Vec<f64> = mesh
+        .vertices
+        .iter()
+        .map(offset)
+        .filter(|out| out[1] < 0.2 * RADIUS)
+        .map(|out| (out.iter().map(|x| x * x).sum::<f64>().sqrt() - RADIUS).abs())
+        .collect();
+    assert!(seen.len() > 1000, "{} vertices of {}", seen.len(), mesh.vertices.len());
+    seen.iter().sum::<f64>() / seen.len() as f64
+}
+
+/// Red where x is positive, blue where it is negative, but for a seam.
+fn assert_colours(mesh: &Mesh) {
+    assert_eq!(mesh.colors.len(), mesh.vertices.len());
+    for (vertex, color) in mesh.vertices.iter().zip(&mesh.colors) {
+        if vertex[0].abs() > 0.15 && vertex[1] < CENTRE[1].to_f32() {
+            let is_red = color[0] > color[2];
+            assert_eq!(is_red, vertex[0] > 0.0, "{vertex:?} {color:?}");
+        }
+    }
+}
+
+#[test]
+fn depths_of_a_ball_are_fused_to_the_ball() {
+    meshed(&BALL, &["--mesh-resolution=64", "--formats=ply,glb,obj"])
+        .done()
+        .says(&["meshing the box --bbox-min", "triangles"]);
+    let mesh = read_mesh(&file(&BALL, "tsdf.ply")).unwrap();
+    let distance = mean_distance(&mesh);
+    assert!(distance < ACCURACY, "{distance}");
+    assert_colours(&mesh);
+    let report = MeshReport::of(&mesh).unwrap();
+    assert_eq!((report.components, report.nonmanifold_edges, report.misoriented_edges), (1, 0, 0));
+    for other in ["tsdf.obj", "tsdf.glb"] {
+        assert!(fs::metadata(file(&BALL, other)).unwrap().len() > 10_000, "{other}");
+    }
+    let obj = read_mesh(&file(&BALL, "tsdf.obj")).unwrap();
+    assert_eq!((obj.vertices, obj.faces), (mesh.vertices, mesh.faces));
+    let record: Value =
+        serde_json::from_slice(&fs::read(file(&BALL, "tsdf.json")).unwrap()).unwrap();
+    assert_eq!(record["mesh"]["faces"].as_u64(), Some(report.faces as u64));
+    assert_eq!(record["extraction"]["tsdf"]["views"].as_u64(), Some(16));
+}
+
+#[test]
+fn points_of_a_ball_become_a_watertight_ball_that_looks_outwards() {
+    let flags = ["--method=poisson", "--surface-points=60000", "--density-trim=0"];
+    meshed(&BALL, &flags).done().says(&["points found where the density is 0.3", "watertight"]);
+    let mesh = read_mesh(&file(&BALL, "poisson.ply")).unwrap();
+    let distance = mean_distance(&mesh);
+    assert!(distance < ACCURACY, "{distance}");
+    assert_colours(&mesh);
+    let report = MeshReport::of(&mesh).unwrap();
+    assert!(report.watertight, "{report:?}");
+    // Of the hidden part, a fifth of the ball, the surface is a guess.
+    let exact = 4.0 / 3.0 * std::f64::consts::PI * RADIUS.powi(3);
+    assert!((report.volume.unwrap() / exact - 1.0).abs() < 0.1, "{report:?}");
+
+    let before = fs::read(file(&BALL, "poisson.ply")).unwrap();
+    meshed(&BALL, &flags).done();
+    assert!(before == fs::read(file(&BALL, "poisson.ply")).unwrap(), "another mesh of the same");
+}
+
+#[test]
+fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
+    let place = place_of(&ball());
+    meshed(&place, &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply"])
+        .done()
+        .says(&["decimated from"]);
+    let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
+    assert!((500..=1000).contains(&mesh.faces.len()), "{}", mesh.faces.len());
+    // Of a thousand triangles each stands off by a two-hundredth of the radius.
+    assert!(mesh.vertices.len() > 250 && !file(&place, "tsdf.glb").exists());
+}
+
+#[test]
+fn everything_is_meshed_without_a_box() {
+    let place = place_of(&ball());
+    meshed(&place, &["--unbounded", "--mesh-resolution=128", "--formats=ply"]).done();
+    let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
+    assert!(mean_distance(&mesh) < 2.0 * ACCURACY, "{}", mean_distance(&mesh));
+}
+
+#[test]
+fn a_box_that_cannot_be_meshed_is_named() {
+    let before = fs::read_dir(BALL.model()).unwrap().count();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (
+            &["--bbox-min=5,5,5", "--bbox-max=6,6,6"],
+            3,
+            "The box that is found by itself: --bbox-min",
+        ),
+        (&["--bbox-min=1,0,0", "--bbox-max=1,2,2"], 2, "empty along x"),
+        (&["--bbox-min=1,0,0"], 2, "without --bbox-max"),
+        (&["--bbox-min=1,0", "--bbox-max=1,2,2"], 2, "Give three finite numbers"),
+        (&["--voxel=0"], 2, "--voxel above zero"),
+        (&["--voxel=1e-9"], 2, "Use a --voxel of"),
+        (&["--method=poisson", "--surface-level=1"], 2, "--surface-level is 1"),
+    ];
+    for (flags, code, message) in cases {
+        meshed(&BALL, flags).refused(code, &[message]);
+    }
+    assert!(fs::read_dir(BALL.model()).unwrap().count() <= before + 1);
+}
+
+#[test]
+fn gaussians_without_a_surface_are_refused() {
+    let stream = RandomStream::new(0, 0, RandomUse::Initialise);
+    let mut cloud = ball();
+    for (index, value) in cloud.means.iter_mut().enumerate() {
+        *value = (CENTRE[index % 3] + 2.0 * stream.uniform(index as u64) - 1.0).to_f32();
+    }
+    for (index, value) in cloud.quats.iter_mut().enumerate() {
+        *value = stream.normal(100_000 + index as u64).to_f32();
+    }
+    cloud.log_scales.fill(0.02_f32.ln());
+    let place = place_of(&cloud);
+    meshed(&place, &["--method=poisson", "--surface-points=20000"])
+        .refused(3, &["no consistent surface"]);
+    let mut clear = ball();
+    clear.opacity_logits.fill(-3.0);
+    let place = place_of(&clear);
+    meshed(&place, &[]).refused(3, &["no surface: 0 of 3000 Gaussians"]);
+    assert!(!place.model().join("mesh").exists());
+}
