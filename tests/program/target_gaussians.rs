@@ -117,6 +117,16 @@ fn a_prune_that_falls_into_the_last_step_comes_after_it(#[case] flags: &[&str]) 
 }
 
 #[test]
+fn a_resumed_step_across_the_end_of_density_control_is_still_pruned() {
+    let place = TestFolder::with_scene();
+    let flags = ["--batch-views=4", "--densify-until-iter=13", "--checkpoint-iterations=16"];
+    place.trained(16, &flags);
+    let resumed = ["--resume", "--iterations=24", "--target-gaussians=120"];
+    let resumed = end(place.train().args(resumed)).done().says(&["[ITER 16] Pruned", "120 left"]);
+    assert!(!resumed.stderr.contains("Gaussians stay"), "{resumed:#?}");
+}
+
+#[test]
 fn the_fewer_stay_the_more_it_costs() {
     let place = TestFolder::with_scene();
     let psnr = |target: &str| {
