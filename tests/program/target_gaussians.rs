@@ -107,13 +107,18 @@ fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes(#[case] iteration: u32) {
 #[case::before_the_coarse_stage(&["--regularize=density", "--sugar-iterations=4"])]
 fn a_prune_that_falls_into_the_last_step_comes_after_it(#[case] flags: &[&str]) {
     let place = TestFolder::with_scene();
-    let ended = ["--batch-views=4", "--densify-until-iter=13", "--target-gaussians=120"];
-    place.trained(14, &[&ended, flags].concat()).says(&["[ITER 14] Pruned", "120 left"]);
+    let prune = ["--batch-views=4", "--densify-until-iter=13", "--target-gaussians=120"];
+    let flags = [&prune, flags, &["--checkpoint-iterations=14"]].concat();
+    place.trained(14, &flags).says(&["[ITER 14] Pruned", "120 left"]);
     let pruned = events(&place, "model", "pruned_to_target");
     let [event] = &pruned[..] else { panic!("{pruned:#?}") };
     assert_eq!((&event["iteration"], &event["gaussians"]), (&14.into(), &120.into()));
     assert_eq!(gaussians(&place, "model", 14), 120);
-    assert!(summary(&place, "model")["gaussians"].as_u64().unwrap() <= 120);
+    let before = summary(&place, "model");
+    assert!(before["gaussians"].as_u64().unwrap() <= 120);
+    // Nothing is left to prune after the checkpoint.
+    end(place.train().args(["--resume", "--iterations=17"])).done();
+    assert_eq!(summary(&place, "model")["target"], before["target"]);
 }
 
 #[test]
