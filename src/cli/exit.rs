@@ -38,6 +38,12 @@ pub(super) enum Exit {
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);
 
+/// A run that is resumed has done all that is asked for. It is left as it is, and the program ends as after
+/// a run that trained.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NothingToTrain(pub(super) String);
+
 /// Input that is there but does not serve.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

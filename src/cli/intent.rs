@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
-use super::exit::UsageError;
+use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::held_out::keep_split;
@@ -88,7 +88,13 @@ impl Intent {
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
-            refuse_fewer(path, &checkpoint.about, &config)?;
+            if let Some(problem) = fewer_than_done(path, &checkpoint.about, &config) {
+                // A script that is run again finds the parts of its work done.
+                return Err(match &args.start_checkpoint {
+                    Some(_) => UsageError(problem).into(),
+                    None => NothingToTrain(problem).into(),
+                });
+            }
             fit_degree(checkpoint, config.optimize.sh_degree)?;
             report_resume_point(&origin, checkpoint.about.iteration, &config);
         } else {
@@ -293,25 +299,25 @@ fn report_resume_point(origin: &str, done: u32, config: &Config) {
     }
 }
 
-/// A run that has come further than what is asked for would be called complete at an iteration that
-/// nobody asked for.
-fn refuse_fewer(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), UsageError> {
+/// What to say of a run that has come further than what is asked for: to go on with it would call it
+/// complete at an iteration that nobody asked for.
+fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<String> {
     let (done, last, before) =
         (about.iteration, now.last_iteration(), about.config.last_iteration());
     if done <= last {
-        return Ok(());
+        return None;
     }
     let remedy = if before > done {
         format!("With the options that it had, the run continues to {before}")
     } else {
         format!("Ask for more with {}", more(now))
     };
-    Err(UsageError(format!(
+    Some(format!(
         "{}: {done} iterations are done already, and {last} are requested: there is nothing to train, \
          and nothing is changed. {remedy}; to go back, name an earlier checkpoint with \
          --start-checkpoint",
         path.display()
-    )))
+    ))
 }
 
 /// A run in another folder that trains nothing would only push aside what is there.

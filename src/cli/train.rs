@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::ArgMatches;
 
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, OutOfMemory, OutOfSpace};
+use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::intent::{DEMO_SCENE, Intent};
@@ -31,7 +31,13 @@ use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let started = Instant::now();
-    let mut intent = Intent::make(args, matches)?;
+    let mut intent = match Intent::make(args, matches) {
+        Err(error) if error.is::<NothingToTrain>() => {
+            tracing::warn!("{error}");
+            return Ok(());
+        }
+        made => made?,
+    };
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
             "this machine has an NVIDIA GPU, but this program was built without CUDA kernels: the \
