@@ -6,7 +6,7 @@ use std::path::Path;
 use super::exit::{DataError, UsageError};
 use crate::config::{SceneOptions, TestList};
 use crate::dataset::Dataset;
-use crate::train::checkpoint::Checkpoint;
+use crate::train::checkpoint::StoredCheckpoint;
 
 /// Which views a run holds out.
 #[derive(Debug, PartialEq)]
@@ -39,7 +39,10 @@ impl<'a> HeldOut<'a> {
             Self::EveryNth(every) => format!("--eval --test-every {every}"),
             Self::Spread(views) => format!("--test-views {views}"),
             Self::InFile(file) => format!("--test-list {}", file.display()),
-            Self::Listed(names) => format!("a --test-list of {} views", names.len()),
+            Self::Listed(names) => match names.len() {
+                1 => "a --test-list of 1 view".to_owned(),
+                views => format!("a --test-list of {views} views"),
+            },
         }
     }
 
@@ -52,43 +55,46 @@ impl<'a> HeldOut<'a> {
     }
 }
 
-/// Fails where the options of a resumed run would hold views out that it was trained on. `now` names
-/// its views.
-pub(super) fn keep_split(
-    path: &Path,
-    before: &SceneOptions,
+/// Fails where a resumed run would hold out a view that it was trained on: because of its options, of
+/// which `now` are those of its scene, or because the scene has changed.
+pub(super) fn refuse_seen(
+    checkpoint: &StoredCheckpoint,
     now: &SceneOptions,
-) -> Result<(), UsageError> {
-    let (before, now) = (HeldOut::of(before), HeldOut::of(now));
-    if now == HeldOut::None || now == before {
-        return Ok(());
-    }
-    Err(UsageError(format!(
-        "{}: the run was trained with {}, so it has seen views that {} holds out, and their figures \
-         would be meaningless. Leave that out or use {}, so that the run keeps its held-out views, or \
-         train it again from the start",
-        path.display(),
-        before.of_training(),
-        now.flag(),
-        before.flag()
-    )))
-}
-
-/// Fails where the scene has changed since a checkpoint was written, so that a view is held out now
-/// that the run was trained on.
-pub(super) fn refuse_seen(checkpoint: &Checkpoint, dataset: &Dataset) -> Result<(), DataError> {
-    let trained: BTreeSet<&str> = checkpoint.train_views.iter().map(String::as_str).collect();
+    dataset: &Dataset,
+) -> anyhow::Result<()> {
+    let about = &checkpoint.about;
+    let trained: BTreeSet<&str> = about.train_views.iter().map(String::as_str).collect();
     let held_out = dataset.test.iter().map(|&view| dataset.views[view].name.as_str());
     let seen: Vec<&str> = held_out.filter(|name| trained.contains(name)).collect();
     let Some(first) = seen.first() else { return Ok(()) };
+    let (before, now) = (HeldOut::of(&about.config.scene), HeldOut::of(now));
+    if before != now {
+        return Err(other_split(checkpoint.path(), first, &before, &now).into());
+    }
     Err(DataError(format!(
         "{}: the scene has changed since the checkpoint of iteration {} was written: {} of its \
          held-out views {} trained on, {first} for instance, and their figures would be meaningless. \
          Restore its photographs, name the views that were held out with --test-list, or use --eval \
          false",
         dataset.root.display(),
-        checkpoint.iteration,
+        about.iteration,
         seen.len(),
         if seen.len() == 1 { "was" } else { "were" },
-    )))
+    ))
+    .into())
+}
+
+fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
+    let remedy = match before {
+        HeldOut::Listed(_) => "Leave that out".to_owned(),
+        before => format!("Leave that out or use {}", before.flag()),
+    };
+    UsageError(format!(
+        "{}: the run was trained with {}, so it has seen {seen}, which {} holds out, and its figures \
+         would be meaningless. {remedy}, so that the run keeps its held-out views, or train it again \
+         from the start",
+        path.display(),
+        before.of_training(),
+        now.flag()
+    ))
 }

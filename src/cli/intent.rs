@@ -10,7 +10,6 @@ use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
-use super::held_out::keep_split;
 use super::lpips::LpipsDemand;
 use super::preset;
 use super::scene::{absolute, named_or_here};
@@ -84,7 +83,6 @@ impl Intent {
             config = resolve(Layers { base, ..layers })?;
             read_test_list(&mut config.scene)?;
             let before = &checkpoint.about.config;
-            keep_split(path, &before.scene, &config.scene)?;
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;

@@ -91,7 +91,7 @@ impl Task for Training<'_> {
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
             Some(checkpoint) => {
-                refuse_seen(&checkpoint.about, &dataset)?;
+                refuse_seen(checkpoint, &intent.config.scene, &dataset)?;
                 warn_of_cap(checkpoint, &intent.config);
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
