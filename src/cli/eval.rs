@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use super::device::{self, DeviceOptions, Task};
-use super::exit::UsageError;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
@@ -55,6 +54,10 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let model = args.model.read(matches)?;
     let folder = &args.model.model_path;
+    if args.split == Split::Test {
+        model.refuse_seen(folder, "--split train")?;
+    }
+    model.refuse_empty(args.split)?;
     if !args.json && !model.altered {
         // Before minutes are spent on what cannot be kept.
         check_writable(folder)?;
@@ -111,14 +114,6 @@ impl Task for Evaluating<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
         let Self { opened, split, metrics, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
-        if views.split(split).is_empty() {
-            return Err(UsageError(
-                "the model was trained without --eval, so no view is held out. Use --split train, \
-                 or hold views out with --eval"
-                    .to_owned(),
-            )
-            .into());
-        }
         let model = device.upload(&opened.gaussians)?;
         let compensation = compensation(&opened.config.optimize);
         let shown = opened.request(split, ShownViews::Nothing);

@@ -14,6 +14,7 @@ use super::lpips::LpipsDemand;
 use super::preset;
 use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
+use super::trained_views::TrainedViews;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
@@ -157,6 +158,7 @@ impl Intent {
         &mut self,
         dataset: &Dataset,
         points: &PointCloud,
+        trained: &TrainedViews,
     ) -> anyhow::Result<()> {
         self.lock_folder()?;
         folder::sweep(&self.model_path);
@@ -169,7 +171,7 @@ impl Intent {
                 aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset, points, self.goes_on)
+        folder::describe(&self.model_path, &self.config, dataset, points, trained, self.goes_on)
     }
 }
 

@@ -7,9 +7,11 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
+use super::held_out::{MeasuredModel, nothing_held_out};
 use super::host_limit::{
     HostRoom, HostRun, OnProcessor, is_on_processor, largest_to_decode, showing,
 };
+use super::trained_views::TrainedViews;
 use crate::backend::gpu;
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
@@ -56,13 +58,34 @@ pub(super) struct ReadModel {
     iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
+    /// The options that it was trained with.
+    trained_scene: SceneOptions,
+    /// The views that it was trained on, where that is recorded.
+    trained: Option<TrainedViews>,
 }
 
 impl ReadModel {
+    /// Fails where the model was trained on a view that is held out now. `instead` are flags with which
+    /// no held-out view is needed.
+    pub(super) fn refuse_seen(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
+        let Some(trained) = &self.trained else { return Ok(()) };
+        let (before, now) = (&self.trained_scene, &self.config.scene);
+        let measured = MeasuredModel { model_path, trained, before, now, instead };
+        measured.refuse_seen(&self.dataset)
+    }
+
+    /// Fails where a split has no views.
+    pub(super) fn refuse_empty(&self, split: Split) -> Result<(), UsageError> {
+        if split == Split::Test && self.dataset.test.is_empty() {
+            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
+        }
+        Ok(())
+    }
+
     /// Makes the scene's images available, as far as `--host-limit` allows beside all else that is needed
     /// to draw the model and to measure it.
     pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
-        let Self { config, dataset, gaussians, iteration, altered } = self;
+        let Self { config, dataset, gaussians, iteration, altered, .. } = self;
         let room = match HostRun::new(&config, &dataset) {
             Some(run) if is_on_processor(config.run.device, gpu::is_present()) => {
                 let count = gaussians.len() as u64;
@@ -125,7 +148,7 @@ impl ModelArgs {
             ..Config::default()
         };
         let base = base.as_ref().map(ConfigText::layer);
-        let trained = resolve(Layers { base, ..Layers::default() })?;
+        let trained_scene = resolve(Layers { base, ..Layers::default() })?.scene;
         let typed = Some(Typed { flags: &flags, matches });
         let mut config = resolve(Layers { base, typed, ..Layers::default() })?;
         read_test_list(&mut config.scene)?;
@@ -133,8 +156,8 @@ impl ModelArgs {
         let source_path = config.scene.source_path.clone();
         // Nor do depth maps, which only training looks at.
         let depths = config.scene.depths.clone();
-        let altered =
-            base.is_some() && config.scene != SceneOptions { source_path, depths, ..trained.scene };
+        let same = SceneOptions { source_path, depths, ..trained_scene.clone() };
+        let altered = base.is_some() && config.scene != same;
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",
@@ -147,12 +170,8 @@ impl ModelArgs {
         let mut shown = config.clone();
         shown.scene.depths = None;
         let dataset = open_scene(&shown.scene)?;
-        Ok(ReadModel { config, dataset, gaussians, iteration, altered })
-    }
-
-    /// The same with the scene's images.
-    pub(super) fn open(&self, matches: &ArgMatches) -> anyhow::Result<Opened> {
-        self.read(matches)?.open(None)
+        let trained = TrainedViews::read(model_path, iteration)?;
+        Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {

@@ -5,14 +5,13 @@
 
 mod error;
 mod header;
-mod scalar;
 
 use std::fs::File;
 use std::path::Path;
 
 pub use error::PlyFileError;
 pub use header::{Header, PlyColumn};
-pub use scalar::Scalar;
+pub use splat_mesh::Scalar;
 
 /// Opens a file and returns its length in bytes.
 pub fn open(path: &Path) -> Result<(File, u64), PlyFileError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::layers::{File, files_below, identifier, product_files, source};
+use super::layers::{File, SOURCES, files_below, identifier, product_files, sources_of};
 
 /// Letters of the longest name that a function may have.
 const LETTERS: usize = 70;
@@ -66,10 +66,14 @@ fn long_names(text: &str, letters: usize) -> Vec<String> {
 
 #[test]
 fn no_type_name_stands_twice() {
-    let files = product_files(files_below(&source()));
-    let count: usize = files.iter().map(|file| types(&file.body).len()).sum();
-    assert!(count > files.len(), "{count} types are seen in {} files", files.len());
-    let repeated = repeated(&files);
+    let mut repeated_names = Vec::new();
+    for folder in SOURCES {
+        let files = product_files(sources_of(folder));
+        let count: usize = files.iter().map(|file| types(&file.body).len()).sum();
+        assert!(2 * count > files.len(), "{count} types are seen in {} files", files.len());
+        repeated_names.extend(repeated(&files));
+    }
+    let repeated = repeated_names;
     assert!(
         repeated.is_empty(),
         "a name for each type, but for twins of `backend/cpu` and `backend/cuda`:\n{}",
@@ -81,7 +85,7 @@ fn no_type_name_stands_twice() {
 fn no_function_has_a_long_name() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut long = Vec::new();
-    for folder in ["src", "tests"] {
+    for folder in SOURCES.into_iter().chain(["tests"]) {
         for (relative, text) in files_below(&root.join(folder)) {
             let path = Path::new(folder).join(relative);
             let names = long_names(&text, LETTERS);

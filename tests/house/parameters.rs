@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::layers::{code, files_below, identifier, source};
+use super::layers::{SOURCES, code, identifier, sources_of};
 
 /// Whether a file holds nothing but tests.
 fn is_of_tests(relative: &Path) -> bool {
@@ -98,7 +98,7 @@ fn with_tuples(text: &str) -> Vec<String> {
 #[test]
 fn no_parameter_is_a_tuple() {
     let mut wrong = Vec::new();
-    for (relative, text) in files_below(&source()) {
+    for (relative, text) in SOURCES.into_iter().flat_map(sources_of) {
         if is_of_tests(&relative) {
             continue;
         }

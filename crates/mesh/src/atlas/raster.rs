@@ -1,0 +1,136 @@
+//! Texels of a triangle.
+
+use super::places::Atlas;
+use crate::narrow::to_u32;
+
+/// Shows `visit` the texels whose centres lie in a triangle on a picture, row by row. Of two triangles
+/// with a common side, exactly one has the centres on it.
+pub fn for_each_texel(
+    mut corners_px: [[f64; 2]; 3],
+    [width, height]: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    let doubled = doubled_area_px(corners_px);
+    if doubled == 0.0 || !doubled.is_finite() {
+        return;
+    }
+    if doubled < 0.0 {
+        corners_px.swap(1, 2);
+    }
+    let [a, b, c] = corners_px;
+    let sides = [EdgeSide::new(a, b), EdgeSide::new(b, c), EdgeSide::new(c, a)];
+    let range = |axis: usize, size: u32| {
+        let low = a[axis].min(b[axis]).min(c[axis]);
+        let high = a[axis].max(b[axis]).max(c[axis]);
+        // Centres from low to high.
+        (texel((low - 0.5).ceil(), size), texel((high - 0.5).floor() + 1.0, size))
+    };
+    let (columns, rows) = (range(0, width), range(1, height));
+    for y in rows.0..rows.1 {
+        for x in columns.0..columns.1 {
+            let centre = [f64::from(x) + 0.5, f64::from(y) + 0.5];
+            if sides.iter().all(|side| side.has_inside(centre)) {
+                visit(x, y);
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn texel(at: f64, size: u32) -> u32 {
+    (at as u32).min(size)
+}
+
+/// Twice the signed area in square texels; positive from x to y.
+pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
+    (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+}
+
+/// A side of a triangle of positive area.
+struct EdgeSide {
+    /// The lesser end first, so that both triangles at a side compute the same.
+    ends: [[f64; 2]; 2],
+    is_swapped: bool,
+    /// Whether centres on the side belong to the triangle: so for one of both ways along it.
+    takes_ties: bool,
+}
+
+impl EdgeSide {
+    fn new(from: [f64; 2], to: [f64; 2]) -> Self {
+        let is_swapped = (to[0], to[1]) < (from[0], from[1]);
+        let ends = if is_swapped { [to, from] } else { [from, to] };
+        Self { ends, is_swapped, takes_ties: is_swapped }
+    }
+
+    #[inline]
+    fn has_inside(&self, centre: [f64; 2]) -> bool {
+        let doubled = doubled_area_px([self.ends[0], self.ends[1], centre]);
+        if doubled == 0.0 { self.takes_ties } else { (doubled > 0.0) != self.is_swapped }
+    }
+}
+
+/// The face of each texel of a picture, row by row; `u32::MAX` where there is none.
+pub fn texel_faces(atlas: &Atlas) -> Vec<u32> {
+    let (width, height) = (atlas.width, atlas.height);
+    let mut faces = vec![u32::MAX; width as usize * height as usize];
+    for (index, &face) in atlas.faces.iter().enumerate() {
+        for_each_texel(atlas.corners_px(face), [width, height], |x, y| {
+            faces[y as usize * width as usize + x as usize] = to_u32(index);
+        });
+    }
+    faces
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_fan_claims_each_texel_inside_it_once(
+            rim in prop::collection::vec((0..64_u8, 0..64_u8), 3..12),
+            middle in (0..64_u8, 0..64_u8),
+        ) {
+            // About a point in the middle, on halves and quarters, so that many centres are hit.
+            let at = |(x, y): (u8, u8)| [f64::from(x) / 4.0, f64::from(y) / 4.0];
+            let middle = at(middle);
+            let mut rim: Vec<[f64; 2]> = rim.into_iter().map(at).collect();
+            rim.push([0.0, 0.0]);
+            rim.push([16.0, 0.0]);
+            rim.push([16.0, 16.0]);
+            rim.push([0.0, 16.0]);
+            let angle = |p: &[f64; 2]| (p[1] - middle[1]).atan2(p[0] - middle[0]);
+            rim.sort_by(|a, b| angle(a).total_cmp(&angle(b)));
+            rim.dedup_by(|a, b| (angle(a) - angle(b)).abs() < 1e-12);
+            let mut claims = vec![0; 256];
+            for i in 0..rim.len() {
+                let next = rim[(i + 1) % rim.len()];
+                if doubled_area_px([middle, rim[i], next]) > 0.0 {
+                    for_each_texel([middle, rim[i], next], [16, 16], |x, y| {
+                        claims[(16 * y + x) as usize] += 1;
+                    });
+                }
+            }
+            prop_assert!(claims.iter().all(|&claims| claims <= 1));
+        }
+    }
+
+    #[test]
+    fn two_halves_of_a_square_claim_all_of_it() {
+        let [a, b, c, d] = [[1.0, 1.0], [7.0, 1.0], [7.0, 7.0], [1.0, 7.0]];
+        let mut count = 0;
+        // Centres lie on the diagonal. The second half is given in the other sense.
+        for corners in [[a, b, c], [a, d, c]] {
+            for_each_texel(corners, [8, 8], |x, y| {
+                assert!((1..7).contains(&x) && (1..7).contains(&y));
+                count += 1;
+            });
+        }
+        assert_eq!(count, 36);
+        // What lies outside of the picture is cut off.
+        for_each_texel([[-9.0, -9.0], [40.0, -9.0], [-9.0, 40.0]], [3, 2], |_, _| count += 1);
+        assert_eq!(count, 42);
+    }
+}

@@ -1,0 +1,104 @@
+//! Meshes that are none: faces of vertices that do not exist, places that are no numbers.
+
+use crate::mesh::Mesh;
+
+/// What is wrong with a mesh.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MeshError {
+    /// A face names a vertex that is not there.
+    #[error(
+        "face {face} names vertex {vertex}, but the mesh has {vertices}: write or export the mesh again"
+    )]
+    UnknownVertex {
+        /// The face, from 0.
+        face: usize,
+        /// What it names.
+        vertex: u32,
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
+    /// Normals or colours are not one a vertex.
+    #[error("{found} {what} for {vertices} vertices: give one a vertex, or none at all")]
+    Unequal {
+        /// `normals` or `colours`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
+    /// A place is infinite or no number.
+    #[error("vertex {vertex} lies at {place:?}: remove vertices without a finite place")]
+    NotFinite {
+        /// The vertex, from 0.
+        vertex: usize,
+        /// Its place.
+        place: [f32; 3],
+    },
+    /// More than 32 bits can name.
+    #[error("{found} {what}, but a mesh holds {limit} at most: decimate it in blocks")]
+    TooMany {
+        /// `vertices` or `faces`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// Most vertices and most faces: three times as many corners can be named by 32 bits.
+const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
+
+/// Whether all faces name vertices, places are finite and normals and colours one a vertex or none.
+///
+/// All else here takes this for granted of the meshes that it is given inside, and checks it where
+/// it is entered.
+pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
+    let vertices = mesh.vertices.len();
+    for (what, found) in [("vertices", vertices), ("faces", mesh.faces.len())] {
+        if found > LARGEST_COUNT {
+            return Err(MeshError::TooMany { what, found, limit: LARGEST_COUNT });
+        }
+    }
+    for (what, found) in [("normals", mesh.normals.len()), ("colours", mesh.colors.len())] {
+        if found != 0 && found != vertices {
+            return Err(MeshError::Unequal { what, found, vertices });
+        }
+    }
+    let infinite = |place: &[f32; 3]| !place.iter().all(|x| x.is_finite());
+    if let Some(vertex) = mesh.vertices.iter().position(infinite) {
+        return Err(MeshError::NotFinite { vertex, place: mesh.vertices[vertex] });
+    }
+    for (face, names) in mesh.faces.iter().enumerate() {
+        if let Some(&vertex) = names.iter().find(|&&vertex| vertex as usize >= vertices) {
+            return Err(MeshError::UnknownVertex { face, vertex, vertices });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_mesh_is_named() {
+        let good = Mesh {
+            vertices: vec![[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+            faces: vec![[0, 1, 2]],
+            ..Mesh::default()
+        };
+        assert_eq!(check_mesh(&good), Ok(()));
+        let cases = [
+            (Mesh { faces: vec![[0, 1, 2], [0, 1, 3]], ..good.clone() }, "face 1 names vertex 3"),
+            (Mesh { colors: vec![[0.5; 3]; 2], ..good.clone() }, "2 colours for 3 vertices"),
+            (Mesh { normals: vec![[0.5; 3]; 4], ..good.clone() }, "4 normals for 3 vertices"),
+            (Mesh { vertices: vec![[f32::NAN; 3]; 3], ..good }, "vertex 0 lies at [NaN"),
+        ];
+        for (mesh, expected) in cases {
+            let found = check_mesh(&mesh).unwrap_err().to_string();
+            assert!(found.contains(expected), "{found}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The text at the head of a PLY file, with lists.
+
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use super::error::MeshFileError;
+use crate::scalar::Scalar;
+
+/// Longest header that is read.
+const MAX_HEADER_BYTES: u64 = 1 << 16;
+
+/// How the rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// Numbers as text, a row a line.
+    Ascii,
+    /// Least byte first.
+    Little,
+    /// Greatest byte first.
+    Big,
+}
+
+/// A column of an element.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Property {
+    /// Its name.
+    pub(super) name: String,
+    /// The type of a value.
+    pub(super) scalar: Scalar,
+    /// The type of the count before the values, if they are a list.
+    pub(super) count: Option<Scalar>,
+}
+
+/// A table of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Element {
+    /// Its name.
+    pub(super) name: String,
+    /// Rows that are announced.
+    pub(super) rows: u64,
+    /// Its columns.
+    pub(super) properties: Vec<Property>,
+}
+
+/// What the header says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Header {
+    /// How rows are written.
+    pub(super) encoding: Encoding,
+    /// The tables in the order of the file.
+    pub(super) elements: Vec<Element>,
+    /// Lines of the header.
+    pub(super) lines: usize,
+}
+
+impl Header {
+    /// Reads up to `end_header`, line by line.
+    pub(super) fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, MeshFileError> {
+        let mut left = MAX_HEADER_BYTES;
+        let mut encoding = None;
+        let mut elements = Vec::new();
+        for lines in 1.. {
+            let mut line = Vec::new();
+            let read = input.by_ref().take(left).read_until(b'\n', &mut line);
+            left -= read.map_err(|source| MeshFileError::unreadable(path, source))? as u64;
+            let whole = line.ends_with(b"\n");
+            let text = String::from_utf8_lossy(&line);
+            let bad = |found: String| MeshFileError::line(path, lines, found);
+            match text.trim_end() {
+                "ply" if lines == 1 => {}
+                _ if lines == 1 => return Err(bad("the file is not a PLY".to_owned())),
+                _ if !whole => {
+                    return Err(bad("the file ends before a line `end_header`".to_owned()));
+                }
+                "end_header" => {
+                    let encoding =
+                        encoding.ok_or_else(|| bad("no line `format` stands above".to_owned()))?;
+                    return Ok(Self { encoding, elements, lines });
+                }
+                line => take_line(line, &mut encoding, &mut elements).map_err(|problem| {
+                    bad(format!("{:?}: {problem}", line.chars().take(60).collect::<String>()))
+                })?,
+            }
+        }
+        Err(MeshFileError::line(path, 0, "the header never ends".to_owned()))
+    }
+}
+
+/// Takes a line between the first and the last.
+fn take_line(
+    line: &str,
+    encoding: &mut Option<Encoding>,
+    elements: &mut Vec<Element>,
+) -> Result<(), String> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    match words.as_slice() {
+        [] | ["comment" | "obj_info", ..] => {}
+        ["format", name, "1.0"] => {
+            *encoding = Some(match *name {
+                "ascii" => Encoding::Ascii,
+                "binary_little_endian" => Encoding::Little,
+                "binary_big_endian" => Encoding::Big,
+                _ => return Err("no format that is read".to_owned()),
+            });
+        }
+        ["element", name, rows] => {
+            let rows = rows.parse().map_err(|_no_number| format!("{rows:?} is not a count"))?;
+            elements.push(Element { name: (*name).to_owned(), rows, properties: Vec::new() });
+        }
+        ["property", "list", count, scalar, name] => {
+            let count = scalar_of(count)?;
+            if count.is_float() {
+                return Err("the count of a list is a whole number".to_owned());
+            }
+            take_property(elements, name, scalar_of(scalar)?, Some(count))?;
+        }
+        ["property", scalar, name] => take_property(elements, name, scalar_of(scalar)?, None)?,
+        _ => return Err("not a line of a PLY header".to_owned()),
+    }
+    Ok(())
+}
+
+fn scalar_of(name: &str) -> Result<Scalar, String> {
+    Scalar::by_name(name).ok_or_else(|| format!("{name} is not a type"))
+}
+
+fn take_property(
+    elements: &mut [Element],
+    name: &str,
+    scalar: Scalar,
+    count: Option<Scalar>,
+) -> Result<(), String> {
+    let element = elements.last_mut().ok_or("no `element` stands before it")?;
+    element.properties.push(Property { name: name.to_owned(), scalar, count });
+    Ok(())
+}

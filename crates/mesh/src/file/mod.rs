@@ -1,0 +1,34 @@
+//! Files of meshes: PLY and OBJ, read and written, and GLB, written.
+//!
+//! Writers take a place to write to and fail as that fails, or with
+//! [`InvalidInput`](std::io::ErrorKind::InvalidInput) where the mesh is none; whoever calls them
+//! gives them a file that replaces the old one when all is written.
+
+mod error;
+mod glb;
+mod header;
+mod obj_read;
+mod obj_write;
+mod picture;
+mod ply_read;
+mod ply_rows;
+mod ply_write;
+mod write;
+
+use std::path::Path;
+
+pub use error::MeshFileError;
+pub use glb::Glb;
+pub use obj_read::{parse_obj, read_obj};
+pub use obj_write::{ObjTexture, write_mtl, write_obj};
+pub use picture::{Picture, PictureError};
+pub use ply_read::{parse_ply, read_ply};
+pub use ply_write::write_ply;
+
+use crate::mesh::Mesh;
+
+/// Reads a mesh: OBJ where the name says so, else PLY.
+pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
+    let is_obj = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("obj"));
+    if is_obj { read_obj(path) } else { read_ply(path) }
+}

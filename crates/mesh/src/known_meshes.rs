@@ -1,0 +1,128 @@
+//! Meshes that tests know everything of.
+
+use std::collections::HashMap;
+use std::f64::consts::TAU;
+
+use crate::mesh::{Mesh, Vec3};
+use crate::narrow::{to_f32s, to_f64s, to_u32};
+use crate::vector::{add, normalize, scale};
+
+/// A mesh of these places and faces.
+pub(crate) fn mesh_of(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> Mesh {
+    Mesh { vertices: vertices.to_vec(), faces: faces.to_vec(), ..Mesh::default() }
+}
+
+/// A cube of side 1 at the origin, closed and outward.
+pub(crate) fn cube() -> Mesh {
+    let vertices: Vec<[f32; 3]> =
+        (0..8_u8).map(|i| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from)).collect();
+    let faces = [
+        [0, 2, 1],
+        [1, 2, 3],
+        [4, 5, 6],
+        [5, 7, 6],
+        [0, 1, 4],
+        [1, 5, 4],
+        [2, 6, 3],
+        [3, 6, 7],
+        [0, 4, 2],
+        [2, 4, 6],
+        [1, 3, 5],
+        [3, 7, 5],
+    ];
+    mesh_of(&vertices, &faces)
+}
+
+/// An octahedron's faces cut in four `cuts` times, on a sphere about the origin; outward.
+pub(crate) fn sphere(radius: f64, cuts: u32) -> Mesh {
+    let mut places: Vec<Vec3> = vec![
+        [1.0, 0.0, 0.0],
+        [-1.0, 0.0, 0.0],
+        [0.0, 1.0, 0.0],
+        [0.0, -1.0, 0.0],
+        [0.0, 0.0, 1.0],
+        [0.0, 0.0, -1.0],
+    ];
+    let mut faces: Vec<[u32; 3]> = vec![
+        [0, 2, 4],
+        [2, 1, 4],
+        [1, 3, 4],
+        [3, 0, 4],
+        [2, 0, 5],
+        [1, 2, 5],
+        [3, 1, 5],
+        [0, 3, 5],
+    ];
+    for _ in 0..cuts {
+        faces = cut(&mut places, &faces);
+    }
+    let vertices = places.into_iter().map(|p| to_f32s(scale(normalize(p), radius))).collect();
+    Mesh { vertices, faces, ..Mesh::default() }
+}
+
+/// The same surface with each face cut in four.
+pub(crate) fn subdivided(mesh: &Mesh) -> Mesh {
+    let mut places: Vec<Vec3> = mesh.vertices.iter().map(|&v| to_f64s(v)).collect();
+    let faces = cut(&mut places, &mesh.faces);
+    Mesh { vertices: places.into_iter().map(to_f32s).collect(), faces, ..Mesh::default() }
+}
+
+fn cut(places: &mut Vec<Vec3>, faces: &[[u32; 3]]) -> Vec<[u32; 3]> {
+    let mut middles: HashMap<[u32; 2], u32> = HashMap::new();
+    let mut middle = |a: u32, b: u32| {
+        *middles.entry([a.min(b), a.max(b)]).or_insert_with(|| {
+            places.push(scale(add(places[a as usize], places[b as usize]), 0.5));
+            to_u32(places.len() - 1)
+        })
+    };
+    let quarter = |&[a, b, c]: &[u32; 3]| {
+        let [ab, bc, ca] = [middle(a, b), middle(b, c), middle(c, a)];
+        [[a, ab, ca], [ab, b, bc], [ca, bc, c], [ab, bc, ca]]
+    };
+    faces.iter().flat_map(quarter).collect()
+}
+
+/// A torus about the z axis of `around` x `across` quads cut in two, its tube's radius times
+/// `bump(u, v)`, both angles in radians; outward.
+pub(crate) fn torus(
+    [large, small]: [f64; 2],
+    [around, across]: [u32; 2],
+    bump: impl Fn(f64, f64) -> f64,
+) -> Mesh {
+    let mut mesh = Mesh::default();
+    for i in 0..around {
+        for j in 0..across {
+            let (u, v) =
+                (TAU * f64::from(i) / f64::from(around), TAU * f64::from(j) / f64::from(across));
+            let r = small * bump(u, v);
+            let ring = large + r * v.cos();
+            mesh.vertices.push(to_f32s([ring * u.cos(), ring * u.sin(), r * v.sin()]));
+            let [a, b, c, d] = [[0, 0], [1, 0], [1, 1], [0, 1]]
+                .map(|[di, dj]| (i + di) % around * across + (j + dj) % across);
+            mesh.faces.extend([[a, b, c], [a, c, d]]);
+        }
+    }
+    mesh
+}
+
+/// Two meshes as one.
+pub(crate) fn joined(mut first: Mesh, second: &Mesh) -> Mesh {
+    let offset = to_u32(first.vertices.len());
+    first.vertices.extend(&second.vertices);
+    first.faces.extend(second.faces.iter().map(|face| face.map(|v| v + offset)));
+    first
+}
+
+/// A mesh moved by `by`.
+pub(crate) fn moved(mut mesh: Mesh, by: Vec3) -> Mesh {
+    for vertex in &mut mesh.vertices {
+        *vertex = to_f32s(add(to_f64s(*vertex), by));
+    }
+    mesh
+}
+
+/// A mesh with all faces turned over.
+pub(crate) fn turned_over(mut mesh: Mesh) -> Mesh {
+    mesh.faces.iter_mut().for_each(|face| face.swap(1, 2));
+    mesh
+}

@@ -1,0 +1,51 @@
+//! Triangle meshes, and the surfaces that points, depth maps and tetrahedra give them.
+//!
+//! Knows nothing of Gaussians, cameras' files or devices. In the order of use:
+//!
+//! | part | from | to |
+//! |---|---|---|
+//! | [`tsdf`] | depth maps | signed distances on [`bricks`] |
+//! | [`points`], [`poisson`] | oriented points | an implicit function on [`bricks`] |
+//! | [`cubes`] | a function on bricks | a mesh |
+//! | [`delaunay`], [`tetrahedra`] | points, and what is inside | a mesh |
+//! | [`restricted`] | a cloud of triangles | a mesh of their vertices |
+//! | [`clean`], [`decimate`] | a mesh | a better or smaller one |
+//! | [`atlas`] | a mesh | where its faces lie on a picture |
+//! | [`compare`], [`search`], [`MeshReport`] | two meshes, one mesh | figures |
+//! | [`file`](mod@file) | PLY, OBJ, GLB | and back |
+
+pub mod atlas;
+pub mod bricks;
+mod check;
+pub mod clean;
+pub mod compare;
+mod cube;
+pub mod cubes;
+pub mod decimate;
+pub mod delaunay;
+mod edges;
+pub mod file;
+#[cfg(test)]
+mod known_meshes;
+mod mesh;
+pub mod narrow;
+mod normals;
+pub mod place;
+pub mod points;
+pub mod poisson;
+pub mod random;
+mod report;
+pub mod restricted;
+mod scalar;
+pub mod search;
+pub mod tetrahedra;
+pub mod tsdf;
+mod union_find;
+pub mod vector;
+pub mod watch;
+
+pub use check::{MeshError, check_mesh};
+pub use mesh::{Mesh, Vec3};
+pub use normals::vertex_normals;
+pub use report::MeshReport;
+pub use scalar::Scalar;

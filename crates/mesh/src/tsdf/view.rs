@@ -1,0 +1,199 @@
+//! A depth map and where it was seen from.
+
+use rayon::prelude::*;
+
+use super::error::FusionError;
+use crate::mesh::Vec3;
+use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
+use crate::vector::{add, cross, dot, mul, mul_transposed, normalize, scale, sub};
+
+/// The weight of a pixel that looks along its surface.
+const GRAZING_WEIGHT: f64 = 0.05;
+
+/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is
+/// (0.5, 0.5). `point_cam = rotation point_world + translation`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Camera {
+    /// Width, px.
+    pub width: usize,
+    /// Height, px.
+    pub height: usize,
+    /// Focal lengths, px.
+    pub focal_px: [f64; 2],
+    /// Principal point, px.
+    pub centre_px: [f64; 2],
+    /// Rotation from world to camera axes, in rows.
+    pub rotation: [Vec3; 3],
+    /// Translation in camera axes, scene units.
+    pub translation: Vec3,
+}
+
+/// A depth map with its camera, one value a pixel in rows.
+#[derive(Clone, Copy, Debug)]
+pub struct DepthView<'a> {
+    /// What saw it, and from where.
+    pub camera: Camera,
+    /// Depth along the camera's axis, scene units; not above 0 or NaN where there is none.
+    pub depths: &'a [f32],
+    /// Unit normals, world space, of either sign; without them they come of the depths.
+    pub normals: Option<&'a [[f32; 3]]>,
+    /// Which pixels count; without it, all.
+    pub mask: Option<&'a [bool]>,
+    /// Colours, sRGB, 0 to 1.
+    pub colors: &'a [[f32; 3]],
+}
+
+impl Camera {
+    /// The camera's place, world space.
+    pub(super) fn centre(&self) -> Vec3 {
+        scale(mul_transposed(&self.rotation, self.translation), -1.0)
+    }
+
+    /// A world place in camera axes.
+    #[inline]
+    pub(super) fn cam(&self, world: Vec3) -> Vec3 {
+        add(mul(&self.rotation, world), self.translation)
+    }
+
+    /// The ray through a pixel's centre in camera axes, z = 1.
+    #[inline]
+    fn ray(&self, x: usize, y: usize) -> Vec3 {
+        let along =
+            |axis: usize, at: usize| (at as f64 + 0.5 - self.centre_px[axis]) / self.focal_px[axis];
+        [along(0, x), along(1, y), 1.0]
+    }
+
+    /// What a pixel shows at this depth, world space.
+    #[inline]
+    pub(super) fn world(&self, x: usize, y: usize, depth: f64) -> Vec3 {
+        let cam = scale(self.ray(x, y), depth);
+        mul_transposed(&self.rotation, sub(cam, self.translation))
+    }
+
+    /// Where a place in camera axes, before the camera, is seen, px.
+    #[inline]
+    pub(super) fn pixel(&self, cam: Vec3) -> [f64; 2] {
+        [0, 1].map(|a| self.focal_px[a] * cam[a] / cam[2] + self.centre_px[a])
+    }
+
+    /// Whether a ball, world space, may be in sight.
+    pub(super) fn sees(&self, centre: Vec3, radius: f64) -> bool {
+        let cam = self.cam(centre);
+        let size = [self.width as f64, self.height as f64];
+        let beside = |axis: usize, span: f64, sign: f64| {
+            // The plane through the camera and an edge of the image; its normal looks inwards.
+            let focal = self.focal_px[axis];
+            let distance = (sign * focal * cam[axis] + span * cam[2]) / focal.hypot(span);
+            distance < -radius
+        };
+        let is_beside = |axis: usize| {
+            beside(axis, self.centre_px[axis], 1.0)
+                || beside(axis, size[axis] - self.centre_px[axis], -1.0)
+        };
+        cam[2] > -radius && !is_beside(0) && !is_beside(1)
+    }
+}
+
+impl DepthView<'_> {
+    /// An error where a map does not fit the view, or the camera is none.
+    pub(super) fn check(&self) -> Result<(), FusionError> {
+        let Camera { width, height, focal_px, .. } = self.camera;
+        let sizes = [
+            ("depth map", self.depths.len()),
+            ("colour map", self.colors.len()),
+            ("normal map", self.normals.map_or(width * height, <[_]>::len)),
+            ("mask", self.mask.map_or(width * height, <[_]>::len)),
+        ];
+        for (map, found) in sizes {
+            if found != width * height {
+                return Err(FusionError::MapSize { map, found, width, height });
+            }
+        }
+        if !focal_px.iter().all(|f| f.is_finite() && *f > 0.0) {
+            return Err(FusionError::Focal { focal_px });
+        }
+        Ok(())
+    }
+
+    /// The depth at a pixel, if it counts.
+    #[inline]
+    pub(super) fn depth(&self, x: usize, y: usize) -> Option<f64> {
+        let pixel = y * self.camera.width + x;
+        let depth = self.depths[pixel];
+        let counts = self.mask.is_none_or(|mask| mask[pixel]);
+        (counts && depth > 0.0 && depth.is_finite()).then(|| f64::from(depth))
+    }
+
+    /// The depth that is seen at a place of the image: between the four pixels around it where they lie
+    /// within `truncation`, linear in 1/z, in which planes are; else that of the pixel it lies in.
+    #[inline]
+    pub(super) fn depth_at(&self, pixel: [f64; 2], truncation: f64) -> Option<(usize, f64)> {
+        let nearest = pixel.map(floor_i32);
+        let size = [self.camera.width, self.camera.height];
+        let is_in = |a: usize| nearest[a] >= 0 && to_index(nearest[a]) < size[a];
+        if !is_in(0) || !is_in(1) {
+            return None;
+        }
+        let [x, y] = nearest.map(to_index);
+        let own = self.depth(x, y)?;
+        let corner = pixel.map(|p| floor_i32(p - 0.5));
+        let fits = |a: usize| corner[a] >= 0 && to_index(corner[a]) + 1 < size[a];
+        if fits(0) && fits(1) {
+            let [x0, y0] = corner.map(to_index);
+            let four = [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(i, j)| self.depth(x0 + i, y0 + j));
+            if let [Some(a), Some(b), Some(c), Some(d)] = four {
+                let least = a.min(b).min(c.min(d));
+                let most = a.max(b).max(c.max(d));
+                if most - least <= truncation {
+                    let [s, t] = [0, 1].map(|k| pixel[k] - 0.5 - f64::from(corner[k]));
+                    let upper = (1.0 - s) / a + s / b;
+                    let lower = (1.0 - s) / c + s / d;
+                    return Some((
+                        y * self.camera.width + x,
+                        1.0 / ((1.0 - t) * upper + t * lower),
+                    ));
+                }
+            }
+        }
+        Some((y * self.camera.width + x, own))
+    }
+
+    /// For each pixel max(.05, |n · d|), n its normal and d its ray; 0 where it does not count, and NaN, which
+    /// is not above 0 either, where the normal is NaN.
+    pub(super) fn weights(&self) -> Vec<f32> {
+        let mut weights = vec![0.0; self.camera.width * self.camera.height];
+        weights.par_chunks_mut(self.camera.width.max(1)).enumerate().for_each(|(y, row)| {
+            for (x, weight) in row.iter_mut().enumerate() {
+                if let Some(depth) = self.depth(x, y) {
+                    let ray = normalize(self.camera.ray(x, y));
+                    let cosine = match self.normals {
+                        Some(normals) => {
+                            let normal = to_f64s(normals[y * self.camera.width + x]);
+                            dot(mul(&self.camera.rotation, normal), ray).abs()
+                        }
+                        None => self.normal(x, y, depth).map_or(0.0, |n| dot(n, ray).abs()),
+                    };
+                    *weight = to_f32(cosine.clamp(GRAZING_WEIGHT, 1.0));
+                }
+            }
+        });
+        weights
+    }
+
+    /// The normal in camera axes: the cross product of differences of neighbours.
+    fn normal(&self, x: usize, y: usize, depth: f64) -> Option<Vec3> {
+        let place = |x: usize, y: usize| {
+            let is_in = x < self.camera.width && y < self.camera.height;
+            let depth = if is_in { self.depth(x, y) } else { None };
+            depth.map(|depth| scale(self.camera.ray(x, y), depth))
+        };
+        let own = scale(self.camera.ray(x, y), depth);
+        let along = |before: Option<Vec3>, behind: Option<Vec3>| match (before, behind) {
+            (None, None) => None,
+            (before, behind) => Some(sub(behind.unwrap_or(own), before.unwrap_or(own))),
+        };
+        let across = along(place(x.wrapping_sub(1), y), place(x + 1, y))?;
+        let down = along(place(x, y.wrapping_sub(1)), place(x, y + 1))?;
+        Some(normalize(cross(across, down)))
+    }
+}
