@@ -34,7 +34,7 @@ pub(super) struct MeshArgs {
 pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let started = Instant::now();
     args.options.check()?;
-    let opened = args.model.open(matches)?;
+    let opened = args.model.read(matches)?.open(None)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
     let surface = device::on(

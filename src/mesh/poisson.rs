@@ -9,7 +9,7 @@ use splat_mesh::points::{
     OrientedPoints, checked, normals_agreement, outliers_by_cells, outliers_by_neighbours,
 };
 use splat_mesh::poisson::{
-    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, SHALLOWEST, Trim, reconstruct, trim,
+    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, depth_for, reconstruct, trim,
 };
 use splat_mesh::watch::Watch;
 
@@ -138,8 +138,8 @@ fn drop_outliers(
         }
         Outliers::Cells => {
             let Some(cube) = Cube::around(&points.places, CUBE_FACTOR) else { return Ok(0) };
-            let level = options.poisson_depth.max(SHALLOWEST).saturating_sub(OUTLIERS_ABOVE);
-            outliers_by_cells(&points.places, &cube, level)
+            let depth = depth_for(points, Depth::UpTo(options.poisson_depth))?;
+            outliers_by_cells(&points.places, &cube, depth.saturating_sub(OUTLIERS_ABOVE))
         }
     };
     let dropped = points.retain(&keep);

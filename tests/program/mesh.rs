@@ -48,7 +48,7 @@ fn ball() -> Gaussians {
         let out = [across * turn.cos(), across * turn.sin(), z];
         for axis in 0..3 {
             model.means[3 * row + axis] = (CENTRE[axis] + RADIUS * out[axis]).to_f32();
-            model.log_scales[3 * row + axis] = [0.04_f32, 0.04, 0.004][axis].ln();
+            model.log_scales[3 * row + axis] = [0.04_f32, 0.04, 0.002][axis].ln();
         }
         // Turns z onto `out`.
         let quat = [1.0 + out[2], -out[1], out[0], 0.0];
@@ -157,7 +157,7 @@ fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
 #[test]
 fn everything_is_meshed_without_a_box() {
     let place = place_of(&ball());
-    meshed(&place, &["--unbounded", "--mesh-resolution=128", "--formats=ply"]).done();
+    meshed(&place, &["--unbounded", "--mesh-resolution=256", "--formats=ply"]).done();
     let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
     assert!(mean_distance(&mesh) < 2.0 * ACCURACY, "{}", mean_distance(&mesh));
 }

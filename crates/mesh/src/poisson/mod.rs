@@ -127,8 +127,7 @@ pub fn reconstruct(
         return Err(PointsError::TooFew { found: points.len(), wanted: FEWEST_POINTS }.into());
     }
     let no_extent = PoissonError::NoExtent { points: points.len() };
-    let factor = CUBE_FACTOR * f64::from(1_u32 << WIDER);
-    let domain = Cube::around(&points.places, factor).ok_or(no_extent)?;
+    let domain = domain_of(points).ok_or(no_extent)?;
     watch.tell("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
@@ -166,6 +165,18 @@ pub fn reconstruct(
         is_cut,
         meets_cube,
     })
+}
+
+/// The depth that [`reconstruct`] would take for these points, so that those can be prepared for it.
+pub fn depth_for(points: &OrientedPoints, depth: Depth) -> Result<u32, PoissonError> {
+    let no_extent = PoissonError::NoExtent { points: points.len() };
+    let domain = domain_of(points).ok_or(no_extent)?;
+    Ok(level_of(depth, &SortedPoints::new(points, domain))? - WIDER)
+}
+
+/// The cube of the equations.
+fn domain_of(points: &OrientedPoints) -> Option<Cube> {
+    Cube::around(&points.places, CUBE_FACTOR * f64::from(1_u32 << WIDER))
 }
 
 /// The finest level of the domain.
