@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use splat_mesh::compare::CompareError;
+use splat_mesh::file::MeshFileError;
+
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -129,6 +132,7 @@ impl Exit {
             || cause.is::<PlyError>()
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
+            || cause.is::<MeshFileError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
@@ -146,6 +150,13 @@ impl Exit {
                 return Some(Self::Data);
             }
             Some(TrainError::Output(_) | TrainError::NoSpace { .. }) => return Some(Self::Error),
+            None => {}
+        }
+        match cause.downcast_ref::<CompareError>() {
+            Some(CompareError::Threshold { .. }) => return Some(Self::Usage),
+            Some(CompareError::Mesh { .. } | CompareError::NoArea { .. }) => {
+                return Some(Self::Data);
+            }
             None => {}
         }
         match cause.downcast_ref::<SynthError>() {

@@ -14,7 +14,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 12] = [
+const RESULTS: [&str; 13] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -26,6 +26,7 @@ const RESULTS: [&str; 12] = [
     "cfg_args",
     "cameras.json",
     "exposure.json",
+    "geometry.json",
     "input.ply",
 ];
 

@@ -115,9 +115,22 @@ impl ModelArgs {
     /// Reads the model's configuration, its scene and its Gaussians; flags win over the
     /// configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
-        let model_path = &self.model_path;
         let (iteration, ply) = self.point_cloud()?;
-        let base = folder::read_config(model_path)?;
+        let (config, altered) = self.configure(matches)?;
+        let gaussians = read_ply(&ply)?;
+        let dataset = open_shown(&config)?;
+        Ok(ReadModel { config, dataset, gaussians, iteration, altered })
+    }
+
+    /// Reads the scene alone, of which the model's configuration or a flag says where it is.
+    pub(super) fn read_scene(&self, matches: &ArgMatches) -> anyhow::Result<Dataset> {
+        let (config, _) = self.configure(matches)?;
+        Ok(open_shown(&config)?)
+    }
+
+    /// The model's configuration, over which flags win, and whether these alter the scene's options.
+    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<(Config, bool)> {
+        let base = folder::read_config(&self.model_path)?;
         let flags = Config {
             scene: self.scene.clone(),
             memory: self.memory.clone(),
@@ -138,16 +151,11 @@ impl ModelArgs {
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",
-                model_path.display()
+                self.model_path.display()
             ))
             .into());
         }
-        let gaussians = read_ply(&ply)?;
-        // Inverse depths are for training.
-        let mut shown = config.clone();
-        shown.scene.depths = None;
-        let dataset = open_scene(&shown.scene)?;
-        Ok(ReadModel { config, dataset, gaussians, iteration, altered })
+        Ok((config, altered))
     }
 
     /// The same with the scene's images.
@@ -156,12 +164,16 @@ impl ModelArgs {
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
-        let wanted = match self.iteration {
+        Ok(folder::point_cloud(&self.model_path, self.wanted_iteration())?)
+    }
+
+    /// The iteration that was asked for; none for the last.
+    pub(super) fn wanted_iteration(&self) -> Option<u32> {
+        match self.iteration {
             -1 => None,
             // What is no iteration is none that was saved.
             other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
-        };
-        Ok(folder::point_cloud(&self.model_path, wanted)?)
+        }
     }
 }
 
@@ -178,6 +190,11 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
     }
     tracing::info!("no scene is given: the one in this folder is used, {}", here.display());
     Ok(here)
+}
+
+/// Reads the scene of a trained model, without inverse depths: these are for training.
+fn open_shown(config: &Config) -> Result<Dataset, DatasetError> {
+    open_scene(&SceneOptions { depths: None, ..config.scene.clone() })
 }
 
 /// Reads a scene; warnings go to the log.
