@@ -1,6 +1,7 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
-//! Modules stand in the order of data flow; a module uses only those above it.
+//! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
+//! is a package of its own, `crates/mesh`, which knows nothing of Gaussians.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.

@@ -12,13 +12,14 @@
 //! | [`clean`], [`decimate`] | a mesh | a better or smaller one |
 //! | [`atlas`] | a mesh | where its faces lie on a picture |
 //! | [`compare`], [`search`], [`MeshReport`] | two meshes, one mesh | figures |
-//! | [`file`] | PLY, OBJ, GLB | and back |
+//! | [`file`](mod@file) | PLY, OBJ, GLB | and back |
 
 pub mod atlas;
 pub mod bricks;
 mod check;
 pub mod clean;
 pub mod compare;
+mod cube;
 pub mod cubes;
 pub mod decimate;
 pub mod delaunay;

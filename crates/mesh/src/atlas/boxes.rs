@@ -1,9 +1,11 @@
 //! Regions seen along one of 26 directions: to the faces, edges and corners of a box. Linear in the
 //! faces and never worse for a crumpled surface.
 
+use super::error::AtlasError;
+use super::options::AtlasOptions;
 use super::packing::{Packed, pack};
+use super::places::Atlas;
 use super::raster::for_each_texel;
-use super::{Atlas, AtlasError, AtlasOptions};
 use crate::edges::{Edges, NO_SIDE};
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_u32;

@@ -1,6 +1,6 @@
 //! Whether an atlas is one: no texel claimed twice, no face turned over, all on the picture.
 
-use super::Atlas;
+use super::places::Atlas;
 use super::raster::{doubled_area_px, for_each_texel};
 
 /// Area in square texels to which a face may be turned over by rounding.

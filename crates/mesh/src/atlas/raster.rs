@@ -1,6 +1,6 @@
 //! Texels of a triangle.
 
-use super::Atlas;
+use super::places::Atlas;
 use crate::narrow::to_u32;
 
 /// Shows `visit` the texels whose centres lie in a triangle on a picture, row by row. Of two triangles

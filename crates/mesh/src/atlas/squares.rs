@@ -1,6 +1,7 @@
 //! Two faces a square, all of one size (the layout of `SuGaR`, Guédon and Lepetit 2024).
 
-use super::{Atlas, AtlasError};
+use super::error::AtlasError;
+use super::places::Atlas;
 use crate::narrow::to_u32;
 
 /// Smallest square that leaves both faces a texel.

@@ -58,8 +58,8 @@ fn value(values: &[f32], id: u32, node: usize, missing: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::morton;
     use super::*;
+    use crate::bricks::morton;
     use crate::narrow::to_u32;
 
     #[test]

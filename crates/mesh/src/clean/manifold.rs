@@ -1,6 +1,6 @@
 //! Edges of more than two faces and vertices of more than one fan, taken apart.
 
-use super::copy_of;
+use super::vertices::copy_of;
 use crate::edges::{EdgeUse, Edges, join_corners, side_corners, side_vertices};
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_f64s;

@@ -8,13 +8,15 @@ mod manifold;
 mod orient;
 mod outward;
 mod peel;
+mod vertices;
 mod weld;
 
 pub use components::MinComponent;
 pub use counts::CleanCounts;
 pub use peel::{face_centres, peel_border};
+pub(crate) use vertices::compact;
 
-use super::check::{MeshError, check_mesh};
+use crate::check::{MeshError, check_mesh};
 use crate::mesh::{Mesh, Vec3};
 use crate::normals::vertex_normals;
 
@@ -134,36 +136,6 @@ fn round(
     counts.filled_holes += filled.holes;
     counts.added_faces += filled.faces;
     Ok(())
-}
-
-/// Drops vertices that no face uses; how many.
-pub(super) fn compact(mesh: &mut Mesh) -> usize {
-    let mut is_used = vec![false; mesh.vertices.len()];
-    mesh.faces.iter().flatten().for_each(|&vertex| is_used[vertex as usize] = true);
-    let mut names = Vec::with_capacity(is_used.len());
-    let mut kept = 0_u32;
-    for &used in &is_used {
-        names.push(kept);
-        kept += u32::from(used);
-    }
-    mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = names[*vertex as usize]);
-    let dropped = is_used.len() - kept as usize;
-    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
-        if !rows.is_empty() {
-            let mut used = is_used.iter();
-            rows.retain(|_| used.next().copied().unwrap_or(true));
-        }
-    }
-    dropped
-}
-
-/// Adds a copy of a vertex, with normal and colour; its name.
-fn copy_of(mesh: &mut Mesh, vertex: u32) -> u32 {
-    let name = crate::narrow::to_u32(mesh.vertices.len());
-    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
-        rows.extend(rows.get(vertex as usize).copied());
-    }
-    name
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use super::samples::SurfaceSamples;
 use super::viewpoint::about;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{to_f32s, to_f64s};
-use crate::place::doubled_area;
 use crate::search::BoxTree;
 use crate::vector::{add, cross, dot, length, mat_mul, mul, normalize, scale, sub};
 
@@ -86,7 +85,7 @@ pub(super) fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Simil
             .filter_map(|&place| {
                 let place = found.of(place);
                 let nearest = truth.nearest(place, f64::INFINITY)?;
-                let normal = normalize(doubled_area(truth.corners(nearest.face)));
+                let normal = truth.normal(nearest.face);
                 Some(Pair { place, off: sub(nearest.place, place), normal })
             })
             .collect();

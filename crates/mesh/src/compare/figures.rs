@@ -4,9 +4,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::samples::SurfaceSamples;
-use crate::place::doubled_area;
+use crate::mesh::Vec3;
+use crate::narrow::to_f32;
 use crate::search::{BoxTree, Nearest};
-use crate::vector::{dot, normalize};
+use crate::vector::dot;
 
 /// One sample's way to the other surface.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +131,7 @@ pub(super) fn measure(
     indices
         .map(|index| {
             let sample = samples.get(index);
-            let mut measured = way(sample.place, (from, sample.face), to, clamp);
+            let mut measured = way(sample.place, from.normal(sample.face), to, clamp);
             if let Some(nearest) = measured.1 {
                 measured.0.is_seen = is_seen(&nearest);
             }
@@ -139,21 +140,15 @@ pub(super) fn measure(
         .collect()
 }
 
-/// The way from a place on a face of one surface to another surface.
+/// The way from a place of one surface, whose normal there is `normal`, to another surface.
 pub(super) fn way(
-    place: [f64; 3],
-    (from, face): (&BoxTree<'_>, u32),
+    place: Vec3,
+    normal: Vec3,
     to: &BoxTree<'_>,
     clamp: f64,
 ) -> (Measured, Option<Nearest>) {
     let nearest = to.nearest(place, clamp);
-    let normal = |tree: &BoxTree<'_>, face| normalize(doubled_area(tree.corners(face)));
-    let cosine = nearest.map(|nearest| to_f32s(dot(normal(from, face), normal(to, nearest.face))));
+    let cosine = nearest.map(|nearest| to_f32(dot(normal, to.normal(nearest.face))));
     let distance = nearest.map_or(f64::INFINITY, |nearest| nearest.distance);
     (Measured { distance, cosine, is_seen: false }, nearest)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a cosine is stored for each sample")]
-fn to_f32s(cosine: f64) -> f32 {
-    cosine as f32
 }

@@ -20,7 +20,7 @@ pub use viewpoint::Viewpoint;
 
 use serde::Serialize;
 
-use super::check::MeshError;
+use crate::check::MeshError;
 use crate::mesh::Mesh;
 use crate::place::Bounds;
 use crate::report::MeshReport;

@@ -91,8 +91,8 @@ fn meet(
     let (ours, theirs) = (first(mesh), first(truth));
     let place = |depth: f64| add(origin, scale(direction, depth));
     Met {
-        mesh: ours.map(|hit| way(place(hit.at), (mesh, hit.face), truth, clamp).0),
-        truth: theirs.map(|hit| way(place(hit.at), (truth, hit.face), mesh, clamp).0),
+        mesh: ours.map(|hit| way(place(hit.at), mesh.normal(hit.face), truth, clamp).0),
+        truth: theirs.map(|hit| way(place(hit.at), truth.normal(hit.face), mesh, clamp).0),
         depth_error: ours.zip(theirs).map(|(ours, theirs)| (ours.at - theirs.at).abs() / theirs.at),
     }
 }

@@ -3,7 +3,7 @@
 use meshopt::{SimplifyOptions, SimplifyVertex};
 use rayon::prelude::*;
 
-use super::collapse;
+use super::collapse::collapse;
 use crate::clean::compact;
 use crate::mesh::Mesh;
 use crate::narrow::to_u32;

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::order::Order;
 use super::slots::{GHOST, Slots};
-use super::{Delaunay, OUTSIDE, Want};
+use super::tetrahedra::{Delaunay, OUTSIDE, Want};
 
 /// Exchanges of two pairs of corners, which bring the named corner to the front and keep the sign.
 const TO_FRONT: [[usize; 4]; 4] = [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]];

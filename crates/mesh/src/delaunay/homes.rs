@@ -2,12 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::insertion::Ground;
 use super::order::Order;
 use super::slots::NONE;
-
-/// Names looked at on each side of a place on the curve.
-const NEAR: usize = 16;
 
 /// A tetrahedron at each point, as of its insertion: it may be gone since.
 ///
@@ -32,23 +28,10 @@ impl Homes {
         self.slot_from_name[name as usize].store(slot, Relaxed);
     }
 
-    /// A tetrahedron near a point, with a corner that is a piece's.
-    ///
-    /// No other piece deletes it: nobody else writes a name of this one.
-    pub(super) fn near(&self, ground: &Ground<'_>, name: u32, piece: u8) -> Option<u32> {
-        let order = ground.order;
-        let round = order.rounds.partition_point(|&first| first <= name as usize);
-        let (from, to) = (*order.rounds.get(round.checked_sub(2)?)?, *order.rounds.get(round - 1)?);
-        let place = order.place(name as usize);
-        let middle = from + first_fit(to - from, |at| order.place(from + at) >= place);
-        let before = (from..middle).rev().take(NEAR);
-        let after = (middle..to).take(NEAR);
-        after.chain(before).find_map(|name| {
-            let slot = self.slot_from_name[name].load(Relaxed);
-            let name = u32::try_from(name).ok()?;
-            let is_home = slot != NONE && ground.slots.corners(slot).contains(&name);
-            (is_home && ground.owns(name, piece)).then_some(slot)
-        })
+    /// The home of a point; [`NONE`] where it has none.
+    #[inline]
+    pub(super) fn of_name(&self, name: usize) -> u32 {
+        self.slot_from_name[name].load(Relaxed)
     }
 }
 

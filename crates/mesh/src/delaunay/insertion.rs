@@ -13,26 +13,8 @@
 
 use std::ops::Range;
 
-use super::homes::Homes;
-use super::order::Order;
-use super::predicates::{OPPOSITE, is_inside, orientation};
-use super::slots::{GHOST, Link, NONE, Slots};
-use crate::mesh::Vec3;
-
-/// What workers read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ground<'a> {
-    /// The tetrahedra.
-    pub(super) slots: &'a Slots,
-    /// Place of each name.
-    pub(super) points: &'a [Vec3],
-    /// The order of the names.
-    pub(super) order: &'a Order,
-    /// Tetrahedra at points.
-    pub(super) homes: &'a Homes,
-    /// The piece of each name that is inserted or about to be; none where one worker works alone.
-    pub(super) pieces: Option<&'a [u8]>,
-}
+use super::ground::Ground;
+use super::slots::{Link, NONE, Slots};
 
 /// What became of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,93 +46,12 @@ pub(super) struct Worker {
     pub(super) choice: u32,
 }
 
-impl Ground<'_> {
-    /// Whether a name is a piece's; the ghost is nobody's.
-    #[inline]
-    pub(super) fn owns(&self, name: u32, piece: u8) -> bool {
-        self.pieces.is_none_or(|pieces| pieces.get(name as usize) == Some(&piece))
-    }
-
-    /// Whether a piece may walk here: some corner is its own.
-    #[inline]
-    pub(super) fn may_enter(&self, corners: [u32; 4], piece: u8) -> bool {
-        self.pieces.is_none() || corners.iter().any(|&name| self.owns(name, piece))
-    }
-
-    /// Whether a piece may delete this: all finite corners are its own.
-    #[inline]
-    fn may_delete(&self, slot: u32, piece: u8) -> bool {
-        let is_own = |&name: &u32| name == GHOST || self.owns(name, piece);
-        self.pieces.is_none() || self.slots.corners(slot).iter().all(is_own)
-    }
-
-    /// Below zero where a place lies strictly across the face opposite to a corner.
-    #[inline]
-    fn side(&self, corners: [u32; 4], corner: usize, point: Vec3) -> f64 {
-        let [a, b, c] = OPPOSITE[corner];
-        let place = |corner: usize| self.points[corners[corner] as usize];
-        orientation(place(a), place(b), place(c), point)
-    }
-
-    /// Whether the sphere of a tetrahedron holds a point; a ghost's is the open half space outside
-    /// its face, and, of the face's plane, what its finite neighbour holds.
-    #[inline]
-    fn holds(&self, slot: u32, name: u32, point: Vec3) -> bool {
-        let mut corners = self.slots.corners(slot);
-        if let Some(ghost) = corners.iter().position(|&corner| corner == GHOST) {
-            let side = self.side(corners, ghost, point);
-            if side != 0.0 {
-                return side > 0.0;
-            }
-            corners = self.slots.corners(self.slots.across(Link::new(slot, ghost)).slot());
-        }
-        let [a, b, c, d] = corners;
-        let place = |corner: u32| self.points[corner as usize];
-        is_inside(corners, &[place(a), place(b), place(c), place(d)], name, point)
-    }
-
-    /// Walks from a tetrahedron to one that holds a point; false where no way within the piece
-    /// leads on. `at` is where the walk ended.
-    ///
-    /// In a Delaunay triangulation a visibility walk ends, whichever face it takes of those that
-    /// hide the point (Devillers, Pion and Teillaud, "Walking in a triangulation", 2002).
-    pub(super) fn walk(&self, at: &mut u32, point: Vec3, piece: u8, choice: &mut u32) -> bool {
-        let mut corners = self.slots.corners(*at);
-        if let Some(ghost) = corners.iter().position(|&corner| corner == GHOST) {
-            *at = self.slots.across(Link::new(*at, ghost)).slot();
-            corners = self.slots.corners(*at);
-        }
-        let mut entered = NONE as usize;
-        'walk: loop {
-            *choice = choice.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            let first = (*choice >> 30) as usize;
-            let mut is_there = true;
-            for corner in (0..4).map(|turn| (first + turn) & 3) {
-                if corner == entered || self.side(corners, corner, point) >= 0.0 {
-                    continue;
-                }
-                let link = self.slots.across(Link::new(*at, corner));
-                let next = self.slots.corners(link.slot());
-                if self.may_enter(next, piece) {
-                    (*at, entered, corners) = (link.slot(), link.corner(), next);
-                    if corners.contains(&GHOST) {
-                        return true;
-                    }
-                    continue 'walk;
-                }
-                is_there = false;
-            }
-            return is_there;
-        }
-    }
-}
-
 impl Worker {
     /// Inserts a point, or leaves everything as it is.
     pub(super) fn insert(&mut self, ground: &Ground<'_>, name: u32) -> Outcome {
         let point = ground.points[name as usize];
         if !ground.walk(&mut self.at, point, self.piece, &mut self.choice) {
-            let Some(home) = ground.homes.near(ground, name, self.piece) else {
+            let Some(home) = ground.home_near(name, self.piece) else {
                 return Outcome::PutOff;
             };
             self.at = home;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::DelaunayError;
+use super::error::DelaunayError;
 use super::hilbert::Curve;
 use crate::mesh::Vec3;
 

@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::DelaunayError;
+use super::error::DelaunayError;
+use super::ground::Ground;
 use super::homes::{Homes, first_fit};
-use super::insertion::{Ground, Outcome, Worker};
+use super::insertion::{Outcome, Worker};
 use super::order::Order;
 use super::predicates::{are_collinear, orientation};
 use super::slots::{GHOST, Link, Slots};

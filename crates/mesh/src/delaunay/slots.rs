@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::DelaunayError;
+use super::error::DelaunayError;
 
 /// Name of the vertex at infinity, which every face of the hull forms a tetrahedron with.
 pub(super) const GHOST: u32 = u32::MAX - 1;

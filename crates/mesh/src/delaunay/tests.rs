@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::vector;
 use super::predicates::{is_inside, orientation};
 use super::*;
+use crate::vector;
 
 /// Shares that let even few points be inserted by many.
 const SHARED: Shares = Shares { pieces: 8, alone: 300 };

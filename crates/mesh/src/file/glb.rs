@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::MeshFileError;
+use super::error::MeshFileError;
 use crate::atlas::Atlas;
 use crate::check::check_mesh;
 use crate::mesh::Mesh;

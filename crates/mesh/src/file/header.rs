@@ -3,7 +3,7 @@
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-use super::MeshFileError;
+use super::error::MeshFileError;
 use crate::scalar::Scalar;
 
 /// Longest header that is read.

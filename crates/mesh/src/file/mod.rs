@@ -13,8 +13,8 @@ mod picture;
 mod ply_read;
 mod ply_rows;
 mod ply_write;
+mod write;
 
-use std::io;
 use std::path::Path;
 
 pub use error::MeshFileError;
@@ -25,22 +25,10 @@ pub use picture::{Picture, PictureError};
 pub use ply_read::{parse_ply, read_ply};
 pub use ply_write::write_ply;
 
-use super::check::check_mesh;
 use crate::mesh::Mesh;
 
 /// Reads a mesh: OBJ where the name says so, else PLY.
 pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
     let is_obj = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("obj"));
     if is_obj { read_obj(path) } else { read_ply(path) }
-}
-
-/// The mesh's fault as an error of writing.
-fn valid(mesh: &Mesh) -> io::Result<()> {
-    check_mesh(mesh).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
-}
-
-/// A colour of 0 to 1 in 255 steps.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-fn byte_of(channel: f32) -> u8 {
-    (channel * 255.0).round() as u8
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::MeshFileError;
+use super::error::MeshFileError;
 use crate::check::check_mesh;
 use crate::mesh::Mesh;
 

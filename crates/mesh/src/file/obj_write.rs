@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{MeshFileError, valid};
+use super::error::MeshFileError;
+use super::write::valid;
 use crate::atlas::Atlas;
 use crate::mesh::Mesh;
 
@@ -82,8 +83,8 @@ mod tests {
     use std::io::BufReader;
     use std::path::Path;
 
-    use super::super::parse_obj;
     use super::*;
+    use crate::file::parse_obj;
     use crate::known_meshes::cube;
 
     fn quadrants() -> (Mesh, Atlas) {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::MeshFileError;
+use super::error::MeshFileError;
 use super::header::{Element, Header};
 use super::ply_rows::{RowFault, RowReader};
 use crate::check::check_mesh;
@@ -177,8 +177,8 @@ fn vertex_of(corner: f64) -> Result<u32, RowFault> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::write_ply;
     use super::*;
+    use crate::file::write_ply;
     use crate::known_meshes::{cube, mesh_of};
 
     fn parse(mut bytes: &[u8]) -> Result<Mesh, MeshFileError> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{byte_of, valid};
+use super::write::{byte_of, valid};
 use crate::mesh::Mesh;
 
 /// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::bricks::morton;
-use crate::poisson::Cube;
+use crate::cube::Cube;
 
 /// A cell with fewer points than this is thin.
 const THIN_BELOW: usize = 3;

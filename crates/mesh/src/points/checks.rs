@@ -4,7 +4,7 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use std::num::NonZeroUsize;
 
-use super::OrientedPoints;
+use super::oriented::OrientedPoints;
 use crate::narrow::to_f64s;
 use crate::vector::{add, dot, normalize};
 

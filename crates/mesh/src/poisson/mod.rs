@@ -8,11 +8,11 @@
 
 mod band;
 mod color;
-mod cube;
 mod density;
 mod error;
 mod follow;
 mod hats;
+mod levels;
 mod nodes;
 mod operator;
 mod pyramid;
@@ -24,8 +24,9 @@ mod sorted;
 mod tests;
 mod trim;
 
-pub use cube::Cube;
+pub use crate::cube::Cube;
 pub use error::PoissonError;
+pub use levels::{DEEPEST, SHALLOWEST};
 pub use solve::LevelReport;
 pub use trim::{NothingLeft, Trim, open_edges, trim};
 
@@ -40,27 +41,12 @@ use crate::watch::Watch;
 use band::Band;
 use density::{Density, POINTS_A_PART};
 use follow::follow;
+use levels::{COARSEST, WIDER};
 use nodes::Reader;
 use operator::Operator;
 use pyramid::{Pyramid, Solved};
 use screen::Screen;
 use sorted::SortedPoints;
-
-/// Levels by which the domain of the equations is larger than the cube of the surface: twice as wide.
-///
-/// At the domain's border the function is free (Neumann's condition), so that neither side of the
-/// surface is taken for the outside. Were the border as near as the cube's, an open surface would be
-/// drawn to it, where it is next, and not close.
-const WIDER: u32 = 1;
-
-/// The coarsest level of the domain, which is solved everywhere.
-const COARSEST: u32 = SHALLOWEST + WIDER;
-
-/// The least depth that is offered.
-pub const SHALLOWEST: u32 = 4;
-
-/// The largest depth that is offered.
-pub const DEEPEST: u32 = 16;
 
 /// Points that a surface takes at least.
 pub const FEWEST_POINTS: usize = 1000;

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::COARSEST;
 use super::band::{Band, is_set, within_domain};
+use super::levels::COARSEST;
 use crate::bricks::{BRICK_NODES, Bricks, SIDE, node_index};
 use crate::narrow::to_index;
 

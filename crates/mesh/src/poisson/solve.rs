@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::WIDER;
 use super::error::PoissonError;
+use super::levels::WIDER;
 use super::operator::Operator;
 use crate::bricks::{BLOCK_NODES, BRICK_NODES};
 use crate::narrow::to_f32;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Cube;
 use crate::bricks::{Bricks, OWN, morton};
+use crate::cube::Cube;
 use crate::narrow::{to_index, to_u32};
 use crate::points::OrientedPoints;
 

@@ -5,7 +5,8 @@ use rayon::prelude::*;
 use crate::check::{MeshError, check_mesh};
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_u32;
-use crate::place::corners;
+use crate::place::{corners, doubled_area};
+use crate::vector::normalize;
 
 /// Most faces of a leaf.
 const LEAF_FACES: usize = 4;
@@ -166,6 +167,12 @@ impl<'a> BoxTree<'a> {
     #[inline]
     pub fn corners(&self, face: u32) -> [Vec3; 3] {
         corners(self.mesh, self.mesh.faces[face as usize])
+    }
+
+    /// The unit normal of a face; zero where it has no area.
+    #[inline]
+    pub fn normal(&self, face: u32) -> Vec3 {
+        normalize(doubled_area(self.corners(face)))
     }
 
     /// Shows `visit` the faces whose boxes meet that of `face`, itself among them.

@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::{Labelled, LongEdges};
+use super::cutting::LongEdges;
+use super::labelled::Labelled;
 use crate::mesh::Vec3;
 use crate::vector::{add, length, scale, sub};
 

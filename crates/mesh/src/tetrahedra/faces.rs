@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::Labelled;
 use super::crossing::Crossings;
+use super::labelled::Labelled;
 use crate::delaunay::predicates::OPPOSITE;
 use crate::mesh::Vec3;
 

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::CutError;
+use super::error::CutError;
 use crate::mesh::{Mesh, Vec3};
 use crate::vector::{add, cross, length, normalize, scale, sub};
 

@@ -3,7 +3,7 @@
 use crate::bricks::morton;
 use crate::mesh::Vec3;
 use crate::narrow::{floor_u32, to_f64s};
-use crate::points::bounds;
+use crate::place::Bounds;
 use crate::vector::{add, scale, sub};
 
 /// Cells along a side of the finest level that a key tells apart.
@@ -22,8 +22,7 @@ impl Cube {
     /// The cube around the box of these points, `factor` times as large as its longest side; none
     /// without points, or where all of them are one.
     pub fn around(places: &[[f32; 3]], factor: f64) -> Option<Self> {
-        let (low, high) = bounds(places);
-        let (low, high) = (to_f64s(low), to_f64s(high));
+        let Bounds { low, high } = Bounds::of(places.iter().copied().map(to_f64s));
         let extent = sub(high, low).into_iter().fold(0.0, f64::max);
         let side = factor * extent;
         let centre = scale(add(low, high), 0.5);
