@@ -57,7 +57,7 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         return Err(UsageError("--iterations: 0 iterations cannot be timed".to_owned()).into());
     }
     Config { sugar: args.sugar.clone(), ..Config::default() }.validate()?;
-    let opened = args.model.open(matches)?;
+    let opened = args.model.read(matches)?.open(None)?;
     if opened.gaussians.is_empty() {
         return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());
     }

@@ -9,7 +9,6 @@ use clap::{ArgMatches, Args};
 
 use self::geometry::GeometryArgs;
 use super::device::{self, DeviceOptions, Task};
-use super::exit::UsageError;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
@@ -65,6 +64,10 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let model = args.model.read(matches)?;
     let folder = &args.model.model_path;
+    if args.split == Split::Test {
+        model.refuse_seen(folder, "--split train")?;
+    }
+    model.refuse_empty(args.split)?;
     if !args.json && !model.altered {
         // Before minutes are spent on what cannot be kept.
         check_writable(folder)?;
@@ -121,14 +124,6 @@ impl Task for Evaluating<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
         let Self { opened, split, metrics, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
-        if views.split(split).is_empty() {
-            return Err(UsageError(
-                "the model was trained without --eval, so no view is held out. Use --split train, \
-                 or hold views out with --eval"
-                    .to_owned(),
-            )
-            .into());
-        }
         let model = device.upload(&opened.gaussians)?;
         let compensation = compensation(&opened.config.optimize);
         let shown = opened.request(split, ShownViews::Nothing);

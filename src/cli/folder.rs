@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::exit::DataError;
+use super::trained_views::{TRAINED_VIEWS, TrainedViews};
 use crate::config::{Config, ConfigError, ConfigLayer};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
@@ -25,6 +26,7 @@ const RESULTS: [&str; 13] = [
     "config.toml",
     "cfg_args",
     "cameras.json",
+    TRAINED_VIEWS,
     "exposure.json",
     "geometry.json",
     "input.ply",
@@ -119,16 +121,19 @@ fn entries(model_path: &Path, below: impl AsRef<Path>, prefix: &str) -> Vec<Path
         .collect()
 }
 
-/// Writes what other tools look for in a model folder, and the configuration. `points` are those
-/// that the Gaussians start from; a resumed run keeps its first record of them.
+/// Writes what other tools look for in a model folder, the configuration and the views that are
+/// trained on. `points` are those that the Gaussians start from; a resumed run keeps its first record
+/// of them.
 pub(super) fn describe(
     model_path: &Path,
     config: &Config,
     dataset: &Dataset,
     points: &PointCloud,
+    trained: &TrainedViews,
     goes_on: bool,
 ) -> anyhow::Result<()> {
     write_text(&model_path.join("config.toml"), &config.to_toml()?)?;
+    trained.write(model_path)?;
     write_cfg_args(model_path, config)?;
     write_cameras_json(model_path, dataset)?;
     let input = model_path.join("input.ply");

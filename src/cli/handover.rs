@@ -225,7 +225,7 @@ mod tests {
         before.recorded_run.iter_mut().for_each(|run| run.options.scene = listed("a.png"));
         assert!(before.check_split(&listed("a.png")).is_ok());
         let error = before.check_split(&listed("b.png")).expect_err("it has seen b.png").0;
-        assert!(error.contains("Use a --test-list of 1 views"), "{error}");
+        assert!(error.contains("Use a --test-list of 1 view"), "{error}");
     }
 
     #[test]

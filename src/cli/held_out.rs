@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::exit::{DataError, UsageError};
-use crate::config::{SceneOptions, TestList};
+use super::trained_views::TrainedViews;
+use crate::config::{Config, SceneOptions, TestList};
 use crate::dataset::Dataset;
-use crate::train::checkpoint::Checkpoint;
+use crate::train::checkpoint::StoredCheckpoint;
 
 /// Which views a run holds out.
 #[derive(Debug, PartialEq)]
@@ -39,7 +40,10 @@ impl<'a> HeldOut<'a> {
             Self::EveryNth(every) => format!("--eval --test-every {every}"),
             Self::Spread(views) => format!("--test-views {views}"),
             Self::InFile(file) => format!("--test-list {}", file.display()),
-            Self::Listed(names) => format!("a --test-list of {} views", names.len()),
+            Self::Listed(names) => match names.len() {
+                1 => "a --test-list of 1 view".to_owned(),
+                views => format!("a --test-list of {views} views"),
+            },
         }
     }
 
@@ -52,43 +56,123 @@ impl<'a> HeldOut<'a> {
     }
 }
 
-/// Fails where the options of a resumed run would hold views out that it was trained on. `now` names
-/// its views.
-pub(super) fn keep_split(
-    path: &Path,
-    before: &SceneOptions,
-    now: &SceneOptions,
-) -> Result<(), UsageError> {
-    let (before, now) = (HeldOut::of(before), HeldOut::of(now));
-    if now == HeldOut::None || now == before {
-        return Ok(());
+/// Fails where a run would hold out a view that the model was trained on which it starts from: because of
+/// its options, `now`, or because the scene has changed.
+pub(super) fn refuse_seen(
+    trained: &TrainedViews,
+    checkpoint: Option<&StoredCheckpoint>,
+    now: &Config,
+    dataset: &Dataset,
+) -> anyhow::Result<()> {
+    let seen = trained.held_out_in(dataset);
+    let Some(first) = seen.first() else { return Ok(()) };
+    if let Some(checkpoint) = checkpoint {
+        let before = HeldOut::of(&checkpoint.about.config.scene);
+        let now = HeldOut::of(&now.scene);
+        if before != now {
+            return Err(other_split(checkpoint.path(), first, &before, &now).into());
+        }
     }
-    Err(UsageError(format!(
-        "{}: the run was trained with {}, so it has seen views that {} holds out, and their figures \
-         would be meaningless. Leave that out or use {}, so that the run keeps its held-out views, or \
-         train it again from the start",
-        path.display(),
-        before.of_training(),
-        now.flag(),
-        before.flag()
-    )))
+    let since = match checkpoint {
+        Some(checkpoint) => {
+            format!("the checkpoint of iteration {} was written", checkpoint.about.iteration)
+        }
+        None => "the model of -c was trained".to_owned(),
+    };
+    Err(DataError(format!(
+        "{}: the scene has changed since {since}: {}. Restore its photographs, name the views that were \
+         held out with --test-list, or use --eval false",
+        dataset.root.display(),
+        meaningless(&seen, "its"),
+    ))
+    .into())
 }
 
-/// Fails where the scene has changed since a checkpoint was written, so that a view is held out now
-/// that the run was trained on.
-pub(super) fn refuse_seen(checkpoint: &Checkpoint, dataset: &Dataset) -> Result<(), DataError> {
-    let trained: BTreeSet<&str> = checkpoint.train_views.iter().map(String::as_str).collect();
-    let held_out = dataset.test.iter().map(|&view| dataset.views[view].name.as_str());
-    let seen: Vec<&str> = held_out.filter(|name| trained.contains(name)).collect();
-    let Some(first) = seen.first() else { return Ok(()) };
-    Err(DataError(format!(
-        "{}: the scene has changed since the checkpoint of iteration {} was written: {} of its \
-         held-out views {} trained on, {first} for instance, and their figures would be meaningless. \
-         Restore its photographs, name the views that were held out with --test-list, or use --eval \
-         false",
-        dataset.root.display(),
-        checkpoint.iteration,
+/// What figures of held-out views are worth that were trained on.
+fn meaningless(seen: &[&str], whose: &str) -> String {
+    format!(
+        "{} of {whose} held-out views {} trained on, {} for instance, and their figures would be \
+         meaningless",
         seen.len(),
         if seen.len() == 1 { "was" } else { "were" },
-    )))
+        seen.first().unwrap_or(&""),
+    )
+}
+
+fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>) -> UsageError {
+    let remedy = match before {
+        HeldOut::Listed(_) => "Leave that out".to_owned(),
+        before => format!("Leave that out or use {}", before.flag()),
+    };
+    UsageError(format!(
+        "{}: the run was trained with {}, so it has seen {seen}, which {} holds out, and its figures \
+         would be meaningless. {remedy}, so that the run keeps its held-out views, or train it again \
+         from the start",
+        path.display(),
+        before.of_training(),
+        now.flag()
+    ))
+}
+
+/// A trained model whose held-out views are to be measured.
+pub(super) struct MeasuredModel<'a> {
+    pub(super) model_path: &'a Path,
+    /// What it was trained on.
+    pub(super) trained: &'a TrainedViews,
+    /// The options that it was trained with.
+    pub(super) before: &'a SceneOptions,
+    /// Those that are used now.
+    pub(super) now: &'a SceneOptions,
+    /// Flags with which no held-out view is needed.
+    pub(super) instead: &'a str,
+}
+
+impl MeasuredModel<'_> {
+    /// Fails where one of them was trained on.
+    pub(super) fn refuse_seen(&self, dataset: &Dataset) -> Result<(), DataError> {
+        let seen = self.trained.held_out_in(dataset);
+        if seen.is_empty() {
+            return Ok(());
+        }
+        let (before, now) = (HeldOut::of(self.before), HeldOut::of(self.now));
+        let remedy = if before == now {
+            let others = unseen(self.trained, dataset).map_or(String::new(), |name| {
+                format!(", name views that it was not trained on with --test-list, such as {name}")
+            });
+            format!("The scene has changed since: restore its photographs{others}")
+        } else if before == HeldOut::None {
+            format!("It was trained with no view held out: train it again with {}", now.flag())
+        } else {
+            format!(
+                "It was trained with {}, which is kept where nothing else is asked for: leave {} out",
+                before.flag(),
+                now.flag()
+            )
+        };
+        Err(DataError(format!(
+            "{}: {}. {remedy}, or use {}",
+            TrainedViews::path(self.model_path).display(),
+            meaningless(&seen, "the"),
+            self.instead
+        )))
+    }
+}
+
+/// What to do where no view is held out that could be measured.
+pub(super) fn nothing_held_out(trained: Option<&TrainedViews>, dataset: &Dataset) -> UsageError {
+    let remedy = match trained.map(|trained| unseen(trained, dataset)) {
+        None => "give the --eval, --test-views or --test-list that the model was trained with"
+            .to_owned(),
+        Some(None) => "train the model again with --eval: it was trained on all views".to_owned(),
+        Some(Some(name)) => {
+            format!("name views that it was not trained on with --test-list, such as {name}")
+        }
+    };
+    UsageError(format!("no view is held out. Use --split train, or {remedy}"))
+}
+
+/// The first view that a model was not trained on.
+fn unseen<'a>(trained: &TrainedViews, dataset: &'a Dataset) -> Option<&'a str> {
+    let mut names = dataset.views.iter().map(|view| view.name.as_str());
+    names.find(|name| !trained.contains(name))
 }

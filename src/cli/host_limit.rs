@@ -35,6 +35,23 @@ const TIGHT_SHARE: u64 = 2;
 /// model is trained.
 const VIEWS_CHANGE: f64 = 1.25;
 
+/// Rows of stages whose size is that of the model.
+const OF_GAUSSIANS: [&str; 6] = [
+    AT_START,
+    "Gaussians as the host made them",
+    "their order",
+    "Gaussians and their moments",
+    "gradients of a step's views",
+    "lists of neighbours",
+];
+
+/// A row of a stage that is always of the same size.
+const SAVED_ROWS: &str = "rows on their way to a file";
+
+/// Rows beside those of the model's stages.
+const AT_START: &str = "Gaussians at the start";
+const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
+
 /// Stages beside those of the model.
 const START: &str = "the start";
 const DECODING: &str = "decoding photographs";
@@ -47,6 +64,10 @@ pub(super) struct HostRun<'a> {
     dataset: &'a Dataset,
     /// What the program holds now.
     program: Bytes,
+    /// What `--resolution` is.
+    resolution: i32,
+    /// Whether Gaussians at the start are made of points, so that they may be fewer.
+    starts_from_points: bool,
 }
 
 /// A model on the processor, at its beginning.
@@ -79,15 +100,22 @@ impl<'a> HostRun<'a> {
         release_freed_memory();
         let host = host_memory()?;
         let limit = config.memory.host_limit;
-        Some(Self { limit, bytes: limit.on(host.total), dataset, program: host.resident })
+        Some(Self {
+            limit,
+            bytes: limit.on(host.total),
+            dataset,
+            program: host.resident,
+            resolution: config.scene.resolution,
+            starts_from_points: config.optimize.init.is_none(),
+        })
     }
 
     /// A command whose model is on a GPU, and for which the host makes so many bytes of Gaussians.
     pub(super) fn on_gpu(&self, gaussians: Bytes) -> Result<HostRoom, DoesNotFit> {
-        let row = PlannedRow { label: "Gaussians at the start", bytes: gaussians };
+        let row = PlannedRow { label: AT_START, bytes: gaussians };
         let stage = PlannedStage { name: START, rows: vec![row], total: gaussians };
         let decoding = self.decoding(&stage);
-        self.check(&decoding, Bytes(0))?;
+        self.check(&decoding, Bytes(0), gaussians.0)?;
         Ok(HostRoom { needed: self.total(&decoding, Bytes(0)), ..HostRoom::default() })
     }
 
@@ -117,7 +145,11 @@ impl<'a> HostRun<'a> {
                 ..counted
             };
         }
-        self.check(&largest(&growth, work.gaussians), beside)?;
+        let made = match work.kind {
+            WorkKind::Trained { start, .. } => start,
+            WorkKind::Shown => 0,
+        };
+        self.check(&largest(&growth, work.gaussians), beside, made)?;
         let fits = |count: u64| self.total(&largest(&growth, count), beside) <= self.bytes;
         let gaussians = most_that(fits, work.gaussians);
         let planned = gaussians.min((*most).max(work.gaussians));
@@ -149,18 +181,17 @@ impl<'a> HostRun<'a> {
     fn decoding(&self, stage: &PlannedStage) -> PlannedStage {
         let rows: Vec<PlannedRow> = stage.rows.first().copied().into_iter().collect();
         let total = rows.iter().map(|row| row.bytes).sum();
-        let decoded = PlannedRow {
-            label: "the largest photograph and its copies",
-            bytes: largest_to_decode(self.dataset),
-        };
+        let decoded =
+            PlannedRow { label: LARGEST_PHOTOGRAPH, bytes: largest_to_decode(self.dataset) };
         with_row(PlannedStage { name: DECODING, rows, total }, decoded)
     }
 
-    fn check(&self, stage: &PlannedStage, beside: Bytes) -> Result<(), DoesNotFit> {
+    /// Whether a stage fits for which the host makes so many Gaussians, or bytes of them.
+    fn check(&self, stage: &PlannedStage, beside: Bytes, made: u64) -> Result<(), DoesNotFit> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());
         }
-        Err(self.refusal(stage, beside))
+        Err(self.refusal(stage, beside, made > 0 && self.starts_from_points))
     }
 
     /// All that is held in a stage, in whole MiB for each row.
@@ -179,29 +210,55 @@ impl<'a> HostRun<'a> {
             .collect()
     }
 
-    fn refusal(&self, stage: &PlannedStage, beside: Bytes) -> DoesNotFit {
+    fn refusal(&self, stage: &PlannedStage, beside: Bytes, of_points: bool) -> DoesNotFit {
         let mut rows = self.rows(stage, beside);
         // So that the next run is not refused at the limit that is proposed here.
         rows.push(PlannedRow { label: "differences from run to run", bytes: VARIATION });
         let total: Bytes = rows.iter().map(|row| row.bytes).sum();
         let line = |row: &PlannedRow| format!("{:>10.0} MiB  {}\n", row.bytes.mib(), row.label);
         let table: String = rows.iter().map(line).collect();
-        let other = match stage.name {
-            DECODING => "smaller photographs",
-            START | CpuWork::ORDERING | CpuWork::SAVING => {
-                "fewer Gaussians at the start (--max-points)"
-            }
-            _ => "a smaller --resolution (-r 2, 4 or 8)",
-        };
+        let remedy = self.remedy(stage, total, of_points);
+        let remedy = remedy.map_or(String::new(), |remedy| format!(", or {remedy}"));
         DoesNotFit(format!(
             "--host-limit {} ({:.0} MiB) cannot be kept. {} takes most:\n{table}{:>10.0} MiB  in all\n\
-             Give {:.0}MiB or more, or {other}",
+             Give {:.0}MiB or more{remedy}",
             self.limit,
             self.bytes.mib(),
             capitalised(stage.name),
             total.mib(),
             total.mib(),
         ))
+    }
+
+    /// What makes the largest of a stage's rows smaller that can be made so. Nothing where the others
+    /// are more than the limit already.
+    fn remedy(&self, stage: &PlannedStage, total: Bytes, of_points: bool) -> Option<String> {
+        let helps = |row: &PlannedRow| Some((row.bytes, self.remedy_of(row.label, of_points)?));
+        let rows: Vec<(Bytes, String)> = stage.rows.iter().filter_map(helps).collect();
+        let can_change: Bytes = rows.iter().map(|(bytes, _)| whole_mib(*bytes)).sum();
+        let fixed = total.0.saturating_sub(can_change.0);
+        let largest = rows.into_iter().max_by_key(|(bytes, _)| *bytes)?;
+        (fixed <= self.bytes.0).then_some(largest.1)
+    }
+
+    /// What makes the rows of this name smaller. `of_points`: Gaussians are made of points, so that they
+    /// may be fewer.
+    fn remedy_of(&self, label: &str, of_points: bool) -> Option<String> {
+        match label {
+            LARGEST_PHOTOGRAPH => Some("smaller photographs".to_owned()),
+            label if OF_GAUSSIANS.contains(&label) => {
+                of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
+            }
+            SAVED_ROWS => None,
+            // What is drawn.
+            _ => match self.resolution {
+                1 | -1 => Some("a smaller --resolution (-r 2, 4 or 8)".to_owned()),
+                2 => Some("a smaller --resolution (-r 4 or 8)".to_owned()),
+                4 => Some("a smaller --resolution (-r 8)".to_owned()),
+                8 => None,
+                width => Some(format!("a smaller width than --resolution {width}")),
+            },
+        }
     }
 }
 

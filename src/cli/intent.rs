@@ -10,11 +10,11 @@ use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
-use super::held_out::keep_split;
 use super::lpips::LpipsDemand;
 use super::preset;
 use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
+use super::trained_views::TrainedViews;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
@@ -84,7 +84,6 @@ impl Intent {
             config = resolve(Layers { base, ..layers })?;
             read_test_list(&mut config.scene)?;
             let before = &checkpoint.about.config;
-            keep_split(path, &before.scene, &config.scene)?;
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
@@ -159,6 +158,7 @@ impl Intent {
         &mut self,
         dataset: &Dataset,
         points: &PointCloud,
+        trained: &TrainedViews,
     ) -> anyhow::Result<()> {
         self.lock_folder()?;
         folder::sweep(&self.model_path);
@@ -171,7 +171,7 @@ impl Intent {
                 aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset, points, self.goes_on)
+        folder::describe(&self.model_path, &self.config, dataset, points, trained, self.goes_on)
     }
 }
 

@@ -28,6 +28,7 @@ mod start;
 mod synth;
 mod train;
 mod train_args;
+mod trained_views;
 
 use std::ffi::OsString;
 use std::panic;

@@ -99,10 +99,15 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let mut report = report(args, &config, &dataset, budget)?;
-    let on_host = on_host(&config, &dataset, report.gaussians.count)?;
+    let on_host = on_host(&config, &dataset, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
         needed: found.as_ref().ok().map(|room| room.needed),
+        ends_with: found
+            .as_ref()
+            .ok()
+            .and_then(|room| room.gaussians)
+            .filter(|&most| most < report.gaussians.count),
         fits: found.is_ok(),
         on_processor: config.run.device == DeviceChoice::Cpu,
     });
@@ -114,11 +119,14 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether so many Gaussians can be trained within `--host-limit`, where it or the processor was asked for.
+/// Whether a training fits `--host-limit`, where that or the processor was asked for. As training does,
+/// it lets the model grow as far as there is memory for it: from the Gaussians at the start, or from
+/// those that are `typed`, to `most`.
 fn on_host(
     config: &Config,
     dataset: &Dataset,
-    gaussians: u64,
+    typed: Option<u64>,
+    most: u64,
 ) -> anyhow::Result<Option<Result<HostRoom, DoesNotFit>>> {
     let on_processor = config.run.device == DeviceChoice::Cpu;
     if !on_processor && config.memory.host_limit == MemoryOptions::default().host_limit {
@@ -133,8 +141,8 @@ fn on_host(
     }
     let strategy = forecast::strategy(config, dataset);
     Ok(Some(run.on_processor(&OnProcessor {
-        work: training(config, &*strategy, gaussians, count),
-        most: gaussians,
+        work: training(config, &*strategy, typed.unwrap_or(count), count),
+        most,
         count_seen: &|| forecast::seen_of_points(dataset, &start.points().positions),
         lpips: None,
     })))

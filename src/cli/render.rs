@@ -52,7 +52,11 @@ pub(super) struct RenderArgs {
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and on demand `depth`, `depth_color` and
 /// `normals` beside them.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let opened = args.model.open(matches)?;
+    let model = args.model.read(matches)?;
+    if !args.skip_test {
+        model.refuse_seen(&args.model.model_path, "--skip-test")?;
+    }
+    let opened = model.open(None)?;
     device::on(
         &DeviceOptions::of_earlier(&opened.config, matches),
         Rendering { args, opened: &opened },

@@ -7,9 +7,11 @@ use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
+use super::held_out::{MeasuredModel, nothing_held_out};
 use super::host_limit::{
     HostRoom, HostRun, OnProcessor, is_on_processor, largest_to_decode, showing,
 };
+use super::trained_views::TrainedViews;
 use crate::backend::gpu;
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
@@ -56,13 +58,34 @@ pub(super) struct ReadModel {
     iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
+    /// The options that it was trained with.
+    trained_scene: SceneOptions,
+    /// The views that it was trained on, where that is recorded.
+    trained: Option<TrainedViews>,
 }
 
 impl ReadModel {
+    /// Fails where the model was trained on a view that is held out now. `instead` are flags with which
+    /// no held-out view is needed.
+    pub(super) fn refuse_seen(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
+        let Some(trained) = &self.trained else { return Ok(()) };
+        let (before, now) = (&self.trained_scene, &self.config.scene);
+        let measured = MeasuredModel { model_path, trained, before, now, instead };
+        measured.refuse_seen(&self.dataset)
+    }
+
+    /// Fails where a split has no views.
+    pub(super) fn refuse_empty(&self, split: Split) -> Result<(), UsageError> {
+        if split == Split::Test && self.dataset.test.is_empty() {
+            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
+        }
+        Ok(())
+    }
+
     /// Makes the scene's images available, as far as `--host-limit` allows beside all else that is needed
     /// to draw the model and to measure it.
     pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
-        let Self { config, dataset, gaussians, iteration, altered } = self;
+        let Self { config, dataset, gaussians, iteration, altered, .. } = self;
         let room = match HostRun::new(&config, &dataset) {
             Some(run) if is_on_processor(config.run.device, gpu::is_present()) => {
                 let count = gaussians.len() as u64;
@@ -111,25 +134,34 @@ impl Opened {
     }
 }
 
+/// How a model is shown, and how it was trained.
+struct ShownConfig {
+    config: Config,
+    /// The scene's options that the model was trained with.
+    trained_scene: SceneOptions,
+    /// The scene's options are not these.
+    altered: bool,
+}
+
 impl ModelArgs {
     /// Reads the model's configuration, its scene and its Gaussians; flags win over the
     /// configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
         let (iteration, ply) = self.point_cloud()?;
-        let (config, altered) = self.configure(matches)?;
+        let ShownConfig { config, trained_scene, altered } = self.configure(matches)?;
         let gaussians = read_ply(&ply)?;
         let dataset = open_shown(&config)?;
-        Ok(ReadModel { config, dataset, gaussians, iteration, altered })
+        let trained = TrainedViews::read(&self.model_path, iteration)?;
+        Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
     }
 
     /// Reads the scene alone, of which the model's configuration or a flag says where it is.
     pub(super) fn read_scene(&self, matches: &ArgMatches) -> anyhow::Result<Dataset> {
-        let (config, _) = self.configure(matches)?;
-        Ok(open_shown(&config)?)
+        Ok(open_shown(&self.configure(matches)?.config)?)
     }
 
-    /// The model's configuration, over which flags win, and whether these alter the scene's options.
-    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<(Config, bool)> {
+    /// The model's configuration, over which flags win.
+    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<ShownConfig> {
         let base = folder::read_config(&self.model_path)?;
         let flags = Config {
             scene: self.scene.clone(),
@@ -138,7 +170,7 @@ impl ModelArgs {
             ..Config::default()
         };
         let base = base.as_ref().map(ConfigText::layer);
-        let trained = resolve(Layers { base, ..Layers::default() })?;
+        let trained_scene = resolve(Layers { base, ..Layers::default() })?.scene;
         let typed = Some(Typed { flags: &flags, matches });
         let mut config = resolve(Layers { base, typed, ..Layers::default() })?;
         read_test_list(&mut config.scene)?;
@@ -146,8 +178,8 @@ impl ModelArgs {
         let source_path = config.scene.source_path.clone();
         // Nor do depth maps, which only training looks at.
         let depths = config.scene.depths.clone();
-        let altered =
-            base.is_some() && config.scene != SceneOptions { source_path, depths, ..trained.scene };
+        let same = SceneOptions { source_path, depths, ..trained_scene.clone() };
+        let altered = base.is_some() && config.scene != same;
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",
@@ -155,12 +187,7 @@ impl ModelArgs {
             ))
             .into());
         }
-        Ok((config, altered))
-    }
-
-    /// The same with the scene's images.
-    pub(super) fn open(&self, matches: &ArgMatches) -> anyhow::Result<Opened> {
-        self.read(matches)?.open(None)
+        Ok(ShownConfig { config, trained_scene, altered })
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {

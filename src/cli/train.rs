@@ -16,6 +16,7 @@ use super::scene::{absolute, open_images, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::Start;
 use super::train_args::TrainArgs;
+use super::trained_views::TrainedViews;
 use crate::backend::{Rows, TrainDevice};
 use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
@@ -88,10 +89,11 @@ impl Task for Training<'_> {
             );
         }
         warn_of_background(&dataset, &intent.config);
+        let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
+        refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
         let start = match &intent.checkpoint {
             None => Start::of(&dataset, &intent.config)?,
             Some(checkpoint) => {
-                refuse_seen(&checkpoint.about, &dataset)?;
                 warn_of_cap(checkpoint, &intent.config);
                 Start::Points(Cow::Borrowed(&dataset.points))
             }
@@ -107,7 +109,9 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
-        intent.prepare_folder(&dataset, &start.points())?;
+        let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), done);
+        intent.prepare_folder(&dataset, &start.points(), &trained)?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
         sinks.add(SummaryFile::new(&intent.model_path, &intent.config, started)?);

@@ -35,8 +35,14 @@ const NO_NOISE: Idle<Config> = Idle::When {
     words: "with a --strategy without random motion (mcmc has it)",
 };
 const NO_GRADIENTS: Idle<Config> = Idle::When {
-    is: |config| !config.densify.strategy.grows_by_gradient(),
-    words: "with a --strategy that does not grow by gradients",
+    is: |config| {
+        config.sugar.checkpoint_path.is_some() || !config.densify.strategy.grows_by_gradient()
+    },
+    words: "with -c or with a --strategy that does not grow by gradients",
+};
+const NO_DENSITY_CONTROL: Idle<Config> = Idle::When {
+    is: |config| config.sugar.checkpoint_path.is_some(),
+    words: "with -c: the coarse stage has no density control",
 };
 const INIT: Idle<Config> =
     Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
@@ -249,10 +255,7 @@ options! {
     pub struct DensifyOptions in "densify" of Config {
         /// How Gaussians are added and removed
         #[arg(value_enum, value_name = "STRATEGY")]
-        strategy: StrategyName = StrategyName::Adc, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_some(),
-            words: "with -c: the coarse stage has no density control",
-        };
+        strategy: StrategyName = StrategyName::Adc, idle NO_DENSITY_CONTROL;
 
         /// Iteration after which density control starts
         ///
@@ -308,7 +311,7 @@ options! {
         #[arg(value_name = "OPACITY")]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
-        };
+        }, idle NO_DENSITY_CONTROL;
 
         /// Scale above which a Gaussian is removed
         ///
@@ -342,10 +345,7 @@ options! {
         target_gaussians: Option<u64>, is |target| match *target {
             Some(target) => holds(target >= 1 && fits_toml(target), target, "1 to 2^63 - 1"),
             None => Ok(()),
-        }, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_some(),
-            words: "with -c: the coarse stage has no density control",
-        };
+        }, idle NO_DENSITY_CONTROL;
     }
 }
 

@@ -65,6 +65,15 @@ impl Bytes {
     pub fn mib(self) -> f64 {
         self.0 as f64 / Self::MIB.0 as f64
     }
+
+    /// The same quantity in the unit that shows it, GiB or MiB.
+    pub fn in_words(self) -> String {
+        if self < Self::GIB {
+            format!("{:.0} MiB", self.mib())
+        } else {
+            format!("{:.2} GiB", self.gib())
+        }
+    }
 }
 
 impl FromStr for Bytes {

@@ -281,14 +281,20 @@ fn target_line(report: &TargetReport) -> String {
     let TargetReport { iteration, target, pruned, gaussians, psnr } = report;
     if *pruned == 0 {
         return format!(
-            "[ITER {iteration}] Nothing to prune: {gaussians} Gaussians, --target-gaussians {target}"
+            "[ITER {iteration}] Nothing to prune: {}, --target-gaussians {target}",
+            counted(*gaussians)
         );
     }
     let decibels = |psnr: Option<f64>| psnr.map_or("-".to_owned(), |psnr| format!("{psnr:.3}"));
     let cost = psnr.as_ref().map_or(String::new(), |TargetPsnr { split, before, after }| {
         format!("; {split} PSNR {} before, {} after", decibels(*before), decibels(*after))
     });
-    format!("[ITER {iteration}] Pruned {pruned} Gaussians, {gaussians} left{cost}")
+    format!("[ITER {iteration}] Pruned {}, {gaussians} left{cost}", counted(*pruned))
+}
+
+/// `1 Gaussian`, `2 Gaussians`.
+fn counted(gaussians: usize) -> String {
+    format!("{gaussians} Gaussian{}", if gaussians == 1 { "" } else { "s" })
 }
 
 /// A bar, hidden until the console that it is added to draws it.

@@ -51,7 +51,7 @@ impl SummaryFile {
     }
 
     /// A resumed run continues the summary as far as that is known.
-    fn start(&mut self, iteration: u32) {
+    fn start(&mut self, iteration: u32, gaussians: usize) {
         self.summary.iteration = iteration;
         self.summary.first_iteration = iteration;
         let Some(before) =
@@ -63,8 +63,11 @@ impl SummaryFile {
         let summary = &mut self.summary;
         summary.metrics = before.metrics;
         summary.metrics.retain(|_, measured| measured.iteration <= iteration);
-        // From the iteration itself it comes again.
-        summary.target = before.target.filter(|target| target.iteration < iteration);
+        // From the iteration itself it comes again, unless it came before the checkpoint.
+        summary.target = before.target.filter(|target| {
+            target.iteration < iteration
+                || (target.iteration == iteration && target.gaussians == gaussians)
+        });
         if is_of_start {
             self.earlier = Seconds { training: before.training_seconds, wall: before.wall_seconds };
             summary.training_seconds = before.training_seconds;
@@ -142,7 +145,7 @@ impl Sink for SummaryFile {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         match event {
             Event::Started { device, gaussians, iteration, iterations, .. } => {
-                self.start(*iteration);
+                self.start(*iteration, *gaussians);
                 self.summary.device.clone_from(device);
                 (self.summary.gaussians, self.summary.iterations) =
                     (*gaussians as u64, *iterations);
@@ -158,7 +161,11 @@ impl Sink for SummaryFile {
             }
             Event::PrunedToTarget(report) => {
                 self.summary.gaussians = report.gaussians as u64;
-                self.summary.target = Some(report.clone());
+                // One that removes nothing says less than the one before.
+                let earlier = self.summary.target.as_ref();
+                if report.pruned > 0 || earlier.is_none_or(|earlier| earlier.pruned == 0) {
+                    self.summary.target = Some(report.clone());
+                }
                 self.write()
             }
             Event::Memory(report) => {

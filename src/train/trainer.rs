@@ -223,6 +223,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.with_memory_retry(Self::iterate)?;
             self.govern()?;
             self.settle_written()?;
+            if self.iteration == config.optimize.iterations {
+                // No density control follows in which it would come.
+                self.prune_to_target()?;
+            }
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
             let mut due = Milestones::after(&config.output, self.last_step, &lasts);

@@ -256,7 +256,11 @@ fn quality_of_other_views_is_not_compared() {
     let ended = pair.changed(other, &[]).done();
     assert!(ended.stdout.contains("its eval_train views are not those"), "{ended:#?}");
     // A summary of an older version does not say.
-    pair.changed(|it| it["metrics"]["test"]["views"] = Value::Null, &[]).done();
+    let ended = pair.changed(|it| it["metrics"]["test"]["views"] = Value::Null, &[]).done();
+    assert!(
+        ended.stdout.contains("which test views it was measured on is not known"),
+        "{ended:#?}"
+    );
 }
 
 #[test]
@@ -267,6 +271,7 @@ fn a_tolerance_of_0_accepts_no_loss_however_small() {
         let ended = pair.scaled("psnr", 1.0 - 1e-13, &[zero]);
         assert_eq!(ended.code, Some(1), "{ended:#?}");
         assert!(ended.stdout.contains('!'), "{ended:#?}");
+        assert!(!ended.stderr.contains("0.00%"), "{ended:#?}");
     }
     pair.scaled("psnr", 1.0 - 1e-13, &["--tolerance=0.1%"]).done();
 }

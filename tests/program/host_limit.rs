@@ -77,12 +77,15 @@ fn a_limit_that_cannot_be_kept_is_refused_and_the_one_proposed_is_kept(
     #[case] remedy: &str,
 ) {
     let place = TestFolder::beside(&SCENE);
-    let parts = ["--host-limit 1MiB", "cannot be kept", "Gaussians and their moments", remedy];
+    let parts = ["--host-limit 1MiB", "cannot be kept", "Gaussians and their moments"];
     let refused = end(place.train().args(flags).arg("--host-limit=1MiB")).refused(4, &parts);
     assert!(refused.stderr.to_lowercase().contains(most), "{refused:#?}");
     assert!(!refused.stderr.contains("warning"), "nothing before the refusal: {refused:#?}");
     assert!(!place.model().exists(), "nothing is begun");
     let limit = proposed(&refused);
+    assert!(!refused.stderr.contains("or more, or "), "nothing else helps: {refused:#?}");
+    let nearly = limited(limit - 5);
+    end(place.train().args(flags).arg(nearly)).refused(4, &["MiB or more, or ", remedy]);
     let (scene, model, limited) = (place.scene(), place.model(), limited(limit));
     let train = ["train", "--device=cpu", "-s", text(&scene), "-m", text(&model), &limited];
     let peak = peak_of(&[&train, flags].concat());
@@ -138,6 +141,13 @@ fn a_plan_says_whether_the_limit_is_kept() {
     let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(report["host_limit"]["fits"], true);
     assert_eq!(report["host_limit"]["on_processor"], true);
+    // A guess of how far it grows is no demand: as in training, it grows as far as there is memory.
+    let grows = |flags: &[&str]| {
+        end(splat().args(["plan", "--device=cpu", "-r=8", "-s"]).arg(place.scene()).args(flags))
+    };
+    let start = proposed(&grows(&["--host-limit=1MiB"]));
+    let printed = grows(&[&limited(start)]).done().stdout;
+    assert!(printed.contains(&format!("fits --host-limit {start}MiB")), "{printed}");
     // Beside a GPU the model is no part of it.
     assert!(!plan(&[]).done().stdout.contains("--host-limit"));
     let printed = plan(&["--host-limit=4GiB"]).done().stdout;

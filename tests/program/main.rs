@@ -54,6 +54,8 @@ mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod timed_checkpoints;
+#[cfg(unix)]
+mod trained_views;
 mod training_options;
 mod typed;
 mod unusual_input;

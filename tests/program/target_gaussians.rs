@@ -102,6 +102,41 @@ fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes(#[case] iteration: u32) {
     }
 }
 
+#[rstest]
+#[case::of_the_run(&[], "--iterations=17")]
+#[case::before_the_coarse_stage(
+    &["--regularize=density", "--sugar-iterations=4"],
+    "--sugar-iterations=6",
+)]
+fn a_prune_that_falls_into_the_last_step_comes_after_it(
+    #[case] flags: &[&str],
+    #[case] longer: &str,
+) {
+    let place = TestFolder::with_scene();
+    let prune = ["--batch-views=4", "--densify-until-iter=13", "--target-gaussians=120"];
+    let flags = [&prune, flags, &["--checkpoint-iterations=14"]].concat();
+    place.trained(14, &flags).says(&["[ITER 14] Pruned", "120 left"]);
+    let pruned = events(&place, "model", "pruned_to_target");
+    let [event] = &pruned[..] else { panic!("{pruned:#?}") };
+    assert_eq!((&event["iteration"], &event["gaussians"]), (&14.into(), &120.into()));
+    assert_eq!(gaussians(&place, "model", 14), 120);
+    let before = summary(&place, "model");
+    assert!(before["gaussians"].as_u64().unwrap() <= 120);
+    // Nothing is left to prune after the checkpoint.
+    end(place.train().args(["--resume", longer])).done();
+    assert_eq!(summary(&place, "model")["target"], before["target"]);
+}
+
+#[test]
+fn a_resumed_step_across_the_end_of_density_control_is_still_pruned() {
+    let place = TestFolder::with_scene();
+    let flags = ["--batch-views=4", "--densify-until-iter=13", "--checkpoint-iterations=16"];
+    place.trained(16, &flags);
+    let resumed = ["--resume", "--iterations=24", "--target-gaussians=120"];
+    let resumed = end(place.train().args(resumed)).done().says(&["[ITER 16] Pruned", "120 left"]);
+    assert!(!resumed.stderr.contains("Gaussians stay"), "{resumed:#?}");
+}
+
 #[test]
 fn the_fewer_stay_the_more_it_costs() {
     let place = TestFolder::with_scene();

@@ -116,6 +116,20 @@ fn thresholds_that_would_remove_all_are_refused() {
 }
 
 #[test]
+fn thresholds_of_density_control_say_that_the_coarse_stage_has_none() {
+    let place = TestFolder::with_scene();
+    place.trained_into("before", 2, &[]);
+    let before = place.path("before");
+    let coarse = ["--regularize=density", "--sugar-iterations=1", "--n-samples-for-sdf=100"];
+    let thresholds = ["--min-opacity=0.004", "--prune-scale=0.2", "--target-gaussians=9"];
+    end(place.train().args(["-c", text(&before)]).args(coarse).args(thresholds)).done().says(&[
+        "--min-opacity has no effect with -c",
+        "--prune-scale has no effect with -c",
+        "--target-gaussians has no effect with -c",
+    ]);
+}
+
+#[test]
 fn mip_splattings_switches_are_ignored_with_a_notice() {
     let place = TestFolder::with_scene();
     let mut train = splat();

@@ -191,13 +191,13 @@ fn weights_are_found_where_they_usually_are() {
     let said = doctor(in_torch);
     assert!(missing.iter().all(|part| said.contains(part)), "{said}");
     let said = doctor(&[]);
-    assert!(said.contains("LPIPS      no weights: Name a file of them"), "{said}");
+    assert!(said.contains("LPIPS      no weights. Name a file of them"), "{said}");
     assert!(said.contains("active (VIRTUAL_ENV or CONDA_PREFIX)"), "{said}");
     // A file that is broken is there all the same.
     cut(&own, 1000);
     let said = doctor(in_own);
     assert!(said.contains("weights that cannot be used: "), "{said}");
-    assert!(said.contains(text(&own)) && !said.contains("no weights: "), "{said}");
+    assert!(said.contains(text(&own)) && !said.contains("no weights. "), "{said}");
 }
 
 #[test]

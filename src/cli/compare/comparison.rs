@@ -179,7 +179,8 @@ impl<'a> Comparison<'a> {
             run.figures.iter().filter(outside).map(|compared| {
                 let Figure { title, unit, value, .. } = &compared.figure;
                 let change = compared.change_percent.filter(|change| change.is_finite());
-                let change = change.map_or(String::new(), |change| format!(" ({change:+.2}%)"));
+                let change =
+                    change.map_or(String::new(), |change| format!(" ({})", percent(change)));
                 format!("{}: {title} {}{change}", run.path, unit.text(*value))
             })
         });
@@ -192,6 +193,15 @@ impl<'a> Comparison<'a> {
                 words.join("; ")
             )
         })
+    }
+}
+
+/// A change in per cent, with more digits where the usual two would show none.
+pub(super) fn percent(change: f64) -> String {
+    if change == 0.0 || change.abs() >= 0.005 {
+        format!("{change:+.2}%")
+    } else {
+        format!("{change:+.1e}%")
     }
 }
 

@@ -37,6 +37,12 @@ pub(super) fn of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
                 measured.iteration, before.iteration
             ));
         }
+        if baseline.metrics.contains_key(split) && measured.views.is_none() {
+            notes.push(format!(
+                "which {split} views it was measured on is not known, so they may be others than those \
+                 of another run"
+            ));
+        }
         if let Some(before) = baseline.metrics.get(split)
             && let Some(difference) = other_views(measured, before)
         {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::comparison::{ComparedFigure, Comparison, Verdict};
+use super::comparison::{ComparedFigure, Comparison, Verdict, percent};
 use super::figures::Figure;
 
 /// What tables look like.
@@ -90,15 +90,13 @@ fn figures(comparison: &Comparison<'_>) -> TextTable {
 
 fn change(compared: &ComparedFigure) -> String {
     let Some(change) = compared.change_percent else { return ABSENT.to_owned() };
+    let is_lost = compared.verdict == Some(Verdict::OutsideTolerance);
     let text = match change {
         _ if !change.is_finite() => ABSENT.to_owned(),
-        _ if change.abs() < SHOWN_PERCENT => "0.00%".to_owned(),
-        _ => format!("{change:+.2}%"),
+        _ if change.abs() < SHOWN_PERCENT && !is_lost => "0.00%".to_owned(),
+        _ => percent(change),
     };
-    match compared.verdict {
-        Some(Verdict::OutsideTolerance) => text + " !",
-        _ => text,
-    }
+    if is_lost { text + " !" } else { text }
 }
 
 /// What the runs were not alike in.

@@ -84,7 +84,7 @@ impl LpipsFinding {
     pub(super) fn line(&self) -> String {
         match (self.net, &self.problem) {
             (Some(net), _) => format!("{}, {}", net.name(), in_words(&self.files)),
-            (None, Some(problem)) if self.files.is_empty() => format!("no weights: {problem}"),
+            (None, Some(problem)) if self.files.is_empty() => format!("no weights. {problem}"),
             (None, Some(problem)) => format!("weights that cannot be used: {problem}"),
             (None, None) => "not looked for".to_owned(),
         }

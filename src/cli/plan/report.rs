@@ -78,6 +78,8 @@ pub(super) struct PlannedHost {
     pub(super) limit: String,
     /// With the program and a photograph; nothing where it does not fit.
     pub(super) needed: Option<Bytes>,
+    /// Where it fits, but not all Gaussians that are planned for: those that the model ends with.
+    pub(super) ends_with: Option<u64>,
     pub(super) fits: bool,
     /// Whether the processor trains, with all of the model in RAM.
     pub(super) on_processor: bool,

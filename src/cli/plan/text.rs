@@ -44,6 +44,9 @@ pub(super) fn of(report: &PlanReport) -> String {
             None => "does not fit".to_owned(),
         };
         write!(text, "\n\n{whose}: {verdict} --host-limit {}", host.limit).ok();
+        if let Some(count) = host.ends_with {
+            write!(text, "; the model ends with {count} Gaussians at most").ok();
+        }
     }
     text
 }

@@ -307,16 +307,16 @@ impl LoaderShared {
     }
 
     fn report_limit(&self, granted: Bytes, limit: Bytes) {
-        let (granted_gib, limit_gib) = (granted.gib(), limit.gib());
+        let [granted_text, limit_text] = [granted, limit].map(Bytes::in_words);
         if self.ahead_bytes().is_some_and(|needed| granted < needed) {
             tracing::warn!(
-                "the program holds so much memory that of the {limit_gib:.2} GiB of --host-limit \
-                 only {granted_gib:.2} are left for decoded photographs: training waits for each"
+                "the program holds so much memory that of the {limit_text} of --host-limit \
+                 only {granted_text} are left for decoded photographs: each is decoded when it is needed"
             );
         } else {
             tracing::info!(
-                "decoded photographs may take {granted_gib:.2} GiB; more would take the program \
-                 beyond the {limit_gib:.2} GiB of --host-limit"
+                "decoded photographs may take {granted_text}; more would take the program \
+                 beyond the {limit_text} of --host-limit"
             );
         }
     }

@@ -1,6 +1,10 @@
 //! Distances from solid forms, exact (Quilez, "Distance functions"). The axis of a form is y.
 
-use crate::math::linalg::{Mat3, Vec3, length, mul, rotation, sub};
+use crate::math::linalg::{Mat3, Vec3, dot, length, mul, rotation, sub};
+use crate::synth::shape::Ray;
+
+/// Steps along a ray past a form, more than any took that passed it.
+const BERTH_STEPS: usize = 128;
 
 /// A form around its own centre.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +60,20 @@ impl Form {
     }
 }
 
+impl Form {
+    /// Radius of the ball around the centre that holds the form.
+    fn bound(self) -> f64 {
+        match self {
+            Self::Ball { radius } => radius,
+            Self::Ring { radius, thickness } => radius + thickness,
+            Self::Block { half } => length(half),
+            Self::Cylinder { radius, half_height } => plane([radius, half_height]),
+            Self::Capsule { radius, half_height } => radius + half_height,
+            Self::Cone { radii, half_height } => plane([radii[0].max(radii[1]), half_height]),
+        }
+    }
+}
+
 /// Length of a vector of the plane.
 fn plane([x, y]: [f64; 2]) -> f64 {
     (x * x + y * y).sqrt()
@@ -66,13 +84,15 @@ fn plane([x, y]: [f64; 2]) -> f64 {
 pub(super) struct Placed {
     form: Form,
     centre: Vec3<f64>,
+    /// Radius of the ball around the centre that holds the form.
+    bound: f64,
     /// From world axes to the form's, where these are not the same.
     turn: Option<Mat3<f64>>,
 }
 
 impl Placed {
-    pub(super) const fn new(form: Form, centre: Vec3<f64>) -> Self {
-        Self { form, centre, turn: None }
+    pub(super) fn new(form: Form, centre: Vec3<f64>) -> Self {
+        Self { form, centre, bound: form.bound(), turn: None }
     }
 
     /// The same, turned about an axis of length 1 by an angle in degrees.
@@ -86,6 +106,39 @@ impl Placed {
     pub(super) fn distance(&self, point: Vec3<f64>) -> f64 {
         let local = sub(point, self.centre);
         self.form.distance(self.turn.as_ref().map_or(local, |turn| mul(turn, local)))
+    }
+
+    /// No more than the distance from the surface, and quick.
+    pub(super) fn least_distance(&self, point: Vec3<f64>) -> f64 {
+        length(sub(point, self.centre)) - self.bound
+    }
+
+    /// Distances at which the line of a ray enters and leaves the ball around the form, of which
+    /// every radius is so much larger.
+    pub(super) fn within(&self, ray: &Ray, wider: f64) -> Option<[f64; 2]> {
+        let from_centre = sub(ray.origin, self.centre);
+        let radius = self.bound + wider;
+        let middle = -dot(from_centre, ray.direction);
+        let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
+        (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
+    }
+
+    /// How wide a berth the ray gives the form: the smallest angle, in radians and not above `widest`,
+    /// between the ray and the surface as its origin sees it; 0 where it is met.
+    pub(super) fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        let wider = widest * length(sub(ray.origin, self.centre));
+        let Some([enter, leave]) = self.within(ray, wider) else { return widest };
+        let (mut berth, mut at) = (widest, enter.max(0.01));
+        for _ in 0..BERTH_STEPS {
+            if at > leave || berth <= 0.0 {
+                break;
+            }
+            let gap = self.distance(ray.at(at));
+            berth = berth.min((gap / at).max(0.0));
+            // Short steps near the surface, lest the narrowest place fall between two.
+            at += (0.8 * gap).clamp(0.01, 0.4);
+        }
+        berth
     }
 }
 
@@ -143,5 +196,10 @@ mod tests {
         let lying = Placed::new(FORMS[3], [1.0, 0.0, 0.0]).turned([0.0, 0.0, 1.0], 90.0);
         assert!(lying.distance([1.6, 0.0, 0.0]).abs() < 1e-12);
         assert!(lying.distance([1.0, 0.4, 0.0]).abs() < 1e-12);
+        for form in FORMS {
+            let placed = Placed::new(form, [0.0; 3]);
+            let out = [form.bound() / 3.0_f64.sqrt(); 3];
+            assert!(form.distance(out) > -1e-12 && placed.least_distance(out).abs() < 1e-12);
+        }
     }
 }

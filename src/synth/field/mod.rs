@@ -58,6 +58,9 @@ impl FieldScene {
     /// Distance from the nearest part, and which that is.
     fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&Part>) {
         self.parts.iter().fold((f64::INFINITY, None), |nearest, part| {
+            if part.placed.least_distance(point) >= nearest.0 {
+                return nearest;
+            }
             let distance = part.placed.distance(point);
             if distance < nearest.0 { (distance, Some(part)) } else { nearest }
         })
@@ -68,24 +71,20 @@ impl FieldScene {
         self.hollow.as_ref().map_or(f64::INFINITY, |hollow| hollow.distance(point))
     }
 
-    fn normal(&self, point: Vec3<f64>) -> Vec3<f64> {
-        const STEP: f64 = 1e-4;
-        normalize(std::array::from_fn(|axis| {
-            let mut offset = [0.0; 3];
-            offset[axis] = STEP;
-            self.distance(add(point, offset)) - self.distance(sub(point, offset))
-        }))
-    }
-
-    fn albedo(&self, point: Vec3<f64>, normal: Vec3<f64>) -> LinearColor {
-        let (distance, part) = self.nearest_part(point);
-        let walls = self.hollow.as_ref().filter(|hollow| hollow.distance(point) < distance);
-        let colors = match (walls, part) {
-            (Some(hollow), _) => hollow.colors[facing(normal)],
-            (None, Some(part)) => part.colors,
-            (None, None) => return [0.0; 3],
+    /// What a ray meets at a place that it has arrived at.
+    fn hit(&self, distance: f64, position: Vec3<f64>) -> Hit {
+        let (from_part, part) = self.nearest_part(position);
+        let walls = self.hollow.as_ref().filter(|hollow| hollow.distance(position) < from_part);
+        let (normal, colors) = match (walls, part) {
+            (Some(hollow), _) => {
+                let normal = normal(position, |at| hollow.distance(at));
+                (normal, hollow.colors[facing(normal)])
+            }
+            (None, Some(part)) => (normal(position, |at| part.placed.distance(at)), part.colors),
+            (None, None) => ([0.0; 3], [[0.0; 3]; 2]),
         };
-        self.texture.color(colors, point)
+        let albedo = self.texture.color(colors, position);
+        Hit { distance, position, normal, albedo, gloss: GLOSS }
     }
 
     /// Distances at which the line of the ray enters and leaves the ball around all surfaces.
@@ -97,6 +96,16 @@ impl FieldScene {
         let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
         (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
     }
+}
+
+/// Direction out of what is solid at a place of its surface, by central differences.
+fn normal(point: Vec3<f64>, distance: impl Fn(Vec3<f64>) -> f64) -> Vec3<f64> {
+    const STEP: f64 = 1e-4;
+    normalize(std::array::from_fn(|axis| {
+        let mut offset = [0.0; 3];
+        offset[axis] = STEP;
+        distance(add(point, offset)) - distance(sub(point, offset))
+    }))
 }
 
 /// Which of the walls' colours: 0 facing up, 1 down, 2 sideways; up is -y.
@@ -111,17 +120,31 @@ fn facing(normal: Vec3<f64>) -> usize {
 impl Scenery for FieldScene {
     fn trace(&self, ray: &Ray) -> Option<Hit> {
         let [enter, leave] = self.within(ray)?;
+        // The others are never met, so that no step stops for them.
+        let before: Vec<&Placed> = self
+            .parts
+            .iter()
+            .map(|part| &part.placed)
+            .filter(|placed| placed.within(ray, 0.0).is_some_and(|[_, leave]| leave > 0.0))
+            .collect();
+        if before.is_empty() && self.hollow.is_none() {
+            return None;
+        }
         let mut at = enter.max(0.0);
         for _ in 0..STEPS {
             if at > leave {
                 return None;
             }
-            let step = self.distance(ray.at(at));
+            let point = ray.at(at);
+            let step = before.iter().fold(self.from_walls(point), |nearest, placed| {
+                if placed.least_distance(point) < nearest {
+                    nearest.min(placed.distance(point))
+                } else {
+                    nearest
+                }
+            });
             if step < ARRIVED {
-                let position = ray.at(at);
-                let normal = self.normal(position);
-                let albedo = self.albedo(position, normal);
-                return Some(Hit { distance: at, position, normal, albedo, gloss: GLOSS });
+                return Some(self.hit(at, point));
             }
             at += step;
         }
@@ -130,18 +153,7 @@ impl Scenery for FieldScene {
 
     /// Walls throw no shadows: the lamp shines into the room as if they were not there.
     fn berth(&self, ray: &Ray, widest: f64) -> f64 {
-        let Some([_, leave]) = self.within(ray) else { return widest };
-        let (mut berth, mut at) = (widest, 0.01);
-        for _ in 0..STEPS {
-            if at > leave || berth <= 0.0 {
-                break;
-            }
-            let (gap, _) = self.nearest_part(ray.at(at));
-            berth = berth.min((gap / at).max(0.0));
-            // Short steps near the surface, lest the narrowest place fall between two.
-            at += (0.8 * gap).clamp(0.01, 0.4);
-        }
-        berth
+        self.parts.iter().fold(widest, |berth, part| part.placed.berth(ray, berth))
     }
 
     fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {

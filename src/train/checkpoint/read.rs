@@ -56,6 +56,13 @@ impl StoredCheckpoint {
     }
 }
 
+impl<P> StoredCheckpoint<P> {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl<P: Primitive> StoredCheckpoint<P> {
     /// Opens a checkpoint and reads it once, so that nothing is begun with one that is damaged.
     pub fn open_of_kind(path: &Path) -> Result<Self, CheckpointError> {

@@ -134,7 +134,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let is_full = views.training_scale() == TrainingScale::FULL;
         let evaluation = match evaluate(device, &self.model, views, &request, |_| Ok(())) {
             // As of other evaluations.
-            Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
+            Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => {
+                self.warn(format!("the PSNR of the prune is left out: {error}"))?;
+                None
+            }
             done => done?,
         };
         self.warn_of_images()?;

@@ -77,7 +77,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let Some(TargetPrune { iteration, target }) = prune else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
         let is_loaded = self.setup.config.sugar.checkpoint_path.is_some();
-        if self.last_step.after <= iteration || gaussians <= target || is_loaded {
+        // A batch may end after that iteration, and the prune then comes before the next.
+        let is_ahead = self.last_step.before < iteration
+            && self.last_step.after < self.setup.config.optimize.iterations;
+        if is_ahead || gaussians <= target || is_loaded {
             return Ok(());
         }
         self.warn(format!(

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use super::case::{Case, SeenView};
 use super::{DryRun, Gradients, Model, Target};
+use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::{BandPolicy, CudaOptions};
 use crate::backend::{
-    AdamStep, Device as _, DeviceError, Objective, Photo, Rates, Render as _, Stay, Store as _,
+    AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
+    DeviceError, Objective, Photo, Rates, Render as _, Stay, Store as _, TableStep,
 };
 use crate::dataset::{Image, View};
 use crate::memory::{Bytes, Rung, TrainingScale};
 use crate::model::Gaussians;
+use rstest::rstest;
 
 /// 46 MiB of what pixels take.
 const PX: [u32; 2] = [1600, 1200];
@@ -23,6 +26,30 @@ const AT_REST: Rates = Rates {
     sh_dc: 0.0,
     sh_rest: 0.0,
 };
+
+const TABLES_AT_REST: AppearanceRule = AppearanceRule {
+    rate_init: 0.0,
+    rate_final: 0.0,
+    iterations: 100,
+    warm_up: 10,
+    epsilon: 1e-15,
+    total_variation: 0.0,
+};
+
+/// What a step changes.
+struct Trained {
+    model: Model,
+    tables: Option<ColorTables>,
+}
+
+impl Trained {
+    fn on(run: &mut DryRun) -> Result<Self, DeviceError> {
+        let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
+        let tables = run.case.compensation.map(|kind| AppearanceTables::identity(kind, 1));
+        let tables = tables.map(|tables| run.device.upload_tables(&tables)).transpose()?;
+        Ok(Self { model, tables })
+    }
+}
 
 fn case() -> Case {
     Case {
@@ -47,7 +74,8 @@ fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
 }
 
 impl DryRun {
-    fn step(&mut self, model: &mut Model, number: u32) -> Result<(), DeviceError> {
+    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+        let Trained { model, tables } = trained;
         let case = self.case;
         self.seen.set(case.views[0]);
         let (view, image) = scaled(self.device.training_scale());
@@ -59,18 +87,26 @@ impl DryRun {
         let frame = device.render_train(model, &view, &case.settings(), &case.wants(None))?;
         let terms = case.terms(None);
         let objective = Objective { target: &target, terms: &terms, near: None };
-        let (frame, _) = device.objective(model, frame, &objective)?;
+        let frame = match tables {
+            None => device.objective(model, frame, &objective)?.0,
+            Some(tables) => {
+                let step = TableStep { view: 0, number, rule: TABLES_AT_REST };
+                let frame = device.compensate(tables, frame, &step)?;
+                let (frame, _) = device.objective(model, frame, &objective)?;
+                device.learn(tables, frame, &step)?
+            }
+        };
         let mut gradients = Gradients::default();
         device.backward(model, frame, None, &mut gradients)?;
         device.step(model, gradients, &AdamStep::new(number, AT_REST))
     }
 
     /// A step as the trainer has it: follows what is given up, and tries again.
-    fn step_with_relief(&mut self, model: &mut Model, number: u32) -> Result<(), DeviceError> {
+    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
         loop {
-            match self.step(model, number) {
+            match self.step(trained, number) {
                 Err(error) if error.is_out_of_memory() => {
-                    if !self.device.relieve(model, &error)? {
+                    if !self.device.relieve(&mut trained.model, &error)? {
                         return Err(error);
                     }
                     self.device.use_training_scale(self.device.training_scale())?;
@@ -85,15 +121,15 @@ impl DryRun {
 fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), DeviceError> {
     let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
     let mut run = DryRun::open_with(case(), &options(&give_up), Bytes(400 << 20))?;
-    let mut model = run.device.upload(&Gaussians::zeros(case().sh_degree, case().gaussians))?;
-    run.step_with_relief(&mut model, 1)?;
+    let mut trained = Trained::on(&mut run)?;
+    run.step_with_relief(&mut trained, 1)?;
     assert_eq!(run.device.training_scale(), TrainingScale::FULL, "there is room");
     run.device.trim_memory()?;
     let heap = &run.device.session.heap;
     // A quarter of what pixels take is missing.
     let most = heap.peak();
     heap.set_budget(Bytes(most.0 - (11 << 20)));
-    run.step_with_relief(&mut model, 2)?;
+    run.step_with_relief(&mut trained, 2)?;
     let scale = run.device.training_scale();
     assert!(scale.is_below(TrainingScale::FULL), "{scale:?}");
     let changes = run.device.take_changes().unwrap_or_default().changes;
@@ -102,12 +138,12 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
 
     run.device.session.heap.set_budget(Bytes(400 << 20));
     for iteration in [300, 900] {
-        run.device.govern(&mut model, iteration)?;
+        run.device.govern(&mut trained.model, iteration)?;
         let is_back = run.device.training_scale() == TrainingScale::FULL;
         assert_eq!(is_back, iteration == 900, "after {iteration}");
     }
     run.device.use_training_scale(TrainingScale::FULL)?;
-    run.step_with_relief(&mut model, 901)?;
+    run.step_with_relief(&mut trained, 901)?;
     let changes = run.device.take_changes().unwrap_or_default().changes;
     assert!(changes.iter().any(|change| change.rung == Rung::Resolution && !change.given_up));
     Ok(())
@@ -116,8 +152,8 @@ fn views_get_smaller_where_steps_do_not_fit_and_come_back() -> Result<(), Device
 #[test]
 fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError> {
     let mut run = DryRun::open_with(case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
-    let mut model = run.device.upload(&Gaussians::zeros(case().sh_degree, case().gaussians))?;
-    let refused = run.step_with_relief(&mut model, 1);
+    let mut trained = Trained::on(&mut run)?;
+    let refused = run.step_with_relief(&mut trained, 1);
     assert!(refused.is_err_and(|error| error.is_out_of_memory()));
     // Nor where a run is resumed that had them smaller.
     run.device.use_training_scale(TrainingScale::after(3))?;
@@ -126,5 +162,33 @@ fn views_keep_their_size_where_the_rung_is_not_named() -> Result<(), DeviceError
     let mut run = DryRun::open_with(case(), &named, Bytes(60 << 20))?;
     run.device.use_training_scale(TrainingScale::after(3))?;
     assert_eq!(run.device.training_scale(), TrainingScale::after(3));
+    Ok(())
+}
+
+#[rstest]
+#[case::as_they_are(None)]
+#[case::compensated(Some(Compensation::BilateralGrid))]
+fn a_step_fails_only_when_views_are_as_small_as_they_get(
+    #[case] compensation: Option<Compensation>,
+) -> Result<(), DeviceError> {
+    let case = Case { compensation, ..case() };
+    let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
+    let mut failed = 0;
+    // From too little for the smallest views to enough for the full size: each part of a step is refused
+    // in turn.
+    for mib in 8..100 {
+        let mut run = DryRun::open_with(case, &give_up, Bytes(400 << 20))?;
+        let mut trained = Trained::on(&mut run)?;
+        let heap = &run.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + (mib << 20)));
+        match run.step_with_relief(&mut trained, 1) {
+            Err(error) if error.is_out_of_memory() => {
+                failed += 1;
+                assert_eq!(run.device.training_scale(), TrainingScale::SMALLEST, "{mib}: {error}");
+            }
+            done => done?,
+        }
+    }
+    assert!((5..80).contains(&failed), "{failed}");
     Ok(())
 }

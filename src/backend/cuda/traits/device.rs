@@ -24,8 +24,13 @@ impl Device for Cuda {
             Stay::Transient => {
                 self.with_images(|images, session| images.upload_transient(session, image))
             }
-            Stay::Resident(view) | Stay::Ahead(view) => {
+            Stay::Ahead(view) => {
                 self.with_images(|images, session| images.send(session, view, image))
+            }
+            // The step of this view follows, and has none without its photograph.
+            Stay::Resident(view) => {
+                let sent = self.with_images(|images, session| images.send(session, view, image));
+                self.note_refusal([image.width, image.height], sent)
             }
         }
     }

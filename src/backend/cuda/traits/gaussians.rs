@@ -59,7 +59,9 @@ impl Appearance<Gaussians> for Cuda {
         frame: Frame<Drawn>,
         step: &TableStep,
     ) -> Result<Frame<Compensated>, DeviceError> {
-        frame.compensate(&self.session, tables, step)
+        let px = frame.camera.size;
+        let compensated = frame.compensate(&self.session, tables, step);
+        self.note_refusal(px, compensated)
     }
 
     fn learn(
@@ -68,7 +70,9 @@ impl Appearance<Gaussians> for Cuda {
         frame: Frame<Scored<Compensated>>,
         step: &TableStep,
     ) -> Result<Frame<Scored<Drawn>>, DeviceError> {
-        frame.learn(&self.session, tables, step)
+        let px = frame.camera.size;
+        let learned = frame.learn(&self.session, tables, step);
+        self.note_refusal(px, learned)
     }
 
     fn correct(

@@ -70,7 +70,7 @@ impl Cuda {
 impl Cuda {
     /// What became of a part of the step of a training view of this size: smaller views may help the next
     /// try where memory was short.
-    fn note_refusal<R>(
+    pub(in crate::backend::cuda) fn note_refusal<R>(
         &mut self,
         px: [u32; 2],
         done: Result<R, DeviceError>,
@@ -118,10 +118,14 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         frame: Frame<S, P>,
         objective: &Objective<'_, Target, NearestLists<P>>,
     ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+        let px = frame.camera.size;
         // No second try: it would give away the photograph that the frame is compared with.
-        let (mut frame, losses) = frame.scored(&mut self.session, model, objective)?;
+        let scored = frame.scored(&mut self.session, model, objective);
+        let (mut frame, losses) = self.note_refusal(px, scored)?;
         if let Some(near) = objective.near.filter(|_| objective.terms.sdf_unit().is_some()) {
-            self.with_room(|session| frame.compare_sampled_depths(session, model, near))?;
+            let compared =
+                self.with_room(|session| frame.compare_sampled_depths(session, model, near));
+            self.note_refusal(px, compared)?;
         }
         Ok((frame, losses))
     }
