@@ -15,7 +15,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 13] = [
+const RESULTS: [&str; 14] = [
     "checkpoints",
     "point_cloud",
     "results.json",

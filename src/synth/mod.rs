@@ -271,13 +271,12 @@ mod tests {
     use super::*;
 
     const SMALL: SynthOptions = SynthOptions {
-        scene: SynthScene::Demo,
         seed: 5,
         views: 7,
         width: 41,
         height: 31,
         points: 150,
-        truth_cells: 64,
+        ..SynthOptions::DEMO
     };
 
     fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {

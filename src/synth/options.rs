@@ -64,16 +64,21 @@ pub struct SynthOptions {
     pub truth_cells: u32,
 }
 
+impl SynthOptions {
+    /// The demonstration.
+    pub const DEMO: Self = Self {
+        scene: SynthScene::Demo,
+        seed: 0,
+        views: 48,
+        width: 160,
+        height: 120,
+        points: 4000,
+        truth_cells: 256,
+    };
+}
+
 impl Default for SynthOptions {
     fn default() -> Self {
-        Self {
-            scene: SynthScene::Demo,
-            seed: 0,
-            views: 48,
-            width: 160,
-            height: 120,
-            points: 4000,
-            truth_cells: 256,
-        }
+        Self::DEMO
     }
 }

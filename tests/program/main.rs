@@ -35,6 +35,7 @@ mod host_limit;
 mod impossible_numbers;
 mod init;
 mod lpips;
+mod mesh_figures;
 mod plan;
 mod presets;
 #[cfg(target_os = "linux")]
@@ -50,6 +51,7 @@ mod shared_folder;
 mod splits;
 mod strategies;
 mod sugar;
+mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -138,10 +138,10 @@ fn share(distance: f64, diagonal: f64) -> String {
     format!("{} ({:.3} %)", length(distance), 100.0 * distance / diagonal)
 }
 
-/// A length with four digits that count.
+/// A length with four digits that count; 0 of what only rounding leaves.
 fn length(value: f64) -> String {
     match value.abs() {
-        0.0 => "0".to_owned(),
+        nothing if nothing < 1e-12 => "0".to_owned(),
         large if large >= 1000.0 => format!("{value:.0}"),
         small if small < 1e-6 => format!("{value:.1e}"),
         size => {
@@ -174,6 +174,7 @@ mod tests {
     fn lengths_have_four_digits_whatever_the_unit() {
         let cases = [
             (0.0, "0"),
+            (2e-16, "0"),
             (12_345.6, "12346"),
             (3.464_1, "3.464"),
             (0.5, "0.5000"),

@@ -4,6 +4,7 @@ use std::path::{Path, absolute};
 
 use crate::cli::folder;
 use crate::cli::scene::open_scene;
+use crate::cli::trained_views::TrainedViews;
 use crate::config::Config;
 use crate::export::write_ply;
 use crate::files::{WorkFolder, create_folder};
@@ -41,7 +42,8 @@ pub(super) fn write(model_path: &Path, scene: &Path, surfels: &[Surfel]) -> anyh
     if let Some(aside) = folder::set_aside(model_path)? {
         tracing::info!("the earlier model is now in {}", aside.display());
     }
-    folder::describe(model_path, &config, &dataset, &dataset.points, false)?;
+    let trained = TrainedViews::default();
+    folder::describe(model_path, &config, &dataset, &dataset.points, &trained, false)?;
     let name = format!("point_cloud/iteration_{ITERATION}");
     let point_cloud = create_folder(&model_path.join(name))?;
     write_ply(&point_cloud.join("point_cloud.ply"), &gaussians(surfels))?;
