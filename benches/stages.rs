@@ -27,8 +27,14 @@ use splat::train::near;
 /// The scene is the same in every run, and written where Cargo keeps such files.
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/bench-scene");
 
-const SIZE: SynthOptions =
-    SynthOptions { seed: 1, views: 8, width: 640, height: 480, points: 20_000 };
+const SIZE: SynthOptions = SynthOptions {
+    seed: 1,
+    views: 8,
+    width: 640,
+    height: 480,
+    points: 20_000,
+    ..SynthOptions::DEMO
+};
 
 /// Share of SSIM in the loss.
 const LAMBDA_DSSIM: f64 = 0.2;

@@ -1,9 +1,13 @@
 //! `splat eval`: metrics of a trained model.
 
+mod figures;
+mod geometry;
+
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
+use self::geometry::GeometryArgs;
 use super::device::{self, DeviceOptions, Task};
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
@@ -48,10 +52,16 @@ pub(super) struct EvalArgs {
     /// Print JSON, with every view
     #[arg(long, help_heading = "Evaluation")]
     json: bool,
+
+    #[command(flatten)]
+    geometry: GeometryArgs,
 }
 
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    if let Some(truth) = &args.geometry.geometry {
+        return geometry::run(&args.geometry, truth, &args.model, args.json, matches);
+    }
     let model = args.model.read(matches)?;
     let folder = &args.model.model_path;
     if args.split == Split::Test {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
+use splat_mesh::compare::CompareError;
+use splat_mesh::file::MeshFileError;
 
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
@@ -133,6 +135,7 @@ impl Exit {
             || cause.is::<PlyError>()
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
+            || cause.is::<MeshFileError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
@@ -154,6 +157,13 @@ impl Exit {
         }
         if let Some(error) = cause.downcast_ref::<ExtractionError>() {
             return Some(Self::of_extraction(error));
+        }
+        match cause.downcast_ref::<CompareError>() {
+            Some(CompareError::Threshold { .. }) => return Some(Self::Usage),
+            Some(CompareError::Mesh { .. } | CompareError::NoArea { .. }) => {
+                return Some(Self::Data);
+            }
+            None => {}
         }
         match cause.downcast_ref::<SynthError>() {
             Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),

@@ -15,7 +15,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 13] = [
+const RESULTS: [&str; 14] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -28,6 +28,7 @@ const RESULTS: [&str; 13] = [
     "cameras.json",
     TRAINED_VIEWS,
     "exposure.json",
+    "geometry.json",
     "input.ply",
 ];
 

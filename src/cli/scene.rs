@@ -134,13 +134,35 @@ impl Opened {
     }
 }
 
+/// How a model is shown, and how it was trained.
+struct ShownConfig {
+    config: Config,
+    /// The scene's options that the model was trained with.
+    trained_scene: SceneOptions,
+    /// The scene's options are not these.
+    altered: bool,
+}
+
 impl ModelArgs {
     /// Reads the model's configuration, its scene and its Gaussians; flags win over the
     /// configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
-        let model_path = &self.model_path;
         let (iteration, ply) = self.point_cloud()?;
-        let base = folder::read_config(model_path)?;
+        let ShownConfig { config, trained_scene, altered } = self.configure(matches)?;
+        let gaussians = read_ply(&ply)?;
+        let dataset = open_shown(&config)?;
+        let trained = TrainedViews::read(&self.model_path, iteration)?;
+        Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
+    }
+
+    /// Reads the scene alone, of which the model's configuration or a flag says where it is.
+    pub(super) fn read_scene(&self, matches: &ArgMatches) -> anyhow::Result<Dataset> {
+        Ok(open_shown(&self.configure(matches)?.config)?)
+    }
+
+    /// The model's configuration, over which flags win.
+    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<ShownConfig> {
+        let base = folder::read_config(&self.model_path)?;
         let flags = Config {
             scene: self.scene.clone(),
             memory: self.memory.clone(),
@@ -161,26 +183,24 @@ impl ModelArgs {
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
                 "{} has no config.toml that names the scene. Name it with -s SCENE",
-                model_path.display()
+                self.model_path.display()
             ))
             .into());
         }
-        let gaussians = read_ply(&ply)?;
-        // Inverse depths are for training.
-        let mut shown = config.clone();
-        shown.scene.depths = None;
-        let dataset = open_scene(&shown.scene)?;
-        let trained = TrainedViews::read(model_path, iteration)?;
-        Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
+        Ok(ShownConfig { config, trained_scene, altered })
     }
 
     fn point_cloud(&self) -> anyhow::Result<(u32, PathBuf)> {
-        let wanted = match self.iteration {
+        Ok(folder::point_cloud(&self.model_path, self.wanted_iteration())?)
+    }
+
+    /// The iteration that was asked for; none for the last.
+    pub(super) fn wanted_iteration(&self) -> Option<u32> {
+        match self.iteration {
             -1 => None,
             // What is no iteration is none that was saved.
             other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
-        };
-        Ok(folder::point_cloud(&self.model_path, wanted)?)
+        }
     }
 }
 
@@ -197,6 +217,11 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
     }
     tracing::info!("no scene is given: the one in this folder is used, {}", here.display());
     Ok(here)
+}
+
+/// Reads the scene of a trained model, without inverse depths: these are for training.
+fn open_shown(config: &Config) -> Result<Dataset, DatasetError> {
+    open_scene(&SceneOptions { depths: None, ..config.scene.clone() })
 }
 
 /// Reads a scene; warnings go to the log.

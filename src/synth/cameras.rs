@@ -1,6 +1,6 @@
 //! Cameras on a dome around the scene.
 
-use super::SynthOptions;
+use super::options::{SynthOptions, SynthScene};
 use super::shape::Ray;
 use crate::dataset::{Camera, Pose, View};
 use crate::math::linalg::{Vec3, add, cross, dot, mul_transposed, normalize, scale, sub};
@@ -55,13 +55,27 @@ pub(super) fn is_name(text: &str) -> bool {
 /// middle, so that a trainer that supposes so is found out.
 fn camera(options: &SynthOptions) -> Camera {
     let [width, height] = [f64::from(options.width), f64::from(options.height)];
-    let focal = 0.95 * width.min(height * 4.0 / 3.0);
+    let focal = focal_share(options.scene) * width.min(height * 4.0 / 3.0);
     Camera {
         width: options.width,
         height: options.height,
         focal_px: [focal, 0.99 * focal],
         centre_px: [0.513 * width, 0.483 * height],
     }
+}
+
+/// How the focal length of a scene's camera compares with the width of a photograph of 4:3.
+fn focal_share(scene: SynthScene) -> f64 {
+    match scene {
+        // Rooms are photographed with wide lenses.
+        SynthScene::Room => 0.6,
+        _ => 0.95,
+    }
+}
+
+/// A view of the number `index` from `eye` towards `target`.
+pub(super) fn view(options: &SynthOptions, index: u32, eye: Vec3<f64>, target: Vec3<f64>) -> View {
+    View { name: name(index), camera: camera(options), pose: looking(eye, target) }
 }
 
 /// The pose of an upright camera at `eye` that looks at `target`.

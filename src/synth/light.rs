@@ -1,6 +1,6 @@
 //! How the scene is lit: a lamp of some size, a faint counter light, and a sky.
 
-use super::scene::{Hit, Scene, smooth_step};
+use super::scenery::{Hit, Scenery, smooth_step};
 use super::shape::Ray;
 use crate::math::linalg::{Vec3, add, dot, normalize, scale, sub};
 
@@ -30,7 +30,7 @@ impl Light {
     }
 
     /// Linear colour of a surface seen along `direction`.
-    pub(super) fn shade(&self, scene: &Scene, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
+    pub(super) fn shade(&self, scene: &dyn Scenery, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
         let lit = self.lit(scene, hit);
         let halfway = normalize(sub(self.lamp, direction));
         let highlight = hit.gloss * lit * dot(hit.normal, halfway).max(0.0).powi(22);
@@ -39,12 +39,12 @@ impl Light {
     }
 
     /// Linear colour of a surface without its highlight, the same from everywhere.
-    pub(super) fn shade_matt(&self, scene: &Scene, hit: &Hit) -> Vec3<f64> {
+    pub(super) fn shade_matt(&self, scene: &dyn Scenery, hit: &Hit) -> Vec3<f64> {
         self.matt(scene, hit, self.lit(scene, hit))
     }
 
     /// Cosine of the lamp's angle, less in a shadow's rim, 0 in the shadow.
-    fn lit(&self, scene: &Scene, hit: &Hit) -> f64 {
+    fn lit(&self, scene: &dyn Scenery, hit: &Hit) -> f64 {
         let cosine = dot(hit.normal, self.lamp);
         if cosine <= 0.0 {
             return 0.0;
@@ -55,7 +55,7 @@ impl Light {
         cosine * smooth_step(0.0, PENUMBRA, berth)
     }
 
-    fn matt(&self, scene: &Scene, hit: &Hit, lit: f64) -> Vec3<f64> {
+    fn matt(&self, scene: &dyn Scenery, hit: &Hit, lit: f64) -> Vec3<f64> {
         let open = scene.openness(hit.position, hit.normal);
         let upward = 0.5 - 0.5 * hit.normal[1];
         let counter = dot(hit.normal, self.counter).max(0.0);

@@ -1,37 +1,49 @@
 //! A synthetic scene: photographs of things that were never there, with cameras known exactly.
 //!
-//! A lobed ball on a striped ring, marbles around it, a tiled disc below; ray traced. The world's
-//! up is -y, as viewers of splats expect it. Everything is a function of the seed.
+//! The demonstration is a lobed ball on a striped ring, marbles around it, a tiled disc below; others
+//! are distance functions. All are ray traced, and all have a true mesh. The world's up is -y, as
+//! viewers of splats expect it. Everything is a function of the seed.
 
 mod cameras;
 mod color;
+mod field;
 mod light;
 mod nearest;
 mod options;
 mod points;
 mod scene;
+mod scenery;
 mod shape;
+mod surfels;
 mod truth;
+mod truth_mesh;
+mod viewpoints;
 
 pub use nearest::SurfacePoint;
+pub use surfels::Surfel;
 pub use truth::Truth;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub use options::SynthOptions;
+pub use options::{SynthOptions, SynthScene};
 
 use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use rayon::prelude::*;
+use splat_mesh::Mesh;
+use splat_mesh::cubes::ExtractError;
+use splat_mesh::file::write_ply;
 
 use crate::dataset::View;
 use crate::dataset::colmap::write_colmap;
 use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, write_atomically};
-use cameras::{dome, ray_through};
+use cameras::ray_through;
 use color::{encode_srgb, quantise};
+use field::FieldScene;
 use light::Light;
 use scene::Scene;
+use scenery::Scenery;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +80,9 @@ pub enum SynthError {
         /// What is in the way.
         path: PathBuf,
     },
+    /// A true mesh that cannot be made.
+    #[error("the true mesh cannot be made: {0}. Use fewer --truth-cells")]
+    Truth(#[from] ExtractError),
     /// A file that cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -82,17 +97,48 @@ pub enum SynthError {
     },
 }
 
+/// The folder of the masks.
+const MASKS: &str = "masks";
+
 /// Samples of a pixel along one side.
 const SAMPLES: usize = 3;
 
-/// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`.
+/// The scene that the options choose.
+fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
+    match options.scene {
+        SynthScene::Demo => Box::new(Scene::new(options.seed)),
+        SynthScene::Sphere => Box::new(FieldScene::sphere(options.seed)),
+        SynthScene::Torus => Box::new(FieldScene::torus(options.seed)),
+        SynthScene::Dtu => Box::new(FieldScene::dtu(options.seed)),
+        SynthScene::Room => Box::new(FieldScene::room(options.seed)),
+    }
+}
+
+/// Writes `folder/truth.ply`, the true mesh of the scene that [`write_scene`] writes with the same
+/// options: closed, world space, its faces towards what is free. Gives it back as it was before it
+/// was written.
+pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthError> {
+    options.validate()?;
+    let mesh = truth_mesh::true_mesh(&*scenery_of(options), options.truth_cells)?;
+    let _work = WorkFolder::open(folder);
+    write_atomically(&folder.join("truth.ply"), |out| write_ply(out, &mesh))?;
+    Ok(mesh)
+}
+
+/// So many flat pieces, spread evenly over the true mesh of the options' scene, with its colours.
+pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<Surfel> {
+    surfels::sample(&*scenery_of(options), truth, count, options)
+}
+
+/// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`, and masks of
+/// scenes that have them.
 pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport, SynthError> {
     options.validate()?;
-    refuse_other_scenes(folder)?;
-    let scene = Scene::new(options.seed);
+    refuse_other_scenes(folder, options.scene)?;
+    let scene = &*scenery_of(options);
     let light = Light::new();
-    let views = dome(options);
-    let points = points::sample(&scene, &light, &views, options);
+    let views = viewpoints::views(scene, options);
+    let points = points::sample(scene, &light, &views, options);
 
     let _work = WorkFolder::open(folder);
     let images = create_folder(&folder.join("images"))?;
@@ -101,10 +147,16 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     remove_abandoned(&images);
     remove_abandoned(&sparse);
     views.par_iter().try_for_each(|view| {
-        let png = encode(view, &photograph(&scene, &light, view))?;
-        write_atomically(&images.join(&view.name), |out| out.write_all(&png))
-            .map_err(SynthError::from)
+        let pixels = photograph(scene, &light, view);
+        write_png(&images, view, &pixels, ExtendedColorType::Rgb8)
     })?;
+    if options.scene.has_masks() {
+        let masks = create_folder(&folder.join(MASKS))?;
+        remove_abandoned(&masks);
+        views.par_iter().try_for_each(|view| {
+            write_png(&masks, view, &outline(scene, view), ExtendedColorType::L8)
+        })?;
+    }
     write_colmap(&sparse, &views, &points)?;
     Ok(SynthReport {
         views: views.len(),
@@ -114,16 +166,26 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
 }
 
 /// Nobody's solved cameras are overwritten: a scene with photographs of other names, or with
-/// cameras and no photographs, was not made here.
-fn refuse_other_scenes(folder: &Path) -> Result<(), SynthError> {
-    let foreign = match fs::read_dir(folder.join("images")) {
-        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !cameras::is_name(&name) && !name.starts_with('.')
-        }),
-        Err(_) => Some(folder.join("sparse")).filter(|path| path.exists()),
+/// cameras and no photographs, was not made here. Nor are masks left that would hide another scene.
+fn refuse_other_scenes(folder: &Path, scene: SynthScene) -> Result<(), SynthError> {
+    let foreign = foreign_file(&folder.join("images"))
+        .unwrap_or_else(|| Some(folder.join("sparse")).filter(|path| path.exists()));
+    let masks = folder.join(MASKS);
+    let hiding = match foreign_file(&masks) {
+        Some(_) if !scene.has_masks() => Some(masks),
+        found => found.flatten(),
     };
-    foreign.map_or(Ok(()), |path| Err(SynthError::Occupied { path }))
+    foreign.or(hiding).map_or(Ok(()), |path| Err(SynthError::Occupied { path }))
+}
+
+/// A file of a folder that no synthetic scene has; of a folder that cannot be listed, nothing is known.
+fn foreign_file(folder: &Path) -> Option<Option<PathBuf>> {
+    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut foreign = paths.filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        !cameras::is_name(&name) && !name.starts_with('.')
+    });
+    Some(foreign.next())
 }
 
 impl SynthOptions {
@@ -133,6 +195,7 @@ impl SynthOptions {
             ("width", self.width, 16, 8192),
             ("height", self.height, 16, 8192),
             ("points", self.points, 0, 1_000_000),
+            ("truth-cells", self.truth_cells, 16, 2048),
         ] {
             if !(least..=most).contains(&value) {
                 return Err(SynthError::OutOfRange { flag, value, least, most });
@@ -143,7 +206,7 @@ impl SynthOptions {
 }
 
 /// What the camera of a view sees, [height, width, 3] in sRGB.
-fn photograph(scene: &Scene, light: &Light, view: &View) -> Vec<u8> {
+fn photograph(scene: &dyn Scenery, light: &Light, view: &View) -> Vec<u8> {
     let mut rgb = vec![0; view.camera.pixels() * 3];
     let row_bytes = view.camera.width as usize * 3;
     rgb.par_chunks_mut(row_bytes).enumerate().for_each(|(y, row)| {
@@ -155,11 +218,9 @@ fn photograph(scene: &Scene, light: &Light, view: &View) -> Vec<u8> {
 }
 
 /// Mean of a pixel's samples, taken after encoding: the trainer blends encoded colours, too.
-fn pixel_color(scene: &Scene, light: &Light, view: &View, [x, y]: [usize; 2]) -> [f64; 3] {
+fn pixel_color(scene: &dyn Scenery, light: &Light, view: &View, [x, y]: [usize; 2]) -> [f64; 3] {
     let mut sum = [0.0; 3];
-    for sample in 0..SAMPLES * SAMPLES {
-        let offset = |i: usize| (i as f64 + 0.5) / SAMPLES as f64;
-        let at = [x as f64 + offset(sample % SAMPLES), y as f64 + offset(sample / SAMPLES)];
+    for at in samples([x, y]) {
         let ray = ray_through(view, at);
         if let Some(hit) = scene.trace(&ray) {
             let color = light.shade(scene, &hit, ray.direction);
@@ -169,12 +230,37 @@ fn pixel_color(scene: &Scene, light: &Light, view: &View, [x, y]: [usize; 2]) ->
     sum.map(|channel| channel / (SAMPLES * SAMPLES) as f64)
 }
 
-fn encode(view: &View, rgb: &[u8]) -> Result<Vec<u8>, SynthError> {
+/// Where the samples of a pixel lie in the image, px.
+fn samples([x, y]: [usize; 2]) -> impl Iterator<Item = [f64; 2]> {
+    let offset = |i: usize| (i as f64 + 0.5) / SAMPLES as f64;
+    (0..SAMPLES * SAMPLES)
+        .map(move |i| [x as f64 + offset(i % SAMPLES), y as f64 + offset(i / SAMPLES)])
+}
+
+/// White where surfaces cover most of a pixel, else black, [height, width].
+fn outline(scene: &dyn Scenery, view: &View) -> Vec<u8> {
+    let width = view.camera.width as usize;
+    let is_covered = |pixel: usize| {
+        let rays = samples([pixel % width, pixel / width]).map(|at| ray_through(view, at));
+        2 * rays.filter(|ray| scene.trace(ray).is_some()).count() > SAMPLES * SAMPLES
+    };
+    let pixels = (0..view.camera.pixels()).into_par_iter();
+    pixels.map(|pixel| if is_covered(pixel) { 255 } else { 0 }).collect()
+}
+
+/// Writes pixels under the view's name.
+fn write_png(
+    folder: &Path,
+    view: &View,
+    pixels: &[u8],
+    color: ExtendedColorType,
+) -> Result<(), SynthError> {
     let mut png = Vec::new();
     PngEncoder::new(&mut png)
-        .write_image(rgb, view.camera.width, view.camera.height, ExtendedColorType::Rgb8)
+        .write_image(pixels, view.camera.width, view.camera.height, color)
         .map_err(|source| SynthError::Png { name: view.name.clone(), source })?;
-    Ok(png)
+    write_atomically(&folder.join(&view.name), |out| out.write_all(&png))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -184,8 +270,14 @@ mod tests {
 
     use super::*;
 
-    const SMALL: SynthOptions =
-        SynthOptions { seed: 5, views: 7, width: 41, height: 31, points: 150 };
+    const SMALL: SynthOptions = SynthOptions {
+        seed: 5,
+        views: 7,
+        width: 41,
+        height: 31,
+        points: 150,
+        ..SynthOptions::DEMO
+    };
 
     fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let mut found = BTreeMap::new();
@@ -264,7 +356,7 @@ mod tests {
     fn photographs_have_a_lit_middle_and_black_corners() {
         let scene = Scene::new(0);
         let options = SynthOptions { views: 5, ..SMALL };
-        for view in dome(&options) {
+        for view in viewpoints::views(&scene, &options) {
             let rgb = photograph(&scene, &Light::new(), &view);
             let middle = (15 * 41 + 20) * 3;
             assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);

@@ -1,17 +1,47 @@
 //! What may be chosen of a synthetic scene.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+/// What stands in a scene.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SynthScene {
+    /// A lobed ball on a ring, marbles around it, a tiled disc below
+    #[default]
+    Demo,
+    /// A ball of radius 1, seen from all around
+    Sphere,
+    /// A torus of radii 1 and 0.4, seen from all around
+    Torus,
+    /// Six solids on a plate, seen from a quarter of a sphere, with masks
+    Dtu,
+    /// A room of 6 x 4 x 2.7 m with a table, a pillar and a recess, seen from inside
+    Room,
+}
+
+impl SynthScene {
+    /// Whether its photographs have masks.
+    pub(super) fn has_masks(self) -> bool {
+        self == Self::Dtu
+    }
+}
 
 /// What the scene looks like and how much there is of it.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Scene")]
 pub struct SynthOptions {
+    /// What stands in it
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().scene)]
+    pub scene: SynthScene,
+
     /// Seed: the same seed gives the same files
     #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
     pub seed: u64,
 
     /// Number of photographs
-    #[arg(long, value_name = "N", default_value_t = Self::default().views)]
+    ///
+    /// The default is 49 of the scene `dtu` and 120 of the room.
+    #[arg(long, value_name = "N", default_value_t = Self::default().views,
+        default_value_ifs = [("scene", "dtu", "49"), ("scene", "room", "120")])]
     pub views: u32,
 
     /// Width of the photographs, px
@@ -25,10 +55,30 @@ pub struct SynthOptions {
     /// Number of points on the surfaces
     #[arg(long, value_name = "N", default_value_t = Self::default().points)]
     pub points: u32,
+
+    /// Cells of the true mesh, truth.ply, along its longest side
+    ///
+    /// The default is 512 of the room, whose table is 2 cm thick.
+    #[arg(long, value_name = "N", default_value_t = Self::default().truth_cells,
+        default_value_ifs = [("scene", "room", "512")])]
+    pub truth_cells: u32,
+}
+
+impl SynthOptions {
+    /// The demonstration.
+    pub const DEMO: Self = Self {
+        scene: SynthScene::Demo,
+        seed: 0,
+        views: 48,
+        width: 160,
+        height: 120,
+        points: 4000,
+        truth_cells: 256,
+    };
 }
 
 impl Default for SynthOptions {
     fn default() -> Self {
-        Self { seed: 0, views: 48, width: 160, height: 120, points: 4000 }
+        Self::DEMO
     }
 }

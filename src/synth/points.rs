@@ -7,7 +7,7 @@ use super::cameras::{project, ray_through};
 use super::color::{encode_srgb, quantise};
 use super::light::Light;
 use super::options::SynthOptions;
-use super::scene::Scene;
+use super::scenery::Scenery;
 use super::shape::Ray;
 use crate::dataset::View;
 use crate::dataset::colmap::{Observation, TrackedPoint};
@@ -29,7 +29,7 @@ const ATTEMPTS: u64 = 64;
 
 /// Random points of random photographs, carried to the surface that is seen there.
 pub(super) fn sample(
-    scene: &Scene,
+    scene: &dyn Scenery,
     light: &Light,
     views: &[View],
     options: &SynthOptions,
@@ -57,7 +57,7 @@ pub(super) fn sample(
 /// The point with all views that see it; its error is the mean distance of where it projects to
 /// from where it was seen.
 fn observed(
-    scene: &Scene,
+    scene: &dyn Scenery,
     views: &[View],
     surface: Vec3<f64>,
     position: Vec3<f64>,
@@ -80,7 +80,7 @@ fn observed(
 }
 
 /// Whether nothing stands between the view's camera and a point of a surface.
-fn is_seen(scene: &Scene, view: &View, surface: Vec3<f64>) -> bool {
+fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
     let origin = view.pose.centre_world();
     let way = sub(surface, origin);
     let distance = length(way);
@@ -90,7 +90,7 @@ fn is_seen(scene: &Scene, view: &View, surface: Vec3<f64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{cameras::dome, photograph};
+    use super::super::{cameras::dome, photograph, scene::Scene};
     use super::*;
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::f64::consts::TAU;
 
+use splat_mesh::place::Bounds;
+
 use super::nearest::SurfacePoint;
+use super::scenery::{Hit, LinearColor, Scenery, linear, mix, smooth_step};
 use super::shape::{Ray, Solid};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
@@ -10,14 +13,15 @@ use crate::math::random::{RandomStream, RandomUse};
 /// Radius at which the floor has faded to black, and where it ends.
 const FLOOR_RADIUS: f64 = 2.3;
 
+/// How far the floor of the true mesh reaches down, world units: a disc without thickness would not be
+/// closed. No camera sees it from below.
+const FLOOR_DEPTH: f64 = 0.06;
+
 /// Depth in a solid at which a point is inside it, world units.
 const BURIED: f64 = 1e-6;
 
 /// Steps out of solids that overlap, more than any point took.
 const STEPS_OUT: usize = 64;
-
-/// A linear colour, 0..1.
-type LinearColor = Vec3<f64>;
 
 /// A solid in its place.
 #[derive(Clone, Debug)]
@@ -46,19 +50,6 @@ pub(super) struct Scene {
     things: Vec<Thing>,
     floor: [LinearColor; 3],
     floor_phase: f64,
-}
-
-/// Where a ray ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hit {
-    /// World units from the ray's origin.
-    pub distance: f64,
-    pub position: Vec3<f64>,
-    pub normal: Vec3<f64>,
-    /// Share of the light that the surface gives back, per channel.
-    pub albedo: LinearColor,
-    /// Strength of the highlight.
-    pub gloss: f64,
 }
 
 /// Colours of a scene in sRGB: ball (two and the line), ring (two), floor (two), marbles.
@@ -130,70 +121,6 @@ impl Scene {
         Self { things, floor: palette.floor.map(linear), floor_phase: phase(5) }
     }
 
-    /// The first surface that the ray meets.
-    pub(super) fn trace(&self, ray: &Ray) -> Option<Hit> {
-        let mut nearest: Option<(f64, &Thing)> = None;
-        for thing in &self.things {
-            let before = nearest.map_or(f64::INFINITY, |(distance, _)| distance);
-            if let Some(distance) = thing.shape.meet(&thing.local(ray), before) {
-                nearest = Some((distance, thing));
-            }
-        }
-        let floor = self.meet_floor(ray);
-        match (nearest, floor) {
-            (Some((distance, thing)), floor) if floor.is_none_or(|floor| distance < floor) => {
-                let position = ray.at(distance);
-                let local = sub(position, thing.centre);
-                Some(Hit {
-                    distance,
-                    position,
-                    normal: thing.shape.normal(local),
-                    albedo: thing.color(local),
-                    gloss: thing.gloss,
-                })
-            }
-            (_, Some(distance)) => {
-                let position = ray.at(distance);
-                let normal = [0.0, -1.0, 0.0];
-                Some(Hit {
-                    distance,
-                    position,
-                    normal,
-                    albedo: self.floor_color(position),
-                    gloss: 0.0,
-                })
-            }
-            _ => None,
-        }
-    }
-
-    /// How wide a berth the ray gives all things, radians, not above `widest`.
-    pub(super) fn berth(&self, ray: &Ray, widest: f64) -> f64 {
-        let berths = self.things.iter().map(|thing| thing.shape.berth(&thing.local(ray), widest));
-        berths.fold(widest, f64::min)
-    }
-
-    /// How open the surroundings of a surface are, 0..1, felt by steps along the normal.
-    pub(super) fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
-        let closed: f64 = [0.06, 0.16, 0.34]
-            .into_iter()
-            .map(|reach| {
-                let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
-                let mut free = -probe[1];
-                for thing in &self.things {
-                    let local = sub(probe, thing.centre);
-                    // Distances are lower bounds by no more than a fifth: what is further away than
-                    // this closes nothing.
-                    if length(local) - thing.shape.bound() < 2.0 * reach {
-                        free = free.min(thing.shape.distance(local));
-                    }
-                }
-                (reach - free).max(0.0) / reach
-            })
-            .sum();
-        (1.0 - 0.3 * closed).max(0.1)
-    }
-
     /// The nearest point of what can be seen from outside; [`super::Truth::nearest`] says more.
     pub(super) fn nearest(&self, point: Vec3<f64>) -> SurfacePoint {
         let first = self.nearest_of_things(point);
@@ -249,6 +176,93 @@ impl Scene {
     }
 }
 
+impl Scenery for Scene {
+    fn trace(&self, ray: &Ray) -> Option<Hit> {
+        let mut nearest: Option<(f64, &Thing)> = None;
+        for thing in &self.things {
+            let before = nearest.map_or(f64::INFINITY, |(distance, _)| distance);
+            if let Some(distance) = thing.shape.meet(&thing.local(ray), before) {
+                nearest = Some((distance, thing));
+            }
+        }
+        let floor = self.meet_floor(ray);
+        match (nearest, floor) {
+            (Some((distance, thing)), floor) if floor.is_none_or(|floor| distance < floor) => {
+                let position = ray.at(distance);
+                let local = sub(position, thing.centre);
+                Some(Hit {
+                    distance,
+                    position,
+                    normal: thing.shape.normal(local),
+                    albedo: thing.color(local),
+                    gloss: thing.gloss,
+                })
+            }
+            (_, Some(distance)) => {
+                let position = ray.at(distance);
+                let normal = [0.0, -1.0, 0.0];
+                Some(Hit {
+                    distance,
+                    position,
+                    normal,
+                    albedo: self.floor_color(position),
+                    gloss: 0.0,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        let berths = self.things.iter().map(|thing| thing.shape.berth(&thing.local(ray), widest));
+        berths.fold(widest, f64::min)
+    }
+
+    fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
+        let closed: f64 = [0.06, 0.16, 0.34]
+            .into_iter()
+            .map(|reach| {
+                let probe = std::array::from_fn(|i| position[i] + normal[i] * reach);
+                let mut free = -probe[1];
+                for thing in &self.things {
+                    let local = sub(probe, thing.centre);
+                    // Distances are lower bounds by no more than a fifth: what is further away than
+                    // this closes nothing.
+                    if length(local) - thing.shape.bound() < 2.0 * reach {
+                        free = free.min(thing.shape.distance(local));
+                    }
+                }
+                (reach - free).max(0.0) / reach
+            })
+            .sum();
+        (1.0 - 0.3 * closed).max(0.1)
+    }
+
+    fn distance(&self, point: Vec3<f64>) -> f64 {
+        let rim = point[0].hypot(point[2]) - FLOOR_RADIUS;
+        let under = (point[1] - 0.5 * FLOOR_DEPTH).abs() - 0.5 * FLOOR_DEPTH;
+        let floor = rim.max(under).min(0.0) + rim.max(0.0).hypot(under.max(0.0));
+        self.things.iter().fold(floor, |nearest, thing| {
+            let local = sub(point, thing.centre);
+            // The ball around a solid is no farther away than the solid.
+            if length(local) - thing.shape.bound() < nearest {
+                nearest.min(thing.shape.distance(local))
+            } else {
+                nearest
+            }
+        })
+    }
+
+    fn bounds(&self) -> Bounds {
+        let tops = self.things.iter().map(|thing| thing.centre[1] - thing.shape.bound());
+        let top = tops.fold(0.0, f64::min);
+        Bounds {
+            low: [-FLOOR_RADIUS, top, -FLOOR_RADIUS],
+            high: [FLOOR_RADIUS, FLOOR_DEPTH, FLOOR_RADIUS],
+        }
+    }
+}
+
 /// The nearest point of the disc on which everything stands.
 fn nearest_of_floor(point: Vec3<f64>) -> SurfacePoint {
     let held = FLOOR_RADIUS / point[0].hypot(point[2]).max(FLOOR_RADIUS);
@@ -300,21 +314,4 @@ impl Thing {
             }
         }
     }
-}
-
-/// Linear intensities of a colour written as 0xRRGGBB.
-fn linear(hex: u32) -> LinearColor {
-    let [_, red, green, blue] = hex.to_be_bytes();
-    [red, green, blue].map(|channel| (f64::from(channel) / 255.0).powf(2.2))
-}
-
-/// `a` at 0, `b` at 1.
-fn mix(a: LinearColor, b: LinearColor, share: f64) -> LinearColor {
-    std::array::from_fn(|i| a[i] + (b[i] - a[i]) * share)
-}
-
-/// 0 below `low`, 1 above `high`, with a soft rise between them.
-pub(super) fn smooth_step(low: f64, high: f64, x: f64) -> f64 {
-    let x = ((x - low) / (high - low)).clamp(0.0, 1.0);
-    x * x * (3.0 - 2.0 * x)
 }

@@ -31,6 +31,7 @@ mod tests {
     use crate::math::random::{RandomStream, RandomUse};
     use crate::synth::SynthOptions;
     use crate::synth::cameras::{dome, ray_through};
+    use crate::synth::scenery::Scenery as _;
 
     #[test]
     fn what_cameras_see_lies_on_the_surfaces_and_faces_as_they_do() {

@@ -15,7 +15,7 @@ const RAYS: usize = 20_000;
 
 /// The scene: as large as a model of tens of thousands of Gaussians wants.
 const SCENE: SynthOptions =
-    SynthOptions { seed: 0, views: 100, width: 640, height: 480, points: 30_000 };
+    SynthOptions { views: 100, width: 640, height: 480, points: 30_000, ..SynthOptions::DEMO };
 
 /// Both stages in one command, the first of so many iterations and the second with these terms: how the
 /// model lies before the coarse stage, and how after it.

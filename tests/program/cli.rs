@@ -33,10 +33,10 @@ fn config(place: &TestFolder, model: &str) -> Config {
 #[rstest]
 #[case::program("", &["train", "eval", "render", "plan", "synth", "profile", "compare", "doctor", "Exit codes"])]
 #[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
-#[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json"])]
+#[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json", "Geometry"])]
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
 #[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
-#[case::synth("synth", &["Scene", "--output", "--seed"])]
+#[case::synth("synth", &["Scene", "--output", "--seed", "torus", "--truth-cells", "--gaussians"])]
 #[case::profile("profile", &["MODEL", "latest", "--follow", "--top", "--json"])]
 #[case::compare("compare", &["RUN", "--baseline", "--tolerance", "--json", "--markdown", "Exit code 1"])]
 #[case::doctor("doctor", &["--json", "Exit"])]
@@ -298,7 +298,18 @@ fn commands_that_messages_suggest_can_be_pasted() {
 fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
     let place = TestFolder::empty();
     let synth = |name: &str, seed: &str| {
-        let size = ["--views", "3", "--width", "24", "--height", "18", "--points", "20"];
+        let size = [
+            "--views",
+            "3",
+            "--width",
+            "24",
+            "--height",
+            "18",
+            "--points",
+            "20",
+            "--truth-cells",
+            "64",
+        ];
         let mut command = splat();
         command.args(["synth", "--seed", seed, "-o"]).arg(place.path(name)).args(size);
         end(&mut command).done()
@@ -309,7 +320,8 @@ fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
     let content = |name: &str| -> Vec<Vec<u8>> {
         files_below(&place.path(name)).into_iter().map(|(_, content)| content).collect()
     };
-    assert_eq!(content("a").len(), 3 + 3);
+    // Photographs, the scene's three files and the true mesh.
+    assert_eq!(content("a").len(), 3 + 3 + 1);
     assert!(content("a") == content("b") && content("a") != content("c"));
 }
 

@@ -36,6 +36,7 @@ mod impossible_numbers;
 mod init;
 mod lpips;
 mod mesh;
+mod mesh_figures;
 mod plan;
 mod presets;
 #[cfg(target_os = "linux")]
@@ -51,6 +52,7 @@ mod shared_folder;
 mod splits;
 mod strategies;
 mod sugar;
+mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -87,7 +87,7 @@ fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
 
 /// A scene that the processor trains in no time.
 const SMALL: SynthOptions =
-    SynthOptions { seed: 0, views: 24, width: 64, height: 48, points: 1500 };
+    SynthOptions { views: 24, width: 64, height: 48, points: 1500, ..SynthOptions::DEMO };
 
 /// Iterations of the photometric stage, and of the coarse one behind it.
 const STAGES: [u32; 2] = [1000, 1600];

@@ -1,0 +1,173 @@
+//! `splat eval --geometry`: how far a mesh is from the true surface.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::{ArgMatches, Args, ValueEnum};
+use splat_mesh::Mesh;
+use splat_mesh::compare::{Alignment, CompareOptions, Viewpoint, compare};
+use splat_mesh::file::read_mesh;
+
+use super::figures::{GeometryReport, table};
+use crate::cli::exit::DataError;
+use crate::cli::folder;
+use crate::cli::output::{print, shell_word};
+use crate::cli::scene::ModelArgs;
+use crate::dataset::{Dataset, View};
+use crate::files::{WorkFolder, check_writable, numbered, write_atomically};
+
+/// The file of the figures in the model folder.
+const FIGURES: &str = "geometry.json";
+
+/// Files of meshes that can be read.
+const EXTENSIONS: [&str; 2] = ["ply", "obj"];
+
+/// What to measure of a mesh.
+#[derive(Args)]
+#[command(next_help_heading = "Geometry")]
+pub(super) struct GeometryArgs {
+    /// True mesh (.ply or .obj): measure the model's mesh, not its renders
+    ///
+    /// Prints Chamfer distance and F-score of the newest mesh that `splat mesh` wrote, over both whole
+    /// surfaces, over what training cameras see, and over a virtual scan from these cameras. It needs
+    /// no GPU, and the figures are also written to MODEL/geometry.json.
+    #[arg(long, value_name = "TRUTH")]
+    pub(super) geometry: Option<PathBuf>,
+
+    /// Mesh to measure (.ply or .obj) [default: the model's newest]
+    #[arg(long, value_name = "FILE", requires = "geometry")]
+    mesh: Option<PathBuf>,
+
+    /// A further distance at which surfaces agree, in the scene's unit
+    ///
+    /// F-scores are measured at 0.2, 0.5 and 1 % of the truth's diagonal, and at this distance. Distances
+    /// beyond 20 times this, or else 10 % of the diagonal, count as that.
+    #[arg(long, value_name = "X", requires = "geometry")]
+    threshold: Option<f64>,
+
+    /// Move, turn and scale the mesh onto the truth first
+    #[arg(long, value_enum, value_name = "HOW", requires = "geometry")]
+    align: Option<AlignBy>,
+}
+
+/// How a mesh is moved onto the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AlignBy {
+    /// Iterated closest points
+    Icp,
+}
+
+/// Measures the mesh, prints the figures and keeps them in the model folder.
+pub(super) fn run(
+    args: &GeometryArgs,
+    truth_path: &Path,
+    model: &ModelArgs,
+    json: bool,
+    matches: &ArgMatches,
+) -> anyhow::Result<()> {
+    let model_path = &model.model_path;
+    if let Some(problem) = folder::not_a_folder(model_path) {
+        return Err(problem.into());
+    }
+    if !json {
+        check_writable(model_path)?;
+    }
+    let mesh_path = match &args.mesh {
+        Some(named) => named.clone(),
+        None => newest_mesh(model_path, model.wanted_iteration())?,
+    };
+    let truth = read(truth_path)?;
+    let mesh = read(&mesh_path)?;
+    let viewpoints = viewpoints(&model.read_scene(matches)?);
+    tracing::info!(
+        "comparing {} faces with the truth's {}, as {} cameras see them",
+        mesh.faces.len(),
+        truth.faces.len(),
+        viewpoints.len()
+    );
+    let alignment = match args.align {
+        None => Alignment::Given,
+        Some(AlignBy::Icp) => Alignment::Icp,
+    };
+    let options =
+        CompareOptions { threshold: args.threshold, alignment, ..CompareOptions::default() };
+    let comparison = compare(&mesh, &truth, &viewpoints, &options)?;
+    let report = GeometryReport {
+        mesh: mesh_path,
+        truth: truth_path.to_owned(),
+        cameras: viewpoints.len(),
+        comparison,
+    };
+    let text = if json { serde_json::to_string_pretty(&report)? } else { table(&report) };
+    let printed = print(&text);
+    let _work = WorkFolder::open(model_path);
+    let written = write_atomically(&model_path.join(FIGURES), |out| {
+        serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
+    });
+    match written {
+        // Who asks for JSON reads it from stdout.
+        Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
+        done => done?,
+    }
+    Ok(printed?)
+}
+
+fn read(path: &Path) -> anyhow::Result<Mesh> {
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("glb")) {
+        return Err(DataError(format!(
+            "{}: a GLB is written here, but not read. Name the same mesh as PLY or OBJ",
+            path.display()
+        ))
+        .into());
+    }
+    Ok(read_mesh(path)?)
+}
+
+/// The mesh that was written last for an iteration, or else for the last iteration that has one.
+fn newest_mesh(model_path: &Path, wanted: Option<u32>) -> Result<PathBuf, DataError> {
+    folder::check_readable(model_path)?;
+    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
+    let mut iterations = numbered(&model_path.join("mesh"), number);
+    iterations.retain(|&(iteration, _)| wanted.is_none_or(|wanted| wanted == iteration));
+    let newest = iterations.iter().rev().find_map(|(_, folder)| newest_of(folder));
+    newest.ok_or_else(|| {
+        let of = wanted.map_or(String::new(), |wanted| format!(" of iteration {wanted}"));
+        DataError(format!(
+            "{}: holds no mesh{of}, mesh/iteration_N/*.ply. Write one with: splat mesh -m {}, or name a \
+             file with --mesh",
+            model_path.display(),
+            shell_word(model_path)
+        ))
+    })
+}
+
+/// The file of a mesh in a folder that was written last; of several at that time, the last by name.
+fn newest_of(folder: &Path) -> Option<PathBuf> {
+    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_mesh = |path: &PathBuf| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
+    };
+    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+    paths
+        .filter(is_mesh)
+        .max_by_key(|path| (time(path).unwrap_or(SystemTime::UNIX_EPOCH), path.clone()))
+}
+
+/// The training cameras.
+fn viewpoints(dataset: &Dataset) -> Vec<Viewpoint> {
+    dataset.train.iter().map(|&index| viewpoint(&dataset.views[index])).collect()
+}
+
+fn viewpoint(view: &View) -> Viewpoint {
+    Viewpoint {
+        size_px: [view.camera.width, view.camera.height].map(f64::from),
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+    }
+}

@@ -1,0 +1,165 @@
+//! `splat synth --scene NAME`: the true mesh, the masks, and a model of flat Gaussians.
+
+use std::collections::BTreeSet;
+use std::f64::consts::PI;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::geometry::training_views;
+use crate::common::program::{Ended, TestFolder, end, files_below, splat, text};
+use serde_json::Value;
+use splat::dataset::View;
+use splat::math::linalg::mul_transposed;
+use splat_mesh::file::read_mesh;
+use splat_mesh::search::BoxTree;
+use splat_mesh::{Mesh, MeshReport};
+
+/// Writes a small scene into a folder of the place.
+fn synth(place: &TestFolder, scene: &str, flags: &[&str]) -> Ended {
+    let mut command = splat();
+    command.args(["synth", "--scene", scene, "--width=40", "--height=30", "--points=50", "-o"]);
+    end(command.arg(place.path(scene)).args(flags))
+}
+
+fn truth(place: &TestFolder, scene: &str) -> Mesh {
+    read_mesh(&place.path(scene).join("truth.ply")).unwrap()
+}
+
+/// Names below a folder of a scene.
+fn names(folder: &Path) -> BTreeSet<PathBuf> {
+    let files = files_below(folder).into_iter();
+    files.map(|(path, _)| path.strip_prefix(folder).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_scene_has_a_watertight_true_mesh_of_its_size() {
+    let place = TestFolder::empty();
+    let cases = [
+        ("sphere", "96", [4.0 * PI, 4.0 / 3.0 * PI]),
+        ("torus", "128", [1.6 * PI * PI, 0.32 * PI * PI]),
+    ];
+    for (scene, cells, [area, volume]) in cases {
+        synth(&place, scene, &["--views=3", "--truth-cells", cells]).done().says(&["truth.ply"]);
+        let report = MeshReport::of(&truth(&place, scene)).unwrap();
+        assert!(report.watertight && report.components == 1, "{scene}: {report}");
+        // Chords lie below a curve by up to (1/48)²/8 of its radius of 0.4 or 1.
+        assert!((report.area / area - 1.0).abs() < 3e-4, "{scene}: {report}");
+        assert!((report.volume.unwrap() / volume - 1.0).abs() < 6e-4, "{scene}: {report}");
+    }
+    for (scene, cells) in [("demo", "160"), ("dtu", "96"), ("room", "340")] {
+        synth(&place, scene, &["--views=2", "--truth-cells", cells]).done();
+        let report = MeshReport::of(&truth(&place, scene)).unwrap();
+        assert!(report.watertight && report.nonmanifold_vertices == 0, "{scene}: {report}");
+        // The room's faces look into it.
+        assert_eq!(report.volume.unwrap() < 0.0, scene == "room", "{scene}: {report}");
+    }
+}
+
+/// Whether the ray through the middle of each pixel meets the mesh.
+fn outline(tree: &BoxTree<'_>, view: &View) -> Vec<bool> {
+    let (camera, origin) = (&view.camera, view.pose.centre_world());
+    let pixels = (0..camera.height).flat_map(|y| (0..camera.width).map(move |x| [x, y]));
+    pixels
+        .map(|pixel| {
+            let at: [f64; 2] = std::array::from_fn(|i| {
+                (f64::from(pixel[i]) + 0.5 - camera.centre_px[i]) / camera.focal_px[i]
+            });
+            let direction = mul_transposed(&view.pose.rotation, [at[0], at[1], 1.0]);
+            tree.is_hit(origin, direction, [0.0, f64::INFINITY])
+        })
+        .collect()
+}
+
+#[test]
+fn photographs_and_masks_show_what_the_true_mesh_covers() {
+    let place = TestFolder::empty();
+    for scene in ["dtu", "torus", "room"] {
+        synth(&place, scene, &["--views=5", "--truth-cells=96"]).done();
+        let folder = place.path(scene);
+        let mesh = truth(&place, scene);
+        let tree = BoxTree::new(&mesh).unwrap();
+        for view in training_views(&folder, 100) {
+            let covered = outline(&tree, &view);
+            let count = covered.iter().filter(|covered| **covered).count();
+            assert!(count * 12 > covered.len(), "{scene} {}: {count} pixels", view.name);
+            assert_eq!(scene == "room", count == covered.len(), "{scene} {}", view.name);
+            let open = |kind: &str| image::open(folder.join(kind).join(&view.name)).unwrap();
+            let photograph = open("images").into_rgb8();
+            let lit = photograph.pixels().map(|pixel| pixel.0 != [0; 3]);
+            let wrong = lit.zip(&covered).filter(|(lit, covered)| lit != *covered).count();
+            // Pixels of the outline are partly covered.
+            assert!(wrong * 12 < covered.len(), "{scene} {}: {wrong} pixels", view.name);
+            if scene != "dtu" {
+                assert!(!folder.join("masks").exists());
+                continue;
+            }
+            let mask = open("masks").into_luma8();
+            let wrong = mask.pixels().zip(&covered).filter(|(mask, covered)| {
+                assert!([0, 255].contains(&mask.0[0]));
+                (mask.0[0] == 255) != **covered
+            });
+            assert!(wrong.count() * 100 < covered.len(), "{scene} {}", view.name);
+        }
+    }
+}
+
+#[test]
+fn scenes_have_the_views_that_their_names_promise() {
+    let place = TestFolder::empty();
+    let flags = ["--truth-cells=32", "--width=16", "--height=16"];
+    for (scene, views) in [("sphere", 48), ("dtu", 49), ("room", 120)] {
+        let mut command = splat();
+        command.args(["synth", "--scene", scene, "--points=5", "-o"]).arg(place.path(scene));
+        end(command.args(flags)).done();
+        assert_eq!(names(&place.path(scene).join("images")).len(), views, "{scene}");
+    }
+    assert_eq!(names(&place.path("dtu/masks")), names(&place.path("dtu/images")));
+}
+
+#[test]
+fn masks_of_another_scene_are_not_left_to_hide_a_new_one() {
+    let place = TestFolder::empty();
+    synth(&place, "dtu", &["--views=2", "--truth-cells=32"]).done();
+    let before = files_below(&place.path("dtu"));
+    let mut command = splat();
+    command.args(["synth", "--views=2", "-o"]).arg(place.path("dtu"));
+    end(&mut command).refused(1, &[text(&place.path("dtu/masks")), "Name another folder"]);
+    assert!(files_below(&place.path("dtu")) == before);
+    synth(&place, "dtu", &["--views=2", "--truth-cells=32"]).done();
+    assert!(files_below(&place.path("dtu")) == before);
+}
+
+#[test]
+fn numbers_and_names_that_no_scene_has_are_refused() {
+    let place = TestFolder::empty();
+    synth(&place, "sphere", &["--truth-cells=8"]).refused(2, &["--truth-cells", "16 to 2048"]);
+    synth(&place, "castle", &[]).refused(2, &["castle", "torus", "room"]);
+    synth(&place, "sphere", &["--gaussian-count=500"]).refused(2, &["--gaussians"]);
+    assert!(files_below(&place.path("")).is_empty());
+}
+
+#[test]
+fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
+    let place = TestFolder::empty();
+    let model = place.model();
+    let flags = ["--views=10", "--truth-cells=48", "--gaussian-count=3000", "--gaussians"];
+    synth(&place, "torus", &[&flags[..], &[text(&model)]].concat()).done().says(&["3000 flat"]);
+    let command = |name: &str| {
+        let mut command = splat();
+        command.args([name, "--device=cpu", "-m"]).arg(&model);
+        command
+    };
+    let eval = end(command("eval").arg("--json")).done();
+    let figures: Value = serde_json::from_str(&eval.stdout).unwrap();
+    assert_eq!((&figures["gaussians"], &figures["iteration"]), (&3000.into(), &1.into()));
+    // Highlights are missing, and 3,000 Gaussians blur the texture.
+    let psnr = figures["mean"]["psnr"].as_f64().unwrap();
+    assert!(psnr > 20.0, "{psnr}");
+    end(&mut command("render")).done();
+    assert_eq!(names(&model.join("test/ours_1/renders")).len(), 2);
+    // A model that was there is kept.
+    let ply = fs::read(place.ply(1)).unwrap();
+    synth(&place, "torus", &[&flags[..], &[text(&model)]].concat()).done().says(&["previous_1"]);
+    let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
+    assert!(fs::read(kept).unwrap() == ply && fs::read(place.ply(1)).unwrap() == ply);
+}
