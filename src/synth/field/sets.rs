@@ -15,7 +15,7 @@ const GREEN: [u32; 2] = [0x3c_86_52, 0xe4_e2_a8];
 const VIOLET: [u32; 2] = [0x78_4a_92, 0xe8_c8_d8];
 const ORANGE: [u32; 2] = [0xd8_84_2c, 0x4a_5a_6a];
 const TEAL: [u32; 2] = [0x1f_8a_8a, 0xf3_e6_cc];
-const STONE: [u32; 2] = [0xc8_c0_b0, 0x7c_70_64];
+const STONE: [u32; 2] = [0xc8_c0_b0, 0x80_74_68];
 const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
 const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 
