@@ -3,6 +3,7 @@
 mod comparison;
 mod figures;
 mod notes;
+mod run;
 mod table;
 mod tolerance;
 
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use self::comparison::{Comparison, Run};
+use self::comparison::Comparison;
+use self::run::Run;
 use self::table::Style;
 use self::tolerance::Tolerance;
 use super::exit::{DataError, QualityLost, UsageError};

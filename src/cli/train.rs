@@ -110,11 +110,14 @@ impl Task for Training<'_> {
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
-        trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), done);
+        let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
+        let has_new_views = names.clone().any(|name| !trained.contains(name));
+        trained.add(names, done);
         intent.prepare_folder(&dataset, &start.points(), &trained)?;
 
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
-        sinks.add(SummaryFile::new(&intent.model_path, &intent.config, started)?);
+        let summary = SummaryFile::new(&intent.model_path, &intent.config, started)?;
+        sinks.add(summary.with_new_training_views(has_new_views));
         let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,

@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError};
 use crate::files::OutputError;
 use crate::memory::peak_resident_memory;
 use crate::train::event::{
-    Evaluation, Event, MemoryReport, PhasePeak, PhasePeaks, Round, Saved, Sink, Step,
+    Evaluation, Event, MemoryReport, PhasePeak, PhasePeaks, Round, Saved, Sink, Split, Step,
 };
 
 /// Last steps whose losses are averaged: a single photograph's loss says little.
@@ -23,6 +23,8 @@ pub struct SummaryFile {
     began: Instant,
     /// What earlier starts of the program took.
     earlier: Seconds,
+    /// Earlier figures of held-out views may be of views that are trained on now.
+    drops_test: bool,
     summary: RunSummary,
     steps: VecDeque<Step>,
 }
@@ -45,9 +47,17 @@ impl SummaryFile {
             model_path: model_path.to_owned(),
             began,
             earlier: Seconds::default(),
+            drops_test: false,
             summary: RunSummary { version, options: options.collect(), ..RunSummary::default() },
             steps: VecDeque::new(),
         })
+    }
+
+    /// Drops what was measured earlier on held-out views, where the run trains on views that it has
+    /// not seen yet: those may be among them.
+    #[must_use]
+    pub fn with_new_training_views(self, are_new: bool) -> Self {
+        Self { drops_test: are_new, ..self }
     }
 
     /// A resumed run continues the summary as far as that is known.
@@ -63,6 +73,9 @@ impl SummaryFile {
         let summary = &mut self.summary;
         summary.metrics = before.metrics;
         summary.metrics.retain(|_, measured| measured.iteration <= iteration);
+        if self.drops_test {
+            summary.metrics.remove(Split::Test.name());
+        }
         // From the iteration itself it comes again, unless it came before the checkpoint.
         summary.target = before.target.filter(|target| {
             target.iteration < iteration

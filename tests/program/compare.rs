@@ -204,6 +204,10 @@ fn runs_without_quality_end_with_3_and_the_remedy_works() {
     assert_eq!(ended.code, Some(3), "{ended:#?}");
     assert!(ended.stdout.contains("training time"), "{ended:#?}");
     ended.says(&[text(&a), "no PSNR, SSIM or LPIPS", "splat eval -m", "--split train"]);
+    // In the folder itself, it is no copy.
+    let ended = compare(&[&a.join("summary.json"), &b], &[]);
+    assert!(!ended.stderr.contains("copy"), "{ended:#?}");
+    ended.says(&[&format!("splat eval -m {} ", text(&a))]);
     for model in [&a, &b] {
         end(splat().args(["eval", "--split=train", "-m"]).arg(model)).done();
         assert!(read(&model.join("summary.json"))["metrics"]["train"]["psnr"].is_f64());
@@ -282,7 +286,38 @@ fn the_remedy_for_a_file_names_its_model_folder() {
     let ended = pair.changed(|it| it["metrics"] = json!({}), &[]);
     assert_eq!(ended.code, Some(3), "{ended:#?}");
     let command = format!("splat eval -m {} ", text(&RUNS.path("a")));
-    ended.says(&["changed.json: has no PSNR", &command, "summary.json anew"]);
+    let ended = ended.says(&["changed.json: has no PSNR", &command, "summary.json anew"]);
+    // Figures that are measured there are not in the copy.
+    let then = format!("changed.json is a copy: compare {} then", text(&RUNS.path("a")));
+    assert!(ended.stderr.trim_end().ends_with(&then), "{ended:#?}");
+    let kept = pair.place.path("kept");
+    fs::create_dir(&kept).unwrap();
+    fs::copy(pair.place.path("changed.json"), kept.join("summary.json")).unwrap();
+    for path in [kept.clone(), kept.join("summary.json")] {
+        let parts = [&command, " is a copy: compare "];
+        compare(&[&pair.place.path("kept.json"), &path], &[]).says(&parts);
+    }
+    let others = |it: &mut Value| {
+        let figures = it["metrics"]["test"].take();
+        it["metrics"] = json!({ "train": figures });
+    };
+    pair.changed(others, &[]).says(&["Measure both alike", "kept.json is a copy", &then]);
+}
+
+#[test]
+fn the_remedy_for_a_file_from_elsewhere_says_what_to_do_there() {
+    let pair = Pair::new();
+    let moved = |folder: Value| {
+        let change = |it: &mut Value| {
+            it["metrics"] = json!({});
+            it["options"]["output.model_path"] = folder;
+        };
+        pair.changed(change, &[])
+    };
+    let away = "is a copy: /gone/model is not on this machine: measure it where it is, and copy";
+    moved(json!("/gone/model")).says(&["with splat eval -m /gone/model (", away]);
+    let unnamed = "changed.json does not name its model folder: put that in place of MODEL";
+    moved(Value::Null).says(&["with splat eval -m MODEL (", unnamed]);
 }
 
 #[test]

@@ -65,9 +65,11 @@ fn both_networks_give_what_the_package_gives() {
 fn strips_give_what_the_whole_image_gives() {
     for net in LpipsNet::ALL {
         let ready = LpipsModel::new(&weights(net));
-        for size in [[33, 40], [45, 131]] {
+        // The last layer of VGG16 has two rows of the first image, and so it is cut in two, and eight of
+        // the second, which three strips share unevenly.
+        for (size, cuts) in [([33, 40], &[u32::MAX][..]), ([35, 131], &[2, 3, u32::MAX])] {
             let whole = distance(&ready, size, 7, Some(1));
-            for strips in [2, 3, 5, u32::MAX] {
+            for &strips in cuts {
                 let found = distance(&ready, size, 7, Some(strips));
                 // Sums of rows are added in another order, and products of matrices cut otherwise.
                 assert!((found - whole).abs() < 1e-6 * whole, "{net:?}, {strips} strips: {found}");

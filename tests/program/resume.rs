@@ -49,13 +49,21 @@ static WITH_STOPS: LazyLock<TestFolder> = LazyLock::new(|| {
 });
 
 /// Where a run with filters is stopped.
-const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 385];
+const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 97];
 
-/// The same through both filters, in `unbroken`.
+/// Iterations of such a run. After density control, filters come every 100 iterations, but for the last 100.
+const FILTERED: u32 = 205;
+
+/// The same through both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
+/// reset after 80, and a filter after 100 that follows no round.
 static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {
-        let flags = [&EVENTFUL[..], &["--antialiasing", "--filter-3d"]].concat();
-        trained_with_stops(place, 510, &flags, &STOPS_WITH_FILTERS);
+        let sooner = ["--densify-until-iter=95", "--opacity-reset-interval=80"];
+        let flags = [&EVENTFUL[..], &sooner, &["--antialiasing", "--filter-3d"]].concat();
+        trained_with_stops(place, FILTERED, &flags, &STOPS_WITH_FILTERS);
+        let events = fs::read_to_string(place.path("unbroken/run.jsonl")).unwrap();
+        assert_eq!(events.matches("\"densified\"").count(), 2);
+        assert_eq!(events.matches("\"opacity_reset\"").count(), 1);
     })
 });
 
@@ -123,8 +131,8 @@ fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
     let header = String::from_utf8_lossy(&fs::read(&checkpoint).unwrap()).into_owned();
     assert!(header.contains("\"filter_3d\""));
     end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
-    let saved = ply(&WITH_FILTERS, "unbroken", 510);
-    assert!(saved == ply(&place, "model", 510));
+    let saved = ply(&WITH_FILTERS, "unbroken", FILTERED);
+    assert!(saved == ply(&place, "model", FILTERED));
     assert!(String::from_utf8_lossy(&saved[..200]).contains("comment SplatRenderMode: mip"));
 }
 

@@ -155,3 +155,27 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
     run(&place, "render", &[&foreign[..], &["--eval"]].concat()).done();
     assert!(Path::new(&place.model().join("test/ours_2/renders/00000.png")).exists());
 }
+
+#[test]
+fn figures_of_held_out_views_go_where_these_are_trained_on() {
+    let place = TestFolder::with_scene();
+    place.trained(2, &["--eval"]);
+    let resume = |flags: &[&str]| end(place.train().args(["--resume", "auto"]).args(flags)).done();
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(place.model().join(name)).unwrap()).unwrap()
+    };
+    let metrics = || read("summary.json")["metrics"].clone();
+    let before = metrics();
+    assert!(before["test"]["psnr"].is_f64(), "{before}");
+    resume(&["--iterations=4", "--test-iterations=-1"]);
+    assert_eq!(metrics()["test"]["iteration"], 4);
+    resume(&["--iterations=6", "--eval", "false"]);
+    let after = metrics();
+    assert!(after["test"].is_null(), "{after}");
+    assert_eq!(after["eval_train"]["iteration"], 6);
+    // Tables keep what was measured while they were held out, by iteration.
+    let results = read("results.json");
+    assert!(results["ours_4"]["PSNR"].is_f64() && results["ours_6"].is_null(), "{results}");
+    let shown = end(splat().arg("compare").arg(place.model())).done().stdout;
+    assert!(!shown.contains("test PSNR"), "{shown}");
+}

@@ -1,10 +1,11 @@
-//! Meshes that tests know everything of.
+//! Meshes and shapes that tests know everything of.
 
 use std::collections::HashMap;
-use std::f64::consts::TAU;
+use std::f64::consts::{PI, TAU};
 
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{to_f32s, to_f64s, to_u32};
+use crate::place::{corners, six_volumes};
 use crate::vector::{add, normalize, scale};
 
 /// A mesh of these places and faces.
@@ -103,6 +104,39 @@ pub(crate) fn torus(
         }
     }
     mesh
+}
+
+/// Radius of the torus' circle and of its tube.
+pub(crate) const TORUS: [f64; 2] = [1.0, 0.4];
+
+/// The torus' volume.
+pub(crate) const TORUS_VOLUME: f64 = 2.0 * PI * PI * TORUS[0] * TORUS[1] * TORUS[1];
+
+/// A place on the torus at angles around and across, and its outward normal.
+pub(crate) fn on_torus(u: f64, v: f64) -> [Vec3; 2] {
+    let normal = [v.cos() * u.cos(), v.cos() * u.sin(), v.sin()];
+    let ring = [TORUS[0] * u.cos(), TORUS[0] * u.sin(), 0.0];
+    [add(ring, scale(normal, TORUS[1])), normal]
+}
+
+/// Distance to the torus, below zero inside.
+pub(crate) fn torus_distance([x, y, z]: Vec3) -> f64 {
+    (x.hypot(y) - TORUS[0]).hypot(z) - TORUS[1]
+}
+
+/// Directed edges without exactly one opposite.
+pub(crate) fn bad_edges(mesh: &Mesh) -> usize {
+    let directed = mesh.faces.iter().flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]]);
+    let mut edges: Vec<([u32; 2], bool)> =
+        directed.map(|[a, b]| ([a.min(b), a.max(b)], a < b)).collect();
+    edges.sort_unstable();
+    let of_edge = edges.chunk_by(|a, b| a.0 == b.0);
+    of_edge.filter(|uses| !matches!(uses, [a, b] if a.1 != b.1)).map(<[_]>::len).sum()
+}
+
+/// Signed volume of a closed mesh.
+pub(crate) fn volume(mesh: &Mesh) -> f64 {
+    mesh.faces.iter().map(|&face| six_volumes(corners(mesh, face))).sum::<f64>() / 6.0
 }
 
 /// Two meshes as one.

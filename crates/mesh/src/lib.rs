@@ -30,6 +30,7 @@ mod known_meshes;
 mod mesh;
 pub mod narrow;
 mod normals;
+mod orient;
 pub mod place;
 pub mod points;
 pub mod poisson;
@@ -42,6 +43,7 @@ pub mod tetrahedra;
 pub mod tsdf;
 mod union_find;
 pub mod vector;
+mod vertices;
 pub mod watch;
 
 pub use check::{MeshError, check_mesh};

@@ -1,43 +1,20 @@
 //! Runs against a baseline: changes of figures, and which of them are too large.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::figures::{self, Better, Figure, QualityOf, Role};
 use super::notes::{self, other_views};
+use super::run::{MODEL_PATH, Origin, Run};
 use super::tolerance::Tolerance;
-use crate::cli::output::shell_word;
 use crate::config::{Config, ConfigError};
 use crate::telemetry::{MeasuredSplit, RunSummary};
 use crate::train::event::Split;
 
 /// Options that are another for each run, whatever it does.
 const NAMES: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
-
-/// The option that names the model folder.
-const MODEL_PATH: &str = "output.model_path";
-
-/// A run and where its summary is from.
-pub(super) struct Run {
-    pub(super) path: String,
-    pub(super) summary: RunSummary,
-}
-
-impl Run {
-    /// The model folder, as a shell takes it, where the path is that of a file.
-    fn folder(&self) -> String {
-        let path = Path::new(&self.path);
-        if path.is_dir() {
-            return shell_word(path);
-        }
-        let beside = path.parent().filter(|folder| folder.join("config.toml").is_file());
-        let stored = self.summary.options.get(MODEL_PATH).and_then(Value::as_str).map(Path::new);
-        beside.or(stored).map_or_else(|| "MODEL".to_owned(), shell_word)
-    }
-}
 
 /// Runs beside each other, the baseline first.
 #[derive(Serialize)]
@@ -64,9 +41,9 @@ pub(super) struct ComparedRun<'a> {
     pub(super) figures: Vec<ComparedFigure>,
     /// As it was read.
     pub(super) summary: &'a RunSummary,
-    /// Its model folder, as a shell takes it.
+    /// Where it can be measured.
     #[serde(skip)]
-    folder: String,
+    origin: Origin,
     /// Splits whose views are not those of the baseline, and how they differ.
     #[serde(skip)]
     other_views: BTreeMap<&'a str, String>,
@@ -113,13 +90,13 @@ impl<'a> Comparison<'a> {
             } else {
                 compare(figures, &base, tolerance, &other_views)
             };
-            let (notes, folder) = (notes::of(&run.summary, before), run.folder());
+            let (notes, origin) = (notes::of(&run.summary, before), Origin::of(run));
             ComparedRun {
                 path: &run.path,
                 notes,
                 figures,
                 summary: &run.summary,
-                folder,
+                origin,
                 other_views,
             }
         });
@@ -159,15 +136,20 @@ impl<'a> Comparison<'a> {
         let Some(bare) = [baseline, run].into_iter().find(|run| has_none(run)) else {
             return Some(format!(
                 "{} and {}: their quality was measured on different views or by different metrics. \
-                 Measure both alike with splat eval -m {} and -m {}",
-                baseline.path, run.path, baseline.folder, run.folder
+                 Measure both alike with splat eval -m {} and -m {}{}{}",
+                baseline.path,
+                run.path,
+                baseline.origin.folder,
+                run.origin.folder,
+                baseline.origin.afterwards,
+                run.origin.afterwards
             ));
         };
         Some(format!(
             "{}: has no PSNR, SSIM or LPIPS to compare. Train with --eval, or measure the model with \
              splat eval -m {} (--split train where no view was held out), which writes its \
-             summary.json anew",
-            bare.path, bare.folder
+             summary.json anew{}",
+            bare.path, bare.origin.folder, bare.origin.afterwards
         ))
     }
 

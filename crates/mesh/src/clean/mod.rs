@@ -5,20 +5,20 @@ mod counts;
 mod degenerate;
 mod holes;
 mod manifold;
-mod orient;
 mod outward;
 mod peel;
-mod vertices;
 mod weld;
 
 pub use components::MinComponent;
 pub use counts::CleanCounts;
 pub use peel::{face_centres, peel_border};
-pub(crate) use vertices::compact;
 
 use crate::check::{MeshError, check_mesh};
 use crate::mesh::{Mesh, Vec3};
 use crate::normals::vertex_normals;
+use crate::orient::orient;
+use crate::place::{area, corners};
+use crate::vertices::compact;
 
 /// Rounds after which cleaning ends, whether or not a further one would find anything.
 const MAX_ROUNDS: usize = 3;
@@ -125,7 +125,8 @@ fn round(
     counts.small_components += dropped.components;
     counts.component_faces += dropped.faces;
     left(mesh, "the removal of small components")?;
-    let oriented = orient::orient(mesh);
+    let areas: Vec<f64> = mesh.faces.iter().map(|&face| area(corners(mesh, face))).collect();
+    let oriented = orient(&mut mesh.faces, &areas);
     let turned = match options.sides {
         Sides::Kept => vec![false; oriented.components.len()],
         Sides::Outward(cameras) => outward::turn_outward(mesh, &oriented, cameras)?,

@@ -4,9 +4,9 @@ use meshopt::{SimplifyOptions, SimplifyVertex};
 use rayon::prelude::*;
 
 use super::collapse::collapse;
-use crate::clean::compact;
 use crate::mesh::Mesh;
 use crate::narrow::to_u32;
+use crate::vertices::compact;
 
 /// Decimates a mesh to about `target_faces`, each of its blocks of at most `block_faces` by the same
 /// share; how many blocks there were. Vertices that blocks share stay where they are, so the blocks

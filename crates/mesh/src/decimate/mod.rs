@@ -7,9 +7,10 @@ mod collapse;
 use meshopt::SimplifyOptions;
 
 use crate::check::check_mesh;
-use crate::clean::{CleanCounts, CleanError, CleanOptions, MinComponent, Sides, clean, compact};
+use crate::clean::{CleanCounts, CleanError, CleanOptions, MinComponent, Sides, clean};
 use crate::mesh::Mesh;
 use crate::normals::vertex_normals;
+use crate::vertices::compact;
 use collapse::collapse;
 
 /// How many times the final target a mesh in blocks keeps until the last pass, which alone moves what

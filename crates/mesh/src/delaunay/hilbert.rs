@@ -1,6 +1,7 @@
 //! Place along a Hilbert curve: neighbours on it are neighbours in space.
 
 use crate::mesh::Vec3;
+use crate::place::Bounds;
 
 /// Cells along each axis of the cube that the curve fills, as a power of two.
 const FINE_BITS: u32 = 21;
@@ -24,17 +25,15 @@ pub(crate) struct Curve {
 impl Curve {
     /// The curve for finite points.
     pub(crate) fn around(points: &[Vec3]) -> Self {
-        let (mut least, mut most) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-        for point in points {
-            for axis in 0..3 {
-                least[axis] = least[axis].min(point[axis]);
-                most[axis] = most[axis].max(point[axis]);
-            }
-        }
-        let side = (0..3).map(|axis| most[axis] - least[axis]).fold(0.0, f64::max);
+        let bounds = Bounds::of(points.iter().copied());
+        let side = bounds.longest_side();
         let bits = if points.len() > MANY_POINTS { FINE_BITS } else { COARSE_BITS };
         let cells = f64::from(1_u32 << bits);
-        Self { least, cells_per_unit: if side > 0.0 { cells / side } else { 0.0 }, bits }
+        Self {
+            least: bounds.low,
+            cells_per_unit: if side > 0.0 { cells / side } else { 0.0 },
+            bits,
+        }
     }
 
     /// Place of a point along the curve.

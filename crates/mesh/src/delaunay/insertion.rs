@@ -146,6 +146,8 @@ impl Worker {
             }
         }
         ground.homes.note(name, self.at);
+        // Else a walk could start in one of them, as the home of a point that has a new one.
+        self.cavity.iter().for_each(|&slot| slots.clear(slot));
         self.free.append(&mut self.cavity);
     }
 }

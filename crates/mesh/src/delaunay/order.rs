@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::error::DelaunayError;
 use super::hilbert::Curve;
 use crate::mesh::Vec3;
+use crate::random::mix;
 
 /// Coordinates beyond this, 2^150, could overflow an exact predicate.
 const LARGEST: f64 = f64::from_bits((1_023 + 150) << 52);
@@ -107,15 +108,9 @@ fn rounded(point: Vec3) -> Vec3 {
     point.map(|x| if x.abs() < SMALLEST { 0.0 } else { x })
 }
 
-/// A hash of a place: the finaliser of `SplitMix64` (Steele, Lea and Flood, 2014) after each
-/// coordinate.
+/// A hash of a place.
 fn hash(point: Vec3) -> u64 {
-    point.iter().fold(0, |hash: u64, x| {
-        let mut mixed = (hash ^ x.to_bits()).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    })
+    point.iter().fold(0, |hash, x| mix(hash ^ x.to_bits()))
 }
 
 #[cfg(test)]

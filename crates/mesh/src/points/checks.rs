@@ -5,7 +5,8 @@ use rayon::prelude::*;
 use std::num::NonZeroUsize;
 
 use super::oriented::OrientedPoints;
-use crate::narrow::to_f64s;
+use crate::narrow::{to_f32s, to_f64s};
+use crate::place::Bounds;
 use crate::vector::{add, dot, normalize};
 
 /// Share of rows that may be dropped without an error.
@@ -141,15 +142,8 @@ pub fn in_box(
 
 /// Smallest and largest coordinates; (inf, -inf) without points.
 pub fn bounds(places: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
-    let mut low = [f32::INFINITY; 3];
-    let mut high = [f32::NEG_INFINITY; 3];
-    for place in places {
-        for axis in 0..3 {
-            low[axis] = low[axis].min(place[axis]);
-            high[axis] = high[axis].max(place[axis]);
-        }
-    }
-    (low, high)
+    let bounds = Bounds::of(places.iter().copied().map(to_f64s));
+    (to_f32s(bounds.low), to_f32s(bounds.high))
 }
 
 /// Share of points, of up to 20,000, whose normal is within 60 degrees of the mean of its 16 neighbours'.

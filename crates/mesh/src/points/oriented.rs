@@ -1,5 +1,7 @@
 //! Points with normals and colours.
 
+use crate::vertices::keep_rows;
+
 /// Points of a surface, world space; rows of equal number in each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrientedPoints {
@@ -26,8 +28,7 @@ impl OrientedPoints {
     pub fn retain(&mut self, keep: &[bool]) -> usize {
         let before = self.len();
         for column in [&mut self.places, &mut self.normals, &mut self.colors] {
-            let mut row = keep.iter();
-            column.retain(|_| row.next().copied().unwrap_or(true));
+            keep_rows(column, keep);
         }
         before - self.len()
     }

@@ -1,19 +1,15 @@
 //! Points of solids with a known surface, for tests and measurements.
 
 use super::OrientedPoints;
+use crate::known_meshes::{TORUS, on_torus};
 use crate::mesh::Vec3;
 use crate::narrow::to_f32s;
-use crate::vector::{add, normalize, scale};
+use crate::random::RandomStream;
+use crate::vector::{add, normalize};
 
-/// Radius of the torus' circle and of its tube.
-pub(crate) const TORUS: [f64; 2] = [1.0, 0.4];
-
-/// Uniform numbers in [0, 1) by their index (`SplitMix64`'s finaliser).
+/// Uniform numbers in [0, 1) by their index.
 pub(crate) fn uniform(index: u64) -> f64 {
-    let x = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((x ^ x >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+    RandomStream::of_key(0).uniform(index)
 }
 
 /// A standard normal number by its index (Box and Muller).
@@ -43,8 +39,7 @@ pub(crate) fn torus(count: usize, noise: [f64; 2]) -> OrientedPoints {
         let kept = uniform(3 * index + 2) * (big + small) < big + small * v.cos();
         index += 1;
         if kept {
-            let normal = [u.cos() * v.cos(), u.sin() * v.cos(), v.sin()];
-            let place = add(scale([u.cos(), u.sin(), 0.0], big), scale(normal, small));
+            let [place, normal] = on_torus(u, v);
             noisy(&mut points, place, normal, noise);
         }
     }
@@ -66,11 +61,4 @@ pub(crate) fn sphere(count: usize, noise: [f64; 2], keep: impl Fn(Vec3) -> bool)
         }
     }
     points
-}
-
-/// Distance to the torus.
-pub(crate) fn torus_distance(place: [f32; 3]) -> f64 {
-    let [x, y, z] = place.map(f64::from);
-    let ring = (x * x + y * y).sqrt() - TORUS[0];
-    ((ring * ring + z * z).sqrt() - TORUS[1]).abs()
 }

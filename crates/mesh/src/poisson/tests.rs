@@ -1,15 +1,15 @@
 //! Surfaces of points of known solids.
 
-use std::collections::HashMap;
 use std::f64::consts::PI;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::known_meshes::{TORUS_VOLUME, bad_edges, torus_distance, volume};
 use crate::mesh::Mesh;
 use crate::narrow::to_f64s;
 use crate::points::OrientedPoints;
-use crate::points::shapes::{sphere, torus, torus_distance};
-use crate::vector::{cross, dot, length};
+use crate::points::shapes::{sphere, torus};
+use crate::vector::length;
 use crate::watch::{Stopped, Watch};
 
 fn made(points: &OrientedPoints, depth: u32) -> Result<Reconstruction, PoissonError> {
@@ -17,23 +17,6 @@ fn made(points: &OrientedPoints, depth: u32) -> Result<Reconstruction, PoissonEr
     let watch = Watch { stop: &stop, told: &|_, _| () };
     let settings = PoissonSettings { depth: Depth::Exactly(depth), ..Default::default() };
     reconstruct(points, &settings, &watch)
-}
-
-fn volume(mesh: &Mesh) -> f64 {
-    let corner = |v: u32| to_f64s(mesh.vertices[v as usize]);
-    let sixth = |f: &[u32; 3]| dot(corner(f[0]), cross(corner(f[1]), corner(f[2]))) / 6.0;
-    mesh.faces.iter().map(sixth).sum()
-}
-
-/// Directed edges without exactly one opposite.
-fn bad_edges(mesh: &Mesh) -> usize {
-    let mut count: HashMap<(u32, u32), usize> = HashMap::new();
-    for &[a, b, c] in &mesh.faces {
-        for edge in [(a, b), (b, c), (c, a)] {
-            *count.entry(edge).or_default() += 1;
-        }
-    }
-    count.iter().filter(|((a, b), n)| **n != 1 || count.get(&(*b, *a)) != Some(&1)).count()
 }
 
 /// V - E + F of a closed mesh.
@@ -45,14 +28,14 @@ fn euler_number(mesh: &Mesh) -> i64 {
 fn a_torus_is_closed_and_as_near_as_its_noise_allows() {
     let made = made(&torus(1_000_000, [0.003, 0.11]), 8).unwrap();
     let mesh = &made.mesh;
-    let distances = mesh.vertices.iter().map(|&v| torus_distance(v));
+    let distances = mesh.vertices.iter().map(|&v| torus_distance(to_f64s(v)).abs());
     let mean = distances.sum::<f64>() / mesh.vertices.len() as f64;
     // The reference's figure is .00034 on points like these; the bar is the issue's.
     assert!(mean < 0.0005, "{mean}");
     assert_eq!(bad_edges(mesh), 0);
     assert_eq!(euler_number(mesh), 0);
-    let exact = 2.0 * PI * PI * 0.16;
-    assert!((volume(mesh) / exact - 1.0).abs() < 0.001, "{}", volume(mesh) / exact);
+    let share = volume(mesh) / TORUS_VOLUME;
+    assert!((share - 1.0).abs() < 0.001, "{share}");
     // 4 pi² R r; the mean of sum phi² over how a surface lies between nodes is exact to a percent.
     assert!((made.area / (4.0 * PI * PI * 0.4) - 1.0).abs() < 0.01, "{}", made.area);
     // Twenty steps a level are enough.
@@ -66,7 +49,7 @@ fn a_torus_is_closed_and_as_near_as_its_noise_allows() {
 
 #[test]
 fn vertices_have_the_colours_of_the_points_around() {
-    let made = made(&sphere(60_000, [0.0, 0.0], |_| true), 6).unwrap();
+    let made = made(&sphere(30_000, [0.0, 0.0], |_| true), 6).unwrap();
     for (vertex, color) in made.mesh.vertices.iter().zip(&made.mesh.colors) {
         for axis in 0..3 {
             // Half the normal plus a half; a cell of level 5 is .07 wide.
@@ -77,10 +60,10 @@ fn vertices_have_the_colours_of_the_points_around() {
 
 #[test]
 fn the_bits_are_the_same_for_any_number_of_threads() {
-    let points = torus(30_000, [0.003, 0.11]);
+    let points = torus(10_000, [0.003, 0.11]);
     let with = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| made(&points, 7).unwrap())
+        pool.install(|| made(&points, 6).unwrap())
     };
     let one = with(1);
     assert_eq!(one, with(2));
@@ -90,8 +73,8 @@ fn the_bits_are_the_same_for_any_number_of_threads() {
 #[test]
 fn a_hole_of_a_fifth_is_closed_and_opens_when_trimmed() {
     // A cap of height .4 has a fifth of the unit sphere's area.
-    let points = sphere(100_000, [0.002, 0.05], |n| n[2] < 0.6);
-    let mut made = made(&points, 7).unwrap();
+    let points = sphere(25_000, [0.002, 0.05], |n| n[2] < 0.6);
+    let mut made = made(&points, 6).unwrap();
     assert_eq!(bad_edges(&made.mesh), 0);
     assert_eq!(euler_number(&made.mesh), 2);
     let before = made.mesh.faces.len();
@@ -108,8 +91,8 @@ fn a_hole_of_a_fifth_is_closed_and_opens_when_trimmed() {
 
 #[test]
 fn half_a_sphere_is_followed_shut() {
-    for depth in [5, 7] {
-        let made = made(&sphere(50_000, [0.0, 0.0], |n| n[2] > 0.0), depth).unwrap();
+    for depth in [5, 6] {
+        let made = made(&sphere(20_000, [0.0, 0.0], |n| n[2] > 0.0), depth).unwrap();
         assert!(!made.is_cut);
         assert_eq!(bad_edges(&made.mesh), 0, "depth {depth}");
         assert_eq!(euler_number(&made.mesh), 2, "depth {depth}");
@@ -122,21 +105,21 @@ fn half_a_sphere_is_followed_shut() {
 
 #[test]
 fn a_grant_of_bricks_cuts_the_surface_and_says_so() {
-    let points = sphere(50_000, [0.0, 0.0], |n| n[2] > 0.0);
+    let points = sphere(15_000, [0.0, 0.0], |n| n[2] > 0.0);
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| () };
-    let full = made(&points, 7).unwrap();
+    let full = made(&points, 6).unwrap();
     let of_points = full.levels.last().unwrap().bricks;
-    let exactly = |bricks| PoissonSettings { depth: Depth::Exactly(7), bricks, alpha: 4.0 };
+    let exactly = |bricks| PoissonSettings { depth: Depth::Exactly(6), bricks, alpha: 4.0 };
     let cut = reconstruct(&points, &exactly(of_points + 3), &watch).unwrap();
     assert!(cut.is_cut);
     assert!(open_edges(&cut.mesh) > 0);
     let refused = reconstruct(&points, &exactly(of_points - 1), &watch).unwrap_err();
     let found = PoissonError::TooManyBricks {
-        depth: 7,
+        depth: 6,
         bricks: of_points,
         granted: of_points - 1,
-        fits: 6,
+        fits: 5,
     };
     assert_eq!(refused, found);
 }
@@ -150,13 +133,13 @@ fn the_depth_follows_the_points() {
         reconstruct(&points, &PoissonSettings::default(), &watch).unwrap().depth
     };
     // A level more has four times the cells.
-    assert_eq!(depth(20_000) + 1, depth(80_000));
+    assert_eq!(depth(5_000) + 1, depth(20_000));
     assert!((4..7).contains(&depth(1000)));
 }
 
 #[test]
 fn a_room_seen_from_inside_is_closed_and_looks_inwards() {
-    let mut points = sphere(60_000, [0.0, 0.0], |_| true);
+    let mut points = sphere(30_000, [0.0, 0.0], |_| true);
     points.normals.iter_mut().for_each(|n| *n = n.map(|c| -c));
     let made = made(&points, 6).unwrap();
     assert_eq!(bad_edges(&made.mesh), 0);
@@ -199,7 +182,7 @@ fn hardly_any_points_in_any_shape_break_nothing() {
     let mut cloud = torus(1500, [0.5, 9.0]);
     cloud.places[7] = [40.0, 0.0, 0.0];
     for points in [line, plane, cloud] {
-        for depth in [4, 5, 8] {
+        for depth in [4, 5, 7] {
             if let Ok(made) = made(&points, depth) {
                 assert!(made.mesh.vertices.as_flattened().iter().all(|x| x.is_finite()));
                 assert_eq!(made.mesh.vertices.len(), made.mesh.colors.len());
@@ -210,7 +193,7 @@ fn hardly_any_points_in_any_shape_break_nothing() {
 
 #[test]
 fn a_sheet_runs_to_the_cube_and_says_that_it_is_open() {
-    let mut points = torus(40_000, [0.0, 0.0]);
+    let mut points = torus(20_000, [0.0, 0.0]);
     for (place, normal) in points.places.iter_mut().zip(&mut points.normals) {
         let wide = place[0].hypot(place[1]);
         *place = [place[0] / wide * (wide - 0.6), place[1] / wide * (wide - 0.6), 0.1];

@@ -1,7 +1,9 @@
 //! Cutting off what no points support.
 
+use crate::edges::Edges;
 use crate::mesh::Mesh;
-use crate::narrow::to_u32;
+use crate::narrow::floor_u32;
+use crate::vertices::{drop_unused, keep_rows};
 
 /// Below which density vertices go.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,23 +44,8 @@ pub fn trim(mesh: &mut Mesh, densities: &mut Vec<f32>, trim: Trim) -> Result<usi
     if mesh.faces.is_empty() {
         return Err(before);
     }
-    let mut used = vec![false; mesh.vertices.len()];
-    mesh.faces.as_flattened().iter().for_each(|&vertex| used[vertex as usize] = true);
-    let mut number = Vec::with_capacity(used.len());
-    let mut kept = 0;
-    for &is_used in &used {
-        number.push(to_u32(kept));
-        kept += usize::from(is_used);
-    }
-    for face in &mut mesh.faces {
-        *face = face.map(|vertex| number[vertex as usize]);
-    }
-    for column in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
-        let mut row = used.iter();
-        column.retain(|_| row.next().copied().unwrap_or(true));
-    }
-    let mut row = used.iter();
-    densities.retain(|_| row.next().copied().unwrap_or(true));
+    let used = drop_unused(mesh);
+    keep_rows(densities, &used);
     Ok(before.faces - mesh.faces.len())
 }
 
@@ -67,19 +54,11 @@ fn quantile(values: &[f32], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
     let below = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil();
-    let index = crate::narrow::floor_u32(below) as usize;
+    let index = floor_u32(below) as usize;
     sorted.get(index).map_or(f64::INFINITY, |&value| f64::from(value))
 }
 
 /// Edges of one face only: none in a closed surface.
 pub fn open_edges(mesh: &Mesh) -> usize {
-    use rayon::prelude::*;
-    let mut edges: Vec<u64> = mesh
-        .faces
-        .par_iter()
-        .flat_map_iter(|&[a, b, c]| [(a, b), (b, c), (c, a)])
-        .map(|(a, b)| u64::from(a.min(b)) << 32 | u64::from(a.max(b)))
-        .collect();
-    edges.par_sort_unstable();
-    edges.chunk_by(|a, b| a == b).filter(|run| run.len() == 1).count()
+    Edges::of(&mesh.faces).groups().filter(|sides| sides.len() == 1).count()
 }

@@ -6,7 +6,6 @@
 //! spaces", 1997).
 
 mod hierarchy;
-mod orient;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +15,9 @@ use rayon::prelude::*;
 use crate::delaunay::predicates::OPPOSITE;
 use crate::delaunay::{Delaunay, OUTSIDE};
 use crate::mesh::{Mesh, Vec3};
+use crate::narrow::{to_f32s, to_u32};
+use crate::orient::orient;
+use crate::place::doubled_area;
 use crate::vector::{add, cross, dot, length, normalize, scale, sub};
 
 /// A dual reaches at most this many of its tetrahedron's longest edges: spheres of flat
@@ -83,7 +85,7 @@ pub fn restricted(
     check(points, delaunay, triangles)?;
     let hierarchy = Hierarchy::over(triangles);
     let duals = Duals { points, delaunay };
-    let count = u32::try_from(delaunay.tetrahedra.len()).unwrap_or(OUTSIDE);
+    let count = to_u32(delaunay.tetrahedra.len());
     let met: Vec<([u32; 3], u32)> = (0..count)
         .into_par_iter()
         .flat_map_iter(|tetrahedron| {
@@ -98,12 +100,12 @@ pub fn restricted(
     let agreement: Vec<f64> = met
         .par_iter()
         .map(|&(face, triangle)| {
-            let unit = normalize(twice_area(triangles[triangle as usize]));
-            dot(twice_area(face.map(|corner| points[corner as usize])), unit)
+            let unit = normalize(doubled_area(triangles[triangle as usize]));
+            dot(doubled_area(face.map(|corner| points[corner as usize])), unit)
         })
         .collect();
     let mut faces: Vec<[u32; 3]> = met.into_iter().map(|(face, _)| face).collect();
-    let conflicts = orient::orient(&mut faces, &agreement);
+    let conflicts = orient(&mut faces, &agreement).conflicts;
     Ok(over_used(points, faces, conflicts))
 }
 
@@ -142,18 +144,12 @@ fn over_used(points: &[Vec3], mut faces: Vec<[u32; 3]>, conflicts: usize) -> Res
     point_from_vertex.dedup();
     faces.par_iter_mut().flatten().for_each(|corner| {
         let vertex = point_from_vertex.partition_point(|point| point < corner);
-        *corner = u32::try_from(vertex).unwrap_or(OUTSIDE);
+        *corner = to_u32(vertex);
     });
-    #[expect(clippy::cast_possible_truncation, reason = "rounded to a mesh's precision")]
-    let rounded = |&point: &u32| points[point as usize].map(|x| x as f32);
-    let vertices = point_from_vertex.iter().map(rounded).collect();
+    let place = |&point: &u32| to_f32s(points[point as usize]);
+    let vertices = point_from_vertex.iter().map(place).collect();
     let mesh = Mesh { vertices, faces, ..Mesh::default() };
     Restricted { mesh, point_from_vertex, conflicts }
-}
-
-/// (b - a) x (c - a).
-fn twice_area([a, b, c]: [Vec3; 3]) -> Vec3 {
-    cross(sub(b, a), sub(c, a))
 }
 
 /// Segments across the faces of tetrahedra.
@@ -180,7 +176,7 @@ impl Duals<'_> {
         let from = self.centre(tetrahedron);
         let to = if other == OUTSIDE {
             let places = face.map(|corner| self.points[corner as usize]);
-            let outwards = normalize(scale(twice_area(places), -1.0));
+            let outwards = normalize(scale(doubled_area(places), -1.0));
             add(from, scale(outwards, REACH * longest(&places)))
         } else {
             self.centre(other)

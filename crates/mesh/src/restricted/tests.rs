@@ -1,29 +1,21 @@
 //! Surfaces over points on known shapes.
 
-use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
 use super::*;
 use crate::delaunay::{Want, delaunay};
-
-/// A place on a torus at two angles.
-fn on_torus(u: f64, v: f64) -> Vec3 {
-    let r = 1.0 + 0.4 * v.cos();
-    [r * u.cos(), r * u.sin(), 0.4 * v.sin()]
-}
+use crate::known_meshes::{TORUS_VOLUME, bad_edges, on_torus, volume};
+use crate::random::uniforms;
 
 /// Points in a grid of angles, jittered a little, so that none lie on one sphere.
 fn torus_points(around: i32, across: i32) -> Vec<Vec3> {
-    let mut state = 1_u32;
-    let mut jitter = move || {
-        state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-        0.4 * (f64::from(state) / f64::from(u32::MAX) - 0.5)
-    };
+    let mut noise = uniforms(1);
+    let mut jitter = move || 0.4 * (noise() - 0.5);
     (0..around)
         .flat_map(|i| (0..across).map(move |j| (i, j)))
         .map(|(i, j)| {
             let u = (f64::from(i) + jitter()) / f64::from(around) * TAU;
-            on_torus(u, (f64::from(j) + jitter()) / f64::from(across) * TAU)
+            on_torus(u, (f64::from(j) + jitter()) / f64::from(across) * TAU)[0]
         })
         .collect()
 }
@@ -41,16 +33,6 @@ fn strip(columns: i32, rows: i32, place: impl Fn(f64, f64) -> Vec3) -> Vec<[Vec3
         .collect()
 }
 
-fn edges(mesh: &Mesh) -> BTreeMap<(u32, u32), usize> {
-    let mut edges = BTreeMap::new();
-    for &[a, b, c] in &mesh.faces {
-        for edge in [(a, b), (b, c), (c, a)] {
-            *edges.entry(edge).or_insert(0) += 1;
-        }
-    }
-    edges
-}
-
 fn surface(points: &[Vec3], triangles: &[[Vec3; 3]]) -> Restricted {
     let found = delaunay(points, Want::Neighbours).unwrap();
     restricted(points, &found, triangles).unwrap()
@@ -59,35 +41,25 @@ fn surface(points: &[Vec3], triangles: &[[Vec3; 3]]) -> Restricted {
 #[test]
 fn points_on_a_torus_give_a_closed_outward_torus() {
     let points = torus_points(90, 40);
-    let mut soup = strip(120, 60, |s, t| on_torus(s * TAU, t * TAU));
+    let mut soup = strip(120, 60, |s, t| on_torus(s * TAU, t * TAU)[0]);
     // A tenth of the soup is turned over: the rest outvotes it.
     for triangle in soup.iter_mut().step_by(10) {
         triangle.swap(0, 1);
     }
     let found = surface(&points, &soup);
     assert_eq!(found.conflicts, 0);
-    let edges = edges(&found.mesh);
-    for (&(a, b), &count) in &edges {
-        assert_eq!((count, edges.get(&(b, a))), (1, Some(&1)), "edge {a} {b}");
-    }
+    assert_eq!(bad_edges(&found.mesh), 0);
     assert_eq!(found.mesh.vertices.len(), points.len());
     assert_eq!(found.mesh.faces.len(), 2 * points.len());
-    let volume: f64 = found
-        .mesh
-        .faces
-        .iter()
-        .map(|face| face.map(|vertex| found.mesh.vertices[vertex as usize].map(f64::from)))
-        .map(|[a, b, c]| dot(a, cross(b, c)) / 6.0)
-        .sum();
-    let exact = 2.0 * std::f64::consts::PI.powi(2) * 0.16;
     // Chords of 40 to the circle lose 2 pi² / 3 / 40² = .4 % of the area.
-    assert!((volume / exact - 1.0).abs() < 0.01, "{volume} against {exact}");
+    let share = volume(&found.mesh) / TORUS_VOLUME;
+    assert!((share - 1.0).abs() < 0.01, "{share}");
 }
 
 #[test]
 fn half_a_soup_gives_an_open_surface() {
     let points = torus_points(60, 30);
-    let soup = strip(60, 60, |s, t| on_torus(s * TAU / 2.0, t * TAU));
+    let soup = strip(60, 60, |s, t| on_torus(s * TAU / 2.0, t * TAU)[0]);
     let found = surface(&points, &soup);
     assert_eq!(found.conflicts, 0);
     let faces = found.mesh.faces.len();
@@ -120,7 +92,7 @@ fn a_moebius_band_has_conflicts() {
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let points = torus_points(12, 6);
-    let soup = strip(24, 12, |s, t| on_torus(s * TAU, t * TAU));
+    let soup = strip(24, 12, |s, t| on_torus(s * TAU, t * TAU)[0]);
     let bare = delaunay(&points, Want::Tetrahedra).unwrap();
     let refused = restricted(&points, &bare, &soup).unwrap_err();
     assert!(matches!(refused, RestrictedError::Neighbours { neighbours: 0, .. }));

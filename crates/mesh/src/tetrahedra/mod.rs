@@ -27,6 +27,7 @@ pub use pivots::{PivotSides, Pivots};
 pub use polish::{Polish, polish};
 
 use crate::mesh::{Mesh, Vec3};
+use crate::narrow::to_f32s;
 
 /// Most bisections: a place on an edge is a number of 32 bits.
 const MOST_BISECTIONS: u32 = 31;
@@ -79,8 +80,6 @@ pub fn cut<E: From<CutError>>(
         }
     }
     let dropped_faces = all - faces.len();
-    #[expect(clippy::cast_possible_truncation, reason = "rounded to a mesh's precision")]
-    let rounded = |place: &Vec3| [place[0] as f32, place[1] as f32, place[2] as f32];
-    let vertices = places.par_iter().map(rounded).collect();
+    let vertices = places.into_par_iter().map(to_f32s).collect();
     Ok(Cut { mesh: Mesh { vertices, faces, ..Mesh::default() }, edge_from_vertex, dropped_faces })
 }

@@ -1,6 +1,7 @@
 //! Points that tetrahedra are built over, so that the surface passes between them.
 
 use crate::mesh::Vec3;
+use crate::place::Bounds;
 use crate::vector::{add, scale};
 
 /// Standard deviations along its normal between a Gaussian and its pivots.
@@ -63,17 +64,12 @@ impl Pivots {
 
 /// Corners of the box around all, of at least unit size where it has none.
 fn corners(points: &[Vec3]) -> [Vec3; Pivots::CORNERS] {
-    let (mut least, mut most) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-    for point in points {
-        for axis in 0..3 {
-            least[axis] = least[axis].min(point[axis]);
-            most[axis] = most[axis].max(point[axis]);
-        }
-    }
-    let side = (0..3).map(|axis| most[axis] - least[axis]).fold(0.0, f64::max);
+    let bounds = Bounds::of(points.iter().copied());
+    let side = bounds.longest_side();
     let corner = |corner: usize| {
         std::array::from_fn(|axis| {
-            let centre = if points.is_empty() { 0.0 } else { (least[axis] + most[axis]) / 2.0 };
+            let centre =
+                if points.is_empty() { 0.0 } else { (bounds.low[axis] + bounds.high[axis]) / 2.0 };
             let half = ENCLOSURE / 2.0 * if side > 0.0 { side } else { 1.0 };
             if corner >> axis & 1 == 0 { centre - half } else { centre + half }
         })

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::error::CutError;
 use crate::mesh::{Mesh, Vec3};
+use crate::narrow::to_f32s;
 use crate::vector::{add, cross, length, normalize, scale, sub};
 
 /// The vacancy on the surface.
@@ -70,9 +71,7 @@ pub fn polish<E: From<CutError>>(
         }
         moving = still;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "rounded to a mesh's precision")]
-    let rounded = |place: &Vec3| [place[0] as f32, place[1] as f32, place[2] as f32];
-    mesh.vertices = places.par_iter().map(rounded).collect();
+    mesh.vertices = places.into_par_iter().map(to_f32s).collect();
     Ok(moving.len())
 }
 

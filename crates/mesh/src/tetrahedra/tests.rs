@@ -6,41 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::delaunay::{Want, delaunay};
-use crate::vector::{add, cross, dot, length, scale, sub};
-
-const MAJOR: f64 = 1.0;
-const MINOR: f64 = 0.4;
-
-/// Distance to the torus, below zero inside.
-fn torus([x, y, z]: Vec3) -> f64 {
-    (x.hypot(y) - MAJOR).hypot(z) - MINOR
-}
-
-/// Place and outward normal at two angles.
-fn on_torus(u: f64, v: f64) -> (Vec3, Vec3) {
-    let normal = [v.cos() * u.cos(), v.cos() * u.sin(), v.sin()];
-    let ring = [MAJOR * u.cos(), MAJOR * u.sin(), 0.0];
-    (add(ring, scale(normal, MINOR)), normal)
-}
-
-/// Even numbers in [0, 1).
-fn noise(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
+use crate::known_meshes::{TORUS, TORUS_VOLUME, bad_edges, on_torus, torus_distance, volume};
+use crate::place::{centroid, corners, doubled_area};
+use crate::random::uniforms;
+use crate::vector::{add, length, scale, sub};
 
 /// Flat Gaussians on the torus, off it by up to half of their thickness.
 fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
-    let mut noise = noise(5);
+    let mut noise = uniforms(5);
     (0..count)
         .map(|_| {
             let (u, v) = (noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU);
-            let (place, normal) = on_torus(u, v);
+            let [place, normal] = on_torus(u, v);
             (add(place, scale(normal, 0.01 * (noise() - 0.5))), normal, 0.01)
         })
         .collect()
@@ -50,7 +27,7 @@ fn cut_torus(sides: PivotSides, cutting: &Cutting) -> Cut {
     let pivots = Pivots::of(torus_gaussians(8_000), sides);
     let found = delaunay(&pivots.points, Want::Tetrahedra).unwrap();
     let label = |places: &[Vec3]| -> Result<Vec<bool>, CutError> {
-        Ok(places.iter().map(|&place| torus(place) < 0.0).collect())
+        Ok(places.iter().map(|&place| torus_distance(place) < 0.0).collect())
     };
     let inside = pivots.labels(label(pivots.inner()).unwrap());
     let labelled =
@@ -58,24 +35,9 @@ fn cut_torus(sides: PivotSides, cutting: &Cutting) -> Cut {
     cut(&labelled, cutting, label).unwrap()
 }
 
-/// How often each directed edge is a face's.
-fn directed_edges(mesh: &Mesh) -> BTreeMap<(u32, u32), usize> {
-    let mut edges = BTreeMap::new();
-    for &[a, b, c] in &mesh.faces {
-        for edge in [(a, b), (b, c), (c, a)] {
-            *edges.entry(edge).or_insert(0) += 1;
-        }
-    }
-    edges
-}
-
 /// Each directed edge once, and its opposite once; the faces of each vertex one fan.
 fn assert_closed_manifold(mesh: &Mesh) {
-    let edges = directed_edges(mesh);
-    for (&(a, b), &count) in &edges {
-        assert_eq!(count, 1, "edge {a} {b}");
-        assert_eq!(edges.get(&(b, a)), Some(&1), "edge {b} {a}");
-    }
+    assert_eq!(bad_edges(mesh), 0);
     let mut after = BTreeMap::new();
     let mut faces_at = vec![0; mesh.vertices.len()];
     for &[a, b, c] in &mesh.faces {
@@ -94,15 +56,6 @@ fn assert_closed_manifold(mesh: &Mesh) {
         }
         assert_eq!(turned, faces_at[a as usize], "vertex {a} joins several fans");
     }
-}
-
-fn corners(mesh: &Mesh, face: [u32; 3]) -> [Vec3; 3] {
-    face.map(|vertex| mesh.vertices[vertex as usize].map(f64::from))
-}
-
-fn volume(mesh: &Mesh) -> f64 {
-    let six = |[a, b, c]: [Vec3; 3]| dot(a, cross(b, c));
-    mesh.faces.iter().map(|&face| six(corners(mesh, face))).sum::<f64>() / 6.0
 }
 
 /// Distance to a triangle, from above: by the best of a grid on it.
@@ -126,10 +79,9 @@ fn torus_gaussians_give_a_closed_outward_torus() {
         assert_closed_manifold(mesh);
         // Euler: 0 for one torus; E = 3/2 F.
         assert_eq!(2 * mesh.vertices.len(), mesh.faces.len());
-        let exact = 2.0 * std::f64::consts::PI.powi(2) * MAJOR * MINOR * MINOR;
         // Outward; chords of 8,000 points lie within .3 % of the size of the arc.
         let volume = volume(mesh);
-        assert!((volume / exact - 1.0).abs() < 0.02, "{volume} against {exact}");
+        assert!((volume / TORUS_VOLUME - 1.0).abs() < 0.02, "{volume} against {TORUS_VOLUME}");
         assert_eq!(found.dropped_faces, 0);
     }
 }
@@ -137,18 +89,18 @@ fn torus_gaussians_give_a_closed_outward_torus() {
 #[test]
 fn the_chamfer_distance_of_a_torus_is_below_a_third_of_a_percent() {
     let mesh = cut_torus(PivotSides::Outer, &Cutting::default()).mesh;
-    let side = 2.0 * (MAJOR + MINOR);
+    let side = 2.0 * (TORUS[0] + TORUS[1]);
     let (mut area, mut off) = (0.0, 0.0);
     for &face in &mesh.faces {
-        let [a, b, c] = corners(&mesh, face);
-        let twice_area = length(cross(sub(b, a), sub(c, a)));
-        let middle = scale(add(a, add(b, c)), 1.0 / 3.0);
-        (area, off) = (area + twice_area, off + twice_area * torus(middle).abs());
+        let corners = corners(&mesh, face);
+        let twice_area = length(doubled_area(corners));
+        let distance = torus_distance(centroid(corners)).abs();
+        (area, off) = (area + twice_area, off + twice_area * distance);
     }
-    let mut noise = noise(9);
+    let mut noise = uniforms(9);
     let samples = 40;
     let missing: f64 = (0..samples)
-        .map(|_| on_torus(noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU).0)
+        .map(|_| on_torus(noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU)[0])
         .map(|place| {
             let near = mesh.faces.iter().map(|&face| corners(&mesh, face)).filter(|face| {
                 // No face is larger than .3.
@@ -166,7 +118,7 @@ fn bisection_finds_the_surface_on_every_edge() {
     let found = cut_torus(PivotSides::Outer, &Cutting { bisections: 16, ..Cutting::default() });
     for vertex in &found.mesh.vertices {
         // Edges are at most 6 long: 6 / 2^17, and the rounding to f32.
-        assert!(torus(vertex.map(f64::from)).abs() < 5e-5);
+        assert!(torus_distance(vertex.map(f64::from)).abs() < 5e-5);
     }
 }
 
@@ -182,7 +134,7 @@ fn faces_on_long_edges_are_dropped_from_an_open_surface() {
     assert_eq!(used.len(), open.mesh.vertices.len());
     for vertex in &open.mesh.vertices {
         // What is left lies on the torus as before: 0.1 / 2^9.
-        assert!(torus(vertex.map(f64::from)).abs() < 2e-4);
+        assert!(torus_distance(vertex.map(f64::from)).abs() < 2e-4);
     }
 }
 
@@ -191,12 +143,15 @@ fn polishing_moves_vertices_onto_the_level() {
     let mut mesh =
         cut_torus(PivotSides::Outer, &Cutting { bisections: 2, ..Cutting::default() }).mesh;
     let off = |mesh: &Mesh| {
-        mesh.vertices.iter().map(|vertex| torus(vertex.map(f64::from)).abs()).sum::<f64>()
+        mesh.vertices.iter().map(|vertex| torus_distance(vertex.map(f64::from)).abs()).sum::<f64>()
             / mesh.vertices.len() as f64
     };
     let before = off(&mesh);
     let vacancy = |places: &[Vec3]| -> Result<Vec<f64>, CutError> {
-        Ok(places.iter().map(|&place| (0.5 + 50.0 * torus(place)).clamp(0.0, 1.0)).collect())
+        Ok(places
+            .iter()
+            .map(|&place| (0.5 + 50.0 * torus_distance(place)).clamp(0.0, 1.0))
+            .collect())
     };
     let far = polish(&mut mesh, &Polish { tolerance: 0.02, ..Polish::default() }, vacancy).unwrap();
     let after = off(&mesh);
@@ -237,7 +192,7 @@ proptest! {
         let gaussians = cells.iter().map(|cell| (cell.map(f64::from), [0.6, 0.0, 0.8], 0.1));
         let pivots = Pivots::of(gaussians, PivotSides::Outer);
         let found = delaunay(&pivots.points, Want::Tetrahedra).unwrap();
-        let mut noise = noise(seed);
+        let mut noise = uniforms(seed);
         let mut inside = pivots.labels(pivots.inner().iter().map(|_| noise() < 0.5).collect());
         for &[duplicate, first] in &found.duplicates {
             inside[duplicate as usize] = inside[first as usize];

@@ -168,7 +168,7 @@ fn faces_look_at_the_cameras() {
 #[test]
 fn far_and_near_are_fused_in_contracted_space() {
     let space = Space::contracted([0.0; 3], 2.0, 160).unwrap();
-    let made = fused(space, &ring(&OPEN, 2.0, 40)).unwrap();
+    let made = fused(space, &ring(&OPEN, 2.0, 30)).unwrap();
     let mut near = Vec::new();
     let mut far = Vec::new();
     for &vertex in &made.mesh.vertices {
@@ -187,7 +187,7 @@ fn far_and_near_are_fused_in_contracted_space() {
 
 #[test]
 fn the_order_of_views_moves_no_vertex_by_a_thousandth_of_a_voxel() {
-    let views = ring(&ROOM, 1.4, 30);
+    let views = ring(&ROOM, 1.4, 15);
     let space = room_space(80);
     let forth = fused(space, &views).unwrap().mesh;
     let turned: Vec<Drawn> = views.iter().rev().cloned().collect();
@@ -218,15 +218,15 @@ fn the_bits_are_the_same_for_any_number_of_threads() {
 
 #[test]
 fn a_floating_speck_of_one_view_leaves_nothing() {
-    let mut views = ring(&ROOM, 1.4, 30);
+    let mut views = ring(&ROOM, 1.4, 20);
     let speck = Drawn::new(&ROOM, [-0.6, 0.0, 0.0], [-2.0, 0.0, 0.0]);
     views.insert(0, speck);
-    let clean = fused(room_space(80), &views).unwrap().mesh;
+    let clean = fused(room_space(60), &views).unwrap().mesh;
     // A patch of a wall that is not there, near the camera, where its weight is largest.
     for y in 50..70 {
         views[0].depths[y * WIDTH + 70..][..20].fill(0.5);
     }
-    let made = fused(room_space(80), &views).unwrap().mesh;
+    let made = fused(room_space(60), &views).unwrap().mesh;
     let floating = |mesh: &crate::mesh::Mesh| {
         let is_off = |v: &&[f32; 3]| ROOM.distance(to_f64s(**v)) > 0.3;
         mesh.vertices.iter().filter(is_off).count()

@@ -4,7 +4,12 @@ use crate::mesh::Mesh;
 use crate::narrow::to_u32;
 
 /// Drops vertices that no face uses; how many.
-pub(crate) fn compact(mesh: &mut Mesh) -> usize {
+pub(super) fn compact(mesh: &mut Mesh) -> usize {
+    drop_unused(mesh).iter().filter(|&&used| !used).count()
+}
+
+/// Drops vertices that no face uses; whether each was used.
+pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
     let mut is_used = vec![false; mesh.vertices.len()];
     mesh.faces.iter().flatten().for_each(|&vertex| is_used[vertex as usize] = true);
     let mut names = Vec::with_capacity(is_used.len());
@@ -14,14 +19,16 @@ pub(crate) fn compact(mesh: &mut Mesh) -> usize {
         kept += u32::from(used);
     }
     mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = names[*vertex as usize]);
-    let dropped = is_used.len() - kept as usize;
     for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
-        if !rows.is_empty() {
-            let mut used = is_used.iter();
-            rows.retain(|_| used.next().copied().unwrap_or(true));
-        }
+        keep_rows(rows, &is_used);
     }
-    dropped
+    is_used
+}
+
+/// Keeps the rows that `keep` says; those beyond its end stay.
+pub(super) fn keep_rows<T>(rows: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    rows.retain(|_| keep.next().copied().unwrap_or(true));
 }
 
 /// Adds a copy of a vertex, with normal and colour; its name.

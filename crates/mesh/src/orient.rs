@@ -1,11 +1,9 @@
-//! One side for each component of a manifold surface.
+//! One side for each component of a surface.
 
 use std::collections::VecDeque;
 
 use crate::edges::{Edges, NO_SIDE, side_vertices};
-use crate::mesh::Mesh;
 use crate::narrow::to_u32;
-use crate::place::{area, corners};
 
 /// How components were oriented.
 pub(super) struct Oriented {
@@ -35,24 +33,24 @@ impl Oriented {
 }
 
 /// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first
-/// face of each component; of both sides, the one that most of the area had stays.
-pub(super) fn orient(mesh: &mut Mesh) -> Oriented {
-    let twins = Edges::of(&mesh.faces).twins();
-    let faces = mesh.faces.len();
+/// face of each component; of both sides, the one with most of the `weights` of the faces stays. Edges of
+/// more than two faces join nothing.
+pub(super) fn orient(faces: &mut [[u32; 3]], weights: &[f64]) -> Oriented {
+    let twins = Edges::of(faces).twins();
     let mut oriented = Oriented {
-        component: vec![u32::MAX; faces],
+        component: vec![u32::MAX; faces.len()],
         components: Vec::new(),
-        is_turned: vec![false; faces],
+        is_turned: vec![false; faces.len()],
         conflicts: 0,
     };
     let mut queue = VecDeque::new();
-    for start in 0..faces {
+    for start in 0..faces.len() {
         if oriented.component[start] == u32::MAX {
             queue.push_back(to_u32(start));
-            oriented.spread(mesh, &twins, &mut queue);
+            oriented.spread(faces, weights, &twins, &mut queue);
         }
     }
-    for (face, &turned) in mesh.faces.iter_mut().zip(&oriented.is_turned) {
+    for (face, &turned) in faces.iter_mut().zip(&oriented.is_turned) {
         if turned {
             face.swap(1, 2);
         }
@@ -62,7 +60,13 @@ pub(super) fn orient(mesh: &mut Mesh) -> Oriented {
 
 impl Oriented {
     /// Spreads the side of the face in the queue over its component.
-    fn spread(&mut self, mesh: &Mesh, twins: &[u32], queue: &mut VecDeque<u32>) {
+    fn spread(
+        &mut self,
+        faces: &[[u32; 3]],
+        weights: &[f64],
+        twins: &[u32],
+        queue: &mut VecDeque<u32>,
+    ) {
         let name = to_u32(self.components.len());
         let mut members: Vec<u32> = queue.iter().copied().collect();
         members.iter().for_each(|&face| self.component[face as usize] = name);
@@ -76,7 +80,7 @@ impl Oriented {
                     continue;
                 }
                 let other = twin / 3;
-                let from = |side| side_vertices(&mesh.faces, side)[0];
+                let from = |side| side_vertices(faces, side)[0];
                 let wanted = self.is_turned[face as usize] != (from(side) == from(twin));
                 if self.component[other as usize] == u32::MAX {
                     self.component[other as usize] = name;
@@ -89,12 +93,11 @@ impl Oriented {
                 }
             }
         }
-        let areas = members.iter().fold([0.0; 2], |mut areas, &face| {
-            areas[usize::from(self.is_turned[face as usize])] +=
-                area(corners(mesh, mesh.faces[face as usize]));
-            areas
+        let sides = members.iter().fold([0.0; 2], |mut sides, &face| {
+            sides[usize::from(self.is_turned[face as usize])] += weights[face as usize];
+            sides
         });
-        if areas[1] > areas[0] {
+        if sides[1] > sides[0] {
             members.iter().for_each(|&face| {
                 let turned = &mut self.is_turned[face as usize];
                 *turned = !*turned;
