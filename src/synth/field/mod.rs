@@ -24,7 +24,7 @@ const GLOSS: f64 = 0.1;
 
 /// A solid and its two colours.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PaintedSolid {
     placed: Placed,
     colors: [LinearColor; 2],
 }
@@ -41,7 +41,7 @@ struct Hollow {
 /// Solids, and perhaps walls around them.
 #[derive(Clone, Debug)]
 pub(super) struct FieldScene {
-    parts: Vec<Part>,
+    parts: Vec<PaintedSolid>,
     hollow: Option<Hollow>,
     texture: Texture,
     bounds: Bounds,
@@ -56,7 +56,7 @@ impl Hollow {
 
 impl FieldScene {
     /// Distance from the nearest part, and which that is.
-    fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&Part>) {
+    fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&PaintedSolid>) {
         self.parts.iter().fold((f64::INFINITY, None), |nearest, part| {
             if part.placed.least_distance(point) >= nearest.0 {
                 return nearest;

@@ -5,7 +5,7 @@ use splat_mesh::place::Bounds;
 
 use super::form::{Form, Placed};
 use super::texture::Texture;
-use super::{FieldScene, Hollow, Part};
+use super::{FieldScene, Hollow, PaintedSolid};
 use crate::math::linalg::Vec3;
 use crate::synth::scenery::linear;
 
@@ -22,11 +22,11 @@ const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 /// Sides of the room: 6 m long, 2.7 m high, 4 m wide.
 pub(in crate::synth) const ROOM_HALF: Vec3<f64> = [3.0, 1.35, 2.0];
 
-fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> Part {
-    Part { placed: Placed::new(form, centre), colors: colors.map(linear) }
+fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> PaintedSolid {
+    PaintedSolid { placed: Placed::new(form, centre), colors: colors.map(linear) }
 }
 
-impl Part {
+impl PaintedSolid {
     fn turned(self, axis: Vec3<f64>, angle_deg: f64) -> Self {
         Self { placed: self.placed.turned(axis, angle_deg), ..self }
     }
