@@ -22,7 +22,7 @@ pub(super) struct SynthArgs {
     /// Also write a model folder of flat Gaussians on the true surfaces
     ///
     /// Nothing is trained. `splat eval`, `render` and `mesh` open it with -m. An earlier model there moves
-    /// to previous_N, as with `splat train`.
+    /// to `previous_N`, as with `splat train`.
     #[arg(long, value_name = "MODEL", help_heading = "Model")]
     gaussians: Option<PathBuf>,
 

@@ -190,7 +190,7 @@ fn what_a_killed_synth_leaves_is_hidden_and_swept() {
     let beside = abandoned(&place.scene().join("images"));
     ended(&mut synth()).done();
     assert!(!beside.exists());
-    assert_eq!(files_below(&place.scene()).len(), 60 + 3);
+    assert_eq!(files_below(&place.scene()).len(), 60 + 3 + 1);
     assert!(!work_folder(&place.scene()).exists());
 }
 

@@ -98,7 +98,7 @@ fn photographs_and_masks_show_what_the_true_mesh_covers() {
                 assert!([0, 255].contains(&mask.0[0]));
                 (mask.0[0] == 255) != **covered
             });
-            assert!(wrong.count() * 100 < covered.len(), "{scene} {}", view.name);
+            assert!(wrong.count() * 50 < covered.len(), "{scene} {}", view.name);
         }
     }
 }
@@ -142,8 +142,13 @@ fn numbers_and_names_that_no_scene_has_are_refused() {
 fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     let place = TestFolder::empty();
     let model = place.model();
-    let flags = ["--views=10", "--truth-cells=48", "--gaussian-count=3000", "--gaussians"];
-    synth(&place, "torus", &[&flags[..], &[text(&model)]].concat()).done().says(&["3000 flat"]);
+    let synth = || {
+        let mut command = splat();
+        command.args(["synth", "--scene=torus", "--views=10", "--truth-cells=64", "--points=50"]);
+        command.args(["--gaussian-count=20000", "--gaussians"]).arg(&model);
+        end(command.arg("-o").arg(place.scene())).done()
+    };
+    synth().says(&["20000 flat"]);
     let command = |name: &str| {
         let mut command = splat();
         command.args([name, "--device=cpu", "-m"]).arg(&model);
@@ -151,15 +156,15 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
     };
     let eval = end(command("eval").arg("--json")).done();
     let figures: Value = serde_json::from_str(&eval.stdout).unwrap();
-    assert_eq!((&figures["gaussians"], &figures["iteration"]), (&3000.into(), &1.into()));
-    // Highlights are missing, and 3,000 Gaussians blur the texture.
+    assert_eq!((&figures["gaussians"], &figures["iteration"]), (&20_000.into(), &1.into()));
+    // The screen filter widens the outline by a pixel, and highlights are missing.
     let psnr = figures["mean"]["psnr"].as_f64().unwrap();
-    assert!(psnr > 20.0, "{psnr}");
+    assert!(psnr > 19.0, "{psnr}");
     end(&mut command("render")).done();
     assert_eq!(names(&model.join("test/ours_1/renders")).len(), 2);
     // A model that was there is kept.
     let ply = fs::read(place.ply(1)).unwrap();
-    synth(&place, "torus", &[&flags[..], &[text(&model)]].concat()).done().says(&["previous_1"]);
+    synth().says(&["previous_1"]);
     let kept = model.join("previous_1/point_cloud/iteration_1/point_cloud.ply");
     assert!(fs::read(kept).unwrap() == ply && fs::read(place.ply(1)).unwrap() == ply);
 }

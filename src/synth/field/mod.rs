@@ -24,7 +24,7 @@ const GLOSS: f64 = 0.1;
 
 /// A solid and its two colours.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PaintedSolid {
     placed: Placed,
     colors: [LinearColor; 2],
 }
@@ -41,7 +41,7 @@ struct Hollow {
 /// Solids, and perhaps walls around them.
 #[derive(Clone, Debug)]
 pub(super) struct FieldScene {
-    parts: Vec<Part>,
+    parts: Vec<PaintedSolid>,
     hollow: Option<Hollow>,
     texture: Texture,
     bounds: Bounds,
@@ -56,7 +56,7 @@ impl Hollow {
 
 impl FieldScene {
     /// Distance from the nearest part, and which that is.
-    fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&Part>) {
+    fn nearest_part(&self, point: Vec3<f64>) -> (f64, Option<&PaintedSolid>) {
         self.parts.iter().fold((f64::INFINITY, None), |nearest, part| {
             if part.placed.least_distance(point) >= nearest.0 {
                 return nearest;
@@ -67,7 +67,7 @@ impl FieldScene {
     }
 
     /// Distance from the walls; infinite without walls.
-    fn from_walls(&self, point: Vec3<f64>) -> f64 {
+    fn wall_distance(&self, point: Vec3<f64>) -> f64 {
         self.hollow.as_ref().map_or(f64::INFINITY, |hollow| hollow.distance(point))
     }
 
@@ -136,7 +136,7 @@ impl Scenery for FieldScene {
                 return None;
             }
             let point = ray.at(at);
-            let step = before.iter().fold(self.from_walls(point), |nearest, placed| {
+            let step = before.iter().fold(self.wall_distance(point), |nearest, placed| {
                 if placed.least_distance(point) < nearest {
                     nearest.min(placed.distance(point))
                 } else {
@@ -168,7 +168,7 @@ impl Scenery for FieldScene {
     }
 
     fn distance(&self, point: Vec3<f64>) -> f64 {
-        self.nearest_part(point).0.min(self.from_walls(point))
+        self.nearest_part(point).0.min(self.wall_distance(point))
     }
 
     fn bounds(&self) -> Bounds {

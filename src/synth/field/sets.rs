@@ -5,7 +5,7 @@ use splat_mesh::place::Bounds;
 
 use super::form::{Form, Placed};
 use super::texture::Texture;
-use super::{FieldScene, Hollow, Part};
+use super::{FieldScene, Hollow, PaintedSolid};
 use crate::math::linalg::Vec3;
 use crate::synth::scenery::linear;
 
@@ -15,18 +15,18 @@ const GREEN: [u32; 2] = [0x3c_86_52, 0xe4_e2_a8];
 const VIOLET: [u32; 2] = [0x78_4a_92, 0xe8_c8_d8];
 const ORANGE: [u32; 2] = [0xd8_84_2c, 0x4a_5a_6a];
 const TEAL: [u32; 2] = [0x1f_8a_8a, 0xf3_e6_cc];
-const STONE: [u32; 2] = [0xc8_c0_b0, 0x7c_70_64];
+const STONE: [u32; 2] = [0xc8_c0_b0, 0x80_74_68];
 const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
 const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
 
 /// Sides of the room: 6 m long, 2.7 m high, 4 m wide.
 pub(in crate::synth) const ROOM_HALF: Vec3<f64> = [3.0, 1.35, 2.0];
 
-fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> Part {
-    Part { placed: Placed::new(form, centre), colors: colors.map(linear) }
+fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> PaintedSolid {
+    PaintedSolid { placed: Placed::new(form, centre), colors: colors.map(linear) }
 }
 
-impl Part {
+impl PaintedSolid {
     fn turned(self, axis: Vec3<f64>, angle_deg: f64) -> Self {
         Self { placed: self.placed.turned(axis, angle_deg), ..self }
     }
