@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use splat_mesh::poisson::PoissonError;
-use splat_mesh::tsdf::FusionError;
 use splat_mesh::compare::CompareError;
 use splat_mesh::file::MeshFileError;
+use splat_mesh::poisson::PoissonError;
+use splat_mesh::tsdf::FusionError;
 
 use crate::backend::DeviceError;
 use crate::config::ConfigError;

@@ -42,6 +42,11 @@ impl<'a> OpaqueGaussians<'a> {
         Some(Self { gaussians, rows, tree })
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The kernels of the Gaussians nearest to a place, world space.
     fn near(&self, place: Vec3<f64>, kernels: &mut Vec<DensityKernel<f32>>) {
         kernels.clear();

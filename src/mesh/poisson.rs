@@ -53,13 +53,14 @@ pub fn fit<B: TrainDevice>(
     };
     let points =
         level_set_points(drawn, &opaque, options.surface_points, options.surface_level, seed)?;
+    let independent = opaque.len();
     drop(opaque);
     tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
     let (inside, around) = parted(points, region, options.mesh_background);
-    let (mut mesh, figures) = surface(inside, options, room)?;
+    let (mut mesh, figures) = surface(inside, independent, options, room)?;
     let mut all = vec![figures];
     if options.mesh_background {
-        let (background, figures) = surface(around, options, room)?;
+        let (background, figures) = surface(around, independent, options, room)?;
         append(&mut mesh, background);
         all.push(figures);
     }
@@ -86,15 +87,17 @@ fn parted(
     (points, around)
 }
 
+/// The surface through some points of `independent` Gaussians.
 fn surface(
     mut points: OrientedPoints,
+    independent: usize,
     options: &PoissonOptions,
     room: Bytes,
 ) -> Result<(Mesh, PoissonFigures), ExtractionError> {
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
     let needed = if options.force { 0.0 } else { AGREEMENT_MIN };
-    let agreement = normals_agreement(&points, needed)?;
+    let agreement = normals_agreement(&thinned(&points, independent), needed)?;
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| {} };
     let settings = PoissonSettings {
@@ -124,6 +127,18 @@ fn surface(
         trimmed,
     };
     Ok((made.mesh, figures))
+}
+
+/// Every n-th point, so that about one is left of each Gaussian: those of one Gaussian always agree, of
+/// whatever they are points.
+fn thinned(points: &OrientedPoints, left: usize) -> OrientedPoints {
+    let every = points.len().div_ceil(left.max(FEWEST_POINTS)).max(1);
+    let column = |rows: &[[f32; 3]]| rows.iter().copied().step_by(every).collect();
+    OrientedPoints {
+        places: column(&points.places),
+        normals: column(&points.normals),
+        colors: column(&points.colors),
+    }
 }
 
 fn drop_outliers(
