@@ -15,7 +15,7 @@ use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
     DrawnModel, Extracted, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, Region, finish, fit, fuse, region, write_mesh,
+    MeshOptions, WorldBox, finish, fit, fuse, meshed_box, write_mesh,
 };
 use crate::train::{Views, render_filter};
 
@@ -41,7 +41,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         &DeviceOptions::of_earlier(&opened.config, matches),
         Extracting { options, opened: &opened },
     )?;
-    let Surface { extracted, region, eyes } = surface;
+    let Surface { extracted, world_box, eyes } = surface;
     let Extracted { mesh, figures } = extracted;
     let finished = finish(mesh, &eyes, options)?;
     let _work = WorkFolder::open(&args.model.model_path);
@@ -52,10 +52,10 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     for &format in &options.formats {
         files.push(write_mesh(&folder, name, format, &finished.mesh)?);
     }
-    let record = Record {
+    let record = MeshRecord {
         method: options.method,
         iteration: opened.iteration,
-        bbox: region.map(|region| [region.low, region.high]),
+        bbox: world_box.map(|world_box| [world_box.low, world_box.high]),
         extraction: &figures,
         seconds: started.elapsed().as_secs_f64(),
         work: &finished.work,
@@ -72,7 +72,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 struct Surface {
     extracted: Extracted,
     /// The box; none of a surface without one.
-    region: Option<Region>,
+    world_box: Option<WorldBox>,
     /// Places of the training cameras, world space.
     eyes: Vec<[f64; 3]>,
 }
@@ -92,12 +92,12 @@ impl Task for Extracting<'_> {
         let training = || dataset.train.iter().map(|&index| &dataset.views[index]);
         let focus = Focus::of(training());
         let is_unbounded = options.method == MeshMethod::Tsdf && options.tsdf.unbounded;
-        let region = if is_unbounded {
+        let world_box = if is_unbounded {
             None
         } else {
-            let region = region(dataset, gaussians, options)?;
-            tracing::info!("meshing the box {region}");
-            Some(region)
+            let world_box = meshed_box(dataset, gaussians, options)?;
+            tracing::info!("meshing the box {world_box}");
+            Some(world_box)
         };
         let mut views = Views::new(dataset, &opened.images);
         let model = device.upload(gaussians)?;
@@ -109,18 +109,18 @@ impl Task for Extracting<'_> {
         };
         let room = room(config.memory.host_limit);
         let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
-        let extracted = match (options.method, &region) {
-            (MeshMethod::Poisson, Some(region)) => {
+        let extracted = match (options.method, &world_box) {
+            (MeshMethod::Poisson, Some(world_box)) => {
                 let seed = config.run.seed;
-                fit(&mut drawn, gaussians, region, &options.poisson, seed, room)
+                fit(&mut drawn, gaussians, world_box, &options.poisson, seed, room)
             }
-            (_, region) => fuse(&mut drawn, region.as_ref(), &focus, &options.tsdf, room),
+            (_, world_box) => fuse(&mut drawn, world_box.as_ref(), &focus, &options.tsdf, room),
         };
         for warning in views.take_warnings() {
             tracing::warn!("{warning}");
         }
         let eyes = training().map(|view| view.pose.centre_world()).collect();
-        Ok(Surface { extracted: extracted?, region, eyes })
+        Ok(Surface { extracted: extracted?, world_box, eyes })
     }
 }
 
@@ -132,7 +132,7 @@ fn room(limit: Limit) -> Bytes {
 
 /// What is written beside a mesh.
 #[derive(Serialize)]
-struct Record<'a> {
+struct MeshRecord<'a> {
     method: MeshMethod,
     iteration: u32,
     /// Opposite corners of the box, world space.

@@ -26,7 +26,7 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
 
 /// A view as the model shows it.
 #[derive(Clone, Debug)]
-pub(super) struct DrawnView {
+pub(super) struct DrawnDepths {
     camera: Camera,
     /// [height, width], scene units along the view axis; 0 where there is none.
     depths: Vec<f32>,
@@ -36,7 +36,7 @@ pub(super) struct DrawnView {
     mask: Option<Vec<bool>>,
 }
 
-impl DrawnView {
+impl DrawnDepths {
     /// Pixels that show something and count.
     pub(super) fn pixels_with_depth(&self) -> impl Iterator<Item = usize> + '_ {
         let counts = |pixel: usize| self.mask.as_ref().is_none_or(|mask| mask[pixel]);
@@ -79,7 +79,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// has a mask count where the mask is white; those whose mask cannot be read are left out.
     pub(super) fn each(
         &mut self,
-        mut visit: impl FnMut(&DrawnView) -> Result<(), ExtractionError>,
+        mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let mut drawn = 0;
         for &index in self.views.split(Split::Train) {
@@ -107,7 +107,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     }
 }
 
-fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnView {
+fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
     let camera = view.camera;
     let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
     let depth = |&[depth, _, _, weight]: &[f32; 4]| {
@@ -119,7 +119,7 @@ fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> D
         let whole = weight.max(OPACITY_MIN);
         color.map(|channel| (channel / whole).clamp(0.0, 1.0))
     };
-    DrawnView {
+    DrawnDepths {
         camera: Camera {
             width: camera.width as usize,
             height: camera.height as usize,

@@ -5,7 +5,7 @@ use splat_mesh::points::PointsError;
 use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tsdf::FusionError;
 
-use super::Region;
+use super::WorldBox;
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -44,8 +44,8 @@ pub enum ExtractionError {
     },
     /// Nothing that is opaque lies in the box.
     #[error(
-        "no surface: {found} of {all} Gaussians in the box {region} are opaque, and a surface \
-         needs {needed}. Gaussians lie from {low:?} to {high:?}. {advice}"
+        "no surface: {found} of {all} Gaussians in the box {world_box} are opaque, and a surface \
+         needs {needed}. All Gaussians lie in {bounds}. {advice}"
     )]
     NoGaussians {
         /// Opaque Gaussians in the box.
@@ -55,11 +55,9 @@ pub enum ExtractionError {
         /// Fewest that a surface is made of.
         needed: usize,
         /// The box.
-        region: Region,
-        /// Least coordinates of the model's Gaussians.
-        low: [f64; 3],
-        /// Greatest coordinates.
-        high: [f64; 3],
+        world_box: Box<WorldBox>,
+        /// The box of the model's Gaussians.
+        bounds: Box<WorldBox>,
         /// What helps.
         advice: String,
     },

@@ -1,6 +1,6 @@
 //! Where the object is: what the cameras look at, and the box around it.
 
-use super::{ExtractionError, MeshOptions, Region};
+use super::{ExtractionError, MeshOptions, WorldBox};
 use crate::dataset::{Dataset, View};
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
 use crate::model::Gaussians;
@@ -72,24 +72,23 @@ fn solve(a: &Mat3<f64>, b: Vec3<f64>) -> Option<Vec3<f64>> {
 /// The box that is meshed: the one that is given, or else the one around what the cameras look at that
 /// holds 95 % of the opaque Gaussians along each axis. Where the cameras stand around it, it ends where they
 /// stand.
-pub fn region(
+pub fn meshed_box(
     dataset: &Dataset,
     gaussians: &Gaussians,
     options: &MeshOptions,
-) -> Result<Region, ExtractionError> {
+) -> Result<WorldBox, ExtractionError> {
     let opaque = opaque_centres(gaussians);
     let found = found(dataset, &opaque, options.center_bbox);
-    let region = match (options.bbox_min, options.bbox_max) {
+    let world_box = match (options.bbox_min, options.bbox_max) {
         (Some(low), Some(high)) => given(low.0, high.0)?,
         (None, None) => found,
         (Some(_), None) => return Err(half("bbox-min", "bbox-max")),
         (None, Some(_)) => return Err(half("bbox-max", "bbox-min")),
     };
-    let inside = opaque.iter().filter(|&&centre| region.holds(centre)).count();
+    let inside = opaque.iter().filter(|&&centre| world_box.holds(centre)).count();
     if inside >= LEAST_GAUSSIANS {
-        return Ok(region);
+        return Ok(world_box);
     }
-    let [low, high] = bounds(gaussians);
     let all = gaussians.len();
     let advice = if options.bbox_min.is_some() && opaque.len() >= LEAST_GAUSSIANS {
         format!("The box that is found by itself: {found}")
@@ -100,9 +99,8 @@ pub fn region(
         found: inside,
         all,
         needed: LEAST_GAUSSIANS,
-        region,
-        low,
-        high,
+        world_box: Box::new(world_box),
+        bounds: Box::new(bounds(gaussians)),
         advice,
     })
 }
@@ -111,16 +109,16 @@ fn half(given: &'static str, missing: &'static str) -> ExtractionError {
     ExtractionError::HalfBox { given, missing }
 }
 
-fn given(low: Vec3<f64>, high: Vec3<f64>) -> Result<Region, ExtractionError> {
+fn given(low: Vec3<f64>, high: Vec3<f64>) -> Result<WorldBox, ExtractionError> {
     for (at, axis) in ['x', 'y', 'z'].into_iter().enumerate() {
         if low[at] >= high[at] {
             return Err(ExtractionError::EmptyBox { axis, low: low[at], high: high[at] });
         }
     }
-    Ok(Region { low, high })
+    Ok(WorldBox { low, high })
 }
 
-fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> Region {
+fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox {
     let focus = Focus::of(dataset.train.iter().map(|&index| &dataset.views[index]));
     let centre = if is_centred { focus.centre } else { [0.0; 3] };
     let mut offsets: Vec<f64> = opaque
@@ -134,7 +132,7 @@ fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> Region {
         let held = MARGIN * *offsets.select_nth_unstable_by(at, f64::total_cmp).1;
         half_side = if focus.is_seen { held.min(focus.radius) } else { held };
     }
-    Region::cube(centre, half_side)
+    WorldBox::cube(centre, half_side)
 }
 
 /// Rows of the Gaussians that are more opaque than not.
@@ -156,13 +154,13 @@ fn centres(gaussians: &Gaussians) -> impl Iterator<Item = Vec3<f64>> + '_ {
     rows.iter().map(|row| row.map(f64::from))
 }
 
-fn bounds(gaussians: &Gaussians) -> [Vec3<f64>; 2] {
+fn bounds(gaussians: &Gaussians) -> WorldBox {
     let fold = |start: f64, choose: fn(f64, f64) -> f64| {
         centres(gaussians).fold([start; 3], |found, centre| {
             std::array::from_fn(|axis| choose(found[axis], centre[axis]))
         })
     };
-    [fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max)]
+    WorldBox { low: fold(f64::INFINITY, f64::min), high: fold(f64::NEG_INFINITY, f64::max) }
 }
 
 #[cfg(test)]

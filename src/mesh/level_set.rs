@@ -7,7 +7,7 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use splat_mesh::points::OrientedPoints;
 
-use super::drawn::DrawnView;
+use super::drawn::DrawnDepths;
 use super::focus::opaque_rows;
 use super::{DrawnModel, ExtractionError};
 use crate::backend::TrainDevice;
@@ -117,7 +117,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
 
 /// What the rays of some pixels of a view meet.
 fn sightings(
-    view: &DrawnView,
+    view: &DrawnDepths,
     opaque: &OpaqueGaussians<'_>,
     wanted: u64,
     level: f32,

@@ -4,7 +4,6 @@
 //! a surface of that; `finish` cleans and decimates it, `write` puts it into files. The geometry itself is the
 //! crate `splat-mesh`, which knows nothing of Gaussians.
 
-mod cube;
 mod drawn;
 mod error;
 mod extracted;
@@ -14,15 +13,16 @@ mod level_set;
 mod options;
 mod poisson;
 mod tsdf;
+mod world_box;
 mod write;
 
-pub use cube::{Corner, ParseCornerError, Region};
 pub use drawn::DrawnModel;
 pub use error::ExtractionError;
 pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
-pub use focus::{Focus, region};
+pub use focus::{Focus, meshed_box};
 pub use options::{LeastComponent, MeshFormat, MeshMethod, MeshOptions};
 pub use poisson::fit;
 pub use tsdf::fuse;
+pub use world_box::{Corner, ParseCornerError, WorldBox};
 pub use write::write_mesh;

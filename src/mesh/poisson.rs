@@ -16,7 +16,7 @@ use splat_mesh::watch::Watch;
 use super::extracted::{Extracted, ExtractionFigures, PoissonFigures};
 use super::level_set::{OpaqueGaussians, level_set_points};
 use super::options::{Outliers, PoissonOptions};
-use super::{DrawnModel, ExtractionError, Region};
+use super::{DrawnModel, ExtractionError, WorldBox};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -38,12 +38,12 @@ const OUTLIER_DEVIATIONS: f64 = 20.0;
 /// Levels that the cells by which outliers are told are coarser than the finest.
 const OUTLIERS_ABOVE: u32 = 2;
 
-/// The surface through points of the level set within a region, and with [`PoissonOptions::mesh_background`]
+/// The surface through points of the level set within a box, and with [`PoissonOptions::mesh_background`]
 /// a second one around it, in at most `room` of the host's memory.
 pub fn fit<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     gaussians: &Gaussians,
-    region: &Region,
+    world_box: &WorldBox,
     options: &PoissonOptions,
     seed: u64,
     room: Bytes,
@@ -56,7 +56,7 @@ pub fn fit<B: TrainDevice>(
     let independent = opaque.len();
     drop(opaque);
     tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
-    let (inside, around) = parted(points, region, options.mesh_background);
+    let (inside, around) = parted(points, world_box, options.mesh_background);
     let (mut mesh, figures) = surface(inside, independent, options, room)?;
     let mut all = vec![figures];
     if options.mesh_background {
@@ -67,15 +67,15 @@ pub fn fit<B: TrainDevice>(
     Ok(Extracted { mesh, figures: ExtractionFigures::Poisson(all) })
 }
 
-/// The points in a region, and on demand those around it, up to four times as far from its centre.
+/// The points in a box, and on demand those around it, up to four times as far from its centre.
 fn parted(
     mut points: OrientedPoints,
-    region: &Region,
+    world_box: &WorldBox,
     with_background: bool,
 ) -> (OrientedPoints, OrientedPoints) {
-    let far = region.scaled(BACKGROUND);
-    let is_in = |region: &Region, place: &[f32; 3]| region.holds(place.map(f64::from));
-    let near: Vec<bool> = points.places.iter().map(|place| is_in(region, place)).collect();
+    let far = world_box.scaled(BACKGROUND);
+    let is_in = |world_box: &WorldBox, place: &[f32; 3]| world_box.holds(place.map(f64::from));
+    let near: Vec<bool> = points.places.iter().map(|place| is_in(world_box, place)).collect();
     let mut around = OrientedPoints::default();
     if with_background {
         around = points.clone();

@@ -8,7 +8,7 @@ use splat_mesh::watch::Watch;
 
 use super::extracted::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;
-use super::{DrawnModel, ExtractionError, Focus, Region};
+use super::{DrawnModel, ExtractionError, Focus, WorldBox};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
 
@@ -16,21 +16,21 @@ use crate::memory::Bytes;
 /// extracted, the key, neighbours and directions.
 const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
-/// Fuses the training views within a region, or in all of the world where there is none, in at most
+/// Fuses the training views within a box, or in all of the world where there is none, in at most
 /// `room` of the host's memory. Each view is drawn twice, so that none is kept.
 pub fn fuse<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
-    region: Option<&Region>,
+    world_box: Option<&WorldBox>,
     focus: &Focus,
     options: &TsdfOptions,
     room: Bytes,
 ) -> Result<Extracted, ExtractionError> {
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| {} };
-    let space = match region {
-        Some(Region { low, high }) => {
+    let space = match world_box {
+        Some(WorldBox { low, high }) => {
             let voxel = options.voxel.unwrap_or_else(|| {
-                region.map_or(0.0, Region::longest_side) / f64::from(options.mesh_resolution)
+                world_box.map_or(0.0, WorldBox::longest_side) / f64::from(options.mesh_resolution)
             });
             Space::in_box(*low, *high, voxel)?
         }

@@ -39,14 +39,14 @@ impl fmt::Display for Corner {
 
 /// A box of the world, its sides along the axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Region {
+pub struct WorldBox {
     /// Least coordinates.
     pub low: Vec3<f64>,
     /// Greatest coordinates.
     pub high: Vec3<f64>,
 }
 
-impl Region {
+impl WorldBox {
     /// The cube of this half side around a place.
     pub fn cube(centre: Vec3<f64>, half_side: f64) -> Self {
         Self { low: centre.map(|x| x - half_side), high: centre.map(|x| x + half_side) }
@@ -74,7 +74,7 @@ impl Region {
 }
 
 /// As the flags that ask for it.
-impl fmt::Display for Region {
+impl fmt::Display for WorldBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--bbox-min {} --bbox-max {}", Corner(self.low), Corner(self.high))
     }
@@ -96,12 +96,12 @@ mod tests {
 
     #[test]
     fn a_region_is_shown_as_flags_that_give_it_back() {
-        let region = Region::cube([0.5, 0.0, -1.0], 2.0);
+        let world_box = WorldBox::cube([0.5, 0.0, -1.0], 2.0);
         assert_eq!(
-            region.to_string(),
+            world_box.to_string(),
             "--bbox-min -1.5000,-2.0000,-3.0000 --bbox-max 2.5000,2.0000,1.0000"
         );
-        assert!(region.holds([0.0; 3]) && !region.holds([2.5, 0.0, 0.0]));
-        assert_eq!(region.longest_side(), 4.0);
+        assert!(world_box.holds([0.0; 3]) && !world_box.holds([2.5, 0.0, 0.0]));
+        assert_eq!(world_box.longest_side(), 4.0);
     }
 }
