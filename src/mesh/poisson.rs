@@ -28,8 +28,9 @@ const BRICK_BYTES: u64 = 512 * 20 * 4 / 3 + 136;
 /// How much farther out the background reaches than the box.
 const BACKGROUND: f64 = 4.0;
 
-/// Share of the normals that agree with their neighbours' on a surface.
-const AGREEMENT_MIN: f64 = 0.3;
+/// Share of the normals that agree with their neighbours' on a surface. Of normals in all directions that
+/// one camera can see, half would.
+const AGREEMENT_MIN: f64 = 0.6;
 
 /// Nearest points, and deviations of their mean distance, of the reference's outliers.
 const OUTLIER_NEIGHBOURS: usize = 20;
@@ -98,6 +99,7 @@ fn surface(
     let outliers = drop_outliers(&mut points, options)?;
     let needed = if options.force { 0.0 } else { AGREEMENT_MIN };
     let agreement = normals_agreement(&thinned(&points, independent), needed)?;
+    tracing::info!("{:.0} % of their normals agree with their neighbours'", 100.0 * agreement);
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| {} };
     let settings = PoissonSettings {

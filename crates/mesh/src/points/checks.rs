@@ -54,11 +54,13 @@ pub enum PointsError {
     },
     /// Normals without order.
     #[error(
-        "no consistent surface ({agreeing:.2} of the normals agree with their neighbours', .30 are needed). Use --force to mesh nevertheless"
+        "no consistent surface ({agreeing:.2} of the normals agree with their neighbours', {needed:.2} are needed). Use --force to mesh nevertheless"
     )]
     Inconsistent {
         /// Share of normals that agree.
         agreeing: f64,
+        /// Share that is needed.
+        needed: f64,
     },
     /// A box whose corners are in the wrong order.
     #[error("the box from {low:?} to {high:?} is empty. Give the smaller corner as --bbox-min")]
@@ -151,7 +153,7 @@ pub fn bounds(places: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
 pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, PointsError> {
     same_lengths(points)?;
     if points.places.as_flattened().iter().any(|x| !x.is_finite()) {
-        return Err(PointsError::Inconsistent { agreeing: 0.0 });
+        return Err(PointsError::Inconsistent { agreeing: 0.0, needed });
     }
     let Some(wanted) = NonZeroUsize::new(COMPARED_NEIGHBOURS + 1) else { return Ok(1.0) };
     let Ok(tree) = ImmutableKdTree::<f32, 3>::new_from_slice(&points.places) else {
@@ -174,5 +176,9 @@ pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, Po
         })
         .count();
     let agreeing = agreeing as f64 / rows.len().max(1) as f64;
-    if agreeing < needed { Err(PointsError::Inconsistent { agreeing }) } else { Ok(agreeing) }
+    if agreeing < needed {
+        Err(PointsError::Inconsistent { agreeing, needed })
+    } else {
+        Ok(agreeing)
+    }
 }
