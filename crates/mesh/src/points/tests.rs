@@ -55,7 +55,7 @@ fn normals_of_a_surface_agree_and_random_ones_do_not() {
     let error = normals_agreement(&random, 0.3).unwrap_err();
     assert!(error.to_string().starts_with("no consistent surface (0.2"), "{error}");
     // A sixth of the mean of 16 random directions' cosines is above a half.
-    let PointsError::Inconsistent { agreeing } = error else { panic!("{error}") };
+    let PointsError::Inconsistent { agreeing, .. } = error else { panic!("{error}") };
     assert!((0.2..0.3).contains(&agreeing), "{agreeing}");
 }
 
