@@ -35,7 +35,9 @@ pub enum PointsError {
         colors: usize,
     },
     /// Too few.
-    #[error("no surface: {found} points of {wanted}. Lower --surface-level or --min-opacity")]
+    #[error(
+        "no surface: {found} points of {wanted}. Lower --surface-level or raise --surface-points"
+    )]
     TooFew {
         /// How many there are.
         found: usize,
