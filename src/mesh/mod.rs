@@ -21,7 +21,9 @@ pub use error::ExtractionError;
 pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
 pub use focus::{Focus, meshed_box};
-pub use options::{LeastComponent, MeshFormat, MeshMethod, MeshOptions};
+pub use options::{
+    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions, TsdfOptions,
+};
 pub use poisson::fit;
 pub use tsdf::fuse;
 pub use world_box::{Corner, ParseCornerError, WorldBox};

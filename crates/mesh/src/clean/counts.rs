@@ -53,7 +53,7 @@ impl fmt::Display for CleanCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = [
             (self.equal_vertices, "equal vertices merged"),
-            (self.degenerate_faces, "faces without area mended"),
+            (self.degenerate_faces, "faces without area repaired"),
             (self.duplicate_faces, "duplicate faces dropped"),
             (self.nonmanifold_edges, "edges of more than two faces parted"),
             (self.split_vertices, "vertices split"),

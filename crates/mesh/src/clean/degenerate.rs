@@ -17,8 +17,8 @@ const LEAST_AREA: f64 = 1e-12;
 /// Sides up to this length are closed up, in longest sides of the mesh: a square's of that area.
 const SHORT_SIDE: f64 = 1e-6;
 
-/// Mends or drops the faces without area; how many there were.
-pub(super) fn mend(mesh: &mut Mesh) -> usize {
+/// Repairs or drops the faces without area; how many there were.
+pub(super) fn repair(mesh: &mut Mesh) -> usize {
     let pinched = drop_pinched(mesh);
     let side = Bounds::of_faces(mesh).longest_side();
     let slivers: Vec<u32> = (0..to_u32(mesh.faces.len()))

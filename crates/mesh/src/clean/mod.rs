@@ -115,7 +115,7 @@ fn round(
         Ok(())
     };
     left(mesh, "extraction")?;
-    counts.degenerate_faces += degenerate::mend(mesh);
+    counts.degenerate_faces += degenerate::repair(mesh);
     left(mesh, "the removal of faces without area")?;
     counts.duplicate_faces += weld::drop_duplicate_faces(mesh);
     let parted = manifold::separate(mesh);
