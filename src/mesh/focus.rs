@@ -194,6 +194,8 @@ mod tests {
     #[test]
     fn cameras_that_look_one_way_have_their_mean_as_focus() {
         let views = [[0.0; 3], [2.0, 0.0, 0.0]].map(|centre| view(centre, [0.0, 0.0, 1.0]));
-        assert_eq!(Focus::of(views.iter()).centre, [1.0, 0.0, 0.0]);
+        let centre = Focus::of(views.iter()).centre;
+        // Sums of two numbers of size one.
+        assert!(length(sub(centre, [1.0, 0.0, 0.0])) < 1e-12, "{centre:?}");
     }
 }

@@ -93,7 +93,9 @@ pub struct MeshOptions {
     #[arg(long, value_enum, default_value_t = Self::default().method)]
     pub method: MeshMethod,
 
-    /// Corner of the box that is meshed, with the least coordinates [default: found from the cameras]
+    /// Corner of the box that is meshed, with the least coordinates
+    ///
+    /// Where no box is given, one is found from the cameras and printed.
     #[arg(long, value_name = "X,Y,Z", alias = "bboxmin", allow_hyphen_values = true)]
     pub bbox_min: Option<Corner>,
 
@@ -101,13 +103,16 @@ pub struct MeshOptions {
     #[arg(long, value_name = "X,Y,Z", alias = "bboxmax", allow_hyphen_values = true)]
     pub bbox_max: Option<Corner>,
 
-    /// Put the box that is found where the cameras look, not around the world's origin
+    /// Put the box that is found where the cameras look
     ///
-    /// A box that is given by --bbox-min and --bbox-max is never moved.
+    /// Without it the box stands around the world's origin. A box that is given by --bbox-min and
+    /// --bbox-max is never moved.
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true)]
     pub center_bbox: bool,
 
-    /// Smallest connected piece that stays: a share of the largest one's area, or triangles
+    /// Smallest connected piece that stays
+    ///
+    /// A share of the largest piece's area, such as 1%, or a number of triangles.
     #[arg(long, value_name = "SHARE%|N", default_value_t = Self::default().min_component)]
     pub min_component: LeastComponent,
 
@@ -136,7 +141,9 @@ pub struct MeshOptions {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Mesh by depths (--method tsdf)")]
 pub struct TsdfOptions {
-    /// Mesh everything, not only a box: voxels grow with the distance from the cameras
+    /// Mesh everything, not only a box
+    ///
+    /// Voxels grow with the distance from the cameras.
     #[arg(long, conflicts_with_all = ["bbox_min", "bbox_max"])]
     pub unbounded: bool,
 
@@ -169,16 +176,21 @@ pub struct PoissonOptions {
     #[arg(long, value_enum, default_value_t = Self::default().outliers)]
     pub outliers: Outliers,
 
-    /// Finest level of the equations: 2^N cells along the box; coarser where there are too few points
+    /// Finest level of the equations: 2^N cells along the box
+    ///
+    /// A coarser one is taken where there are too few points for it.
     #[arg(long, value_name = "N", default_value_t = Self::default().poisson_depth)]
     pub poisson_depth: u32,
 
-    /// Share of the vertices that are cut off, those with the fewest points around; 0 keeps a closed
-    /// surface
+    /// Share of the vertices that are cut off, those with the fewest points around
+    ///
+    /// 0 keeps a closed surface.
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().density_trim)]
     pub density_trim: f64,
 
-    /// Cut off vertices with fewer points a cell around, in place of --density-trim
+    /// Cut off vertices with fewer points a cell around
+    ///
+    /// It takes the place of --density-trim.
     #[arg(long, value_name = "POINTS", conflicts_with = "density_trim")]
     pub density_min: Option<f64>,
 
