@@ -56,6 +56,7 @@ mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod texture;
 mod timed_checkpoints;
 #[cfg(unix)]
 mod trained_views;

@@ -23,7 +23,7 @@ const RADIUS: f64 = 1.0;
 const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
 
 /// A model folder of a scene whose Gaussians are replaced by others.
-fn place_of(gaussians: &Gaussians) -> TestFolder {
+pub(super) fn place_of(gaussians: &Gaussians) -> TestFolder {
     let place = TestFolder::empty();
     let options = SynthOptions {
         scene: SynthScene::Sphere,
@@ -41,7 +41,7 @@ fn place_of(gaussians: &Gaussians) -> TestFolder {
 
 /// Flat, opaque Gaussians all over the ball, red on one side and blue on the other: on the Fibonacci
 /// spiral, each with the plane of the ball as its own.
-fn ball() -> Gaussians {
+pub(super) fn ball() -> Gaussians {
     let count = 3000;
     let mut model = Gaussians::zeros(0, count);
     for row in 0..count {
@@ -68,12 +68,12 @@ fn ball() -> Gaussians {
 /// The ball's model, which no test changes but by its meshes.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
 
-fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
+pub(super) fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
     let mut mesh = splat();
     end(mesh.args(["mesh", "--device=cpu", "-m"]).arg(place.model()).args(flags))
 }
 
-fn file(place: &TestFolder, name: &str) -> PathBuf {
+pub(super) fn file(place: &TestFolder, name: &str) -> PathBuf {
     place.model().join("mesh/iteration_1").join(name)
 }
 
