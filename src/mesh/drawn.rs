@@ -114,7 +114,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
 }
 
 /// The camera of a view, as geometry takes it.
-pub(super) fn camera_of(view: &View) -> Camera {
+pub fn camera_of(view: &View) -> Camera {
     let camera = view.camera;
     Camera {
         width: camera.width as usize,

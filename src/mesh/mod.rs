@@ -19,7 +19,7 @@ mod tsdf;
 mod world_box;
 mod write;
 
-pub use drawn::DrawnModel;
+pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
 pub use extracted::{Extracted, ExtractionFigures};

@@ -21,6 +21,9 @@ use crate::train::event::Split;
 /// Greatest side of a texture that is not asked for, in texels: what browsers without a GPU still show.
 const MOST_UNASKED_PX: u32 = 8192;
 
+/// Texels of a picture for each face that are the least, of which charts fill about a half.
+const TEXELS_A_FACE: usize = 4;
+
 /// Texels about each chart that no other has.
 const PADDING_PX: u32 = 2;
 
@@ -122,7 +125,8 @@ fn side_px<B: TrainDevice>(
             for &index in drawn.views.split(Split::Train) {
                 areas.add(mesh, camera_of(drawn.views.view(index)), drawn.settings.near);
             }
-            texture_side_px(areas.areas_px2(), MOST_UNASKED_PX)
+            // A picture with fewer texels than the mesh has faces is worse than the vertices' colours.
+            texture_side_px(areas.areas_px2(), MOST_UNASKED_PX).max(least_side_px(mesh))
         }
     };
     if wanted > fits && options.atlas != AtlasKind::Squares {
@@ -132,6 +136,13 @@ fn side_px<B: TrainDevice>(
         );
     }
     Ok(wanted.min(fits))
+}
+
+/// The side of a picture on which faces have some texels each, in texels.
+fn least_side_px(mesh: &Mesh) -> u32 {
+    let texels = TEXELS_A_FACE * mesh.faces.len();
+    let side = u32::try_from(texels.isqrt()).unwrap_or(u32::MAX);
+    side.next_multiple_of(4).min(MOST_UNASKED_PX)
 }
 
 /// A texture of the training views as the model shows them.

@@ -28,6 +28,7 @@ mod foreign_files;
 #[cfg(target_os = "linux")]
 mod full_disk;
 #[cfg(all(target_os = "linux", not(kernels)))]
+mod gltf_viewers;
 mod gpu_machine;
 mod hidden_views;
 #[cfg(target_os = "linux")]

@@ -9,7 +9,7 @@ use image::RgbImage;
 use serde_json::Value;
 
 use super::mesh::{ball, file, meshed, place_of};
-use crate::common::program::TestFolder;
+use crate::common::program::{Ended, TestFolder, end, splat, text};
 
 /// A ball, red where x is positive and blue where it is negative.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
@@ -158,6 +158,69 @@ fn files_have_the_texture_where_it_belongs() {
         pictures.insert(atlas, obj.picture);
     }
     assert_ne!(pictures["charts"], pictures["boxes"]);
+}
+
+/// The demo scene as a closed mesh with a texture of its photographs.
+pub(super) fn textured_demo() -> TestFolder {
+    let place = TestFolder::empty();
+    let mut synth = splat();
+    synth.args(["synth", "--scene=demo", "--views=16", "--width=128", "--height=96"]);
+    synth.args(["--points=300", "--gaussian-count=10000", "--truth-cells=48"]);
+    end(synth.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene())).done();
+    let surface = ["--method=poisson", "--surface-points=20000", "--poisson-depth=6"];
+    let around = ["--density-trim=0", "--bbox-min=-4,-4,-4", "--bbox-max=4,4,4"];
+    let texture = ["--texture=photographs", "--texture-size=400"];
+    meshed(&place, &[&surface[..], &around[..], &texture[..]].concat())
+        .done()
+        .says(&["watertight", "texture of 400 x"]);
+    place
+}
+
+fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
+    let mut eval = splat();
+    end(eval.args(["eval", "--mesh-images", "-m"]).arg(place.model()).args(flags))
+}
+
+#[test]
+fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
+    let place = textured_demo();
+    let figures = |flags: &[&str]| -> Value {
+        let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let textured = figures(&[]);
+    let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
+    assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
+    assert_eq!((&textured["is_textured"], &textured["split"]), (&true.into(), &"test".into()));
+    assert_eq!(textured["views"].as_array().unwrap().len(), 2);
+    assert!(number(&textured, "covered_psnr") > 24.0, "{textured}");
+    assert!((0.1..0.9).contains(&number(&textured, "covered")), "{textured}");
+    // A texture is better than colours of vertices, and views that it was made of than others.
+    let colored = figures(&["--mesh", text(&file(&place, "poisson.ply"))]);
+    assert_eq!(colored["is_textured"], false);
+    assert!(number(&textured, "covered_psnr") > number(&colored, "covered_psnr"), "{colored}");
+    let shown = figures(&["--split=train"]);
+    assert!(number(&shown, "covered_psnr") > number(&textured, "covered_psnr") - 0.5, "{shown}");
+    let kept: Value =
+        serde_json::from_slice(&fs::read(place.model().join("mesh_images.json")).unwrap()).unwrap();
+    assert_eq!(kept, shown);
+    let table = mesh_images(&place, &[]).done().stdout;
+    for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {
+        assert!(table.contains(part), "{part} is missing:\n{table}");
+    }
+
+    // Files that do not serve are named.
+    let broken = place.path("broken.glb");
+    let glb = fs::read(file(&place, "poisson.glb")).unwrap();
+    fs::write(&broken, &glb[..glb.len() / 2]).unwrap();
+    let named = |path: &Path| mesh_images(&place, &["--mesh", text(path)]);
+    named(&broken).refused(3, &[text(&broken), "ends too early"]);
+    named(&place.path("a.obj")).refused(3, &["a.obj", "as GLB"]);
+    named(&place.path("missing.glb")).refused(3, &["missing.glb"]);
+    mesh_images(&place, &["--iteration=7"]).refused(3, &[]);
+    mesh_images(&place, &["--geometry=truth.ply"]).refused(2, &["--mesh-images"]);
+    fs::remove_dir_all(place.model().join("mesh")).unwrap();
+    mesh_images(&place, &[]).refused(3, &["holds no mesh", "splat mesh -m"]);
 }
 
 #[test]

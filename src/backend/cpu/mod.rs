@@ -30,6 +30,7 @@ pub use primitive::{DensityField, Drawable};
 pub use splat::{DrawnView, Splat};
 pub use stage::appearance::ColorTables;
 pub use stage::gradients::Gradients;
+pub(crate) use stage::loss::measure;
 pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;

@@ -15,13 +15,18 @@ use crate::vector::scale;
 const DILATION_PX: u8 = 8;
 
 /// A picture without holes.
-pub(super) struct Filled {
+pub(super) struct FilledPicture {
     pub(super) picture: Picture,
     /// Faces with texels of which no view sees any.
     pub(super) unseen_faces: usize,
 }
 
-pub(super) fn fill(mesh: &Mesh, atlas: &Atlas, texels: &FaceTexels, sums: &[TexelSums]) -> Filled {
+pub(super) fn fill(
+    mesh: &Mesh,
+    atlas: &Atlas,
+    texels: &FaceTexels,
+    sums: &[TexelSums],
+) -> FilledPicture {
     let mean_of_all = mean(sums);
     let unpainted = mean_of_all.unwrap_or([128; 3]);
     let color_faces = |faces: std::ops::Range<usize>| {
@@ -68,7 +73,7 @@ pub(super) fn fill(mesh: &Mesh, atlas: &Atlas, texels: &FaceTexels, sums: &[Texe
         }
     }
     dilate(&mut picture.texels, &is_set, atlas.width as usize, DILATION_PX);
-    Filled { picture, unseen_faces }
+    FilledPicture { picture, unseen_faces }
 }
 
 /// The weighted mean; none where nothing was seen.

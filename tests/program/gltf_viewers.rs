@@ -1,0 +1,116 @@
+//! The program's GLB in programs of others: three.js in a browser, and trimesh.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use image::RgbaImage;
+use serde_json::{Value, json};
+use splat::config::SceneOptions;
+use splat::dataset::{Dataset, View};
+
+use super::mesh::{ball, file, meshed, place_of};
+use super::texture::textured_demo;
+use crate::common::program::text;
+
+/// The scripts of these tests.
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gltf").join(name)
+}
+
+/// What a folder or program is named by, or how to get it.
+fn named(variable: &str, remedy: &str) -> PathBuf {
+    match std::env::var_os(variable) {
+        Some(path) => path.into(),
+        None => panic!("{variable} is not set: {remedy}"),
+    }
+}
+
+/// Runs a script to its end; what it prints.
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn camera(view: &View) -> Value {
+    let camera = view.camera;
+    json!({
+        "size": [camera.width, camera.height],
+        "focal": camera.focal_px,
+        "centre": camera.centre_px,
+        "rotation": view.pose.rotation,
+        "eye": view.pose.centre_world(),
+    })
+}
+
+/// PSNR of the pixels that are drawn, dB.
+fn psnr_on_mesh(drawn: &RgbaImage, photograph: &image::RgbImage) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for (pixel, truth) in drawn.pixels().zip(photograph.pixels()).filter(|(p, _)| p.0[3] == 255) {
+        for channel in 0..3 {
+            sum += (f64::from(pixel.0[channel]) - f64::from(truth.0[channel])).powi(2);
+            count += 1.0;
+        }
+    }
+    assert!(count > 3000.0, "{count} values drawn");
+    10.0 * (255.0_f64.powi(2) / (sum / count)).log10()
+}
+
+#[test]
+#[ignore = "needs chromium, node and the npm packages three and puppeteer-core"]
+fn a_browser_shows_the_mesh_as_the_photographs_do() {
+    let modules = named(
+        "SPLAT_GLTF_NODE",
+        "name a folder in which `npm install three puppeteer-core` was run",
+    );
+    let place = textured_demo();
+    let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
+    let dataset = Dataset::load(&options).unwrap();
+    let chosen: Vec<&View> =
+        [0, dataset.train.len() / 2].iter().map(|&at| &dataset.views[dataset.train[at]]).collect();
+    let cameras = place.path("cameras.json");
+    let list: Vec<Value> = chosen.iter().map(|view| camera(view)).collect();
+    std::fs::write(&cameras, serde_json::to_string(&list).unwrap()).unwrap();
+    let mut node = Command::new("node");
+    node.arg(script("draw.mjs")).arg(file(&place, "poisson.glb")).arg(&cameras);
+    let turns = printed(node.arg(place.path("")).current_dir(modules));
+    // Half a turn about x, so that y runs up.
+    assert!(turns.lines().all(|turn| turn == "[1,0,0,0]"), "{turns}");
+    for (number, view) in chosen.iter().enumerate() {
+        let drawn = image::open(place.path(&format!("{number}.png"))).unwrap().into_rgba8();
+        let photograph = image::open(place.scene().join("images").join(&view.name)).unwrap();
+        let found = psnr_on_mesh(&drawn, &photograph.into_rgb8());
+        println!("{}: {found:.2} dB on the mesh", view.name);
+        assert!(found >= 24.0, "{}: {found}", view.name);
+    }
+}
+
+#[test]
+#[ignore = "needs python with trimesh, networkx, scipy and pillow"]
+fn trimesh_finds_a_closed_ball_and_its_colours() {
+    let python = named(
+        "SPLAT_GLTF_PYTHON",
+        "name a python for which `pip install trimesh networkx scipy pillow` was run",
+    );
+    let place = place_of(&ball());
+    let flags = ["--method=poisson", "--surface-points=60000", "--density-trim=0"];
+    let texture = ["--texture=gaussians", "--formats=ply,glb,obj"];
+    meshed(&place, &[&flags[..], &texture[..]].concat()).done().says(&["watertight"]);
+    for name in ["poisson.ply", "poisson.glb", "poisson.obj"] {
+        let path = file(&place, name);
+        let found = printed(Command::new(&python).arg(script("read.py")).arg(text(&path)));
+        println!("{name}: {found}");
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["watertight"], true, "{name}: {found}");
+        assert_eq!(found["winding"], true, "{name}: {found}");
+        // A ball of radius 1 whose faces look outwards.
+        let volume = found["volume"].as_f64().unwrap();
+        assert!(
+            (volume / (4.0 / 3.0 * std::f64::consts::PI) - 1.0).abs() < 0.06,
+            "{name}: {found}"
+        );
+        if name != "poisson.ply" {
+            assert!(found["as_the_ball"].as_f64().unwrap() > 0.99, "{name}: {found}");
+        }
+    }
+}
