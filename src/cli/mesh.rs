@@ -1,6 +1,7 @@
 //! `splat mesh`: a triangle mesh of a trained model.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
@@ -26,12 +27,20 @@ pub(super) struct MeshArgs {
     pub(super) model: ModelArgs,
 
     #[command(flatten)]
-    options: MeshOptions,
+    pub(super) options: MeshOptions,
+}
+
+/// Makes the mesh and prints where its files are.
+pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let files = make(args, matches)?;
+    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))?;
+    Ok(())
 }
 
 /// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}`, and beside them `METHOD.json`, which says how they
-/// were made.
-pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+/// were made; returns the former.
+pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let started = Instant::now();
     args.options.check()?;
     let opened = args.model.read(matches)?.open(None)?;
@@ -63,9 +72,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     };
     write_text(&folder.join(name).with_extension("json"), &serde_json::to_string_pretty(&record)?)?;
     tracing::info!("{}", described(&finished, started.elapsed().as_secs_f64()));
-    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    print(&lines.join("\n"))?;
-    Ok(())
+    Ok(files)
 }
 
 /// What was extracted, and what the rest is made by.
