@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(read().state(&same), StageState::Begun);
         records.complete(std::slice::from_ref(&file), folder.path()).unwrap();
         assert_eq!(read().state(&same), StageState::Complete);
-        assert_eq!(read().files(&same), [file.clone()]);
+        assert_eq!(read().files(&same), std::slice::from_ref(&file));
         assert_eq!(read().state(&other), StageState::Other);
         fs::write(&file, "another mesh").unwrap();
         assert_eq!(read().state(&same), StageState::Begun);
