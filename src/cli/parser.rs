@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args};
 
 use crate::config::parse_switch;
@@ -33,6 +34,13 @@ pub(super) fn parse<A: Args>(
 ) -> Result<(A, ArgMatches), clap::Error> {
     let matches = command_of::<A>(name).try_get_matches_from(line)?;
     Ok((A::from_arg_matches(&matches)?, matches))
+}
+
+/// Whether an option, by its name in the program, stands on the command line; not where the command does not
+/// have it.
+pub(super) fn is_typed(matches: &ArgMatches, id: &str) -> bool {
+    matches.try_contains_id(id).is_ok()
+        && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// A switch that also takes a value, after `=`: what follows a space may be a model folder.

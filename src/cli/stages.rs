@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exit::DataError;
 use super::output::shell_word;
+use super::parser::is_typed;
 use crate::files::write_text;
 
 /// The record in the model folder.
@@ -167,9 +168,8 @@ pub(super) fn forwarded(
     let mut line = Vec::new();
     for arg in stage.get_arguments() {
         let id = arg.get_id().as_str();
-        let is_typed = typed.try_contains_id(id).is_ok()
-            && typed.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
-        let (true, Some(long)) = (is_typed && takes(id), arg.get_long()) else { continue };
+        let is_meant = is_typed(typed, id) && takes(id);
+        let (true, Some(long)) = (is_meant, arg.get_long()) else { continue };
         let values: Vec<OsString> =
             typed.get_raw(id).into_iter().flatten().map(OsString::from).collect();
         let delimiter = arg.get_value_delimiter().map(String::from).unwrap_or_default();
