@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
 
-use super::mesh::{ball, file, meshed, place_of};
+use super::mesh::{file, meshed, place_of};
 use super::texture::textured_demo;
+use crate::common::ball::ball;
 use crate::common::program::text;
 
 /// The scripts of these tests.

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use image::RgbImage;
 use serde_json::Value;
 
-use super::mesh::{ball, file, meshed, place_of};
+use super::mesh::{file, meshed, place_of};
+use crate::common::ball::ball;
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 
 /// A ball, red where x is positive and blue where it is negative.
@@ -264,6 +265,8 @@ fn what_makes_no_texture_is_named() {
         ),
     ];
     let place = place_of(&ball());
+    meshed(&place, &["--square-size=8", "--bbox-min=5,5,5", "--bbox-max=6,6,6"])
+        .refused(3, &["--square-size has no effect without --texture"]);
     for (flags, message) in cases {
         meshed(&place, flags).refused(2, &[message]);
     }
