@@ -27,8 +27,8 @@ mod fixtures;
 mod foreign_files;
 #[cfg(target_os = "linux")]
 mod full_disk;
-#[cfg(all(target_os = "linux", not(kernels)))]
 mod gltf_viewers;
+#[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
 #[cfg(target_os = "linux")]
