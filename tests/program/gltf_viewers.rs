@@ -10,7 +10,7 @@ use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
 
 use super::mesh::{file, meshed, place_of};
-use super::texture::textured_demo;
+use super::texture::textured;
 use crate::common::ball::ball;
 use crate::common::program::text;
 
@@ -64,7 +64,7 @@ fn a_browser_shows_the_mesh_as_the_photographs_do() {
     let remedy =
         "It names a folder where `npm install three puppeteer-core` was run; Chromium is needed";
     let Some(modules) = named("SPLAT_GLTF_NODE", remedy) else { return };
-    let place = textured_demo();
+    let place = textured("sphere");
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let chosen: Vec<&View> =

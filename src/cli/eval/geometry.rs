@@ -45,7 +45,7 @@ pub(super) struct GeometryArgs {
     ///
     /// Prints PSNR and SSIM of the mesh by itself, with its texture or the colours of its vertices,
     /// against the photographs. The newest GLB is taken, or else the newest PLY. It needs no GPU, and the
-    /// figures are also written to MODEL/mesh_images.json.
+    /// figures are also written to `MODEL/mesh_images.json`.
     #[arg(long, conflicts_with = "geometry")]
     pub(super) mesh_images: bool,
 

@@ -161,9 +161,10 @@ fn figures(
         all += 1;
         if drawn.covers[pixel] >= 1.0 {
             covered += 1;
-            for value in 3 * pixel..3 * pixel + 3 {
-                let truth = f64::from(photograph.rgb[value]) / 255.0;
-                errors += (f64::from(image[value].clamp(0.0, 1.0)) - truth).powi(2);
+            let values = 3 * pixel..3 * pixel + 3;
+            for (found, &truth) in image[values.clone()].iter().zip(&photograph.rgb[values]) {
+                let truth = f64::from(truth) / 255.0;
+                errors += (f64::from(found.clamp(0.0, 1.0)) - truth).powi(2);
             }
         }
     }

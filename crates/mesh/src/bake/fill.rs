@@ -77,7 +77,6 @@ pub(super) fn fill(
 }
 
 /// The weighted mean; none where nothing was seen.
-#[expect(clippy::cast_possible_truncation, reason = "a mean of bytes is one")]
 fn mean(sums: &[TexelSums]) -> Option<[u8; 3]> {
     let mut color = [0_u64; 3];
     let mut weight = 0_u64;

@@ -112,8 +112,8 @@ fn colours_of_vertices_are_linear_on_a_face_seen_askew() {
         let Some(face) = front.face(pixel).filter(|_| drawn.covers[pixel] == 1.0) else { continue };
         let depth = f64::from(front.depth(pixel));
         let place = camera.world(pixel % 64, pixel / 64, depth);
-        for axis in 0..3 {
-            let error = f64::from(drawn.colors[pixel][axis]) - (0.5 + 0.4 * place[axis]);
+        for (color, x) in drawn.colors[pixel].into_iter().zip(place) {
+            let error = f64::from(color) - (0.5 + 0.4 * x);
             assert!(error.abs() < 0.02, "{pixel} {error}");
         }
         // A closed surface shows its outer side.

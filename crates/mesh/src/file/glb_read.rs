@@ -140,7 +140,7 @@ impl<'a> GlbParts<'a> {
 
     fn indices(&self, number: &Value) -> Result<Vec<[u32; 3]>, String> {
         let accessor = &self.json["accessors"][index(number)];
-        if index(&accessor["count"]) % 3 != 0 {
+        if !index(&accessor["count"]).is_multiple_of(3) {
             return Err("its corners make no whole triangles".to_owned());
         }
         let bytes = self.rows(number, UNSIGNED_INT, 4)?;
