@@ -163,16 +163,12 @@ fn files_have_the_texture_where_it_belongs() {
     assert_ne!(pictures["charts"], pictures["boxes"]);
 }
 
-/// A scene as a closed mesh with a texture of its photographs.
-pub(super) fn textured(scene: &str) -> TestFolder {
+/// A scene in views of this size, px, as a closed mesh with a texture of its photographs.
+pub(super) fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
     let place = TestFolder::empty();
     let mut synth = splat();
-    synth.args(["synth", "--views=16", "--width=128", "--height=96"]);
-    synth.arg("--scene").arg(scene).args([
-        "--points=300",
-        "--gaussian-count=10000",
-        "--truth-cells=48",
-    ]);
+    synth.args(["synth", "--views=16", "--scene", scene, "--width", width, "--height", height]);
+    synth.args(["--points=300", "--gaussian-count=10000", "--truth-cells=48"]);
     end(synth.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene())).done();
     let surface = ["--method=poisson", "--surface-points=20000", "--poisson-depth=6"];
     let around = ["--density-trim=0", "--bbox-min=-4,-4,-4", "--bbox-max=4,4,4"];
@@ -190,7 +186,7 @@ fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
 
 #[test]
 fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
-    let place = textured("demo");
+    let place = textured("demo", ["128", "96"]);
     let figures = |flags: &[&str]| -> Value {
         let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
         serde_json::from_str(&ended.stdout).unwrap()
