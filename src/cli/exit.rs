@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
-use crate::mesh::ExtractionError;
+use crate::mesh::{BindError, ExtractionError};
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::telemetry::{Newlines, escape_controls};
@@ -55,9 +55,9 @@ pub(super) struct NothingToTrain(pub(super) String);
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// The run was asked to stop.
+/// The run was asked to stop; the command goes on with it.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
+#[error("interrupted; the checkpoint is written. Continue with: {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
 /// The run ran out of GPU memory and ended after writing a checkpoint.
@@ -136,6 +136,7 @@ impl Exit {
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<MeshFileError>()
+            || cause.is::<BindError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);

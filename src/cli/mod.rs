@@ -22,6 +22,7 @@ mod output;
 mod plan;
 mod preset;
 mod profile;
+mod refine;
 mod render;
 mod scene;
 mod signals;
@@ -69,6 +70,8 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// Make a triangle mesh of a trained model
     Mesh(Box<mesh::MeshArgs>),
+    /// Train Gaussians bound to a mesh of a trained model, and the mesh
+    Refine(Box<refine::RefineArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed
@@ -123,7 +126,7 @@ fn command() -> clap::Command {
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
     Cli::command().color(colors).mut_subcommands(|command| {
         // The model's own configuration is where these take their defaults from.
-        let hides = ["eval", "render", "mesh", "bench"].contains(&command.get_name());
+        let hides = ["eval", "render", "mesh", "refine", "bench"].contains(&command.get_name());
         command.args_override_self(true).mut_args(|arg| {
             let arg =
                 if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
@@ -187,6 +190,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Refine(args) => (args.model.quiet, args.style()),
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
@@ -212,6 +216,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Mesh(args) => mesh::run(&args, matches),
+        Command::Refine(args) => refine::run(&args, matches),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),

@@ -19,6 +19,9 @@ const GREY: [f32; 3] = [0.5; 3];
 /// Gaussians below this opacity say nothing of a surface's colour.
 const OPAQUE: f32 = 0.5;
 
+/// Opacity of bound Gaussians at first.
+const INITIAL_OPACITY: f32 = 0.1;
+
 /// How Gaussians are bound.
 #[derive(Clone, Copy, Debug)]
 pub struct BindRule {
@@ -26,8 +29,6 @@ pub struct BindRule {
     pub per_triangle: PerTriangle,
     /// Degree of their harmonics.
     pub sh_degree: u32,
-    /// Opacity of each at first.
-    pub opacity: f64,
     /// Scale of each along its triangle's normal, world units.
     pub thickness: f64,
     /// What the triangles are put in order around.
@@ -90,7 +91,7 @@ pub fn bind_mesh(mut mesh: Mesh, rule: &BindRule) -> Result<BoundStart, BindErro
     let topology = BoundTopology::new(faces, places.len(), rule.per_triangle, log_thickness)?;
     let columns = BoundColumns::at_rest(&places, &topology);
     let mut gaussians = Gaussians::zeros(rule.sh_degree, topology.gaussians());
-    gaussians.opacity_logits.fill(inverse_sigmoid(rule.opacity.to_f32()));
+    gaussians.opacity_logits.fill(inverse_sigmoid(INITIAL_OPACITY));
     gaussians.sh_dc = topology
         .faces
         .iter()
@@ -210,7 +211,7 @@ mod tests {
     const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 4.0 };
 
     fn rule(per_triangle: PerTriangle) -> BindRule {
-        BindRule { per_triangle, sh_degree: 1, opacity: 0.5, thickness: 1e-6, cube: CUBE }
+        BindRule { per_triangle, sh_degree: 1, thickness: 1e-6, cube: CUBE }
     }
 
     /// Two triangles far apart, the second in sight first, and one without an area.
@@ -238,7 +239,7 @@ mod tests {
             assert_eq!((start.dropped, start.topology.faces.len()), (1, 2));
             assert_eq!(start.columns.vertices[..3], [-3.0, -3.0, -3.0]);
             assert_eq!(start.gaussians.len(), 2 * per_triangle.count());
-            assert_eq!(start.gaussians.opacity_logits[0], 0.0);
+            assert_eq!(start.gaussians.opacity_logits[0], inverse_sigmoid(INITIAL_OPACITY));
             let expected = (1.5 * (2.0 + 2.0_f64.sqrt())) / 6.0;
             assert!((start.edge - expected).abs() < 1e-6, "{}", start.edge);
             let columns = &start.columns;
