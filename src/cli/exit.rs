@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
-use crate::mesh::{BindError, ExtractionError};
+use crate::mesh::ExtractionError;
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::telemetry::{Newlines, escape_controls};
@@ -136,7 +136,6 @@ impl Exit {
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<MeshFileError>()
-            || cause.is::<BindError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);

@@ -15,7 +15,7 @@ pub(super) use self::options::RefineArgs;
 use self::input::{mesh_file, prepared};
 use self::record::{Measurement, RefineRecord, RefineSettings};
 use super::device::{self, DeviceOptions, Task};
-use super::exit::Interrupted;
+use super::exit::{DataError, Interrupted};
 use super::folder;
 use super::output::{print, shell_word};
 use super::scene::Opened;
@@ -40,7 +40,7 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let began = Instant::now();
     let options = args.resolved()?;
     let model = args.model.read(matches)?;
-    model.refuse_seen(&args.model.model_path, "the options that the model was trained with")?;
+    model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
     let opened = model.open(None)?;
@@ -49,11 +49,26 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
     let folder = folder.join(format!("iteration_{}", opened.iteration)).join(name);
+    let rule = BindRule {
+        per_triangle: options.per_triangle,
+        sh_degree: opened.config.optimize.sh_degree,
+        thickness: THICKNESS * scene_extent(&opened.dataset),
+        cube: scene_cube(&opened.dataset),
+    };
+    let start = bind_mesh(mesh, &rule)
+        .map_err(|error| DataError(format!("{}: {error}", path.display())))?;
+    if start.dropped > 0 {
+        tracing::info!("{} triangles without an area are left out", start.dropped);
+    }
     create_folder(&folder)?;
-    let lock = FolderLock::take(&folder)?;
-    let earlier = RefineRecord::read(&folder)?;
-    let is_overwritten = args.overwrite && earlier.is_some();
-    if let Some(earlier) = earlier.as_ref().filter(|_| !args.overwrite) {
+    let mut _lock = FolderLock::take(&folder)?;
+    let mut earlier = RefineRecord::read(&folder)?;
+    if args.overwrite && earlier.take().is_some() {
+        drop(_lock);
+        set_aside(&folder)?;
+        _lock = FolderLock::take(&folder)?;
+    }
+    if let Some(earlier) = &earlier {
         earlier.refuse_other(&settings, &folder)?;
         if earlier.is_complete() {
             tracing::info!(
@@ -63,22 +78,9 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
             return Ok(print(&earlier.files(&folder))?);
         }
     }
-    if is_overwritten {
-        set_aside(&folder)?;
-    }
-    let _lock = if is_overwritten { FolderLock::take(&folder)? } else { lock };
     folder::sweep(&folder);
-    let rule = BindRule {
-        per_triangle: options.per_triangle,
-        sh_degree: opened.config.optimize.sh_degree,
-        thickness: THICKNESS * scene_extent(&opened.dataset),
-        cube: scene_cube(&opened.dataset),
-    };
-    let start = bind_mesh(mesh, &rule)?;
-    if start.dropped > 0 {
-        tracing::info!("{} triangles without an area are left out", start.dropped);
-    }
-    let record = earlier.filter(|_| !is_overwritten).unwrap_or_else(|| RefineRecord::new(settings));
+    warn_of_cameras(&opened);
+    let record = earlier.unwrap_or_else(|| RefineRecord::new(settings));
     let task = Refining {
         args,
         opened: &opened,
@@ -95,6 +97,17 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
         began,
     };
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)
+}
+
+/// Says where Gaussians learn the photographs' colours that the model has learned to change.
+fn warn_of_cameras(opened: &Opened) {
+    let options = &opened.config.optimize;
+    if options.exposure || options.bilateral_grid {
+        tracing::warn!(
+            "the model was trained with colour changes of the photographs (--exposure, \
+             --bilateral-grid), which are not in its Gaussians; it is refined without them"
+        );
+    }
 }
 
 /// Moves the results of an earlier refinement aside.
@@ -156,19 +169,19 @@ impl Task for Refining<'_> {
             stop: &stop,
         };
         let topology = &start.topology;
-        let refiner = match stored {
+        let mut refiner = match stored {
             Some(stored) => Refiner::resume(setup, device, &mut sinks, topology, stored)?,
             None => {
                 let state = BoundState::new(start.columns.clone());
                 Refiner::start(setup, device, &mut sinks, &start.gaussians, topology, &state)?
             }
         };
-        let Refined { outcome, before, after, state, sh_dc } = refiner.run()?;
-        if let Some(before) = &before {
-            record.before = Some(Measurement::of(before));
-        }
-        if outcome == Outcome::Interrupted {
+        if let Some(before) = refiner.begin()? {
+            record.before = Some(Measurement::of(&before));
             record.write(folder)?;
+        }
+        let Refined { outcome, after, state, sh_dc } = refiner.run()?;
+        if outcome == Outcome::Interrupted {
             let command = format!("splat refine -m {}", shell_word(&args.model.model_path));
             return Err(Interrupted(command).into());
         }

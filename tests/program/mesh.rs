@@ -41,7 +41,7 @@ fn place_of(gaussians: &Gaussians) -> TestFolder {
 
 /// Flat, opaque Gaussians all over the ball, red on one side and blue on the other: on the Fibonacci
 /// spiral, each with the plane of the ball as its own.
-fn ball() -> Gaussians {
+pub(crate) fn ball() -> Gaussians {
     let count = 3000;
     let mut model = Gaussians::zeros(0, count);
     for row in 0..count {

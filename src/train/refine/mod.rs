@@ -91,8 +91,6 @@ pub struct RefineSetup<'a> {
 pub struct Refined {
     /// How it ended.
     pub outcome: Outcome,
-    /// What was measured before the first iteration, where this run has seen it.
-    pub before: Option<Evaluation>,
     /// What was measured after the last.
     pub after: Option<Evaluation>,
     /// The mesh and what is learned of it.
@@ -192,11 +190,15 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         })
     }
 
+    /// Says what is about to be trained, and measures it where nothing has moved yet.
+    pub fn begin(&mut self) -> Result<Option<Evaluation>, TrainError> {
+        self.announce()?;
+        if self.iteration == 0 { self.measure() } else { Ok(None) }
+    }
+
     /// Trains to the last iteration, or until asked to stop, and writes the Gaussians at the end.
     pub fn run(mut self) -> Result<Refined, TrainError> {
         let last = self.setup.rule.iterations;
-        self.announce()?;
-        let before = if self.iteration == 0 { self.measure()? } else { None };
         self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
         let mut outcome = Outcome::Finished;
         self.feed.schedule_decoding(self.device, self.iteration + 1);
@@ -230,7 +232,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         let state = self.device.read_binding(&self.binding)?;
         let sh_dc = self.device.download(&mut self.model)?.sh_dc;
         self.finish(outcome)?;
-        Ok(Refined { outcome, before, after, state, sh_dc })
+        Ok(Refined { outcome, after, state, sh_dc })
     }
 
     fn announce(&mut self) -> Result<(), TrainError> {
