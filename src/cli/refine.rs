@@ -61,12 +61,12 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
         tracing::info!("{} triangles without an area are left out", start.dropped);
     }
     create_folder(&folder)?;
-    let mut _lock = FolderLock::take(&folder)?;
+    let mut lock = FolderLock::take(&folder)?;
     let mut earlier = RefineRecord::read(&folder)?;
     if args.overwrite && earlier.take().is_some() {
-        drop(_lock);
+        drop(lock);
         set_aside(&folder)?;
-        _lock = FolderLock::take(&folder)?;
+        lock = FolderLock::take(&folder)?;
     }
     if let Some(earlier) = &earlier {
         earlier.refuse_other(&settings, &folder)?;
@@ -96,7 +96,9 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
         record,
         began,
     };
-    device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)
+    let done = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task);
+    drop(lock);
+    done
 }
 
 /// Says where Gaussians learn the photographs' colours that the model has learned to change.
