@@ -9,6 +9,10 @@ use crate::math::linalg::{Vec3, length, sub};
 /// Smallest scale at first, world units.
 const MIN_SCALE: f64 = 1e-7;
 
+/// How much larger Gaussians are at first than the circles that touch one another, between which the
+/// background would show. The reference begins with 1; 1.4 was 0.2 dB better after 120 iterations.
+const WIDER: f64 = 1.5;
+
 /// What is learned of a mesh, and of the form of the Gaussians on it. Row `n f + j` is Gaussian j of the n
 /// on face f.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,7 +53,7 @@ impl BoundColumns {
             let [a, b, c]: [Vec3<f64>; 3] = face.map(place);
             let edges = [sub(a, b), sub(b, c), sub(c, a)];
             let shortest = edges.map(length).into_iter().fold(f64::INFINITY, f64::min);
-            (per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
+            (WIDER * per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
         };
         let rows = topology.gaussians();
         let both = 2 * per_triangle.count();
@@ -233,7 +237,7 @@ mod tests {
         let topology = BoundTopology::new(faces, 3, PerTriangle::One, -5.0).unwrap();
         let vertices = [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
         let columns = BoundColumns::at_rest(&vertices, &topology);
-        let expected = (1.0 / (2.0 * 3.0_f64.sqrt())).ln();
+        let expected = (WIDER / (2.0 * 3.0_f64.sqrt())).ln();
         assert!((f64::from(columns.log_scales[1]) - expected).abs() < 1e-6);
         assert_eq!((columns.turns, columns.vertices.len()), (vec![1.0, 0.0], 9));
         let point = BoundColumns::at_rest(&[[1.0; 3]; 3], &topology);

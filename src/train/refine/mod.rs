@@ -35,6 +35,13 @@ const SH_SHARE: u32 = 8;
 /// smaller one, whose edges are shorter, it moves vertices farther.
 const RATE_EDGES: f64 = 2.6;
 
+/// Iterations in which vertices move as far at that rate as they should.
+const RATE_ITERATIONS: f64 = 15_000.0;
+
+/// A shorter run has a higher rate, so that they can move as far; at most so much higher. Of 120 iterations 12
+/// times the rate was 0.3 dB better than the rate itself.
+const FASTEST: f64 = 8.0;
+
 /// What refinement may be told.
 #[derive(Clone, Copy, Debug)]
 pub struct RefineRule {
@@ -50,6 +57,12 @@ pub struct RefineRule {
 }
 
 impl RefineRule {
+    /// What the learning rate of centres is multiplied with for vertices, world units.
+    fn vertex_unit(&self) -> f64 {
+        let faster = (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, FASTEST);
+        faster * RATE_EDGES * self.edge
+    }
+
     /// The options of the stage, from those that the model was trained with: what is learned of the
     /// photographs' cameras, density control and other stages are not part of it.
     pub fn config(&self, trained: &Config) -> Config {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{PendingLoss, RATE_EDGES, RefineRule, Refiner};
+use super::{PendingLoss, RefineRule, Refiner};
 use crate::backend::{
     AdamStep, BoundStep, DeviceError, Pending as _, RenderSettings, Topic, TrainDevice,
 };
@@ -59,8 +59,9 @@ impl<B: TrainDevice> Refiner<'_, B> {
     }
 
     pub(super) fn step_of(&self, iteration: u32) -> BoundStep {
-        let RefineRule { normal_consistency, edge, .. } = *self.setup.rule;
-        let rates = schedule::rates(&self.setup.config.optimize, RATE_EDGES * edge, iteration);
+        let RefineRule { normal_consistency, .. } = *self.setup.rule;
+        let unit = self.setup.rule.vertex_unit();
+        let rates = schedule::rates(&self.setup.config.optimize, unit, iteration);
         BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency }
     }
 
