@@ -28,7 +28,7 @@ use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
-use crate::train::refine::{RefineRule, RefineSetup, Refined, Refiner};
+use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
 use crate::train::{Outcome, Views, scene_cube, scene_extent};
 
 /// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
@@ -175,7 +175,8 @@ impl Task for Refining<'_> {
             Some(stored) => Refiner::resume(setup, device, &mut sinks, topology, stored)?,
             None => {
                 let state = BoundState::new(start.columns.clone());
-                Refiner::start(setup, device, &mut sinks, &start.gaussians, topology, &state)?
+                let mesh = BoundMesh { topology, state: &state };
+                Refiner::start(setup, device, &mut sinks, &start.gaussians, mesh)?
             }
         };
         if let Some(before) = refiner.begin()? {

@@ -99,6 +99,15 @@ pub struct RefineSetup<'a> {
     pub stop: &'a AtomicBool,
 }
 
+/// A mesh that Gaussians are bound to, and what is learned of it.
+#[derive(Clone, Copy)]
+pub struct BoundMesh<'a> {
+    /// What is fixed.
+    pub topology: &'a Arc<BoundTopology>,
+    /// What is learned.
+    pub state: &'a BoundState,
+}
+
 /// What a refinement came to.
 #[derive(Clone, Debug)]
 pub struct Refined {
@@ -143,11 +152,10 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         device: &'a mut B,
         sink: &'a mut dyn Sink,
         gaussians: &Gaussians,
-        topology: &Arc<BoundTopology>,
-        state: &BoundState,
+        mesh: BoundMesh<'_>,
     ) -> Result<Self, TrainError> {
         let model = device.upload(gaussians)?;
-        Self::new(setup, device, sink, model, topology, state, 0)
+        Self::new(setup, device, sink, model, mesh, 0)
     }
 
     /// One that goes on where a checkpoint was written of Gaussians bound to the same mesh.
@@ -169,7 +177,14 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         let model = device.load(&mut stored)?;
         let Checkpoint { iteration, training_scale, .. } = stored.about;
         device.use_training_scale(training_scale)?;
-        let mut this = Self::new(setup, device, sink, model, topology, &state, iteration)?;
+        let mut this = Self::new(
+            setup,
+            device,
+            sink,
+            model,
+            BoundMesh { topology, state: &state },
+            iteration,
+        )?;
         this.feed.views.set_training_scale(this.device.training_scale());
         Ok(this)
     }
@@ -179,11 +194,10 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         device: &'a mut B,
         sink: &'a mut dyn Sink,
         mut model: B::Model,
-        topology: &Arc<BoundTopology>,
-        state: &BoundState,
+        mesh: BoundMesh<'_>,
         iteration: u32,
     ) -> Result<Self, TrainError> {
-        let binding = device.bind(&mut model, topology, state)?;
+        let binding = device.bind(&mut model, mesh.topology, mesh.state)?;
         let mut feed = Feed::new(Views::new(setup.dataset, setup.images), setup.config.run.seed);
         feed.expect_evaluations(vec![setup.rule.iterations]);
         let (pending, training_seconds, reported) = (None, 0.0, Instant::now());

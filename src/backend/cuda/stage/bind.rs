@@ -20,7 +20,7 @@ pub struct Binding {
     topology: Arc<BoundTopology>,
     /// Faces, hinges, and the lists of the vertices.
     mesh: Region<u32>,
-    /// What [`Part`] lists.
+    /// What [`BoundPart`] lists.
     values: Region<f32>,
     /// Whether the vertices are where their next places were at first.
     is_swapped: bool,
@@ -28,7 +28,7 @@ pub struct Binding {
 
 /// What lies in the values, in this order.
 #[derive(Clone, Copy)]
-enum Part {
+enum BoundPart {
     Vertices,
     NextVertices,
     VerticesFirst,
@@ -40,7 +40,7 @@ enum Part {
 
 /// What lies in the mesh, in this order.
 #[derive(Clone, Copy)]
-enum Table {
+enum MeshTable {
     Faces,
     Hinges,
     CornerStarts,
@@ -85,13 +85,13 @@ impl Binding {
             mesh.upload(&session.stream, first, table)?;
             first += table.len();
         }
-        let last = range(&topology, Part::FormsSecond);
+        let last = range(&topology, BoundPart::FormsSecond);
         values.grow(last.end)?;
         let mut this = Self { topology, mesh, values, is_swapped: false };
         let parts = [
-            (Part::Vertices, Part::Forms, &state.values),
-            (Part::VerticesFirst, Part::FormsFirst, &state.first_moments),
-            (Part::VerticesSecond, Part::FormsSecond, &state.second_moments),
+            (BoundPart::Vertices, BoundPart::Forms, &state.values),
+            (BoundPart::VerticesFirst, BoundPart::FormsFirst, &state.first_moments),
+            (BoundPart::VerticesSecond, BoundPart::FormsSecond, &state.second_moments),
         ];
         for (vertices, forms, columns) in parts {
             this.upload(session, vertices, &columns.vertices)?;
@@ -102,7 +102,7 @@ impl Binding {
 
     /// What is learned, as it is now. Waits for the device.
     pub(crate) fn read(&self, session: &Session) -> Result<BoundState, DeviceError> {
-        let columns = |vertices: Part, forms: Part| {
+        let columns = |vertices: BoundPart, forms: BoundPart| {
             let forms = self.download(session, forms)?;
             let half = |from: usize| {
                 let rows = forms.chunks_exact(FORM_WIDTH);
@@ -112,56 +112,61 @@ impl Binding {
             Ok::<_, DeviceError>(BoundColumns { vertices, log_scales: half(0), turns: half(2) })
         };
         Ok(BoundState {
-            values: columns(self.now(), Part::Forms)?,
-            first_moments: columns(Part::VerticesFirst, Part::FormsFirst)?,
-            second_moments: columns(Part::VerticesSecond, Part::FormsSecond)?,
+            values: columns(self.now(), BoundPart::Forms)?,
+            first_moments: columns(BoundPart::VerticesFirst, BoundPart::FormsFirst)?,
+            second_moments: columns(BoundPart::VerticesSecond, BoundPart::FormsSecond)?,
         })
     }
 
     /// Where the vertices are.
-    fn now(&self) -> Part {
-        if self.is_swapped { Part::NextVertices } else { Part::Vertices }
+    fn now(&self) -> BoundPart {
+        if self.is_swapped { BoundPart::NextVertices } else { BoundPart::Vertices }
     }
 
     /// Where the next step puts them.
-    fn next(&self) -> Part {
-        if self.is_swapped { Part::Vertices } else { Part::NextVertices }
+    fn next(&self) -> BoundPart {
+        if self.is_swapped { BoundPart::Vertices } else { BoundPart::NextVertices }
     }
 
-    fn upload(&mut self, session: &Session, part: Part, host: &[f32]) -> Result<(), DeviceError> {
+    fn upload(
+        &mut self,
+        session: &Session,
+        part: BoundPart,
+        host: &[f32],
+    ) -> Result<(), DeviceError> {
         let start = range(&self.topology, part).start;
         self.values.upload(&session.stream, start, host)
     }
 
-    fn download(&self, session: &Session, part: Part) -> Result<Vec<f32>, DeviceError> {
+    fn download(&self, session: &Session, part: BoundPart) -> Result<Vec<f32>, DeviceError> {
         let range = range(&self.topology, part);
         let mut host = vec![0.0; range.len()];
         self.values.download(&session.stream, range.start, &mut host)?;
         Ok(host)
     }
 
-    fn address(&self, part: Part) -> u64 {
+    fn address(&self, part: BoundPart) -> u64 {
         let start = range(&self.topology, part).start;
         self.values.address() + (start * size_of::<f32>()) as u64
     }
 
-    fn table(&self, table: Table) -> In<'_, u32> {
+    fn table(&self, table: MeshTable) -> In<'_, u32> {
         let before = &tables(&self.topology)[..table as usize];
         let start: usize = before.iter().map(|table| table.len()).sum();
         In::at(self.mesh.address() + (start * size_of::<u32>()) as u64)
     }
 
-    fn part(&self, part: Part) -> Out<'_, f32> {
+    fn part(&self, part: BoundPart) -> Out<'_, f32> {
         Out::at(self.address(part))
     }
 }
 
 /// Where a part lies among the values.
-fn range(topology: &BoundTopology, part: Part) -> Range<usize> {
+fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
     let vertices = VERTEX_WIDTH * topology.vertices();
     let forms = FORM_WIDTH * topology.gaussians();
     let number = part as usize;
-    let first_form = Part::Forms as usize;
+    let first_form = BoundPart::Forms as usize;
     if number < first_form {
         return number * vertices..(number + 1) * vertices;
     }
@@ -192,19 +197,19 @@ fn args<'a>(
     Ok(BindArgs {
         geometry: geometry.floats(),
         d_geometry,
-        faces: binding.table(Table::Faces),
-        hinges: binding.table(Table::Hinges),
-        corner_starts: binding.table(Table::CornerStarts),
-        corner_numbers: binding.table(Table::CornerNumbers),
-        hinge_starts: binding.table(Table::HingeStarts),
-        hinge_numbers: binding.table(Table::HingeNumbers),
+        faces: binding.table(MeshTable::Faces),
+        hinges: binding.table(MeshTable::Hinges),
+        corner_starts: binding.table(MeshTable::CornerStarts),
+        corner_numbers: binding.table(MeshTable::CornerNumbers),
+        hinge_starts: binding.table(MeshTable::HingeStarts),
+        hinge_numbers: binding.table(MeshTable::HingeNumbers),
         vertices: In::at(binding.address(binding.now())),
         next_vertices: binding.part(binding.next()),
-        vertices_first: binding.part(Part::VerticesFirst),
-        vertices_second: binding.part(Part::VerticesSecond),
-        forms: binding.part(Part::Forms),
-        forms_first: binding.part(Part::FormsFirst),
-        forms_second: binding.part(Part::FormsSecond),
+        vertices_first: binding.part(BoundPart::VerticesFirst),
+        vertices_second: binding.part(BoundPart::VerticesSecond),
+        forms: binding.part(BoundPart::Forms),
+        forms_first: binding.part(BoundPart::FormsFirst),
+        forms_second: binding.part(BoundPart::FormsSecond),
         fault,
         vertex_rate: rate(means),
         log_scale_rate: rate(log_scales),
@@ -250,7 +255,7 @@ pub(crate) fn step(
     session: &mut Session,
     model: &mut Model,
     binding: &mut Binding,
-    mut d_geometry: Block<f32>,
+    d_geometry: &mut Block<f32>,
     step: &BoundStep,
 ) -> Result<(), DeviceError> {
     let begun = session.timers.begin(Stage::Step, &session.stream)?;

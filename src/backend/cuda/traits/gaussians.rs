@@ -118,7 +118,7 @@ impl Bind for Cuda {
             self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &rows))?;
         let adam = step.of_gaussians();
         gradients.step(&mut self.session, model, Some(&mut d_geometry), &adam)?;
-        bind::step(&mut self.session, model, binding, d_geometry, step)
+        bind::step(&mut self.session, model, binding, &mut d_geometry, step)
     }
 
     fn read_binding(&mut self, binding: &Binding) -> Result<BoundState, DeviceError> {
