@@ -12,28 +12,18 @@ use serde_json::Value;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
 use splat::model::Gaussians;
-use splat::synth::{SynthOptions, SynthScene};
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
+use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
-use crate::common::synthetic::write_synthetic;
 use crate::fixtures::fixture;
-use crate::mesh::ball;
 
 /// A model of a ball, meshed, in a scene with photographs of another ball. No test changes it.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("refine", |place| {
-        let options = SynthOptions {
-            scene: SynthScene::Sphere,
-            views: 8,
-            width: 64,
-            height: 48,
-            points: 100,
-            ..SynthOptions::default()
-        };
         fs::remove_dir_all(place.scene()).unwrap();
-        write_synthetic(&place.scene(), &options);
+        write_ball_scene(&place.scene(), 64, 48);
         place.trained(1, &["--sh-degree=1", "--eval", "--test-every=4"]);
         let mut model = ball();
         model.set_degree(1);
