@@ -37,7 +37,7 @@ fn sheet(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundState, Gaussian
     let mut draws = Draws::new(11);
     let mut vertices = Vec::new();
     for (x, y) in (0..SIDE * SIDE).map(|i| (i % SIDE, i / SIDE)) {
-        let along = |at: u32| (f64::from(at) - 2.0) * 0.5 + draws.uniform(-0.1, 0.1);
+        let mut along = |at: u32| (f64::from(at) - 2.0) * 0.5 + draws.uniform(-0.1, 0.1);
         let place = [along(x), along(y)];
         vertices.push([place[0], place[1], 3.0 + draws.uniform(-0.2, 0.2)].map(Real::to_f32));
     }
