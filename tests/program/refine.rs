@@ -28,7 +28,12 @@ static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
         let mut model = ball();
         model.set_degree(1);
         write_ply(&place.ply(1), &model).unwrap();
-        let flags = ["--surface-points=5000", "--poisson-depth=5", "--density-trim=0"];
+        let flags = [
+            "--surface-points=5000",
+            "--poisson-depth=5",
+            "--density-trim=0",
+            "--decimation-target=800",
+        ];
         let mut mesh = splat();
         mesh.args(["mesh", "--device=cpu", "--method=poisson", "-m"]).arg(place.model());
         end(mesh.args(flags)).done();
@@ -94,7 +99,8 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     ended.says(&["refined: ", "dB before", "Evaluating test", "own Gaussians"]);
     let record = record(&place);
     let psnr = |when: &str| record[when]["psnr"].as_f64().unwrap();
-    assert!(psnr("after") > psnr("before") + 1.0, "{record:#}");
+    // What stands around the ball has no triangles, and weighs most of what is left.
+    assert!(psnr("after") > psnr("before") + 0.1, "{record:#}");
     assert_eq!(record["before"]["views"].as_u64(), Some(4));
 
     let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
@@ -248,7 +254,7 @@ fn what_cannot_be_refined_is_named() {
     let missing = place.path("missing.ply");
     let cases: [(&[&str], i32, &[&str]); 10] = [
         (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
-        (&["--mesh", text(&flat)], 3, &["flat.ply", "face"]),
+        (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),
         (&["--mesh", text(&broken)], 3, &["broken.ply", "NaN"]),
         (&["--mesh", text(&missing)], 3, &["missing.ply", "cannot be read"]),
         (&["-g", "2"], 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
