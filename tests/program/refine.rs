@@ -94,13 +94,13 @@ fn point_cloud(place: &TestFolder, iterations: u32) -> PathBuf {
 #[test]
 fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     let place = ball_place();
-    let ended = refined(&place, &["--iterations=60", "--gaussians_per_triangle", "3"]).done();
+    let ended = refined(&place, &["--iterations=30", "--gaussians_per_triangle", "3"]).done();
     assert_eq!(ended.stdout.lines().count(), 3, "{ended:?}");
     ended.says(&["refined: ", "dB before", "Evaluating test", "own Gaussians"]);
     let record = record(&place);
     let psnr = |when: &str| record[when]["psnr"].as_f64().unwrap();
     // What stands around the ball has no triangles, and weighs most of what is left.
-    assert!(psnr("after") > psnr("before") + 0.02, "{record:#}");
+    assert!(psnr("after") > psnr("before") + 0.05, "{record:#}");
     assert_eq!(record["before"]["views"].as_u64(), Some(4));
 
     let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
@@ -113,7 +113,7 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     assert!(MeshReport::of(&mesh).unwrap().watertight);
     assert!(fs::metadata(folder(&place).join("mesh.glb")).unwrap().len() > 10_000);
 
-    let gaussians = read_ply(&point_cloud(&place, 60)).unwrap();
+    let gaussians = read_ply(&point_cloud(&place, 30)).unwrap();
     assert_eq!((gaussians.len(), gaussians.sh_degree), (3 * mesh.faces.len(), 1));
     for (row, quat) in gaussians.quats.as_chunks::<4>().0.iter().enumerate() {
         let [a, b, c] = mesh.faces[row / 3].map(|v| mesh.vertices[v as usize].map(f64::from));
