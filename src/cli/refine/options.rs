@@ -85,7 +85,7 @@ pub(in crate::cli) struct RefineArgs {
 
     /// Refine again what is complete, or with other options
     ///
-    /// The earlier refinement is kept beside the new one, as MESH.previous_1.
+    /// The earlier refinement is kept beside the new one, as `MESH.previous_1`.
     #[arg(long, help_heading = "Refinement")]
     pub(super) overwrite: bool,
 
