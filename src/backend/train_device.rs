@@ -1,15 +1,15 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Edit, Filter3d, Lpips};
+use super::{Appearance, Bind, Edit, Filter3d, Lpips};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
 pub trait TrainDevice:
-    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians>
+    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Bind
 {
 }
 
 impl<D> TrainDevice for D where
-    D: Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians>
+    D: Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Bind
 {
 }

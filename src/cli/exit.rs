@@ -56,9 +56,9 @@ pub(super) struct NothingToTrain(pub(super) String);
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// The run was asked to stop.
+/// The run was asked to stop; the command goes on with it.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
+#[error("interrupted; the checkpoint is written. Continue with: {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
 /// The run ran out of GPU memory and ended after writing a checkpoint.

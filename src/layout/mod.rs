@@ -46,8 +46,9 @@ pub use schema::{
 };
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
-    COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
-    LPIPS_WEIGHTS, PROBE_INPUTS, PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS,
+    BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS,
+    LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS, PROBE_INPUTS, PROBE_OUTPUTS,
+    REPORTS, SCRATCH, STATUS,
 };
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,

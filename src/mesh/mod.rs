@@ -4,6 +4,7 @@
 //! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into files. The geometry itself is the
 //! crate `splat-mesh`, which knows nothing of Gaussians.
 
+mod bound;
 mod drawn;
 mod error;
 mod exposures;
@@ -19,6 +20,7 @@ mod tsdf;
 mod world_box;
 mod write;
 
+pub use bound::{BindError, BindRule, BoundStart, bind_mesh, colors_of_model, refined_mesh};
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};

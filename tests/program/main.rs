@@ -45,6 +45,7 @@ mod printed;
 mod profile;
 #[cfg(unix)]
 mod readme;
+mod refine;
 mod remedies;
 #[cfg(unix)]
 mod resume;

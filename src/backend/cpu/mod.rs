@@ -29,6 +29,7 @@ pub use model::{Model, ModelColumn, NotFinite, Parameter};
 pub use primitive::{DensityField, Drawable};
 pub use splat::{DrawnView, Splat};
 pub use stage::appearance::ColorTables;
+pub use stage::bind::Binding;
 pub use stage::gradients::Gradients;
 pub(crate) use stage::loss::measure;
 pub use stage::lpips::LpipsModel;
