@@ -26,8 +26,8 @@ pub(super) struct Stage {
     pub(super) line: Vec<OsString>,
     /// Those that its result depends on.
     pub(super) options: Vec<String>,
-    /// Runs the command with such arguments; returns the files that it wrote.
-    pub(super) run: fn(&[OsString]) -> anyhow::Result<Vec<PathBuf>>,
+    /// Runs the command with such arguments on the files of the stage before; returns those that it wrote.
+    pub(super) run: fn(&[OsString], &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>,
 }
 
 impl Stage {
@@ -189,7 +189,7 @@ mod tests {
             name: "mesh",
             line: vec!["-m".into(), "a b".into()],
             options: vec![option.to_owned()],
-            run: |_| Ok(Vec::new()),
+            run: |_, _| Ok(Vec::new()),
         }
     }
 
