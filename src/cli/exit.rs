@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use splat_mesh::atlas::AtlasError;
 use splat_mesh::compare::CompareError;
 use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
@@ -12,7 +13,7 @@ use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
-use crate::mesh::ExtractionError;
+use crate::mesh::{ExposureFileError, ExtractionError};
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::telemetry::{Newlines, escape_controls};
@@ -136,6 +137,7 @@ impl Exit {
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<MeshFileError>()
+            || cause.is::<ExposureFileError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
@@ -176,18 +178,26 @@ impl Exit {
             ExtractionError::EmptyBox { .. }
             | ExtractionError::HalfBox { .. }
             | ExtractionError::OutOfRange { .. }
+            | ExtractionError::NoTexturedFormat
+            | ExtractionError::Atlas(
+                AtlasError::TooLarge { .. }
+                | AtlasError::TooSmall { .. }
+                | AtlasError::Square { .. },
+            )
             | ExtractionError::Poisson(PoissonError::Depth { .. })
             | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
                 Self::Usage
             }
             ExtractionError::Fusion(FusionError::TooManyBricks { .. })
-            | ExtractionError::Poisson(PoissonError::TooManyBricks { .. }) => Self::Memory,
+            | ExtractionError::Poisson(PoissonError::TooManyBricks { .. })
+            | ExtractionError::TextureMemory { .. } => Self::Memory,
             ExtractionError::Device(error) => Self::of_device(error),
             ExtractionError::Output(_) => Self::Error,
             ExtractionError::NoGaussians { .. }
             | ExtractionError::NoViews { .. }
             | ExtractionError::TooManyGaussians { .. }
             | ExtractionError::Points(_)
+            | ExtractionError::Atlas(_)
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)

@@ -15,7 +15,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 14] = [
+const RESULTS: [&str; 15] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -29,6 +29,7 @@ const RESULTS: [&str; 14] = [
     TRAINED_VIEWS,
     "exposure.json",
     "geometry.json",
+    "mesh_images.json",
     "input.ply",
 ];
 

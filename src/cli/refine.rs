@@ -190,10 +190,8 @@ impl Task for Refining<'_> {
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
         let mut files = vec![point_cloud(rule.iterations)];
-        for &format in &args.formats {
-            let written = write_mesh(folder, "mesh", format, &mesh)?;
-            files.extend(written.file_name().map(PathBuf::from));
-        }
+        let written = write_mesh(folder, "mesh", &args.formats, &mesh, None)?;
+        files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
         record.complete(topology, &start.columns, &state.values, files, began);
         record.after = after.as_ref().map(Measurement::of);
         record.write(folder)?;

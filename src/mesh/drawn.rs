@@ -1,6 +1,7 @@
 //! What the training views show: depths, colours, and which pixels count.
 
-use splat_mesh::tsdf::{Camera, DepthView};
+use splat_mesh::Camera;
+use splat_mesh::tsdf::DepthView;
 
 use super::ExtractionError;
 use crate::backend::{Look, RenderSettings, Rendered, TrainDevice};
@@ -57,6 +58,11 @@ impl DrawnDepths {
         self.colors[pixel]
     }
 
+    /// What saw it, and from where.
+    pub(super) fn camera(&self) -> Camera {
+        self.camera
+    }
+
     /// Where the camera stands, world space.
     pub(super) fn eye(&self) -> Vec3<f64> {
         scale(mul_transposed(&self.camera.rotation, self.camera.translation), -1.0)
@@ -107,8 +113,20 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     }
 }
 
-fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
+/// The camera of a view, as geometry takes it.
+pub fn camera_of(view: &View) -> Camera {
     let camera = view.camera;
+    Camera {
+        width: camera.width as usize,
+        height: camera.height as usize,
+        focal_px: camera.focal_px,
+        centre_px: camera.centre_px,
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+    }
+}
+
+fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
     let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
     let depth = |&[depth, _, _, weight]: &[f32; 4]| {
         if weight >= OPACITY_MIN { depth / weight } else { 0.0 }
@@ -120,14 +138,7 @@ fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> D
         color.map(|channel| (channel / whole).clamp(0.0, 1.0))
     };
     DrawnDepths {
-        camera: Camera {
-            width: camera.width as usize,
-            height: camera.height as usize,
-            focal_px: camera.focal_px,
-            centre_px: camera.centre_px,
-            rotation: view.pose.rotation,
-            translation: view.pose.translation,
-        },
+        camera: camera_of(view),
         depths: sums.iter().map(depth).collect(),
         colors: colors.iter().zip(sums).map(color).collect(),
         mask: photograph

@@ -31,6 +31,7 @@ pub use splat::{DrawnView, Splat};
 pub use stage::appearance::ColorTables;
 pub use stage::bind::Binding;
 pub use stage::gradients::Gradients;
+pub(crate) use stage::loss::measure;
 pub use stage::lpips::LpipsModel;
 pub use stage::neighbours::NearestLists;
 pub use stage::project::ParameterGradient;
