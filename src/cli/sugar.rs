@@ -15,7 +15,7 @@ use super::parser::{command_of, is_typed, parse};
 use super::preset;
 use super::refine::{self, BoundOptions, RefineArgs};
 use super::scene::absolute;
-use super::stages::{Stage, StageRecords, StageState, forwarded};
+use super::stages::{CommandStage, StageRecords, StageState, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
 use crate::config::{
@@ -112,7 +112,7 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
 }
 
 /// Runs the stages from the first that is not complete; returns the files of all.
-fn follow(stages: &[Stage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut records = StageRecords::read(model_path)?;
     let mut is_unchanged = true;
     let mut written = Vec::new();
@@ -145,7 +145,7 @@ const TRAIN: &str = "train";
 
 /// Has the run find its own folder: one of other options is moved away, one of `splat train` is not taken
 /// for it.
-fn make_room(state: StageState, stage: &Stage, model_path: &Path) -> anyhow::Result<()> {
+fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
     let _lock = FolderLock::take(model_path)?;
     match state {
         StageState::Begun | StageState::Complete => Ok(()),
@@ -215,7 +215,7 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<PathBuf> {
 }
 
 /// The stage that trains, and the folder that it trains in.
-fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, Stage)> {
+fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, CommandStage)> {
     let TrainArgs { demo, config: file, preset: name, options, .. } = &args.train;
     let preset = preset::named(name.as_deref());
     let layers = Layers {
@@ -260,7 +260,10 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     let mut decided = resolve(Layers { typed, ..layers })?;
     decided.scene.source_path = decided.scene.source_path.as_deref().map(absolute);
     line.push("--resume".into());
-    Ok((model_path, Stage { name: TRAIN, line, options: options_of(&decided)?, run: run_training }))
+    Ok((
+        model_path,
+        CommandStage { name: TRAIN, line, options: options_of(&decided)?, run: run_training },
+    ))
 }
 
 fn flag(long: &str, path: &Path) -> OsString {
@@ -320,7 +323,7 @@ fn meshing(
     args: &SugarArgs,
     matches: &ArgMatches,
     takes: impl Fn(&str) -> bool,
-) -> Stage {
+) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
     let of_texture = command_of::<TextureOptions>("texture");
     let is_in = |command: &clap::Command, id: &str| {
@@ -340,7 +343,7 @@ fn meshing(
     line.extend(forwarded(&command, matches, |id| {
         id != "model_path" && !is_in(&of_mesh, id) && takes(id)
     }));
-    Stage { name: "mesh", line, options: words(&options), run: run_meshing }
+    CommandStage { name: "mesh", line, options: words(&options), run: run_meshing }
 }
 
 fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
@@ -349,7 +352,11 @@ fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>
 }
 
 /// The stage that binds Gaussians to the mesh and trains both.
-fn refining(model_path: &Path, args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<Stage> {
+fn refining(
+    model_path: &Path,
+    args: &SugarArgs,
+    matches: &ArgMatches,
+) -> anyhow::Result<CommandStage> {
     let mut options = forwarded(&command_of::<BoundOptions>("bound"), matches, |_| true);
     options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
     options.extend(texture(matches));
@@ -360,7 +367,7 @@ fn refining(model_path: &Path, args: &SugarArgs, matches: &ArgMatches) -> anyhow
     line.extend(forwarded(&of_machine, matches, |_| true));
     // What it refuses is refused before anything is trained.
     parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
-    Ok(Stage { name: REFINE, line, options: words(&options), run: run_refining })
+    Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
 }
 
 /// Binds Gaussians to the mesh of the stage before, whatever was refined in its place.
