@@ -1,15 +1,19 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Edit, Filter3d, Lpips};
+use super::{Appearance, Edit, Filter3d, Lpips, Transmittances};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
 pub trait TrainDevice:
-    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians>
+    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Transmittances<Gaussians>
 {
 }
 
 impl<D> TrainDevice for D where
-    D: Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians>
+    D: Edit<Gaussians>
+        + Filter3d
+        + Lpips<Gaussians>
+        + Appearance<Gaussians>
+        + Transmittances<Gaussians>
 {
 }

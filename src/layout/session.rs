@@ -1,7 +1,10 @@
 //! What belongs neither to the model nor to a view: reports, learned colours, the network that compares
-//! images, and measurements.
+//! images, places in space, and measurements.
 
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
+
+/// Coordinates of a place.
+const PLACE_WIDTH: u32 = 3;
 
 slots! {
     ProcessLen {
@@ -26,6 +29,10 @@ slots! {
     CallLen {
         pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
         pub COPY_TEST: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
+        pub PLACES: f32 = "places", Surface, CallLen, PLACE_WIDTH,
+            "places that light passes to";
+        pub TRANSMITTANCES: f32 = "transmittances", Surface, CallLen, 1,
+            "how much light passes to places";
         pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";
         pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,

@@ -12,6 +12,15 @@ use crate::train::event::Split;
 /// The sum of the weights from which a pixel has a depth: half of what is behind is hidden.
 const OPACITY_MIN: f32 = 0.5;
 
+/// Which depth of a pixel counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PixelDepth {
+    /// The mean of the Gaussians' depths by their weights.
+    Mean,
+    /// That by which half of the light is stopped.
+    Median,
+}
+
 /// A model on a device, and the views that it is drawn from.
 pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     /// The device.
@@ -79,6 +88,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// has a mask count where the mask is white; those whose mask cannot be read are left out.
     pub(super) fn each(
         &mut self,
+        depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let mut drawn = 0;
@@ -93,7 +103,11 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
             };
             let view = self.views.view(index);
             let rendered = {
-                let frame = self.device.render(self.model, view, &self.settings, Look::SURFACE)?;
+                let look = match depth {
+                    PixelDepth::Mean => Look::SURFACE,
+                    PixelDepth::Median => Look::MEDIAN,
+                };
+                let frame = self.device.render(self.model, view, &self.settings, look)?;
                 self.device.image(&frame)?
             };
             visit(&drawn_view(view, &rendered, photograph.as_deref()))?;
@@ -110,8 +124,12 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
 fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
     let camera = view.camera;
     let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
-    let depth = |&[depth, _, _, weight]: &[f32; 4]| {
+    let mean = |&[depth, _, _, weight]: &[f32; 4]| {
         if weight >= OPACITY_MIN { depth / weight } else { 0.0 }
+    };
+    let depths = match &rendered.median_depths {
+        Some(medians) => medians.clone(),
+        None => sums.iter().map(mean).collect(),
     };
     let (colors, _) = rendered.rgb.as_chunks::<3>();
     // On black a colour is dark by what is seen through it.
@@ -128,7 +146,7 @@ fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> D
             rotation: view.pose.rotation,
             translation: view.pose.translation,
         },
-        depths: sums.iter().map(depth).collect(),
+        depths,
         colors: colors.iter().zip(sums).map(color).collect(),
         mask: photograph
             .and_then(|image| image.mask.as_ref())
