@@ -135,6 +135,6 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
         }
     }
     if (!part.inside) return;
-    const bool counts = found && depth > 0.0f && -slope * depth >= MEDIAN_SLOPE_MIN;
+    const bool counts = found && depth > a.near && -slope * depth >= MEDIAN_SLOPE_MIN;
     a.depths[uint64_t{part.pixel.y} * a.size[0] + part.pixel.x] = counts ? depth : 0.0f;
 }

@@ -13,7 +13,7 @@ constants! {
     /// Rounds in which an interval that does not hold the median is moved.
     pub const MEDIAN_MOVES: u32 = 4;
     /// Steps of Newton's method after the search.
-    pub const MEDIAN_NEWTON_STEPS: u32 = 2;
+    pub const MEDIAN_NEWTON_STEPS: u32 = 5;
     /// How far about peaks the search begins and ends, in standard deviations.
     pub const MEDIAN_REACH: f32 = 3.0;
     /// What passes the Gaussians before the search begins, at least.
@@ -45,5 +45,9 @@ abi! {
         pub tiles_wide: u32,
         /// The first tile that is listed.
         pub first_tile: u32,
+        /// Depth that a median must exceed, world units.
+        pub near: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use splat_mesh::compare::CompareError;
+use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
@@ -180,13 +181,17 @@ impl Exit {
             | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
                 Self::Usage
             }
-            ExtractionError::Fusion(FusionError::TooManyBricks { .. })
+            ExtractionError::TooManyPoints { .. }
+            | ExtractionError::Delaunay(DelaunayError::Memory { .. })
+            | ExtractionError::Fusion(FusionError::TooManyBricks { .. })
             | ExtractionError::Poisson(PoissonError::TooManyBricks { .. }) => Self::Memory,
             ExtractionError::Device(error) => Self::of_device(error),
             ExtractionError::Output(_) => Self::Error,
             ExtractionError::NoGaussians { .. }
             | ExtractionError::NoViews { .. }
             | ExtractionError::TooManyGaussians { .. }
+            | ExtractionError::Delaunay(_)
+            | ExtractionError::Cut(_)
             | ExtractionError::Points(_)
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)

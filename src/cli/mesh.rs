@@ -15,7 +15,7 @@ use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
     DrawnModel, Extracted, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, WorldBox, finish, fit, fuse, meshed_box, write_mesh,
+    MeshOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, write_mesh,
 };
 use crate::train::{Views, render_filter};
 
@@ -113,6 +113,9 @@ impl Task for Extracting<'_> {
             (MeshMethod::Poisson, Some(world_box)) => {
                 let seed = config.run.seed;
                 fit(&mut drawn, gaussians, world_box, &options.poisson, seed, room)
+            }
+            (MeshMethod::Tetrahedra, Some(world_box)) => {
+                cut_tetrahedra(&mut drawn, gaussians, world_box, &options.tetrahedra, room)
             }
             (_, world_box) => fuse(&mut drawn, world_box.as_ref(), &focus, &options.tsdf, room),
         };

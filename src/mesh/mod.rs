@@ -12,6 +12,7 @@ mod focus;
 mod level_set;
 mod options;
 mod poisson;
+mod tetrahedra;
 mod tsdf;
 mod world_box;
 mod write;
@@ -22,9 +23,11 @@ pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
 pub use focus::{Focus, meshed_box};
 pub use options::{
-    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions, TsdfOptions,
+    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
+    TetrahedraOptions, TsdfOptions,
 };
 pub use poisson::fit;
+pub use tetrahedra::cut_tetrahedra;
 pub use tsdf::fuse;
 pub use world_box::{Corner, ParseCornerError, WorldBox};
 pub use write::write_mesh;

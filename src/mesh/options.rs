@@ -17,6 +17,8 @@ pub enum MeshMethod {
     Tsdf,
     /// Follow rays to where the density of the Gaussians passes a level, and fit a closed surface
     Poisson,
+    /// Cut a closed surface from tetrahedra over the Gaussians, between places that light passes to
+    Tetrahedra,
 }
 
 impl MeshMethod {
@@ -25,6 +27,7 @@ impl MeshMethod {
         match self {
             Self::Tsdf => "tsdf",
             Self::Poisson => "poisson",
+            Self::Tetrahedra => "tetrahedra",
         }
     }
 }
@@ -135,6 +138,25 @@ pub struct MeshOptions {
     /// Of the method `poisson`.
     #[command(flatten)]
     pub poisson: PoissonOptions,
+
+    /// Of the method `tetrahedra`.
+    #[command(flatten)]
+    pub tetrahedra: TetrahedraOptions,
+}
+
+/// How a surface is cut.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Mesh by tetrahedra (--method tetrahedra)")]
+pub struct TetrahedraOptions {
+    /// Drop triangles on long edges, which close what no view has seen
+    #[arg(long)]
+    pub open: bool,
+
+    /// Longest edge that keeps a triangle, scene units
+    ///
+    /// By default 20 times the median.
+    #[arg(long, value_name = "LENGTH", requires = "open")]
+    pub max_edge: Option<f64>,
 }
 
 /// How depths are fused.
@@ -216,6 +238,7 @@ impl MeshOptions {
     pub fn check(&self) -> Result<(), ExtractionError> {
         let PoissonOptions { surface_level, density_trim, density_min, .. } = self.poisson;
         let density_min = density_min.unwrap_or(0.0);
+        let max_edge = self.tetrahedra.max_edge.unwrap_or(f64::INFINITY);
         let resolution = f64::from(self.tsdf.mesh_resolution);
         let rules = [
             (
@@ -226,6 +249,7 @@ impl MeshOptions {
             ),
             ("density-trim", density_trim, (0.0..1.0).contains(&density_trim), "from 0 to below 1"),
             ("density-min", density_min, density_min >= 0.0, "0 and more"),
+            ("max-edge", max_edge, max_edge > 0.0, "above 0"),
             ("mesh-resolution", resolution, resolution >= 8.0, "8 and more"),
         ];
         let broken = rules.into_iter().find(|&(_, _, holds, _)| !holds);
@@ -269,6 +293,7 @@ impl Default for MeshOptions {
             formats: vec![MeshFormat::Ply, MeshFormat::Glb],
             tsdf: TsdfOptions::default(),
             poisson: PoissonOptions::default(),
+            tetrahedra: TetrahedraOptions::default(),
         }
     }
 }

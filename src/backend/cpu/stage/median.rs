@@ -23,7 +23,7 @@ pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewp
                 for x in area.x0..area.x1 {
                     meet(rays, list, view.slopes([x, y]), &mut met);
                     let at = (y % TILE) as usize * width + x as usize;
-                    depths[at] = median_depth(&met).unwrap_or(R::ZERO);
+                    depths[at] = median_depth(&met, view.near).unwrap_or(R::ZERO);
                 }
             }
         }

@@ -17,12 +17,11 @@ use crate::backend::{DeviceError, Drawing};
 use crate::layout::{INSTANCES, ListSizes, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
-/// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
-/// to whole granules.
+/// Most blocks that are taken at once for a band; without virtual memory each may fill whole granules.
 const BLOCKS: u64 = 12;
 
 /// What is done with the lists of a view, or of a band of it.
-pub(crate) type Paint<'a> =
+pub(crate) type PaintLists<'a> =
     dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
 
 /// The lists of a drawn view.
@@ -66,7 +65,7 @@ pub(crate) fn draw(
     splats: &mut Splats,
     front_to_back: usize,
     view: DrawnView<'_>,
-    paint: &mut Paint<'_>,
+    paint: &mut PaintLists<'_>,
 ) -> Result<Lists, DeviceError> {
     let DrawnView { camera, settings } = view;
     let whole = Extent::whole(camera, splats.instances);
@@ -108,7 +107,7 @@ fn draw_whole(
     front_to_back: usize,
     view: DrawnView<'_>,
     extent: Extent,
-    paint: &mut Paint<'_>,
+    paint: &mut PaintLists<'_>,
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, splats, front_to_back, view.camera, extent)?;
     paint(session, splats, &bins, view)?;
@@ -155,7 +154,7 @@ impl Bands {
         session: &Session,
         splats: &Splats,
         view: DrawnView<'_>,
-        paint: &mut Paint<'_>,
+        paint: &mut PaintLists<'_>,
     ) -> Result<u32, DeviceError> {
         let camera = view.camera;
         let settings = Drawing { trains: false, ..*view.settings };

@@ -28,6 +28,8 @@ pub(crate) fn depths(
         size: camera.size,
         tiles_wide: camera.tiles[0],
         first_tile: bins.extent.rows.start * camera.tiles[0],
+        near: camera.near,
+        reserved: 0,
     };
     let tiles = bins.extent.tiles_listed();
     session.kernels.median_depths.blocks(&session.stream, tiles, &args)?;
