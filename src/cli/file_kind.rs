@@ -66,6 +66,24 @@ pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
     }
 }
 
+/// The model folder that `--coarse-checkpoint` names, by itself or by a point cloud in it.
+pub(super) fn model_folder_of(path: &Path) -> Result<PathBuf, DataError> {
+    let shown = path.display();
+    let of_ply = path.ancestors().nth(3).filter(|folder| !folder::point_clouds(folder).is_empty());
+    match (FileKind::of(path), of_ply) {
+        (FileKind::Folder, _) => Ok(path.to_owned()),
+        (FileKind::PyTorch, _) => Err(pytorch(path, "--coarse-checkpoint")),
+        (FileKind::Ply, Some(folder)) => Ok(folder.to_owned()),
+        (FileKind::Ply, None) => Err(DataError(format!(
+            "--coarse-checkpoint {shown}: the PLY lies in no model folder, MODEL/point_cloud/iteration_N,              so that nothing says which scene it is of. Give -c {} instead, which trains it on",
+            shell_word(path)
+        ))),
+        _ => Err(DataError(format!(
+            "--coarse-checkpoint {shown}: is neither a model folder nor a PLY in one"
+        ))),
+    }
+}
+
 /// Refuses what `--init` does not take: a PLY it takes.
 pub(super) fn check_init(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
@@ -115,7 +133,7 @@ pub(super) fn check_checkpoint(path: &Path) -> Result<(), DataError> {
 }
 
 fn pytorch(path: &Path, flag: &str) -> DataError {
-    let wanted = if flag == "-c" { "-c" } else { "--init" };
+    let wanted = if flag == "-c" || flag == "--coarse-checkpoint" { "-c" } else { "--init" };
     DataError(format!(
         "{flag} {}: is a PyTorch checkpoint, which this program does not read. It starts from the PLY that \
          the same run saved: {}",

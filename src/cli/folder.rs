@@ -76,13 +76,15 @@ pub(super) fn sweep(model_path: &Path) {
     }
 }
 
+/// Whether a run has left anything in this folder.
+pub(super) fn holds_run(model_path: &Path) -> bool {
+    ["checkpoints", "point_cloud", "run.jsonl"].iter().any(|name| model_path.join(name).exists())
+}
+
 /// Moves the results of an earlier run into `previous_N/`, so that neither is taken for the other:
 /// a resumed run must not find the checkpoints of another.
 pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputError> {
-    if !["checkpoints", "point_cloud", "run.jsonl"]
-        .iter()
-        .any(|name| model_path.join(name).exists())
-    {
+    if !holds_run(model_path) {
         return Ok(None);
     }
     let Some(aside) = (1_u32..)

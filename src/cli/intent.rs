@@ -35,6 +35,10 @@ position_lr_max_steps = 1500
 densify_from_iter = 200
 densify_until_iter = 1000
 opacity_reset_interval = 3000
+
+[sugar]
+sugar_iterations = 400
+n_samples_for_sdf = 10000
 ";
 
 /// Folder of the demonstration's scene inside the model folder.

@@ -1,6 +1,7 @@
 //! `splat mesh`: a triangle mesh of a trained model.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
@@ -9,13 +10,15 @@ use splat_mesh::MeshReport;
 
 use super::device::{self, DeviceOptions, Task};
 use super::output::print;
+use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
     DrawnModel, Extracted, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, write_mesh,
+    MeshOptions, PoissonOptions, TetrahedraOptions, TsdfOptions, WorldBox, cut_tetrahedra, finish,
+    fit, fuse, meshed_box, write_mesh,
 };
 use crate::train::{Views, render_filter};
 
@@ -26,14 +29,23 @@ pub(super) struct MeshArgs {
     pub(super) model: ModelArgs,
 
     #[command(flatten)]
-    options: MeshOptions,
+    pub(super) options: MeshOptions,
+}
+
+/// Makes the mesh and prints where its files are.
+pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let files = make(args, matches)?;
+    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))?;
+    Ok(())
 }
 
 /// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}`, and beside them `METHOD.json`, which says how they
-/// were made.
-pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+/// were made; returns the former.
+pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let started = Instant::now();
     args.options.check()?;
+    warn_of_idle(args.options.method, matches);
     let opened = args.model.read(matches)?.open(None)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
@@ -63,9 +75,26 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     };
     write_text(&folder.join(name).with_extension("json"), &serde_json::to_string_pretty(&record)?)?;
     tracing::info!("{}", described(&finished, started.elapsed().as_secs_f64()));
-    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    print(&lines.join("\n"))?;
-    Ok(())
+    Ok(files)
+}
+
+/// Warns of options of other methods, which change nothing.
+fn warn_of_idle(method: MeshMethod, matches: &ArgMatches) {
+    let of_methods = [
+        (MeshMethod::Tsdf, command_of::<TsdfOptions>("tsdf")),
+        (MeshMethod::Poisson, command_of::<PoissonOptions>("poisson")),
+        (MeshMethod::Tetrahedra, command_of::<TetrahedraOptions>("tetrahedra")),
+    ];
+    for (of, command) in of_methods.iter().filter(|(of, _)| *of != method) {
+        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
+        for flag in typed.filter_map(|arg| arg.get_long()) {
+            tracing::warn!(
+                "--{flag} has no effect with --method {}: it is an option of --method {}",
+                method.name(),
+                of.name()
+            );
+        }
+    }
 }
 
 /// What was extracted, and what the rest is made by.

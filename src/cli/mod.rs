@@ -19,13 +19,16 @@ mod intent;
 mod lpips;
 mod mesh;
 mod output;
+mod parser;
 mod plan;
 mod preset;
 mod profile;
 mod render;
 mod scene;
 mod signals;
+mod stages;
 mod start;
+mod sugar;
 mod synth;
 mod train;
 mod train_args;
@@ -36,12 +39,11 @@ use std::panic;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use clap::{
-    Arg, ArgAction, ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand,
-};
+use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
-use crate::config::{normalize_args, parse_switch};
+use self::parser::shaped;
+use crate::config::normalize_args;
 use crate::telemetry::{
     Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
 };
@@ -69,6 +71,8 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// Make a triangle mesh of a trained model
     Mesh(Box<mesh::MeshArgs>),
+    /// Train a model, have it lie on surfaces, and make a mesh of it, in one command
+    Sugar(Box<sugar::SugarArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed
@@ -116,34 +120,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// The parser. Of a flag given twice the last counts, a negative number is a value, so that the error
-/// for one that makes no sense names its flag, and each switch takes `true` or `false`.
+/// The parser.
 fn command() -> clap::Command {
     // The parser by itself takes any terminal for a colourful one where `CI` is set.
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
-    Cli::command().color(colors).mut_subcommands(|command| {
-        // The model's own configuration is where these take their defaults from.
-        let hides = ["eval", "render", "mesh", "bench"].contains(&command.get_name());
-        command.args_override_self(true).mut_args(|arg| {
-            let arg =
-                if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
-            let takes_value = arg.get_action().takes_values();
-            let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
-            arg.allow_negative_numbers(takes_value)
-        })
-    })
-}
-
-/// A switch that also takes a value, after `=`: what follows a space may be a model folder.
-fn switch(arg: Arg) -> Arg {
-    arg.action(ArgAction::Set)
-        .num_args(0..=1)
-        .require_equals(true)
-        .default_missing_value("true")
-        .default_value("false")
-        .hide_default_value(true)
-        .value_name("BOOL")
-        .value_parser(parse_switch)
+    Cli::command().color(colors).mut_subcommands(shaped)
 }
 
 /// The parser quotes arguments in its errors: their control characters are escaped, as in all messages.
@@ -187,6 +168,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Sugar(args) => (args.train.quiet, args.train.style()),
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
@@ -212,6 +194,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Mesh(args) => mesh::run(&args, matches),
+        Command::Sugar(args) => sugar::run(&args, matches),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),
         Command::Plan(args) => plan::run(&args, matches),

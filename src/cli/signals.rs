@@ -1,33 +1,45 @@
 //! Signals that ask a run to stop, and one that must not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 use anyhow::Context;
 
 use super::exit::Exit;
 
-/// SIGINT, SIGTERM and SIGHUP ask for the end of the run; the second ends the process. A SIGHUP that
-/// is ignored when the program starts, as `nohup` has it, stays ignored.
-#[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
+/// What the run at work looks at; none while no run could stop with a checkpoint.
+static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
+
+/// SIGINT, SIGTERM and SIGHUP ask for the end of the run that holds the returned flag; the second ends
+/// the process, as the first does where no run holds its flag any more. A SIGHUP that is ignored when the
+/// program starts, as `nohup` has it, stays ignored.
 pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    static HANDLED: Once = Once::new();
     let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&stop);
+    let mut result = Ok(());
+    HANDLED.call_once(|| result = handle());
+    result.context("signals cannot be handled")?;
+    Ok(stop)
+}
+
+#[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
+fn handle() -> Result<(), ctrlc::Error> {
     let ignores_hangup = ignore_hangup() == Hangup::Ignored;
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
+    ctrlc::set_handler(|| {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if running.is_none_or(|stop| stop.swap(true, Ordering::Relaxed)) {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
         tracing::info!(
             "stopping after this iteration, with a checkpoint; once more stops at once, without"
         );
-    })
-    .context("signals cannot be handled")?;
+    })?;
     if ignores_hangup {
         // The handler is now that of SIGHUP, too.
         ignore_hangup();
     }
-    Ok(stop)
+    Ok(())
 }
 
 /// Has a file that exceeds the process's limit (`ulimit -f`) be a failed write, which is reported and

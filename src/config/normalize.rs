@@ -51,7 +51,7 @@ const IGNORED: [(&str, FlagValues, &str); 18] = [
 ];
 
 /// Flags of the stages that follow SuGaR's coarse stage.
-const OF_MISSING_STAGES: [(&str, FlagValues); 12] = [
+const OF_LATER_STAGES: [(&str, FlagValues); 12] = [
     ("--skip-coarse", FlagValues::Switch),
     ("--coarse-checkpoint", FlagValues::One),
     ("--refinement-time", FlagValues::One),
@@ -66,9 +66,9 @@ const OF_MISSING_STAGES: [(&str, FlagValues); 12] = [
     ("--postprocess-mesh", FlagValues::Switch),
 ];
 
-/// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `eval`, `render` and
-/// `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each; for `train`
-/// and `plan`, reads SuGaR's short flags.
+/// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `sugar`, `eval`,
+/// `render` and `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each; for
+/// `train`, `sugar` and `plan`, reads SuGaR's short flags.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
 /// as they are: no flag's name is among them.
@@ -105,10 +105,11 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
                 (flag.replace('_', "-"), args.next_if(is_switch_value).map(|arg| to_text(&arg)))
             }
         };
-        let like_reference = is_one_of(&command, &["train", "eval", "render", "plan"]);
-        let like_sugar = is_one_of(&command, &["train", "plan"]);
+        let like_reference = is_one_of(&command, &["train", "sugar", "eval", "render", "plan"]);
+        let ends_with_training = is_one_of(&command, &["train", "plan"]);
         let ignored = IGNORED.iter().find(|(known, ..)| like_reference && *known == name);
-        let missing = OF_MISSING_STAGES.iter().find(|(known, _)| like_sugar && *known == name);
+        let missing =
+            OF_LATER_STAGES.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
         if values == Some(&FlagValues::One) && value.is_none() {
             skip_value(&mut args);
@@ -119,16 +120,18 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
             }
             // What is not asked for is not missed.
             (_, Some((_, FlagValues::Switch))) if value.as_deref().is_some_and(is_false) => {
-                normalized.notices.push(format!("{name} is ignored: there is no such stage yet"));
+                normalized
+                    .notices
+                    .push(format!("{name} is ignored: this command ends with training"));
             }
-            (_, Some(_)) => normalized.missing_stages.push(name),
+            (_, Some(_)) => normalized.later_stages.push(name),
             (None, None) => normalized.args.push(match value {
                 Some(value) => format!("{name}={value}").into(),
                 None => name.into(),
             }),
         }
     }
-    if is_one_of(&command, &["train", "plan"]) {
+    if is_one_of(&command, &["train", "sugar", "plan"]) {
         normalized.note_two_names();
         translate(normalized)
     } else {
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_that_are_missing_are_named_together() {
+    fn flags_of_later_stages_are_named_together() {
         let line = "splat train -s a --skip_coarse --coarse_checkpoint=15000.pt --refinement_time \
                     short -r refinement --high_poly True";
         let result = normalize_args(line.split_whitespace().map(OsString::from));

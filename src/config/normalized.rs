@@ -15,8 +15,8 @@ pub struct Normalized {
     pub args: Vec<OsString>,
     /// What was left out and why, one sentence each.
     pub notices: Vec<String>,
-    /// Flags of stages that this program does not have.
-    pub missing_stages: Vec<String>,
+    /// Flags of stages that follow training, which the command ends with.
+    pub later_stages: Vec<String>,
 }
 
 /// Two names of one option: the one that is stored, and another.
@@ -44,17 +44,16 @@ impl Normalized {
         ));
     }
 
-    /// Why the command cannot run: it asks for stages that this program does not have.
+    /// Why the command cannot run: it asks for stages that follow training.
     pub fn refusal(&self) -> Option<String> {
-        if self.missing_stages.is_empty() {
+        if self.later_stages.is_empty() {
             return None;
         }
         Some(format!(
-            "{}: this version ends with SuGaR's coarse stage (--regularize); it has no stage that makes or \
-             refines a mesh yet. Leave these flags out. To go on from a coarse stage of this program, use \
-             --resume or --start-checkpoint; to make a mesh, give the trained MODEL to SuGaR's own \
-             extract_mesh.py with -c MODEL --use_vanilla_3dgs True",
-            self.missing_stages.join(", ")
+            "{}: for a stage after training. splat sugar -s SCENE -m MODEL -r TERMS trains and makes a \
+             mesh; splat mesh -m MODEL makes one of a trained model; --help has their flags. \
+             Leave these out here",
+            self.later_stages.join(", ")
         ))
     }
 }

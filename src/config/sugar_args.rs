@@ -15,7 +15,7 @@ const REFINEMENT: &str = "refinement";
 /// Reads `-r TERMS` as `--regularize`, and `-i N` beside `-c` as `--iteration-to-load`, unless the
 /// scene has a folder of that name. Each is said in a notice.
 pub(super) fn translate(normalized: Normalized) -> Normalized {
-    let Normalized { args, mut notices, mut missing_stages } = normalized;
+    let Normalized { args, mut notices, mut later_stages } = normalized;
     let has_model = value_of(&args, "-c", "--checkpoint-path").is_some();
     let scene = value_of(&args, "-s", "--source-path").map_or_else(|| ".".into(), PathBuf::from);
     let mut left = args.into_iter().peekable();
@@ -34,7 +34,7 @@ pub(super) fn translate(normalized: Normalized) -> Normalized {
         });
         match (terms, iteration) {
             (Some(terms), _) if terms == REFINEMENT => {
-                missing_stages.push(format!("-r {REFINEMENT}"));
+                later_stages.push(format!("-r {REFINEMENT}"));
             }
             (Some(terms), _) => {
                 notices.push(format!("-r {terms} is read as --regularize {terms}"));
@@ -50,7 +50,7 @@ pub(super) fn translate(normalized: Normalized) -> Normalized {
             (None, None) => args.push(arg),
         }
     }
-    Normalized { args, notices, missing_stages }
+    Normalized { args, notices, later_stages }
 }
 
 fn is_folder(scene: &Path, name: &str) -> bool {

@@ -204,7 +204,7 @@ pub struct PoissonOptions {
     #[arg(long, value_name = "N", default_value_t = Self::default().poisson_depth)]
     pub poisson_depth: u32,
 
-    /// Share of the vertices that are cut off, those with the fewest points around
+    /// Share of the vertices to cut off, those with the fewest points around
     ///
     /// 0 keeps a closed surface.
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().density_trim)]

@@ -3,6 +3,7 @@
 
 #[cfg(unix)]
 pub mod background;
+pub mod ball;
 #[cfg(kernels)]
 pub mod compact;
 pub mod constrained_backend;

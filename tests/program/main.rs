@@ -52,6 +52,7 @@ mod shared_folder;
 mod splits;
 mod strategies;
 mod sugar;
+mod sugar_stages;
 mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]

@@ -9,16 +9,12 @@ use splat::export::write_ply;
 use splat::math::Real;
 use splat::math::random::{RandomStream, RandomUse};
 use splat::model::Gaussians;
-use splat::synth::{SynthOptions, SynthScene};
 use splat_mesh::file::read_mesh;
 use splat_mesh::{Mesh, MeshReport};
 
+use crate::common::ball::{RADIUS, ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, end, splat};
 use crate::common::scene::without;
-use crate::common::synthetic::write_synthetic;
-
-/// Radius of the ball, world units.
-const RADIUS: f64 = 1.0;
 
 /// Half a percent of the ball's diameter.
 const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
@@ -26,44 +22,10 @@ const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
 /// A model folder of a scene whose Gaussians are replaced by others.
 fn place_of(gaussians: &Gaussians) -> TestFolder {
     let place = TestFolder::empty();
-    let options = SynthOptions {
-        scene: SynthScene::Sphere,
-        views: 16,
-        width: 160,
-        height: 120,
-        points: 200,
-        ..SynthOptions::default()
-    };
-    write_synthetic(&place.scene(), &options);
+    write_ball_scene(&place.scene(), 160, 120);
     place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
     write_ply(&place.ply(1), gaussians).unwrap();
     place
-}
-
-/// Flat, opaque Gaussians all over the ball, red on one side and blue on the other: on the Fibonacci
-/// spiral, each with the plane of the ball as its own.
-fn ball() -> Gaussians {
-    let count = 3000;
-    let mut model = Gaussians::zeros(0, count);
-    for row in 0..count {
-        let z = 1.0 - (2.0 * row as f64 + 1.0) / count as f64;
-        let turn = row as f64 * std::f64::consts::PI * (3.0 - 5.0_f64.sqrt());
-        let across = (1.0 - z * z).sqrt();
-        let out = [across * turn.cos(), across * turn.sin(), z];
-        for axis in 0..3 {
-            model.means[3 * row + axis] = (RADIUS * out[axis]).to_f32();
-            model.log_scales[3 * row + axis] = [0.04_f32, 0.04, 0.002][axis].ln();
-        }
-        // Turns z onto `out`.
-        let quat = [1.0 + out[2], -out[1], out[0], 0.0];
-        let colour = if out[0] > 0.0 { [1.7, -1.7, -1.7] } else { [-1.7, -1.7, 1.7] };
-        for (part, value) in quat.into_iter().enumerate() {
-            model.quats[4 * row + part] = value.to_f32();
-        }
-        model.sh_dc[3 * row..3 * row + 3].copy_from_slice(&colour);
-        model.opacity_logits[row] = 3.0;
-    }
-    model
 }
 
 /// The ball without what lies below its middle.
@@ -184,9 +146,12 @@ fn an_open_surface_of_tetrahedra_has_no_long_edges() {
 #[test]
 fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
     let place = place_of(&ball());
-    meshed(&place, &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply"])
-        .done()
-        .says(&["decimated from"]);
+    meshed(
+        &place,
+        &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--force"],
+    )
+    .done()
+    .says(&["decimated from", "--force has no effect with --method tsdf"]);
     let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
     assert!((500..=1000).contains(&mesh.faces.len()), "{}", mesh.faces.len());
     // Of a thousand triangles each stands off by a two-hundredth of the radius.

@@ -142,13 +142,13 @@ fn a_folder_of_photographs_may_be_called_7000() {
 #[case::refinement("--refinement_time short", "--refinement-time")]
 #[case::by_name("-r refinement", "-r refinement")]
 #[case::a_mesh("-r density --high_poly True", "--high-poly")]
-fn stages_that_are_missing_are_refused_with_the_way_to_do_it(
+fn flags_of_later_stages_are_refused_with_the_command_that_takes_them(
     #[case] flags: &str,
     #[case] name: &str,
 ) {
     let place = TestFolder::with_scene();
     let ended = end(place.train().args(flags.split_whitespace()));
-    ended.refused(2, &[name, "no stage", "extract_mesh.py", "--start-checkpoint"]);
+    ended.refused(2, &[name, "after training", "splat sugar -s", "splat mesh -m"]);
     assert!(!place.model().exists());
 }
 

@@ -1,0 +1,56 @@
+//! What all commands of the parser have in common.
+
+use std::ffi::OsString;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args};
+
+use crate::config::parse_switch;
+
+/// Commands whose options have their defaults from the model's own configuration.
+const OF_A_MODEL: [&str; 4] = ["eval", "render", "mesh", "bench"];
+
+/// A command of which each switch takes `true` or `false`, the last counts of a flag given twice, and a
+/// negative number is a value, so that the error for one that makes no sense names its flag.
+pub(super) fn shaped(command: clap::Command) -> clap::Command {
+    let hides = OF_A_MODEL.contains(&command.get_name());
+    command.args_override_self(true).mut_args(|arg| {
+        let arg = if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
+        let takes_value = arg.get_action().takes_values();
+        let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
+        arg.allow_negative_numbers(takes_value)
+    })
+}
+
+/// The parser of one command, for lines that the program itself writes.
+pub(super) fn command_of<A: Args>(name: &'static str) -> clap::Command {
+    shaped(A::augment_args(clap::Command::new(name))).no_binary_name(true)
+}
+
+/// Parses such a line.
+pub(super) fn parse<A: Args>(
+    name: &'static str,
+    line: &[OsString],
+) -> Result<(A, ArgMatches), clap::Error> {
+    let matches = command_of::<A>(name).try_get_matches_from(line)?;
+    Ok((A::from_arg_matches(&matches)?, matches))
+}
+
+/// Whether an option, by its name in the program, stands on the command line; not where the command does not
+/// have it.
+pub(super) fn is_typed(matches: &ArgMatches, id: &str) -> bool {
+    matches.try_contains_id(id).is_ok()
+        && matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// A switch that also takes a value, after `=`: what follows a space may be a model folder.
+fn switch(arg: Arg) -> Arg {
+    arg.action(ArgAction::Set)
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value("true")
+        .default_value("false")
+        .hide_default_value(true)
+        .value_name("BOOL")
+        .value_parser(parse_switch)
+}

@@ -1,0 +1,225 @@
+//! Stages that follow one another in a model folder, and the record of what is done: `sugar.json`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use serde::{Deserialize, Serialize};
+
+use super::exit::DataError;
+use super::output::shell_word;
+use super::parser::is_typed;
+use crate::files::write_text;
+
+/// The record in the model folder.
+const RECORD: &str = "sugar.json";
+
+/// A command that is run as part of another.
+pub(super) struct Stage {
+    /// Of the command.
+    pub(super) name: &'static str,
+    /// Its arguments.
+    pub(super) line: Vec<OsString>,
+    /// Those that its result depends on.
+    pub(super) options: Vec<String>,
+    /// Runs the command with such arguments; returns the files that it wrote.
+    pub(super) run: fn(&[OsString]) -> anyhow::Result<Vec<PathBuf>>,
+}
+
+impl Stage {
+    /// The command as one types it.
+    pub(super) fn shown(&self) -> String {
+        let words = self.line.iter().map(|word| shell_word(Path::new(word)));
+        ["splat".to_owned(), self.name.to_owned()]
+            .into_iter()
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+/// What was done in a model folder.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct StageRecords {
+    stages: Vec<StageRecord>,
+}
+
+/// A stage that was begun.
+#[derive(Debug, Serialize, Deserialize)]
+struct StageRecord {
+    name: String,
+    /// The command as one types it.
+    command: String,
+    /// The arguments that its result depends on.
+    options: Vec<String>,
+    /// What it wrote; none before its end.
+    files: Option<Vec<FileMark>>,
+}
+
+/// A file as it was when its stage ended.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FileMark {
+    path: PathBuf,
+    bytes: u64,
+    /// Since 1970.
+    modified_ns: u64,
+}
+
+/// What is known of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StageState {
+    /// Nothing.
+    New,
+    /// It was begun with other options.
+    Other,
+    /// It was begun with these options; what it wrote is missing or was changed since.
+    Begun,
+    /// What it wrote is there.
+    Complete,
+}
+
+impl FileMark {
+    fn of(path: &Path) -> Option<Self> {
+        let about = fs::metadata(path).ok()?;
+        let modified = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let modified_ns = u64::try_from(modified.as_nanos()).ok()?;
+        Some(Self { path: path.to_owned(), bytes: about.len(), modified_ns })
+    }
+}
+
+impl StageRecords {
+    /// The record of this folder; empty where there is none.
+    pub(super) fn read(model_path: &Path) -> anyhow::Result<Self> {
+        let path = model_path.join(RECORD);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(DataError(format!("{}: {error}", path.display())).into()),
+        };
+        serde_json::from_str(&text).map_err(|error| {
+            DataError(format!(
+                "{}: {error}. It is no record of splat sugar: remove it, and the stages are run again",
+                path.display()
+            ))
+            .into()
+        })
+    }
+
+    /// What is known of a stage.
+    pub(super) fn state(&self, stage: &Stage) -> StageState {
+        let Some(record) = self.stages.iter().find(|record| record.name == stage.name) else {
+            return StageState::New;
+        };
+        if record.options != stage.options {
+            return StageState::Other;
+        }
+        let stands = |mark: &FileMark| FileMark::of(&mark.path).as_ref() == Some(mark);
+        match &record.files {
+            Some(files) if files.iter().all(stands) => StageState::Complete,
+            _ => StageState::Begun,
+        }
+    }
+
+    /// Writes that a stage begins; what is known of it and of all after it is dropped.
+    pub(super) fn begin(&mut self, stage: &Stage, model_path: &Path) -> anyhow::Result<()> {
+        let place = self.stages.iter().position(|record| record.name == stage.name);
+        self.stages.truncate(place.unwrap_or(self.stages.len()));
+        self.stages.push(StageRecord {
+            name: stage.name.to_owned(),
+            command: stage.shown(),
+            options: stage.options.clone(),
+            files: None,
+        });
+        self.write(model_path)
+    }
+
+    /// Writes that the stage that was begun last is complete.
+    pub(super) fn complete(&mut self, files: &[PathBuf], model_path: &Path) -> anyhow::Result<()> {
+        if let Some(record) = self.stages.last_mut() {
+            record.files = Some(files.iter().filter_map(|path| FileMark::of(path)).collect());
+        }
+        self.write(model_path)
+    }
+
+    /// What a complete stage wrote.
+    pub(super) fn files(&self, stage: &Stage) -> Vec<PathBuf> {
+        let record = self.stages.iter().find(|record| record.name == stage.name);
+        let marks = record.and_then(|record| record.files.as_deref()).unwrap_or_default();
+        marks.iter().map(|mark| mark.path.clone()).collect()
+    }
+
+    fn write(&self, model_path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self).context("a record is plain values")?;
+        Ok(write_text(&model_path.join(RECORD), &text)?)
+    }
+}
+
+/// The options of a stage that were typed for the whole, as arguments of the stage. `takes` says which, by
+/// their names in the program.
+pub(super) fn forwarded(
+    stage: &clap::Command,
+    typed: &ArgMatches,
+    takes: impl Fn(&str) -> bool,
+) -> Vec<OsString> {
+    let mut line = Vec::new();
+    for arg in stage.get_arguments() {
+        let id = arg.get_id().as_str();
+        let is_meant = is_typed(typed, id) && takes(id);
+        let (true, Some(long)) = (is_meant, arg.get_long()) else { continue };
+        let values: Vec<OsString> =
+            typed.get_raw(id).into_iter().flatten().map(OsString::from).collect();
+        let delimiter = arg.get_value_delimiter().map(String::from).unwrap_or_default();
+        let mut word = OsString::from(format!("--{long}="));
+        word.push(values.join(delimiter.as_ref()));
+        line.push(word);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(option: &str) -> Stage {
+        Stage {
+            name: "mesh",
+            line: vec!["-m".into(), "a b".into()],
+            options: vec![option.to_owned()],
+            run: |_| Ok(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn a_stage_is_complete_until_its_options_or_files_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mesh.ply");
+        let (same, other) = (stage("--x=1"), stage("--x=2"));
+        assert_eq!(same.shown(), "splat mesh -m 'a b'");
+        let mut records = StageRecords::read(folder.path()).unwrap();
+        assert_eq!(records.state(&same), StageState::New);
+        records.begin(&same, folder.path()).unwrap();
+        fs::write(&file, "a mesh").unwrap();
+        let read = || StageRecords::read(folder.path()).unwrap();
+        assert_eq!(read().state(&same), StageState::Begun);
+        records.complete(std::slice::from_ref(&file), folder.path()).unwrap();
+        assert_eq!(read().state(&same), StageState::Complete);
+        assert_eq!(read().files(&same), std::slice::from_ref(&file));
+        assert_eq!(read().state(&other), StageState::Other);
+        fs::write(&file, "another mesh").unwrap();
+        assert_eq!(read().state(&same), StageState::Begun);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(read().state(&same), StageState::Begun);
+    }
+
+    #[test]
+    fn what_is_no_record_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(RECORD), "{").unwrap();
+        let message = StageRecords::read(folder.path()).unwrap_err().to_string();
+        assert!(message.contains(RECORD) && message.contains("remove it"), "{message}");
+    }
+}

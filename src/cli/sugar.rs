@@ -1,0 +1,284 @@
+//! `splat sugar`: from photographs to a mesh, stage by stage.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{ArgMatches, Args};
+
+use super::exit::{DataError, UsageError};
+use super::file_kind::model_folder_of;
+use super::folder;
+use super::mesh::{self, MeshArgs};
+use super::output::{print, shell_word};
+use super::parser::{command_of, parse};
+use super::preset;
+use super::scene::absolute;
+use super::stages::{Stage, StageRecords, StageState, forwarded};
+use super::train;
+use super::train_args::TrainArgs;
+use crate::config::{Config, Layers, Regularize, SceneOptions, Typed, resolve};
+use crate::files::FolderLock;
+use crate::mesh::MeshOptions;
+
+/// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
+const PHOTOMETRIC: u32 = 7000;
+
+/// Surface terms where none are named: of SuGaR's those with the best meshes.
+const TERMS: &str = "--regularize=dn-consistency";
+
+/// How a surface is found where it is not said: as in SuGaR.
+const METHOD: &str = "--method=poisson";
+
+/// Options of training that choose where and how it runs, not what becomes of the model.
+const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
+
+/// Arguments of `splat sugar`.
+#[derive(Args)]
+pub(super) struct SugarArgs {
+    /// Train nothing: mesh a model that has its surface terms already
+    ///
+    /// The model is that of --coarse-checkpoint, or else the one in -m.
+    #[arg(long)]
+    skip_coarse: bool,
+
+    /// The model folder of --skip-coarse, or a point cloud in it
+    #[arg(long, value_name = "MODEL", requires = "skip_coarse")]
+    coarse_checkpoint: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) train: TrainArgs,
+
+    #[command(flatten)]
+    mesh: MeshOptions,
+}
+
+/// Runs the stages that are not complete, each as the command that it is, and prints what they wrote.
+pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    args.mesh.check()?;
+    if args.train.start_checkpoint.is_some() {
+        return Err(UsageError(
+            "--start-checkpoint: splat sugar continues by itself from the newest checkpoint of -m. \
+             Leave it out, or use splat train"
+                .to_owned(),
+        )
+        .into());
+    }
+    let (model_path, stages) = if args.skip_coarse {
+        let model_path = coarse_model(args)?;
+        let mesh = meshing(&model_path, matches, |_| true);
+        (model_path, vec![mesh])
+    } else {
+        let (model_path, train) = training(args, matches)?;
+        let of_scene = command_of::<SceneOptions>("scene");
+        let is_of_scene =
+            |id: &str| of_scene.get_arguments().any(|arg| arg.get_id().as_str() == id);
+        // The trained model's own scene is meshed.
+        let mesh = meshing(&model_path, matches, |id| !is_of_scene(id));
+        (model_path, vec![train, mesh])
+    };
+    let written = follow(&stages, &model_path)?;
+    let lines: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))?;
+    Ok(())
+}
+
+/// Runs the stages from the first that is not complete; returns the files of all.
+fn follow(stages: &[Stage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut records = StageRecords::read(model_path)?;
+    let mut is_unchanged = true;
+    let mut written = Vec::new();
+    for (index, stage) in stages.iter().enumerate() {
+        let number = format!("stage {} of {}", index + 1, stages.len());
+        let state = records.state(stage);
+        if is_unchanged && state == StageState::Complete {
+            tracing::info!("{number}: complete already: {}", stage.shown());
+        } else {
+            is_unchanged = false;
+            tracing::info!("{number}: {}", stage.shown());
+            if stage.name == TRAIN {
+                make_room(state, stage, model_path)?;
+            }
+            records.begin(stage, model_path)?;
+            let files = (stage.run)(&stage.line).inspect_err(|_| {
+                tracing::warn!("{number} is not complete; the same command again continues it");
+            })?;
+            records.complete(&files, model_path)?;
+        }
+        written.extend(records.files(stage));
+    }
+    Ok(written)
+}
+
+/// The name of the stage that trains.
+const TRAIN: &str = "train";
+
+/// Has the run find its own folder: one of other options is moved away, one of `splat train` is not taken
+/// for it.
+fn make_room(state: StageState, stage: &Stage, model_path: &Path) -> anyhow::Result<()> {
+    let _lock = FolderLock::take(model_path)?;
+    match state {
+        StageState::Begun | StageState::Complete => Ok(()),
+        StageState::New if !folder::holds_run(model_path) => Ok(()),
+        StageState::New if options_of_folder(model_path)? == stage.options => Ok(()),
+        StageState::New => {
+            let model = shell_word(model_path);
+            Err(UsageError(format!(
+                "{model}: holds a run of splat train with other options. To start the coarse stage from \
+                 its Gaussians, use -c {model} and another folder with -m; to mesh it as it is, \
+                 use --skip-coarse"
+            ))
+            .into())
+        }
+        StageState::Other => {
+            if let Some(aside) = folder::set_aside(model_path)? {
+                tracing::warn!(
+                    "{} holds a run with other options; it is moved to {}",
+                    model_path.display(),
+                    aside.display()
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The options of the run in a model folder.
+fn options_of_folder(model_path: &Path) -> anyhow::Result<Vec<String>> {
+    let Some(text) = folder::read_config(model_path)? else { return Ok(Vec::new()) };
+    options_of(&Config::from_toml(&text.origin, &text.text)?)
+}
+
+/// What the result of training depends on.
+fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
+    let matters = |key: &str| {
+        let section = key.split('.').next().unwrap_or_default();
+        key == "run.seed" || !OF_A_MACHINE.contains(&section)
+    };
+    let changed = config.changed()?;
+    Ok(changed
+        .into_iter()
+        .filter(|(key, _)| matters(key))
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect())
+}
+
+/// The model of `--skip-coarse`.
+fn coarse_model(args: &SugarArgs) -> anyhow::Result<PathBuf> {
+    let typed = args.train.options.output.model_path.clone();
+    let Some(checkpoint) = &args.coarse_checkpoint else {
+        let nothing =
+            "--skip-coarse: no model is named. Name it with -m MODEL, or --coarse-checkpoint MODEL";
+        return typed.ok_or_else(|| UsageError(nothing.to_owned()).into());
+    };
+    let model_path = model_folder_of(checkpoint)?;
+    match typed.filter(|typed| absolute(typed) != absolute(&model_path)) {
+        None => Ok(model_path),
+        Some(typed) => Err(UsageError(format!(
+            "-m {}: with --coarse-checkpoint, the mesh is written into the folder of that model, {}. \
+             Leave -m out",
+            typed.display(),
+            model_path.display()
+        ))
+        .into()),
+    }
+}
+
+/// The stage that trains, and the folder that it trains in.
+fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, Stage)> {
+    let TrainArgs { demo, config: file, preset: name, options, .. } = &args.train;
+    let preset = preset::named(name.as_deref());
+    let layers = Layers {
+        preset,
+        file: file.as_deref(),
+        typed: Some(Typed { flags: options, matches }),
+        ..Layers::default()
+    };
+    let config = resolve(layers)?;
+    let model_path = match config.output.model_path.clone() {
+        Some(path) => path,
+        None if *demo => Path::new("output").join("demo"),
+        None => {
+            return Err(UsageError(
+                "no model folder is named: splat sugar writes the model and the mesh there. Name it \
+                 with -m MODEL"
+                    .to_owned(),
+            )
+            .into());
+        }
+    };
+    let command = command_of::<TrainArgs>(TRAIN);
+    let mut line = forwarded(&command, matches, |id| {
+        !["model_path", "resume", "preset", "source_path"].contains(&id)
+    });
+    if let Some(scene) = &options.scene.source_path {
+        line.push(flag("source-path", &absolute(scene)));
+    }
+    line.push(flag("model-path", &model_path));
+    if let Some(preset) = preset {
+        line.push(format!("--preset={preset}").into());
+    }
+    if config.sugar.regularize == Regularize::None {
+        line.push(TERMS.into());
+    }
+    let is_usual = config.optimize.iterations == Config::default().optimize.iterations;
+    if is_usual && !demo && config.sugar.checkpoint_path.is_none() {
+        line.push(format!("--iterations={PHOTOMETRIC}").into());
+    }
+    let (args, matches) = parse::<TrainArgs>(TRAIN, &line)?;
+    let typed = Some(Typed { flags: &args.options, matches: &matches });
+    let mut decided = resolve(Layers { typed, ..layers })?;
+    decided.scene.source_path = decided.scene.source_path.as_deref().map(absolute);
+    line.push("--resume".into());
+    Ok((model_path, Stage { name: TRAIN, line, options: options_of(&decided)?, run: run_training }))
+}
+
+fn flag(long: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(format!("--{long}="));
+    word.push(path);
+    word
+}
+
+/// Trains, and looks whether the folder holds what was to be trained.
+fn run_training(line: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+    let (args, matches) = parse::<TrainArgs>(TRAIN, line)?;
+    train::run(&args, &matches)?;
+    let output = args.options.output.model_path.context("the line names the model folder")?;
+    let text = folder::read_config(&output)?.context("training writes the options")?;
+    let config = Config::from_toml(&text.origin, &text.text)?;
+    let (iteration, ply) = folder::point_cloud(&output, None)?;
+    if iteration == config.last_iteration() && config.has_coarse_stage() {
+        return Ok(vec![ply]);
+    }
+    let model = shell_word(&output);
+    Err(DataError(format!(
+        "{model}: its last point cloud is of iteration {iteration}, not of {}, the end of a coarse stage: \
+         the folder holds another run. Name another folder with -m, or use --skip-coarse to mesh this \
+         one as it is",
+        config.last_iteration()
+    ))
+    .into())
+}
+
+/// The stage that makes a mesh.
+fn meshing(model_path: &Path, matches: &ArgMatches, takes: impl Fn(&str) -> bool) -> Stage {
+    let of_mesh = command_of::<MeshOptions>("mesh");
+    let mut options = forwarded(&of_mesh, matches, |_| true);
+    if !options.iter().any(|word| word.to_string_lossy().starts_with("--method=")) {
+        options.insert(0, METHOD.into());
+    }
+    let is_option = |id: &str| of_mesh.get_arguments().any(|arg| arg.get_id().as_str() == id);
+    let command = command_of::<MeshArgs>("mesh");
+    let mut line = vec![flag("model-path", model_path)];
+    line.extend(options.iter().cloned());
+    line.extend(forwarded(&command, matches, |id| {
+        id != "model_path" && !is_option(id) && takes(id)
+    }));
+    let options = options.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Stage { name: "mesh", line, options, run: run_meshing }
+}
+
+fn run_meshing(line: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+    let (args, matches) = parse::<MeshArgs>("mesh", line)?;
+    mesh::make(&args, &matches)
+}

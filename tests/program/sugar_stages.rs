@@ -1,0 +1,161 @@
+//! `splat sugar`: its stages, one after the other, each run until it is complete and not again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rstest::rstest;
+use splat::export::write_ply;
+use splat_mesh::MeshReport;
+use splat_mesh::file::read_mesh;
+
+use crate::common::ball::{ball, write_ball_scene};
+use crate::common::program::{Ended, TestFolder, end, splat};
+
+/// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, and a coarse mesh.
+const FLAGS: [&str; 10] = [
+    "--device=cpu",
+    "--sugar-iterations=6",
+    "--n-samples-for-sdf=500",
+    "--sh-degree=0",
+    "--test-iterations=-1",
+    "--checkpoint-iterations=3",
+    "--surface-points=20000",
+    "--poisson-depth=5",
+    "--density-trim=0",
+    "--iteration-to-load=1",
+];
+
+/// A scene of the ball, with a model of it.
+fn place() -> TestFolder {
+    let place = TestFolder::empty();
+    write_ball_scene(&place.scene(), 96, 72);
+    place.trained_into("gaussians", 1, &["--sh-degree=0", "--test-iterations=-1"]);
+    write_ply(&place.ply_of("gaussians", 1), &ball()).unwrap();
+    place
+}
+
+fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
+    let flag = |name: &str, path: PathBuf| format!("{name}={}", path.display());
+    let mut line = vec![
+        "sugar".to_owned(),
+        flag("-s", place.scene()),
+        flag("-c", place.path("gaussians")),
+        flag("-m", place.model()),
+        "-r".to_owned(),
+        terms.to_owned(),
+    ];
+    line.extend(FLAGS.map(str::to_owned));
+    line
+}
+
+fn sugar(place: &TestFolder, terms: &str, flags: &[&str]) -> Ended {
+    end(splat().args(arguments(place, terms)).args(flags)).done()
+}
+
+fn begun(place: &TestFolder) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(arguments(place, "density")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn mesh(place: &TestFolder) -> PathBuf {
+    place.model().join("mesh/iteration_7/poisson.ply")
+}
+
+#[test]
+fn each_stage_runs_once_and_again_where_its_options_change() {
+    let place = place();
+    let first = sugar(&place, "density", &[]).says(&[
+        "stage 1 of 2: splat train",
+        "stage 2 of 2: splat mesh",
+        "--method=poisson",
+    ]);
+    let written: Vec<&Path> = first.stdout.lines().map(Path::new).collect();
+    assert_eq!(written[..2], [place.ply(7), mesh(&place)]);
+    assert!(written.iter().all(|path| path.is_file()), "{written:?}");
+    let report = MeshReport::of(&read_mesh(&mesh(&place)).unwrap()).unwrap();
+    assert!(report.watertight && report.components == 1, "{report:?}");
+
+    // What does not change the result does not repeat it.
+    let again = sugar(&place, "density", &["--quiet", "False", "--host-limit=8GiB"])
+        .says(&["stage 1 of 2: complete already", "stage 2 of 2: complete already"]);
+    assert_eq!(again.stdout, first.stdout);
+
+    let before = fs::read(mesh(&place)).unwrap();
+    sugar(&place, "density", &["--poisson-depth=4"])
+        .says(&["stage 1 of 2: complete already", "stage 2 of 2: splat mesh"]);
+    assert!(before != fs::read(mesh(&place)).unwrap());
+
+    sugar(&place, "sdf", &[]).says(&["run with other options", "previous_1", "2 of 2: splat mesh"]);
+    assert!(place.model().join("previous_1/point_cloud/iteration_7").is_dir());
+
+    fs::remove_file(mesh(&place)).unwrap();
+    sugar(&place, "sdf", &[]).says(&["1 of 2: complete already", "2 of 2: splat mesh"]);
+    assert!(mesh(&place).is_file());
+}
+
+#[test]
+fn a_killed_command_ends_in_the_same_bytes() {
+    let place = place();
+    sugar(&place, "density", &[]);
+    let whole = [place.ply(7), mesh(&place)].map(|path| fs::read(path).unwrap());
+    fs::remove_dir_all(place.model()).unwrap();
+    let record = place.model().join("sugar.json");
+    let is_meshing = || fs::read_to_string(&record).is_ok_and(|text| text.contains("\"mesh\""));
+    let has_checkpoint = || place.checkpoint(3).exists();
+    let stages: [&dyn Fn() -> bool; 2] = [&has_checkpoint, &is_meshing];
+    for is_there in stages {
+        let mut child = begun(&place);
+        while !is_there() {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+            sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!mesh(&place).exists(), "it was over before it was killed");
+    }
+    sugar(&place, "density", &[]).says(&["stage 1 of 2: complete already", "stage 2 of 2: splat"]);
+    assert!(whole == [place.ply(7), mesh(&place)].map(|path| fs::read(path).unwrap()));
+}
+
+#[test]
+fn a_model_with_surface_terms_is_meshed_as_it_is() {
+    let place = place();
+    let flags = ["--device=cpu", "--surface-points=20000", "--poisson-depth=5"];
+    let ply = place.ply_of("gaussians", 1);
+    let named = ply.display().to_string();
+    let mut command = splat();
+    command.args(["sugar", "--skip_coarse", "True", "--coarse_checkpoint", &named]).args(flags);
+    let ended = end(&mut command).done().says(&["stage 1 of 1: splat mesh"]);
+    let expected = place.path("gaussians/mesh/iteration_1/poisson.ply");
+    assert!(ended.stdout.starts_with(&expected.display().to_string()), "{ended:?}");
+    assert!(expected.is_file());
+}
+
+#[rstest]
+#[case::no_folder("-s scene", 2, &["no model folder", "-m MODEL"])]
+#[case::a_checkpoint("-s scene -m model --start-checkpoint a", 2, &["--start-checkpoint", "splat train"])]
+#[case::no_model("--skip-coarse", 2, &["--skip-coarse", "--coarse-checkpoint MODEL"])]
+#[case::no_skipping("-s scene -m model --coarse-checkpoint gaussians", 2, &["--skip-coarse"])]
+#[case::of_pytorch("--skip-coarse --coarse-checkpoint 15000.pt", 3, &["PyTorch", "use -c"])]
+#[case::of_no_folder("--skip-coarse --coarse-checkpoint lone.ply", 3, &["lone.ply", "-c lone.ply"])]
+#[case::two_folders("--skip-coarse --coarse-checkpoint gaussians -m other", 2, &["-m other", "Leave -m out"])]
+#[case::another_run("-s scene -m gaussians -r sdf", 2, &["gaussians", "other options", "--skip-coarse"])]
+#[case::no_level("-s scene -m model --surface-level 2", 2, &["surface-level", "below 1"])]
+fn what_cannot_be_run_is_refused_before_anything_is_written(
+    #[case] line: &str,
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = TestFolder::with_scene();
+    place.trained_into("gaussians", 1, &["--sh-degree=0", "--test-iterations=-1"]);
+    fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
+    fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();
+    let mut command = splat();
+    command.current_dir(place.path("")).arg("sugar").args(line.split(' '));
+    end(command.arg("--device=cpu")).refused(code, parts);
+    assert!(!place.model().exists() && !place.path("gaussians/sugar.json").exists());
+}
