@@ -169,7 +169,7 @@ fn first_interval<R: Real>(met: &[OnRay<R>]) -> Option<[R; 2]> {
     let mut interval: Option<[R; 2]> = None;
     for on_ray in met {
         let before = left;
-        left = left * on_ray.passed();
+        left *= on_ray.passed();
         let reach = R::of(REACH) / on_ray.sharpness.sqrt();
         if left < from && before >= to {
             let end = on_ray.depth + reach;
@@ -191,7 +191,7 @@ fn narrowed<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Result<[R; 2], [R
     let mut squared = [R::ONE; ABSCISSAE];
     for on_ray in met {
         for (index, product) in squared.iter_mut().enumerate() {
-            *product = *product * on_ray.squared_transmittance(at(index));
+            *product *= on_ray.squared_transmittance(at(index));
         }
     }
     let quarter = R::HALF * R::HALF;
@@ -210,7 +210,7 @@ fn polished<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Option<R> {
         let mut squared = R::ONE;
         slope = R::ZERO;
         for on_ray in met {
-            squared = squared * on_ray.squared_transmittance(depth);
+            squared *= on_ray.squared_transmittance(depth);
             slope += on_ray.log_slope(depth);
         }
         let excess = R::HALF * (R::TWO * R::TWO * squared).ln();

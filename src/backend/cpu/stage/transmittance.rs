@@ -28,7 +28,7 @@ pub(crate) fn at_places<R: Real>(
         for &index in list {
             let on_ray = rays[index].on_ray(slopes);
             if on_ray.is_met() {
-                squared = squared * on_ray.squared_transmittance(depth);
+                squared *= on_ray.squared_transmittance(depth);
             }
             // Each factor is at most 1.
             if squared < dark {
