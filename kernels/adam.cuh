@@ -19,8 +19,8 @@ struct FiniteCheck {
 // One value: value -= rate m / (sqrt(v) + epsilon), with the bias-corrected moments. Root and quotient
 // are the fast ones, whose relative error of 3e-7 is that of the moments' own rounding. Where it is
 // `SHORT`, the value is going to be kept in 16 bits and its moments were in 8.
-template <bool SHORT, uint32_t N>
-__device__ inline void move(const AdamArgs& a, AdamRow<N>& c, uint32_t k, float rate, float d,
+template <bool SHORT, class Args, uint32_t N>
+__device__ inline void move(const Args& a, AdamRow<N>& c, uint32_t k, float rate, float d,
                             FiniteCheck& health) {
     c.first[k] = a.beta_1 * c.first[k] + a.one_less_beta_1 * d;
     c.second[k] = a.beta_2 * c.second[k] + a.one_less_beta_2 * d * d;
@@ -33,7 +33,8 @@ __device__ inline void move(const AdamArgs& a, AdamRow<N>& c, uint32_t k, float 
     health.largest = fmaxf(health.largest, size);
 }
 
-__device__ inline void report(const AdamArgs& a, uint32_t gaussian, uint32_t group, FiniteCheck health) {
+template <class Args>
+__device__ inline void report(const Args& a, uint32_t gaussian, uint32_t group, FiniteCheck health) {
     if (health.zero != 0.0f) report_fault(a.fault, gaussian, group, isinf(health.largest));
 }
 
@@ -79,6 +80,15 @@ __device__ inline void add_surface(const float* rows, uint32_t gaussian, float s
     const float more[SURFACE_WIDTH] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, c.z, c.w};
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) d[k] = fmaf(share, more[k], d[k]);
+}
+
+// Leaves the gradients of the geometry for what it is bound to.
+__device__ inline void keep_gradients(float* rows, uint32_t gaussian,
+                                      const float (&d)[GEOMETRY_WIDTH]) {
+    float4* const row = reinterpret_cast<float4*>(rows) + uint64_t{gaussian} * (SURFACE_WIDTH / 4);
+    row[0] = {d[0], d[1], d[2], d[3]};
+    row[1] = {d[4], d[5], d[6], d[7]};
+    row[2] = {d[8], d[9], d[10], 0.0f};
 }
 
 // Adds what comes of the depth and the normal that a splat gives to maps of a surface.
@@ -132,6 +142,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
     if (EXTENDED && gaussian < a.gaussians) {
         regularise(a, g, d_geometry);
         if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
+        if (a.d_geometry != nullptr) keep_gradients(a.d_geometry, gaussian, d_geometry);
     }
     FiniteCheck health[4] = {};
 #pragma unroll

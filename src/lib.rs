@@ -27,6 +27,7 @@
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | sum what each shows of itself | | `weights.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
+//! | move Gaussians with a mesh | `math/bound.rs`, `math/crease.rs` | `bind.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 //!
 //! # Glossary
@@ -49,6 +50,7 @@
 //! | candidate | a Gaussian that may be cloned or split in this round |
 //! | birth | a row that density control adds |
 //! | relocate | move a dead Gaussian onto a living one |
+//! | hinge | two triangles at an edge |
 //! | lane block | 32 rows of the model, stored together |
 //! | catch up | apply the Adam steps that were skipped |
 //! | region | device memory for the life of the model |

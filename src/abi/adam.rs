@@ -74,6 +74,9 @@ abi! {
         /// Added to the gradients of the geometry; [gaussians, 12], of which the last of a row says
         /// nothing. Null where there is nothing to add.
         pub surface: In<'a, f32>,
+        /// Where the gradients of the geometry are left, of Gaussians that are bound to something;
+        /// [gaussians, 12]. Null of others. Only the extended kernels write it.
+        pub d_geometry: Out<'a, f32>,
         /// Of the stream of random numbers that `adam_compact` rounds with.
         pub key: u64,
         /// Of the stream of the random motion.

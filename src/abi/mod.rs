@@ -9,6 +9,7 @@ mod declare;
 mod adam;
 mod appearance;
 mod bin;
+mod bind;
 mod blend;
 mod densify;
 mod loss;
@@ -37,6 +38,7 @@ pub use appearance::{
     MoveArgs,
 };
 pub use bin::{BIN_BLOCK, CountRowsArgs, InstancesArgs, RangesArgs};
+pub use bind::{BIND_BLOCK, BindArgs};
 pub use blend::{BLEND_BLOCK, BLEND_BWD_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs};
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
@@ -137,6 +139,8 @@ pub fn header() -> String {
         &weights::structs(),
         &appearance::constants(),
         &appearance::structs(),
+        &bind::constants(),
+        &bind::structs(),
         &probe::constants(),
         &probe::structs(),
     ]

@@ -4,6 +4,7 @@
 
 mod appearance;
 mod appearance_tables;
+mod bind;
 mod capability;
 pub mod cpu;
 #[cfg(kernels)]
@@ -34,6 +35,7 @@ mod viewpoint;
 
 pub use appearance::Appearance;
 pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, TableStep};
+pub use bind::{Bind, BoundState, BoundStep};
 pub use capability::Capability;
 pub(crate) use capability::unsupported;
 pub use device::{

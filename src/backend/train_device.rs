@@ -1,11 +1,16 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Edit, Filter3d, Lpips, Transmittances};
+use super::{Appearance, Bind, Edit, Filter3d, Lpips, Transmittances};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
 pub trait TrainDevice:
-    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Transmittances<Gaussians>
+    Edit<Gaussians>
+    + Filter3d
+    + Lpips<Gaussians>
+    + Appearance<Gaussians>
+    + Transmittances<Gaussians>
+    + Bind
 {
 }
 
@@ -15,5 +20,6 @@ impl<D> TrainDevice for D where
         + Lpips<Gaussians>
         + Appearance<Gaussians>
         + Transmittances<Gaussians>
+        + Bind
 {
 }

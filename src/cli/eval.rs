@@ -2,6 +2,8 @@
 
 mod figures;
 mod geometry;
+mod mesh_images;
+mod newest;
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +11,7 @@ use clap::{ArgMatches, Args};
 
 use self::geometry::GeometryArgs;
 use super::device::{self, DeviceOptions, Task};
+use super::exit::UsageError;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
@@ -61,6 +64,18 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     if let Some(truth) = &args.geometry.geometry {
         return geometry::run(&args.geometry, truth, &args.model, args.json, matches);
+    }
+    let mesh = args.geometry.mesh.as_deref();
+    if args.geometry.mesh_images {
+        return mesh_images::run(mesh, args.split, &args.model, args.json, matches);
+    }
+    if mesh.is_some() {
+        return Err(UsageError(
+            "--mesh is given without --geometry TRUTH and without --mesh-images, which measure it. \
+             Give one of them"
+                .to_owned(),
+        )
+        .into());
     }
     let model = args.model.read(matches)?;
     let folder = &args.model.model_path;

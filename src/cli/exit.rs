@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use splat_mesh::atlas::AtlasError;
 use splat_mesh::compare::CompareError;
 use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::file::MeshFileError;
@@ -13,7 +14,7 @@ use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
 use crate::export::PlyError;
 use crate::memory::Entry;
-use crate::mesh::ExtractionError;
+use crate::mesh::{ExposureFileError, ExtractionError};
 use crate::perceptual::LpipsError;
 use crate::synth::SynthError;
 use crate::telemetry::{Newlines, escape_controls};
@@ -56,9 +57,9 @@ pub(super) struct NothingToTrain(pub(super) String);
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// The run was asked to stop.
+/// The run was asked to stop; the command goes on with it.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Continue with: splat train --resume -m {0}")]
+#[error("interrupted; the checkpoint is written. Continue with: {0}")]
 pub(super) struct Interrupted(pub(super) String);
 
 /// The run ran out of GPU memory and ended after writing a checkpoint.
@@ -137,6 +138,7 @@ impl Exit {
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<MeshFileError>()
+            || cause.is::<ExposureFileError>()
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
@@ -177,6 +179,12 @@ impl Exit {
             ExtractionError::EmptyBox { .. }
             | ExtractionError::HalfBox { .. }
             | ExtractionError::OutOfRange { .. }
+            | ExtractionError::NoTexturedFormat
+            | ExtractionError::Atlas(
+                AtlasError::TooLarge { .. }
+                | AtlasError::TooSmall { .. }
+                | AtlasError::Square { .. },
+            )
             | ExtractionError::Poisson(PoissonError::Depth { .. })
             | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
                 Self::Usage
@@ -184,7 +192,8 @@ impl Exit {
             ExtractionError::TooManyPoints { .. }
             | ExtractionError::Delaunay(DelaunayError::Memory { .. })
             | ExtractionError::Fusion(FusionError::TooManyBricks { .. })
-            | ExtractionError::Poisson(PoissonError::TooManyBricks { .. }) => Self::Memory,
+            | ExtractionError::Poisson(PoissonError::TooManyBricks { .. })
+            | ExtractionError::TextureMemory { .. } => Self::Memory,
             ExtractionError::Device(error) => Self::of_device(error),
             ExtractionError::Output(_) => Self::Error,
             ExtractionError::NoGaussians { .. }
@@ -193,6 +202,7 @@ impl Exit {
             | ExtractionError::Delaunay(_)
             | ExtractionError::Cut(_)
             | ExtractionError::Points(_)
+            | ExtractionError::Atlas(_)
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)

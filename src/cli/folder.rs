@@ -15,7 +15,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 14] = [
+const RESULTS: [&str; 15] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -29,6 +29,7 @@ const RESULTS: [&str; 14] = [
     TRAINED_VIEWS,
     "exposure.json",
     "geometry.json",
+    "mesh_images.json",
     "input.ply",
 ];
 
@@ -96,7 +97,9 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
     create_folder(&aside)?;
     let mut names: Vec<PathBuf> = RESULTS.iter().map(PathBuf::from).collect();
     names.extend(entries(model_path, "", "events.out.tfevents."));
-    names.extend(entries(model_path, "mesh", "iteration_"));
+    for folder in ["mesh", "refined"] {
+        names.extend(entries(model_path, folder, "iteration_"));
+    }
     // Not these folders whole: photographs may lie in them, where a scene is its own model folder.
     for split in ["train", "test"] {
         names.extend(entries(model_path, split, "ours_"));
@@ -108,7 +111,7 @@ pub(super) fn set_aside(model_path: &Path) -> Result<Option<PathBuf>, OutputErro
             fs::rename(&from, to).map_err(|source| OutputError::new(&from, source))?;
         }
     }
-    for folder in ["train", "test", "mesh"] {
+    for folder in ["train", "test", "mesh", "refined"] {
         // Only where nothing is left in it.
         fs::remove_dir(model_path.join(folder)).ok();
     }

@@ -1,7 +1,7 @@
 //! `splat mesh`: a triangle mesh of a trained model.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
@@ -12,14 +12,16 @@ use super::device::{self, DeviceOptions, Task};
 use super::output::print;
 use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened};
-use crate::backend::{RenderSettings, TrainDevice};
+use crate::backend::{Compensation, RenderSettings, TrainDevice};
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
-    DrawnModel, Extracted, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, PoissonOptions, TetrahedraOptions, TsdfOptions, WorldBox, cut_tetrahedra, finish,
-    fit, fuse, meshed_box, write_mesh,
+    DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
+    MeshOptions, MeshTexture, PoissonOptions, TetrahedraOptions, TextureFigures, TextureOptions,
+    TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, texture,
+    write_mesh,
 };
+use crate::train::appearance::compensation;
 use crate::train::{Views, render_filter};
 
 /// Arguments of `splat mesh`.
@@ -45,25 +47,24 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let started = Instant::now();
     args.options.check()?;
-    warn_of_idle(args.options.method, matches);
+    warn_of_idle(&args.options, matches);
     let opened = args.model.read(matches)?.open(None)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
-    let surface = device::on(
+    let exposures = match options.texture.texture {
+        TextureSource::Photographs => exposures(&args.model.model_path, &opened)?,
+        TextureSource::None | TextureSource::Gaussians => Exposures::default(),
+    };
+    let made = device::on(
         &DeviceOptions::of_earlier(&opened.config, matches),
-        Extracting { options, opened: &opened },
+        Meshing { options, opened: &opened, exposures: &exposures },
     )?;
-    let Surface { extracted, world_box, eyes } = surface;
-    let Extracted { mesh, figures } = extracted;
-    let finished = finish(mesh, &eyes, options)?;
+    let MadeMesh { figures, world_box, finished, texture } = made;
     let _work = WorkFolder::open(&args.model.model_path);
     let folder = args.model.model_path.join("mesh").join(format!("iteration_{}", opened.iteration));
     create_folder(&folder)?;
     let name = options.method.name();
-    let mut files = Vec::new();
-    for &format in &options.formats {
-        files.push(write_mesh(&folder, name, format, &finished.mesh)?);
-    }
+    let files = write_mesh(&folder, name, &options.formats, &finished.mesh, texture.as_ref())?;
     let record = MeshRecord {
         method: options.method,
         iteration: opened.iteration,
@@ -72,14 +73,19 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
         seconds: started.elapsed().as_secs_f64(),
         work: &finished.work,
         mesh: &finished.report,
+        texture: texture.as_ref().map(|texture| &texture.figures),
     };
     write_text(&folder.join(name).with_extension("json"), &serde_json::to_string_pretty(&record)?)?;
     tracing::info!("{}", described(&finished, started.elapsed().as_secs_f64()));
+    if let Some(texture) = &texture {
+        tracing::info!("{}", texture_described(&texture.figures));
+    }
     Ok(files)
 }
 
-/// Warns of options of other methods, which change nothing.
-fn warn_of_idle(method: MeshMethod, matches: &ArgMatches) {
+/// Warns of options of other methods, and of a texture that there is not: they change nothing.
+fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
+    let (method, texture) = (options.method, options.texture.texture);
     let of_methods = [
         (MeshMethod::Tsdf, command_of::<TsdfOptions>("tsdf")),
         (MeshMethod::Poisson, command_of::<PoissonOptions>("poisson")),
@@ -95,28 +101,66 @@ fn warn_of_idle(method: MeshMethod, matches: &ArgMatches) {
             );
         }
     }
+    if texture == TextureSource::None {
+        let command = command_of::<TextureOptions>("texture");
+        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
+        for flag in typed.filter_map(|arg| arg.get_long()).filter(|&flag| flag != "texture") {
+            tracing::warn!("--{flag} has no effect without --texture gaussians or photographs");
+        }
+    }
 }
 
-/// What was extracted, and what the rest is made by.
-struct Surface {
-    extracted: Extracted,
+/// The exposures of a model's photographs, where the run has learned them.
+fn exposures(model_path: &Path, opened: &Opened) -> anyhow::Result<Exposures> {
+    match compensation(&opened.config.optimize) {
+        None => Ok(Exposures::default()),
+        Some(Compensation::Exposure) => Ok(Exposures::read(model_path)?),
+        Some(Compensation::BilateralGrid) => {
+            tracing::warn!(
+                "the texture has the photographs' colours as they are: what a bilateral grid has \
+                 learned of them cannot be undone. With --texture gaussians it has the model's"
+            );
+            Ok(Exposures::default())
+        }
+    }
+}
+
+/// A mesh, and how it was made.
+struct MadeMesh {
+    figures: ExtractionFigures,
     /// The box; none of a surface without one.
     world_box: Option<WorldBox>,
-    /// Places of the training cameras, world space.
-    eyes: Vec<[f64; 3]>,
+    finished: Finished,
+    texture: Option<MeshTexture>,
 }
 
-/// Extracting the surface of a model.
-struct Extracting<'a> {
+/// Making a mesh of a model.
+struct Meshing<'a> {
     options: &'a MeshOptions,
     opened: &'a Opened,
+    exposures: &'a Exposures,
 }
 
-impl Task for Extracting<'_> {
-    type Output = Surface;
+impl Task for Meshing<'_> {
+    type Output = MadeMesh;
 
-    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Surface> {
-        let Self { options, opened } = self;
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<MadeMesh> {
+        let mut views = Views::new(&self.opened.dataset, &self.opened.images);
+        let made = self.make(device, &mut views);
+        for warning in views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        made
+    }
+}
+
+impl Meshing<'_> {
+    fn make<B: TrainDevice>(
+        &self,
+        device: &mut B,
+        views: &mut Views<'_>,
+    ) -> anyhow::Result<MadeMesh> {
+        let &Self { options, opened, exposures } = self;
         let Opened { dataset, gaussians, config, .. } = opened;
         let training = || dataset.train.iter().map(|&index| &dataset.views[index]);
         let focus = Focus::of(training());
@@ -128,7 +172,6 @@ impl Task for Extracting<'_> {
             tracing::info!("meshing the box {world_box}");
             Some(world_box)
         };
-        let mut views = Views::new(dataset, &opened.images);
         let model = device.upload(gaussians)?;
         let settings = RenderSettings {
             sh_degree: gaussians.sh_degree,
@@ -137,7 +180,7 @@ impl Task for Extracting<'_> {
             ..RenderSettings::DEFAULT
         };
         let room = room(config.memory.host_limit);
-        let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
+        let mut drawn = DrawnModel { device, model: &model, views, settings };
         let extracted = match (options.method, &world_box) {
             (MeshMethod::Poisson, Some(world_box)) => {
                 let seed = config.run.seed;
@@ -147,12 +190,11 @@ impl Task for Extracting<'_> {
                 cut_tetrahedra(&mut drawn, gaussians, world_box, &options.tetrahedra, room)
             }
             (_, world_box) => fuse(&mut drawn, world_box.as_ref(), &focus, &options.tsdf, room),
-        };
-        for warning in views.take_warnings() {
-            tracing::warn!("{warning}");
-        }
-        let eyes = training().map(|view| view.pose.centre_world()).collect();
-        Ok(Surface { extracted: extracted?, world_box, eyes })
+        }?;
+        let eyes: Vec<_> = training().map(|view| view.pose.centre_world()).collect();
+        let finished = finish(extracted.mesh, &eyes, options)?;
+        let texture = texture(&mut drawn, &finished.mesh, &options.texture, exposures, room)?;
+        Ok(MadeMesh { figures: extracted.figures, world_box, finished, texture })
     }
 }
 
@@ -174,6 +216,19 @@ struct MeshRecord<'a> {
     seconds: f64,
     work: &'a FinishingWork,
     mesh: &'a MeshReport,
+    texture: Option<&'a TextureFigures>,
+}
+
+/// A line about a texture for a person.
+fn texture_described(figures: &TextureFigures) -> String {
+    let [width, height] = figures.size;
+    let seen = 100.0 * figures.bake.seen_texels as f64 / figures.bake.texels.max(1) as f64;
+    format!(
+        "texture of {width} x {height} texels in {} charts, {seen:.1} % of it seen by {} views, {:.1} s",
+        figures.charts,
+        figures.bake.views,
+        figures.atlas_seconds + figures.bake_seconds
+    )
 }
 
 /// A line about a mesh for a person.

@@ -23,6 +23,7 @@ mod parser;
 mod plan;
 mod preset;
 mod profile;
+mod refine;
 mod render;
 mod scene;
 mod signals;
@@ -71,6 +72,8 @@ enum Command {
     Render(Box<render::RenderArgs>),
     /// Make a triangle mesh of a trained model
     Mesh(Box<mesh::MeshArgs>),
+    /// Train Gaussians bound to a mesh of a trained model, and the mesh
+    Refine(Box<refine::RefineArgs>),
     /// Train a model, have it lie on surfaces, and make a mesh of it, in one command
     Sugar(Box<sugar::SugarArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
@@ -168,6 +171,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Refine(args) => (args.model.quiet, args.style()),
         Command::Sugar(args) => (args.train.quiet, args.train.style()),
         #[cfg(feature = "bench")]
         Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
@@ -194,6 +198,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Mesh(args) => mesh::run(&args, matches),
+        Command::Refine(args) => refine::run(&args, matches),
         Command::Sugar(args) => sugar::run(&args, matches),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(&args, matches),

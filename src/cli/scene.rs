@@ -74,6 +74,16 @@ impl ReadModel {
         measured.refuse_seen(&self.dataset)
     }
 
+    /// The iteration of its Gaussians.
+    pub(super) fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    /// The views that it was trained on, as far as they are recorded.
+    pub(super) fn trained_on(&self) -> TrainedViews {
+        self.trained.clone().unwrap_or_default()
+    }
+
     /// Fails where a split has no views.
     pub(super) fn refuse_empty(&self, split: Split) -> Result<(), UsageError> {
         if split == Split::Test && self.dataset.test.is_empty() {

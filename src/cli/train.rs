@@ -136,7 +136,10 @@ impl Task for Training<'_> {
             }
         };
         match trainer.run().map_err(|error| explained(error, &intent))? {
-            Outcome::Interrupted => Err(Interrupted(shell_word(&intent.model_path)).into()),
+            Outcome::Interrupted => {
+                let model = shell_word(&intent.model_path);
+                Err(Interrupted(format!("splat train --resume -m {model}")).into())
+            }
             Outcome::Finished => {
                 if args.demo {
                     print(&demo_summary(&intent))?;

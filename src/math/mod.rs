@@ -6,7 +6,9 @@
 pub mod adam;
 pub mod appearance;
 pub mod blend;
+pub mod bound;
 pub mod compact;
+pub mod crease;
 pub mod field;
 pub mod filter;
 pub mod level_set;

@@ -1,6 +1,7 @@
 //! What the training views show: depths, colours, and which pixels count.
 
-use splat_mesh::tsdf::{Camera, DepthView};
+use splat_mesh::Camera;
+use splat_mesh::tsdf::DepthView;
 
 use super::ExtractionError;
 use crate::backend::{Look, RenderSettings, Rendered, TrainDevice};
@@ -70,6 +71,11 @@ impl DrawnDepths {
     /// The colour of a pixel, sRGB.
     pub(super) fn color(&self, pixel: usize) -> [f32; 3] {
         self.colors[pixel]
+    }
+
+    /// What saw it, and from where.
+    pub(super) fn camera(&self) -> Camera {
+        self.camera
     }
 
     /// Where the camera stands, world space.
@@ -180,8 +186,20 @@ fn counts(view: &View, mask: &[u8], place: Vec3<f64>) -> bool {
     mask.get(y * width + x).is_none_or(|&counts| counts > 0)
 }
 
-fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
+/// The camera of a view, as geometry takes it.
+pub fn camera_of(view: &View) -> Camera {
     let camera = view.camera;
+    Camera {
+        width: camera.width as usize,
+        height: camera.height as usize,
+        focal_px: camera.focal_px,
+        centre_px: camera.centre_px,
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+    }
+}
+
+fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
     let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
     let mean = |&[depth, _, _, weight]: &[f32; 4]| {
         if weight >= OPACITY_MIN { depth / weight } else { 0.0 }
@@ -197,14 +215,7 @@ fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> D
         color.map(|channel| (channel / whole).clamp(0.0, 1.0))
     };
     DrawnDepths {
-        camera: Camera {
-            width: camera.width as usize,
-            height: camera.height as usize,
-            focal_px: camera.focal_px,
-            centre_px: camera.centre_px,
-            rotation: view.pose.rotation,
-            translation: view.pose.translation,
-        },
+        camera: camera_of(view),
         depths,
         colors: colors.iter().zip(sums).map(color).collect(),
         mask: photograph

@@ -1,5 +1,6 @@
 //! Why there is no mesh.
 
+use splat_mesh::atlas::AtlasError;
 use splat_mesh::clean::CleanError;
 use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::points::PointsError;
@@ -95,6 +96,22 @@ pub enum ExtractionError {
     /// No surface lies in the tetrahedra.
     #[error(transparent)]
     Cut(#[from] CutError),
+    /// No file is asked for that can hold a texture.
+    #[error("--texture is given, but no file that can hold one. Add glb or obj to --formats")]
+    NoTexturedFormat,
+    /// A texture that the host has no memory for.
+    #[error(
+        "--texture-size {asked} needs more memory than --host-limit leaves. Give {fits} or less"
+    )]
+    TextureMemory {
+        /// Side that was asked for, in texels.
+        asked: u32,
+        /// Greatest side for which there is memory.
+        fits: u32,
+    },
+    /// The mesh cannot be laid out on a picture.
+    #[error(transparent)]
+    Atlas(#[from] AtlasError),
     /// Points that are no surface.
     #[error(transparent)]
     Points(#[from] PointsError),

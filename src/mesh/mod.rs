@@ -1,11 +1,13 @@
 //! From Gaussians to a triangle mesh.
 //!
 //! `focus` says where the object is, `drawn` what the training views show of it; a file for each method makes
-//! a surface of that; `finish` cleans and decimates it, `write` puts it into files. The geometry itself is the
+//! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into files. The geometry itself is the
 //! crate `splat-mesh`, which knows nothing of Gaussians.
 
+mod bound;
 mod drawn;
 mod error;
+mod exposures;
 mod extracted;
 mod finish;
 mod focus;
@@ -13,12 +15,16 @@ mod level_set;
 mod options;
 mod poisson;
 mod tetrahedra;
+mod texture;
+mod texture_options;
 mod tsdf;
 mod world_box;
 mod write;
 
-pub use drawn::DrawnModel;
+pub use bound::{BindError, BindRule, BoundStart, bind_mesh, colors_of_model, refined_mesh};
+pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
+pub use exposures::{ExposureFileError, Exposures};
 pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
 pub use focus::{Focus, meshed_box};
@@ -28,6 +34,8 @@ pub use options::{
 };
 pub use poisson::fit;
 pub use tetrahedra::cut_tetrahedra;
+pub use texture::{MeshTexture, TextureFigures, texture};
+pub use texture_options::{AtlasKind, TextureOptions, TextureSource};
 pub use tsdf::fuse;
 pub use world_box::{Corner, ParseCornerError, WorldBox};
 pub use write::write_mesh;

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 
-use super::{Corner, ExtractionError};
+use super::texture_options::TextureSource;
+use super::{Corner, ExtractionError, TextureOptions};
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -142,6 +143,10 @@ pub struct MeshOptions {
     /// Of the method `tetrahedra`.
     #[command(flatten)]
     pub tetrahedra: TetrahedraOptions,
+
+    /// The mesh's picture.
+    #[command(flatten)]
+    pub texture: TextureOptions,
 }
 
 /// How a surface is cut.
@@ -236,6 +241,11 @@ pub enum Outliers {
 impl MeshOptions {
     /// An error where a value makes no surface.
     pub fn check(&self) -> Result<(), ExtractionError> {
+        self.texture.check()?;
+        let has_texture = self.texture.texture != TextureSource::None;
+        if has_texture && self.formats.iter().all(|&format| format == MeshFormat::Ply) {
+            return Err(ExtractionError::NoTexturedFormat);
+        }
         let PoissonOptions { surface_level, density_trim, density_min, .. } = self.poisson;
         let density_min = density_min.unwrap_or(0.0);
         let max_edge = self.tetrahedra.max_edge.unwrap_or(f64::INFINITY);
@@ -294,6 +304,7 @@ impl Default for MeshOptions {
             tsdf: TsdfOptions::default(),
             poisson: PoissonOptions::default(),
             tetrahedra: TetrahedraOptions::default(),
+            texture: TextureOptions::default(),
         }
     }
 }

@@ -4,27 +4,49 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use splat_mesh::Mesh;
-use splat_mesh::file::{Glb, write_obj, write_ply};
+use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
 
-use super::MeshFormat;
+use super::{MeshFormat, MeshTexture};
 use crate::files::{OutputError, write_atomically};
 
-/// Writes `FOLDER/STEM.EXTENSION`, whole or not at all; its path.
+/// Writes `FOLDER/STEM.EXTENSION` for each format, each whole or not at all, a textured OBJ after its MTL and
+/// PNG; their paths.
 pub fn write_mesh(
     folder: &Path,
     stem: &str,
-    format: MeshFormat,
+    formats: &[MeshFormat],
     mesh: &Mesh,
-) -> Result<PathBuf, OutputError> {
-    let path = folder.join(stem).with_extension(format.extension());
-    let refused = |error| OutputError::new(&path, io::Error::other(error));
-    match format {
-        MeshFormat::Ply => write_atomically(&path, |out| write_ply(out, mesh))?,
-        MeshFormat::Obj => write_atomically(&path, |out| write_obj(out, mesh, None))?,
-        MeshFormat::Glb => {
-            let glb = Glb::new(mesh, None).map_err(refused)?;
-            write_atomically(&path, |out| glb.write(out))?;
+    texture: Option<&MeshTexture>,
+) -> Result<Vec<PathBuf>, OutputError> {
+    let path_of = |extension| folder.join(stem).with_extension(extension);
+    let png_path = path_of("png");
+    let png = texture
+        .map(|texture| texture.picture.png())
+        .transpose()
+        .map_err(|error| OutputError::new(&png_path, error.into()))?;
+    let textured = texture.map(|texture| &texture.atlas).zip(png.as_deref());
+    let mut written = Vec::new();
+    for &format in formats {
+        let path = path_of(format.extension());
+        match (format, textured) {
+            (MeshFormat::Ply, _) => write_atomically(&path, |out| write_ply(out, mesh))?,
+            (MeshFormat::Glb, _) => {
+                let refused = |error| OutputError::new(&path, io::Error::other(error));
+                let glb = Glb::new(mesh, textured).map_err(refused)?;
+                write_atomically(&path, |out| glb.write(out))?;
+            }
+            (MeshFormat::Obj, None) => write_atomically(&path, |out| write_obj(out, mesh, None))?,
+            (MeshFormat::Obj, Some((atlas, png))) => {
+                let mtl_path = path_of("mtl");
+                write_atomically(&png_path, |out| out.write_all(png))?;
+                write_atomically(&mtl_path, |out| write_mtl(out, &format!("{stem}.png")))?;
+                let mtl_name = format!("{stem}.mtl");
+                let texture = Some(ObjTexture { atlas, mtl_name: &mtl_name });
+                write_atomically(&path, |out| write_obj(out, mesh, texture))?;
+                written.extend([mtl_path, png_path.clone()]);
+            }
         }
+        written.push(path);
     }
-    Ok(path)
+    Ok(written)
 }

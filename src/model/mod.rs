@@ -1,11 +1,13 @@
 //! What is trained, as it stands on the host.
 
+mod bound;
 mod field;
 mod fuse;
 mod gaussians;
 mod initialise;
 mod primitive;
 
+pub use bound::{BoundColumns, BoundTopology, TooManyBound, VertexLists};
 pub use field::Field;
 pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};

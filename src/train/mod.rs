@@ -16,6 +16,7 @@ mod metrics;
 pub mod near_surface;
 pub mod pictures;
 mod reference;
+pub mod refine;
 mod report;
 pub mod save;
 pub mod schedule;

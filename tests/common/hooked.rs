@@ -1,18 +1,20 @@
 //! A device whose calls can be watched, refused and answered in other ways.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use splat::backend::{
-    AdamStep, Adjust, Appearance, AppearanceTables, Candidates, Device, DeviceError, DeviceInfo,
-    DeviceMemory, Edit, EditRule, Edited, Filter3d, Into, LadderState, Look, Lpips, Measured,
-    ModelShape, Neighbours, Objective, Peaks, Photo, Pick, Render, RenderSettings, Rendered, Rows,
-    ScoreRule, Snapshot, Store, TableStep, TrainDevice, Transmittances, Wants,
+    AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
+    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Into,
+    LadderState, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Peaks, Photo, Pick,
+    Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep, TrainDevice,
+    Transmittances, Wants,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
 use splat::memory::{Bytes, TrainingScale};
-use splat::model::Gaussians;
+use splat::model::{BoundTopology, Gaussians};
 use splat::perceptual::{LpipsInput, LpipsWeights};
 
 /// A device with hooks.
@@ -373,5 +375,30 @@ impl<D: TrainDevice, H: Hooks<D>> Appearance<Gaussians> for Hooked<D, H> {
         target: &D::Target,
     ) -> Result<D::Frame<Shown>, DeviceError> {
         self.device.correct(frame, target)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Bind for Hooked<D, H> {
+    type Binding = D::Binding;
+
+    fn bind(
+        &mut self,
+        model: &mut D::Model,
+        topology: &Arc<BoundTopology>,
+        state: &BoundState,
+    ) -> Result<D::Binding, DeviceError> {
+        self.device.bind(model, topology, state)
+    }
+    fn step_bound(
+        &mut self,
+        model: &mut D::Model,
+        binding: &mut D::Binding,
+        gradients: D::Gradients,
+        step: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        self.device.step_bound(model, binding, gradients, step)
+    }
+    fn read_binding(&mut self, binding: &D::Binding) -> Result<BoundState, DeviceError> {
+        self.device.read_binding(binding)
     }
 }

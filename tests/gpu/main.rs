@@ -38,6 +38,7 @@ mod math_parity;
 mod normals;
 #[cfg(kernels)]
 mod parity_bands;
+mod parity_bind;
 mod parity_broken;
 mod parity_checkpoint;
 #[cfg(kernels)]

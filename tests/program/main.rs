@@ -27,6 +27,7 @@ mod fixtures;
 mod foreign_files;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod gltf_viewers;
 #[cfg(all(target_os = "linux", not(kernels)))]
 mod gpu_machine;
 mod hidden_views;
@@ -44,6 +45,7 @@ mod printed;
 mod profile;
 #[cfg(unix)]
 mod readme;
+mod refine;
 mod remedies;
 #[cfg(unix)]
 mod resume;
@@ -57,6 +59,7 @@ mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod texture;
 mod timed_checkpoints;
 #[cfg(unix)]
 mod trained_views;

@@ -20,7 +20,7 @@ use crate::common::scene::without;
 const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
 
 /// A model folder of a scene whose Gaussians are replaced by others.
-fn place_of(gaussians: &Gaussians) -> TestFolder {
+pub(super) fn place_of(gaussians: &Gaussians) -> TestFolder {
     let place = TestFolder::empty();
     write_ball_scene(&place.scene(), 160, 120);
     place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
@@ -39,12 +39,12 @@ fn half_a_ball() -> Gaussians {
 /// The ball's model, which no test changes but by its meshes.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
 
-fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
+pub(super) fn meshed(place: &TestFolder, flags: &[&str]) -> Ended {
     let mut mesh = splat();
     end(mesh.args(["mesh", "--device=cpu", "-m"]).arg(place.model()).args(flags))
 }
 
-fn file(place: &TestFolder, name: &str) -> PathBuf {
+pub(super) fn file(place: &TestFolder, name: &str) -> PathBuf {
     place.model().join("mesh/iteration_1").join(name)
 }
 

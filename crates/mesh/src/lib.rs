@@ -11,11 +11,15 @@
 //! | [`restricted`] | a cloud of triangles | a mesh of their vertices |
 //! | [`clean`], [`decimate`] | a mesh | a better or smaller one |
 //! | [`atlas`] | a mesh | where its faces lie on a picture |
+//! | [`draw`] | a mesh and a camera | what the camera sees |
+//! | [`bake`] | a mesh, its atlas and views of it | its texture |
 //! | [`compare`], [`search`], [`MeshReport`] | two meshes, one mesh | figures |
 //! | [`file`](mod@file) | PLY, OBJ, GLB | and back |
 
 pub mod atlas;
+pub mod bake;
 pub mod bricks;
+mod camera;
 mod check;
 pub mod clean;
 pub mod compare;
@@ -23,6 +27,7 @@ mod cube;
 pub mod cubes;
 pub mod decimate;
 pub mod delaunay;
+pub mod draw;
 mod edges;
 pub mod file;
 #[cfg(test)]
@@ -46,6 +51,7 @@ pub mod vector;
 mod vertices;
 pub mod watch;
 
+pub use camera::Camera;
 pub use check::{MeshError, check_mesh};
 pub use mesh::{Mesh, Vec3};
 pub use normals::vertex_normals;

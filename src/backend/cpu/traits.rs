@@ -8,6 +8,7 @@ use super::frame::{self, Frame, Ready};
 use super::model::Model;
 use super::primitive::{Drawable, density_field};
 use super::stage::appearance::{self, ColorTables};
+use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
@@ -15,15 +16,15 @@ use super::stage::{adam, loss, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Capability, Device, DeviceError, DeviceInfo, Drawing,
-    Filter3d, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Photo, Render,
-    RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store, TableStep, Transmittances,
-    Wants, check_rows, chunks,
+    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
+    DeviceError, DeviceInfo, Drawing, Filter3d, Look, Lpips, Measured, ModelShape, Neighbours,
+    Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store,
+    TableStep, Transmittances, Wants, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
 use crate::math::morton::Cube;
-use crate::model::Gaussians;
+use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
 impl<R: Real> Device for Cpu<R> {
@@ -185,7 +186,7 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
         gradients: Gradients<R, P>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        let moved = adam::step(model, &gradients, step, self.seed);
+        let moved = adam::step(model, &gradients, step, self.seed, None);
         // What was left out has not harmed the others, but it never comes back by itself.
         gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
     }
@@ -284,5 +285,35 @@ impl<R: Real> Appearance<Gaussians> for Cpu<R> {
     ) -> Result<Frame<R, Shown>, DeviceError> {
         frame.compensated = Some(appearance::correct(&frame.canvas, target)?);
         Ok(frame)
+    }
+}
+
+impl<R: Real> Bind for Cpu<R> {
+    type Binding = Binding<R>;
+
+    fn bind(
+        &mut self,
+        model: &mut Model<R>,
+        topology: &Arc<BoundTopology>,
+        state: &BoundState,
+    ) -> Result<Binding<R>, DeviceError> {
+        let binding = Binding::new(topology, state);
+        binding.place(model);
+        Ok(binding)
+    }
+
+    fn step_bound(
+        &mut self,
+        model: &mut Model<R>,
+        binding: &mut Binding<R>,
+        gradients: Gradients<R>,
+        step: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        let moved = binding.step(model, &gradients, step, self.seed);
+        gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err)
+    }
+
+    fn read_binding(&mut self, binding: &Binding<R>) -> Result<BoundState, DeviceError> {
+        Ok(binding.read())
     }
 }

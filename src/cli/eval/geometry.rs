@@ -1,10 +1,7 @@
 //! `splat eval --geometry`: how far a mesh is from the true surface.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use clap::{ArgMatches, Args, ValueEnum};
 use splat_mesh::Mesh;
@@ -12,12 +9,13 @@ use splat_mesh::compare::{Alignment, CompareOptions, Viewpoint, compare};
 use splat_mesh::file::read_mesh;
 
 use super::figures::{GeometryReport, table};
+use super::newest::newest_mesh;
 use crate::cli::exit::DataError;
 use crate::cli::folder;
-use crate::cli::output::{print, shell_word};
+use crate::cli::output::print;
 use crate::cli::scene::ModelArgs;
 use crate::dataset::{Dataset, View};
-use crate::files::{WorkFolder, check_writable, numbered, write_atomically};
+use crate::files::{WorkFolder, check_writable, write_atomically};
 
 /// The file of the figures in the model folder.
 const FIGURES: &str = "geometry.json";
@@ -37,9 +35,19 @@ pub(super) struct GeometryArgs {
     #[arg(long, value_name = "TRUTH")]
     pub(super) geometry: Option<PathBuf>,
 
-    /// Mesh to measure (.ply or .obj) [default: the model's newest]
-    #[arg(long, value_name = "FILE", requires = "geometry")]
-    mesh: Option<PathBuf>,
+    /// Mesh to measure [default: the model's newest]
+    ///
+    /// A PLY or OBJ; with --mesh-images also a GLB that `splat mesh` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(super) mesh: Option<PathBuf>,
+
+    /// Draw the mesh from the views of --split and measure its images
+    ///
+    /// Prints PSNR and SSIM of the mesh by itself, with its texture or the colours of its vertices,
+    /// against the photographs. The newest GLB is taken, or else the newest PLY. It needs no GPU, and the
+    /// figures are also written to `MODEL/mesh_images.json`.
+    #[arg(long, conflicts_with = "geometry")]
+    pub(super) mesh_images: bool,
 
     /// A further distance at which surfaces agree, in the scene's unit
     ///
@@ -77,7 +85,7 @@ pub(super) fn run(
     }
     let mesh_path = match &args.mesh {
         Some(named) => named.clone(),
-        None => newest_mesh(model_path, model.wanted_iteration())?,
+        None => newest_mesh(model_path, model.wanted_iteration(), &EXTENSIONS)?,
     };
     let truth = read(truth_path)?;
     let mesh = read(&mesh_path)?;
@@ -124,37 +132,6 @@ fn read(path: &Path) -> anyhow::Result<Mesh> {
         .into());
     }
     Ok(read_mesh(path)?)
-}
-
-/// The mesh that was written last for an iteration, or else for the last iteration that has one.
-fn newest_mesh(model_path: &Path, wanted: Option<u32>) -> Result<PathBuf, DataError> {
-    folder::check_readable(model_path)?;
-    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
-    let mut iterations = numbered(&model_path.join("mesh"), number);
-    iterations.retain(|&(iteration, _)| wanted.is_none_or(|wanted| wanted == iteration));
-    let newest = iterations.iter().rev().find_map(|(_, folder)| newest_of(folder));
-    newest.ok_or_else(|| {
-        let of = wanted.map_or(String::new(), |wanted| format!(" of iteration {wanted}"));
-        DataError(format!(
-            "{}: holds no mesh{of}, mesh/iteration_N/*.ply. Write one with: splat mesh -m {}, or name a \
-             file with --mesh",
-            model_path.display(),
-            shell_word(model_path)
-        ))
-    })
-}
-
-/// The file of a mesh in a folder that was written last; of several at that time, the last by name.
-fn newest_of(folder: &Path) -> Option<PathBuf> {
-    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let is_mesh = |path: &PathBuf| {
-        let extension = path.extension().and_then(OsStr::to_str);
-        extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
-    };
-    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
-    paths
-        .filter(is_mesh)
-        .max_by_key(|path| (time(path).unwrap_or(SystemTime::UNIX_EPOCH), path.clone()))
 }
 
 /// The training cameras.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::appearance::tensors;
 use super::columns::{CheckpointColumn, VALUE_BYTES, columns};
 use super::{Checkpoint, Occasion, is_timed, list};
 use crate::backend::{AppearanceTables, Compensation, Rows};
@@ -91,7 +92,8 @@ impl CheckpointKeeper {
         TrainError: From<S::Error>,
     {
         let model_path = self.model_path.clone();
-        let mut write = || checkpoint.write_after(&model_path, model, appearance, earlier);
+        let tables = appearance.map(tensors).unwrap_or_default();
+        let mut write = || checkpoint.write_after(&model_path, model, &tables, earlier);
         let is_asked = checkpoint.occasion == Occasion::Asked;
         let mut written = write();
         if lacks_space(&written) && self.remove_timed(1) {

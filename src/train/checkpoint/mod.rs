@@ -8,6 +8,7 @@
 //! back in chunks of rows; the host holds one chunk.
 
 mod appearance;
+mod bound;
 mod columns;
 mod keeper;
 mod read;

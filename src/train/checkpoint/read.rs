@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::Metadata;
 
 use super::appearance::StoredTables;
+use super::bound::StoredBound;
 use super::columns::{
     ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
 use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, TRAINING_SCALE, VERSION};
-use crate::backend::{AppearanceTables, Rows, Snapshot, check_rows};
+use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::layout::Schema;
 use crate::memory::TrainingScale;
@@ -46,6 +47,8 @@ pub struct StoredCheckpoint<P = Gaussians> {
     places: Vec<u64>,
     /// Where what was learned of the photographs' colours lies.
     tables: Option<StoredTables>,
+    /// Where what is learned of a mesh lies.
+    bound: Option<StoredBound>,
     primitive: PhantomData<P>,
 }
 
@@ -82,6 +85,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
         let (rows, places) = places(&header, data_start, P::SCHEMA, &columns).map_err(&damaged)?;
         let views = about.train_views.len();
         let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
+        let bound = StoredBound::find(&header, data_start).map_err(&damaged)?;
         let mut stored = Self {
             about,
             path: path.to_owned(),
@@ -92,10 +96,12 @@ impl<P: Primitive> StoredCheckpoint<P> {
             optional,
             places,
             tables,
+            bound,
             primitive: PhantomData,
         };
         stored.check_values().map_err(&damaged)?;
-        stored.read_tables().map_err(|error| damaged(error.to_string()))?;
+        let bound = stored.read_tables().and_then(|()| stored.read_bound());
+        bound.map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
     }
 
@@ -108,6 +114,16 @@ impl<P: Primitive> StoredCheckpoint<P> {
             .map(|tables| tables.read(&mut self.file))
             .transpose()
             .map_err(unreadable)
+    }
+
+    /// What is learned of the mesh that the model is bound to; nothing where it is bound to none.
+    pub fn bound(&mut self) -> Result<Option<BoundState>, CheckpointError> {
+        let read = self.read_bound();
+        read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
+    }
+
+    fn read_bound(&mut self) -> io::Result<Option<BoundState>> {
+        self.bound.as_ref().map(|bound| bound.read(&mut self.file)).transpose()
     }
 
     fn read_tables(&mut self) -> io::Result<()> {

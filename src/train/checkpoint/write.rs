@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::appearance::{Tensor, tensors};
+use super::bound;
 use super::columns::{CheckpointColumn, bytes, columns};
 use super::{BY_TIME, Checkpoint, FORMAT, Occasion, TRAINING_SCALE, VERSION, path};
-use crate::backend::{AppearanceTables, Rows, Snapshot, chunks};
+use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::memory::TrainingScale;
 use crate::model::Primitive;
@@ -31,15 +32,30 @@ impl Checkpoint {
     where
         TrainError: From<S::Error>,
     {
-        self.write_after(model_path, model, appearance, &[])
+        let tables = appearance.map(tensors).unwrap_or_default();
+        self.write_after(model_path, model, &tables, &[])
     }
 
-    /// The same; the checkpoint appears in its folder when other work is over.
+    /// The same of a model that is bound to a mesh.
+    pub fn write_bound<P: Primitive, S: Rows<P>>(
+        &self,
+        model_path: &Path,
+        model: &mut S,
+        bound: &BoundState,
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        self.write_after(model_path, model, &bound::tensors(bound), &[])
+    }
+
+    /// The same with these tensors beside the model's; the checkpoint appears in its folder when other
+    /// work is over.
     pub(super) fn write_after<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
         model: &mut S,
-        appearance: Option<&AppearanceTables>,
+        tables: &[Tensor<'_>],
         earlier: &[Completion],
     ) -> Result<PathBuf, TrainError>
     where
@@ -50,9 +66,8 @@ impl Checkpoint {
         create_folder(&model_path.join("checkpoints"))?;
         let (sh_degree, rows) = (model.shape()?.sh_degree(), model.len());
         let columns = columns(P::SCHEMA, sh_degree, model.optional());
-        let tables = appearance.map(tensors).unwrap_or_default();
         let header = self
-            .header(&columns, sh_degree, rows, &tables)
+            .header(&columns, sh_degree, rows, tables)
             .map_err(|error| fail(io::Error::other(error)))?;
         replace_file(&path, |file| -> Result<(), TrainError> {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
@@ -66,7 +81,7 @@ impl Checkpoint {
             }
             let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
             file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;
-            for table in &tables {
+            for table in tables {
                 file.write_all(table.bytes).map_err(fail)?;
             }
             if !earlier.is_empty() {

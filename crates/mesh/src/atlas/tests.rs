@@ -64,7 +64,7 @@ fn keeps_padding(atlas: &Atlas, padding: i64) -> bool {
 #[test]
 fn boxes_are_sound_even_and_apart() {
     for mesh in [rough([120, 60], 0.002), rough([60, 30], 0.4), sphere(1.0, 4), cube()] {
-        let atlas = make_atlas(&mesh, &OPTIONS).unwrap();
+        let atlas = make_atlas(&mesh, &OPTIONS).unwrap().atlas;
         let check = AtlasCheck::of(&atlas);
         assert!(check.is_sound(), "{check:?}");
         assert!(check.claimed_share() > 0.2, "{check:?}");
@@ -72,7 +72,30 @@ fn boxes_are_sound_even_and_apart() {
         // A direction of 26 is within 37 degrees of a normal, a joined face's within 78.
         assert!(densities(&mesh, &atlas)[0] > 0.15, "{:?}", densities(&mesh, &atlas));
     }
-    assert_eq!(make_atlas(&cube(), &OPTIONS).unwrap().charts, 6);
+    assert_eq!(make_atlas(&cube(), &OPTIONS).unwrap().atlas.charts, 6);
+}
+
+#[test]
+fn charts_are_sound_even_and_apart() {
+    let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
+    for mesh in [rough([120, 60], 0.002), sphere(1.0, 4)] {
+        let MadeAtlas { atlas, instead } = make_atlas(&mesh, &options).unwrap();
+        assert_eq!(instead, None);
+        let check = AtlasCheck::of(&atlas);
+        assert!(check.is_sound() && check.claimed_share() > 0.2, "{check:?}");
+        assert!(keeps_padding(&atlas, 1), "{}", atlas.charts);
+        let [least, most] = densities(&mesh, &atlas);
+        assert!(least > 0.7 && most < 1.4, "{least} {most}");
+    }
+}
+
+#[test]
+fn a_crumpled_surface_gets_boxes_and_a_reason() {
+    let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
+    let MadeAtlas { atlas, instead } = make_atlas(&rough([60, 30], 0.8), &options).unwrap();
+    assert!(AtlasCheck::of(&atlas).is_sound());
+    let reason = instead.unwrap().to_string();
+    assert!(reason.contains("crumpled") && reason.contains("degrees"), "{reason}");
 }
 
 #[test]
@@ -93,7 +116,7 @@ fn a_surface_that_winds_over_itself_is_parted() {
             ramp.faces.extend([[a, b, d], [a, d, c]]);
         }
     }
-    let atlas = make_atlas(&ramp, &OPTIONS).unwrap();
+    let atlas = make_atlas(&ramp, &OPTIONS).unwrap().atlas;
     let check = AtlasCheck::of(&atlas);
     assert!(check.is_sound() && (3..20).contains(&atlas.charts), "{check:?} {}", atlas.charts);
 }
@@ -105,7 +128,7 @@ fn squares_hold_two_faces_each_of_either_number() {
         mesh.faces.truncate(faces);
         for side_px in [4, 5, 8, 10] {
             let options = AtlasOptions { layout: Layout::Squares { side_px }, ..OPTIONS };
-            let atlas = make_atlas(&mesh, &options).unwrap();
+            let atlas = make_atlas(&mesh, &options).unwrap().atlas;
             let check = AtlasCheck::of(&atlas);
             assert!(check.is_sound(), "{faces} {side_px} {check:?}");
             assert!(atlas.width >= side_px && atlas.faces.len() == faces);
@@ -164,9 +187,13 @@ fn the_side_follows_the_views() {
 fn a_million_faces_are_laid_out() {
     let edge = std::f64::consts::TAU / 447.0;
     let mesh = rough([1118, 447], 0.5 * edge);
-    for (layout, side_px) in [(Layout::Boxes, 4096), (Layout::Squares { side_px: 8 }, 8192)] {
+    for (layout, side_px) in
+        [(Layout::Charts, 4096), (Layout::Boxes, 4096), (Layout::Squares { side_px: 8 }, 8192)]
+    {
         let started = Instant::now();
-        let atlas = make_atlas(&mesh, &AtlasOptions { layout, side_px, padding_px: 2 }).unwrap();
+        let options = AtlasOptions { layout, side_px, padding_px: 2 };
+        let MadeAtlas { atlas, instead } = make_atlas(&mesh, &options).unwrap();
+        assert_eq!(instead, None);
         let seconds = started.elapsed().as_secs_f64();
         let check = AtlasCheck::of(&atlas);
         println!(

@@ -47,6 +47,14 @@ pub enum MeshFileError {
         /// `faces` or `vertices`.
         what: &'static str,
     },
+    /// A GLB that is not what this program writes.
+    #[error("{path}: {found}. Name a GLB that splat mesh has written, or a PLY")]
+    Glb {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        found: String,
+    },
     /// The content is no mesh.
     #[error("{path}: {source}")]
     Mesh {

@@ -1,4 +1,4 @@
-//! Files of meshes: PLY and OBJ, read and written, and GLB, written.
+//! Files of meshes: PLY, OBJ and GLB, read and written; of GLB, what is written here is read.
 //!
 //! Writers take a place to write to and fail as that fails, or with
 //! [`InvalidInput`](std::io::ErrorKind::InvalidInput) where the mesh is none; whoever calls them
@@ -6,6 +6,7 @@
 
 mod error;
 mod glb;
+mod glb_read;
 mod header;
 mod obj_read;
 mod obj_write;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 pub use error::MeshFileError;
 pub use glb::Glb;
+pub use glb_read::{MeshPicture, PaintedMesh, read_glb};
 pub use obj_read::{parse_obj, read_obj};
 pub use obj_write::{ObjTexture, write_mtl, write_obj};
 pub use picture::{Picture, PictureError};

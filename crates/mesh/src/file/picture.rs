@@ -13,7 +13,10 @@ pub struct Picture {
     pub texels: Vec<[u8; 3]>,
 }
 
-/// Why there is no PNG.
+/// Most texels that are read.
+const MOST_TEXELS: usize = 1 << 28;
+
+/// Why there is no PNG, or no picture of one.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
     /// Texels do not fill the picture.
@@ -28,6 +31,12 @@ pub enum PictureError {
         /// Texels that were given.
         found: usize,
     },
+    /// The decoder refuses.
+    #[error("the PNG cannot be read: {0}")]
+    Unreadable(#[from] png::DecodingError),
+    /// Not what is written here.
+    #[error("the PNG has not 8 bits of three channels each, or more than 16384 x 16384 texels")]
+    OtherKind,
     /// The encoder refuses.
     #[error("the PNG cannot be written: {0}. Check the room on the disk and the picture's size")]
     Png(#[from] png::EncodingError),
@@ -53,6 +62,23 @@ impl Picture {
         let mut writer = encoder.write_header()?;
         writer.write_image_data(bytemuck::cast_slice(texels))?;
         Ok(writer.finish()?)
+    }
+
+    /// The picture of a PNG of 8 bits and three channels, as this program writes them.
+    pub fn from_png(bytes: &[u8]) -> Result<Self, PictureError> {
+        let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
+        let (color, depth) = reader.output_color_type();
+        if (color, depth) != (png::ColorType::Rgb, png::BitDepth::Eight) {
+            return Err(PictureError::OtherKind);
+        }
+        let png::Info { width, height, .. } = *reader.info();
+        let count = u64::from(width) * u64::from(height);
+        let mut texels = match usize::try_from(count) {
+            Ok(count) if count <= MOST_TEXELS => vec![[0; 3]; count],
+            _ => return Err(PictureError::OtherKind),
+        };
+        reader.next_frame(bytemuck::cast_slice_mut(&mut texels))?;
+        Ok(Self { width, height, texels })
     }
 
     /// The picture as the bytes of a PNG.
@@ -87,6 +113,8 @@ mod tests {
         assert_eq!(texels, bytemuck::cast_slice::<_, u8>(&picture.texels));
         assert_eq!((reader.info().width, reader.info().height), (5, 3));
         assert!(reader.info().srgb.is_some());
+        assert_eq!(Picture::from_png(&picture.png().unwrap()).unwrap(), picture);
+        assert!(Picture::from_png(&[1, 2, 3]).is_err());
         picture.texels.pop();
         let error = picture.png().unwrap_err().to_string();
         assert!(error.contains("14 texels do not fill 5 x 3"), "{error}");

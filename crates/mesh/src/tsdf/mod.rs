@@ -18,4 +18,4 @@ pub use error::FusionError;
 pub use fuse::{Fused, Fusion};
 pub use space::Space;
 pub use survey::Survey;
-pub use view::{Camera, DepthView};
+pub use view::DepthView;

@@ -6,6 +6,7 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use proptest::prelude::*;
 
 use super::*;
+use crate::camera::Camera;
 use crate::mesh::Vec3;
 use crate::narrow::{to_f32, to_f64s};
 use crate::vector::{cross, dot, length, mul_transposed, normalize, scale, sub};

@@ -3,30 +3,13 @@
 use rayon::prelude::*;
 
 use super::error::FusionError;
+use crate::camera::Camera;
 use crate::mesh::Vec3;
 use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
-use crate::vector::{add, cross, dot, mul, mul_transposed, normalize, scale, sub};
+use crate::vector::{cross, dot, mul, normalize, scale, sub};
 
 /// The weight of a pixel that looks along its surface.
 const GRAZING_WEIGHT: f64 = 0.05;
-
-/// A pinhole camera and where it stands: x right, y down, z forward; the centre of the top left pixel is
-/// (0.5, 0.5). `point_cam = rotation point_world + translation`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Camera {
-    /// Width, px.
-    pub width: usize,
-    /// Height, px.
-    pub height: usize,
-    /// Focal lengths, px.
-    pub focal_px: [f64; 2],
-    /// Principal point, px.
-    pub centre_px: [f64; 2],
-    /// Rotation from world to camera axes, in rows.
-    pub rotation: [Vec3; 3],
-    /// Translation in camera axes, scene units.
-    pub translation: Vec3,
-}
 
 /// A depth map with its camera, one value a pixel in rows.
 #[derive(Clone, Copy, Debug)]
@@ -41,57 +24,6 @@ pub struct DepthView<'a> {
     pub mask: Option<&'a [bool]>,
     /// Colours, sRGB, 0 to 1.
     pub colors: &'a [[f32; 3]],
-}
-
-impl Camera {
-    /// The camera's place, world space.
-    pub(super) fn centre(&self) -> Vec3 {
-        scale(mul_transposed(&self.rotation, self.translation), -1.0)
-    }
-
-    /// A world place in camera axes.
-    #[inline]
-    pub(super) fn cam(&self, world: Vec3) -> Vec3 {
-        add(mul(&self.rotation, world), self.translation)
-    }
-
-    /// The ray through a pixel's centre in camera axes, z = 1.
-    #[inline]
-    fn ray(&self, x: usize, y: usize) -> Vec3 {
-        let along =
-            |axis: usize, at: usize| (at as f64 + 0.5 - self.centre_px[axis]) / self.focal_px[axis];
-        [along(0, x), along(1, y), 1.0]
-    }
-
-    /// What a pixel shows at this depth, world space.
-    #[inline]
-    pub(super) fn world(&self, x: usize, y: usize, depth: f64) -> Vec3 {
-        let cam = scale(self.ray(x, y), depth);
-        mul_transposed(&self.rotation, sub(cam, self.translation))
-    }
-
-    /// Where a place in camera axes, before the camera, is seen, px.
-    #[inline]
-    pub(super) fn pixel(&self, cam: Vec3) -> [f64; 2] {
-        [0, 1].map(|a| self.focal_px[a] * cam[a] / cam[2] + self.centre_px[a])
-    }
-
-    /// Whether a ball, world space, may be in sight.
-    pub(super) fn sees(&self, centre: Vec3, radius: f64) -> bool {
-        let cam = self.cam(centre);
-        let size = [self.width as f64, self.height as f64];
-        let beside = |axis: usize, span: f64, sign: f64| {
-            // The plane through the camera and an edge of the image; its normal looks inwards.
-            let focal = self.focal_px[axis];
-            let distance = (sign * focal * cam[axis] + span * cam[2]) / focal.hypot(span);
-            distance < -radius
-        };
-        let is_beside = |axis: usize| {
-            beside(axis, self.centre_px[axis], 1.0)
-                || beside(axis, size[axis] - self.centre_px[axis], -1.0)
-        };
-        cam[2] > -radius && !is_beside(0) && !is_beside(1)
-    }
 }
 
 impl DepthView<'_> {

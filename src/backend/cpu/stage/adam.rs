@@ -23,11 +23,13 @@ use crate::model::Primitive;
 const BLOCK: usize = 4096;
 
 /// Moves every parameter of every row. What compact storage rounds at random follows from the seed.
+/// Leaves the gradients of the geometry in `d_geometry`, [n, 11], where they are asked for.
 pub(crate) fn step<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     gradients: &Gradients<R, P>,
     step: &AdamStep,
     seed: u64,
+    mut d_geometry: Option<&mut [R]>,
 ) -> Result<(), DeviceError> {
     let regularises = step.regularisers != Regularisers::default();
     if regularises {
@@ -51,6 +53,11 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 regularise(field, &step.regularisers, count, row, d_row);
             }
         });
+        if let Some(d_geometry) = &mut d_geometry {
+            let of_block = &mut d_geometry[block.start * GEOMETRY..block.end * GEOMETRY];
+            let rows = of_block.par_chunks_mut(GEOMETRY).zip(d_rows.par_chunks(width));
+            rows.for_each(|(to, d_row)| to.copy_from_slice(&d_row[..GEOMETRY]));
+        }
         if let Some(packed) = &packed {
             packed.step_rows(model, block, d_rows);
             continue;

@@ -5,6 +5,7 @@ mod adam_packed;
 mod adam_value;
 pub(crate) mod appearance;
 pub(crate) mod bin;
+pub(crate) mod bind;
 pub(crate) mod blend;
 pub(crate) mod densify;
 pub(crate) mod depth;

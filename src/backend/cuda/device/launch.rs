@@ -297,5 +297,8 @@ kernels! {
     coast_table: appearance::coast_table(CoastArgs) x APPEARANCE_BLOCK;
     move_table: appearance::move_table(MoveArgs) x APPEARANCE_BLOCK;
     fit_colors: appearance::fit_colors(FitArgs) x APPEARANCE_BLOCK;
+    bind_place: bind::bind_place(BindArgs) x BIND_BLOCK;
+    bind_forms: bind::bind_forms(BindArgs) x BIND_BLOCK;
+    bind_vertices: bind::bind_vertices(BindArgs) x BIND_BLOCK;
     probe: probe::probe(ProbeArgs) x PROBE_BLOCK;
 }

@@ -164,15 +164,17 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    /// Moves every parameter. An error where no backward pass came before.
+    /// Moves every parameter, and leaves the gradients of the geometry in `kept` where they are asked for.
+    /// An error where no backward pass came before.
     pub(in crate::backend::cuda) fn step(
         self,
         session: &mut Session,
         model: &mut Model<P>,
+        kept: Option<&mut Block<f32>>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
         let views: Vec<_> = self.views.iter().map(ViewGradients::of_step).collect();
-        adam::step(session, model, &views, self.geometry.as_ref(), step)
+        adam::step(session, model, &views, self.geometry.as_ref(), kept, step)
     }
 }
 

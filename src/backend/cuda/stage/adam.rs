@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::project::{Splats, filters_screen};
-use crate::abi::{AdamArgs, In, MAX_VIEWS, ViewArgs, ViewCamera};
+use crate::abi::{AdamArgs, In, MAX_VIEWS, Out, ViewArgs, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
@@ -51,12 +51,14 @@ impl<'a> StepView<'a> {
 
 /// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`. The
 /// colours of lane blocks that no view sees stay as they are, to catch up later. What is no longer finite comes to light with the next report of the device's status.
-/// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry.
+/// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry,
+/// which are left in `kept`, [n, 12], where they are asked for.
 pub(crate) fn step<P: CudaPrimitive>(
     session: &mut Session,
     model: &mut Model<P>,
     views: &[StepView<'_>],
     surface: Option<&Block<f32>>,
+    kept: Option<&mut Block<f32>>,
     step: &AdamStep,
 ) -> Result<(), DeviceError> {
     let first = views.first().ok_or(DeviceError::NoView)?;
@@ -91,7 +93,8 @@ pub(crate) fn step<P: CudaPrimitive>(
         || views.iter().any(StepView::is_extended)
         || has_regularisers
         || step.noise.is_some()
-        || surface.is_some();
+        || surface.is_some()
+        || kept.is_some();
     let [plain, extended] = &kernels.step;
     let kernel = match (&kernels.step_views, views.len(), is_extended) {
         (Some(step_views), 2.., _) => step_views,
@@ -117,6 +120,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         fault: session.status.fault(P::SCHEMA),
         filter_3d,
         surface: surface.map_or(In::NULL, Buffer::read),
+        d_geometry: kept.map_or(Out::NULL, Buffer::write),
         key,
         noise_key: step.noise.map_or(0, |noise| noise.key),
         lazy: model.momentum.now(),

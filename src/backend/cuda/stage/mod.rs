@@ -5,6 +5,7 @@ pub(crate) mod adam;
 pub(crate) mod appearance;
 pub(crate) mod bands;
 pub(crate) mod bin;
+pub(crate) mod bind;
 pub(crate) mod blend;
 pub(crate) mod densify;
 pub(crate) mod depth;

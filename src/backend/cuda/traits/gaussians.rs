@@ -1,19 +1,23 @@
 //! What is done with Gaussians alone.
 
+use std::sync::Arc;
+
 use crate::backend::cuda::Cuda;
-use crate::backend::cuda::frame::{self, Frame};
+use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::stage::appearance::ColorTables;
+use crate::backend::cuda::stage::bind::{self, Binding};
 use crate::backend::cuda::stage::lpips::LpipsModel;
 use crate::backend::cuda::stage::smooth;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
-    Appearance, AppearanceTables, DeviceError, Drawing, Filter3d, Look, Lpips, RenderSettings,
-    TableStep, Transmittances,
+    Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
+    Look, Lpips, RenderSettings, TableStep, Transmittances,
 };
 use crate::dataset::View;
-use crate::model::Gaussians;
+use crate::layout::BOUND_GRADIENTS;
+use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
 impl Filter3d for Cuda {
@@ -97,5 +101,40 @@ impl Appearance<Gaussians> for Cuda {
         target: &Target,
     ) -> Result<Frame<Shown>, DeviceError> {
         frame.correct(&self.session, target)
+    }
+}
+
+impl Bind for Cuda {
+    type Binding = Binding;
+
+    fn bind(
+        &mut self,
+        model: &mut Model,
+        topology: &Arc<BoundTopology>,
+        state: &BoundState,
+    ) -> Result<Binding, DeviceError> {
+        let binding = self.with_room(|session| Binding::new(session, topology, state))?;
+        bind::place(&mut self.session, model, &binding)?;
+        Ok(binding)
+    }
+
+    fn step_bound(
+        &mut self,
+        model: &mut Model,
+        binding: &mut Binding,
+        gradients: Gradients,
+        step: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        // Before anything moves.
+        let rows = model.len() as u64;
+        let mut d_geometry =
+            self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &rows))?;
+        let adam = step.of_gaussians();
+        gradients.step(&mut self.session, model, Some(&mut d_geometry), &adam)?;
+        bind::step(&mut self.session, model, binding, &mut d_geometry, step)
+    }
+
+    fn read_binding(&mut self, binding: &Binding) -> Result<BoundState, DeviceError> {
+        binding.read(&self.session)
     }
 }

@@ -148,7 +148,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         gradients: Gradients<P>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        gradients.step(&mut self.session, model, step)
+        gradients.step(&mut self.session, model, None, step)
     }
 
     fn measure<S: FrameState>(

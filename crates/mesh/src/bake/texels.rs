@@ -1,0 +1,115 @@
+//! Which texels each face has, in the order of the faces.
+
+use rayon::prelude::*;
+
+use crate::atlas::{Atlas, for_each_texel};
+use crate::mesh::{Mesh, Vec3};
+use crate::place::corners;
+use crate::vector::{add, scale};
+
+/// Faces that one thread looks at together.
+const FACES_A_PIECE: usize = 256;
+
+/// The texels of all faces, one face after the other.
+pub(super) struct FaceTexels {
+    /// Where each face's begin, and the end.
+    starts: Vec<usize>,
+    /// Column and row of each.
+    pub(super) at: Vec<[u16; 2]>,
+}
+
+/// Some faces next to each other, and values of their texels.
+pub(super) struct Piece<'a, T> {
+    pub(super) faces: std::ops::Range<usize>,
+    /// Number of the first texel.
+    pub(super) first: usize,
+    pub(super) values: &'a mut [T],
+}
+
+impl FaceTexels {
+    pub(super) fn of(atlas: &Atlas) -> Self {
+        let size = [atlas.width, atlas.height];
+        let lists = |faces: &[[u32; 3]]| {
+            let (mut counts, mut at) = (Vec::with_capacity(faces.len()), Vec::new());
+            for &face in faces {
+                let before = at.len();
+                for_each_texel(atlas.corners_px(face), size, |x, y| {
+                    // Pictures have 16,384 texels a side at most.
+                    at.push([x, y].map(|i| u16::try_from(i).unwrap_or(u16::MAX)));
+                });
+                counts.push(at.len() - before);
+            }
+            (counts, at)
+        };
+        let pieces: Vec<_> = atlas.faces.par_chunks(FACES_A_PIECE).map(lists).collect();
+        let mut texels = Self { starts: vec![0], at: Vec::new() };
+        texels.at.reserve_exact(pieces.iter().map(|(_, at)| at.len()).sum());
+        let mut end = 0;
+        for (counts, at) in pieces {
+            for count in counts {
+                end += count;
+                texels.starts.push(end);
+            }
+            texels.at.extend(at);
+        }
+        texels
+    }
+
+    /// Numbers of a face's texels.
+    pub(super) fn of_face(&self, face: usize) -> std::ops::Range<usize> {
+        self.starts[face]..self.starts[face + 1]
+    }
+
+    /// Parts values of all texels among threads.
+    pub(super) fn pieces<'a, T>(&self, mut values: &'a mut [T]) -> Vec<Piece<'a, T>> {
+        let faces = self.starts.len() - 1;
+        let mut pieces = Vec::with_capacity(faces.div_ceil(FACES_A_PIECE));
+        for start in (0..faces).step_by(FACES_A_PIECE) {
+            let end = (start + FACES_A_PIECE).min(faces);
+            let first = self.starts[start];
+            let (own, rest) = values.split_at_mut(self.starts[end] - first);
+            pieces.push(Piece { faces: start..end, first, values: own });
+            values = rest;
+        }
+        pieces
+    }
+}
+
+/// From places on the picture to shares of a face's corners.
+pub(super) struct FacePlane {
+    origin: [f64; 2],
+    /// Rows give the shares of the second and of the third corner.
+    shares: [[f64; 2]; 2],
+}
+
+impl FacePlane {
+    pub(super) fn new([a, b, c]: [[f64; 2]; 3]) -> Self {
+        let (u, v) = ([b[0] - a[0], b[1] - a[1]], [c[0] - a[0], c[1] - a[1]]);
+        let area = u[0] * v[1] - u[1] * v[0];
+        let inverse = if area == 0.0 { 0.0 } else { 1.0 / area };
+        Self {
+            origin: a,
+            shares: [[v[1] * inverse, -v[0] * inverse], [-u[1] * inverse, u[0] * inverse]],
+        }
+    }
+
+    /// The shares of the corners in the centre of a texel.
+    #[inline]
+    pub(super) fn shares(&self, texel: [u16; 2]) -> [f64; 3] {
+        let at: [f64; 2] = std::array::from_fn(|i| f64::from(texel[i]) + 0.5 - self.origin[i]);
+        let [b, c] = self.shares.map(|row| row[0] * at[0] + row[1] * at[1]);
+        [1.0 - b - c, b, c]
+    }
+}
+
+/// A place by the shares of three corners.
+#[inline]
+pub(super) fn mixed(corners: [Vec3; 3], shares: [f64; 3]) -> Vec3 {
+    let [a, b, c] = corners;
+    add(add(scale(a, shares[0]), scale(b, shares[1])), scale(c, shares[2]))
+}
+
+/// The corners of a face in camera axes.
+pub(super) fn corners_cam(mesh: &Mesh, face: usize, camera: &crate::Camera) -> [Vec3; 3] {
+    corners(mesh, mesh.faces[face]).map(|corner| camera.cam(corner))
+}

@@ -1,0 +1,238 @@
+//! `splat refine`: Gaussians on the triangles of a mesh, trained with it.
+
+mod input;
+mod options;
+mod record;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::ArgMatches;
+
+pub(super) use self::options::RefineArgs;
+
+use self::input::{mesh_file, prepared};
+use self::record::{Measurement, RefineRecord, RefineSettings};
+use super::device::{self, DeviceOptions, Task};
+use super::exit::{DataError, Interrupted};
+use super::folder;
+use super::output::{print, shell_word};
+use super::scene::Opened;
+use super::signals::stop_on_signals;
+use super::trained_views::TrainedViews;
+use crate::backend::{BoundState, TrainDevice};
+use crate::files::{FolderLock, OutputError, create_folder};
+use crate::mesh::{BindRule, BoundStart, bind_mesh, refined_mesh, write_mesh};
+use crate::telemetry::{Sinks, SummaryFile};
+use crate::train::checkpoint::{self, StoredCheckpoint};
+use crate::train::eval::{ShownViews, evaluate};
+use crate::train::event::{Evaluation, Split};
+use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
+use crate::train::{Outcome, Views, scene_cube, scene_extent};
+
+/// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
+const THICKNESS: f64 = 1e-6;
+
+/// Binds Gaussians to a mesh of the model and trains both, into `MODEL/refined/iteration_N/MESH/`, which
+/// is a model folder of its own. What is complete is left as it is; what was begun goes on.
+pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let options = args.resolved()?;
+    let model = args.model.read(matches)?;
+    model.refuse_seen(&args.model.model_path, "the options of its training")?;
+    let trained = model.trained_on();
+    let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
+    let opened = model.open(None)?;
+    let mesh = prepared(&path, options.vertices, &opened.gaussians)?;
+    let settings = RefineSettings::new(&options, &path, &mesh, &opened);
+    let name = path.file_stem().unwrap_or_default();
+    let folder = args.model.model_path.join("refined");
+    let folder = folder.join(format!("iteration_{}", opened.iteration)).join(name);
+    let rule = BindRule {
+        per_triangle: options.per_triangle,
+        sh_degree: opened.config.optimize.sh_degree,
+        thickness: THICKNESS * scene_extent(&opened.dataset),
+        cube: scene_cube(&opened.dataset),
+    };
+    let start = bind_mesh(mesh, &rule)
+        .map_err(|error| DataError(format!("{}: {error}", path.display())))?;
+    if start.dropped > 0 {
+        tracing::info!("{} triangles without an area are left out", start.dropped);
+    }
+    create_folder(&folder)?;
+    let mut lock = FolderLock::take(&folder)?;
+    let mut earlier = RefineRecord::read(&folder)?;
+    if args.overwrite && earlier.take().is_some() {
+        drop(lock);
+        set_aside(&folder)?;
+        lock = FolderLock::take(&folder)?;
+    }
+    if let Some(earlier) = &earlier {
+        earlier.refuse_other(&settings, &folder)?;
+        if earlier.is_complete() {
+            tracing::info!(
+                "{} is complete already, with these options; --overwrite refines again",
+                folder.display()
+            );
+            return Ok(print(&earlier.files(&folder))?);
+        }
+    }
+    folder::sweep(&folder);
+    warn_of_cameras(&opened);
+    let record = earlier.unwrap_or_else(|| RefineRecord::new(settings));
+    let task = Refining {
+        args,
+        opened: &opened,
+        rule: RefineRule {
+            iterations: options.iterations,
+            normal_consistency: options.normal_consistency,
+            checkpoint_interval: options.checkpoint_interval,
+            edge: start.edge,
+        },
+        start: &start,
+        folder: &folder,
+        trained,
+        record,
+        began,
+    };
+    let done = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task);
+    drop(lock);
+    done
+}
+
+/// Says where Gaussians learn the photographs' colours that the model has learned to change.
+fn warn_of_cameras(opened: &Opened) {
+    let options = &opened.config.optimize;
+    if options.exposure || options.bilateral_grid {
+        tracing::warn!(
+            "the model was trained with colour changes of the photographs (--exposure, \
+             --bilateral-grid), which are not in its Gaussians; it is refined without them"
+        );
+    }
+}
+
+/// Moves the results of an earlier refinement aside.
+fn set_aside(folder: &Path) -> anyhow::Result<()> {
+    let named = |number: u32| {
+        let mut name = folder.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".previous_{number}"));
+        folder.with_file_name(name)
+    };
+    let free = (1..).map(named).find(|path| !path.exists());
+    if let Some(aside) = free {
+        fs::rename(folder, &aside).map_err(|source| OutputError::new(folder, source))?;
+        tracing::info!("--overwrite: the earlier refinement is moved to {}", aside.display());
+    }
+    create_folder(folder)?;
+    Ok(())
+}
+
+/// A refinement that is intended.
+struct Refining<'a> {
+    args: &'a RefineArgs,
+    opened: &'a Opened,
+    rule: RefineRule,
+    start: &'a BoundStart,
+    folder: &'a Path,
+    /// The views that the model was trained on.
+    trained: TrainedViews,
+    record: RefineRecord,
+    began: Instant,
+}
+
+impl Task for Refining<'_> {
+    type Output = ();
+
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
+        let Self { args, opened, rule, start, folder, mut trained, mut record, began } = self;
+        let stop = stop_on_signals()?;
+        let dataset = &opened.dataset;
+        let mut config = rule.config(&opened.config);
+        config.output.model_path = Some(folder.to_owned());
+        let stored = newest_checkpoint(folder);
+        let goes_on = stored.is_some();
+        trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), 0);
+        folder::describe(folder, &config, dataset, &dataset.points, &trained, goes_on)?;
+        if record.model.is_none() {
+            record.model = measured_model(device, opened)?.as_ref().map(Measurement::of);
+        }
+        record.write(folder)?;
+
+        let mut sinks = Sinks::for_run(folder, args.style(), goes_on)?;
+        sinks.add(SummaryFile::new(folder, &config, began)?);
+        let setup = RefineSetup {
+            dataset,
+            images: &opened.images,
+            config: &config,
+            rule: &rule,
+            folder,
+            began,
+            stop: &stop,
+        };
+        let topology = &start.topology;
+        let mut refiner = match stored {
+            Some(stored) => Refiner::resume(setup, device, &mut sinks, topology, stored)?,
+            None => {
+                let state = BoundState::new(start.columns.clone());
+                let mesh = BoundMesh { topology, state: &state };
+                Refiner::start(setup, device, &mut sinks, &start.gaussians, mesh)?
+            }
+        };
+        if let Some(before) = refiner.begin()? {
+            record.before = Some(Measurement::of(&before));
+            record.write(folder)?;
+        }
+        let Refined { outcome, after, state, sh_dc } = refiner.run()?;
+        if outcome == Outcome::Interrupted {
+            let command = format!("splat refine -m {}", shell_word(&args.model.model_path));
+            return Err(Interrupted(command).into());
+        }
+        let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
+        let mut files = vec![point_cloud(rule.iterations)];
+        let written = write_mesh(folder, "mesh", &args.formats, &mesh, None)?;
+        files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
+        record.complete(topology, &start.columns, &state.values, files, began);
+        record.after = after.as_ref().map(Measurement::of);
+        record.write(folder)?;
+        tracing::info!("{}", record.described());
+        Ok(print(&record.files(folder))?)
+    }
+}
+
+/// Where the refined Gaussians are in their folder.
+fn point_cloud(iteration: u32) -> PathBuf {
+    PathBuf::from(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
+}
+
+/// The newest checkpoint of a folder that is whole.
+fn newest_checkpoint(folder: &Path) -> Option<StoredCheckpoint> {
+    checkpoint::list(folder).into_iter().find_map(|path| match StoredCheckpoint::open(&path) {
+        Ok(stored) => {
+            tracing::info!("continuing from {}", path.display());
+            Some(stored)
+        }
+        Err(error) => {
+            tracing::warn!("{error}. It is passed over");
+            None
+        }
+    })
+}
+
+/// How good the model is that the mesh was made of, on the views held out.
+fn measured_model<B: TrainDevice>(
+    device: &mut B,
+    opened: &Opened,
+) -> anyhow::Result<Option<Evaluation>> {
+    if opened.dataset.test.is_empty() {
+        return Ok(None);
+    }
+    let mut views = Views::new(&opened.dataset, &opened.images);
+    let model = device.upload(&opened.gaussians)?;
+    let request = opened.request(Split::Test, ShownViews::Nothing);
+    let found = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    Ok(found)
+}

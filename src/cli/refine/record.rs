@@ -1,0 +1,282 @@
+//! `refine.json`: how a refinement was asked for, and what it came to.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use splat_mesh::Mesh;
+
+use super::options::RefineOptions;
+use crate::cli::exit::{DataError, UsageError};
+use crate::cli::scene::Opened;
+use crate::config::SceneOptions;
+use crate::files::{OutputError, write_text};
+use crate::math::crease::crease;
+use crate::model::{BoundColumns, BoundTopology};
+use crate::train::event::Evaluation;
+
+/// Name of the file.
+const RECORD: &str = "refine.json";
+
+/// What the result follows from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RefineSettings {
+    mesh: PathBuf,
+    /// Of its places, faces and colours, after decimation.
+    mesh_hash: String,
+    gaussians_per_triangle: usize,
+    iterations: u32,
+    normal_consistency: f64,
+    vertices: Option<usize>,
+    seed: u64,
+    /// Of the scene's options, but for where it lies, and of the names of the views that are trained on.
+    scene_hash: String,
+}
+
+impl RefineSettings {
+    /// Of a mesh as it is bound.
+    pub(super) fn new(options: &RefineOptions, path: &Path, mesh: &Mesh, opened: &Opened) -> Self {
+        let mut of_mesh = Hash::new();
+        of_mesh.take(bytemuck::cast_slice(mesh.vertices.as_flattened()));
+        of_mesh.take(bytemuck::cast_slice(mesh.faces.as_flattened()));
+        of_mesh.take(bytemuck::cast_slice(mesh.colors.as_flattened()));
+        let mut of_scene = Hash::new();
+        let config = &opened.config;
+        let scene = SceneOptions { source_path: None, ..config.scene.clone() };
+        of_scene.take(serde_json::to_string(&scene).unwrap_or_default().as_bytes());
+        let dataset = &opened.dataset;
+        for &view in &dataset.train {
+            of_scene.take(dataset.views[view].name.as_bytes());
+        }
+        Self {
+            mesh: path.to_owned(),
+            mesh_hash: of_mesh.text(),
+            gaussians_per_triangle: options.per_triangle.count(),
+            iterations: options.iterations,
+            normal_consistency: options.normal_consistency,
+            vertices: options.vertices,
+            seed: config.run.seed,
+            scene_hash: of_scene.text(),
+        }
+    }
+
+    /// What of these is not as it is in others, in words.
+    fn differences(&self, other: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut note = |flag: &str, before: String, now: String| {
+            if before != now {
+                found.push(format!("{flag} {before}, now {now}"));
+            }
+        };
+        let number =
+            |value: Option<usize>| value.map_or("of the mesh".to_owned(), |n| n.to_string());
+        note(
+            "--gaussians-per-triangle",
+            self.gaussians_per_triangle.to_string(),
+            other.gaussians_per_triangle.to_string(),
+        );
+        note("--iterations", self.iterations.to_string(), other.iterations.to_string());
+        note(
+            "--normal-consistency",
+            self.normal_consistency.to_string(),
+            other.normal_consistency.to_string(),
+        );
+        note("--vertices", number(self.vertices), number(other.vertices));
+        note("--seed", self.seed.to_string(), other.seed.to_string());
+        if self.mesh_hash != other.mesh_hash {
+            found.push("another mesh".to_owned());
+        }
+        if self.scene_hash != other.scene_hash {
+            found.push("other options of the scene".to_owned());
+        }
+        found
+    }
+}
+
+/// Figures of an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Measurement {
+    split: String,
+    views: usize,
+    psnr: f64,
+    ssim: f64,
+    l1: f64,
+}
+
+impl Measurement {
+    /// Its means.
+    pub(super) fn of(evaluation: &Evaluation) -> Self {
+        let Evaluation { split, mean, views, .. } = evaluation;
+        Self {
+            split: split.name().to_owned(),
+            views: views.len(),
+            psnr: mean.psnr,
+            ssim: mean.ssim,
+            l1: mean.l1,
+        }
+    }
+}
+
+/// What a refinement came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Results {
+    triangles: usize,
+    vertices: usize,
+    gaussians: usize,
+    /// Means over all pairs of neighbouring triangles of 1 - cos of their angle.
+    creases_before: f64,
+    creases_after: f64,
+    seconds: f64,
+    /// Names of the files, relative to the folder.
+    files: Vec<PathBuf>,
+}
+
+/// The record of a refinement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RefineRecord {
+    settings: RefineSettings,
+    /// How good the model is that the mesh was made of.
+    pub(super) model: Option<Measurement>,
+    /// The bound Gaussians before the first iteration.
+    pub(super) before: Option<Measurement>,
+    /// The same after the last.
+    pub(super) after: Option<Measurement>,
+    /// Where it is complete.
+    results: Option<Results>,
+}
+
+impl RefineRecord {
+    /// Of one that begins.
+    pub(super) fn new(settings: RefineSettings) -> Self {
+        Self { settings, model: None, before: None, after: None, results: None }
+    }
+
+    /// The record of a folder, if it has one.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
+        let path = folder.join(RECORD);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| unusable(&path, &error))?,
+        };
+        serde_json::from_str(&text).map(Some).map_err(|error| unusable(&path, &error))
+    }
+
+    /// Writes it into a folder.
+    pub(super) fn write(&self, folder: &Path) -> Result<(), OutputError> {
+        let path = folder.join(RECORD);
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| OutputError::new(&path, io::Error::other(error)))?;
+        write_text(&path, &(text + "\n"))
+    }
+
+    /// Fails where it was asked for otherwise.
+    pub(super) fn refuse_other(
+        &self,
+        settings: &RefineSettings,
+        folder: &Path,
+    ) -> Result<(), UsageError> {
+        let differences = self.settings.differences(settings);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(UsageError(format!(
+            "{} holds a refinement that was asked for otherwise: {}. Use --overwrite to refine again, \
+             which keeps it beside the new one",
+            folder.display(),
+            differences.join("; ")
+        )))
+    }
+
+    /// Whether all its files are there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.results.is_some()
+    }
+
+    /// Takes in what came of it.
+    pub(super) fn complete(
+        &mut self,
+        topology: &BoundTopology,
+        before: &BoundColumns,
+        after: &BoundColumns,
+        files: Vec<PathBuf>,
+        began: Instant,
+    ) {
+        self.results = Some(Results {
+            triangles: topology.faces.len(),
+            vertices: topology.vertices(),
+            gaussians: topology.gaussians(),
+            creases_before: mean_crease(topology, &before.vertices),
+            creases_after: mean_crease(topology, &after.vertices),
+            seconds: began.elapsed().as_secs_f64(),
+            files,
+        });
+    }
+
+    /// The paths of its files, a line each.
+    pub(super) fn files(&self, folder: &Path) -> String {
+        let files = self.results.iter().flat_map(|results| &results.files);
+        files.map(|file| folder.join(file).display().to_string()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// A line for a person.
+    pub(super) fn described(&self) -> String {
+        let mut text = String::from("refined");
+        if let Some(results) = &self.results {
+            let Results { triangles, gaussians, seconds, .. } = results;
+            write!(text, ": {triangles} triangles, {gaussians} Gaussians, {seconds:.1} s").ok();
+        }
+        if let (Some(before), Some(after)) = (&self.before, &self.after) {
+            let Measurement { split, views, psnr, .. } = after;
+            write!(
+                text,
+                "; PSNR {:.2} dB before, {psnr:.2} dB after on {views} {split} views",
+                before.psnr
+            )
+            .ok();
+        }
+        if let Some(model) = &self.model {
+            write!(text, " (the model's own Gaussians: {:.2} dB)", model.psnr).ok();
+        }
+        text
+    }
+}
+
+/// Mean over all pairs of neighbouring triangles of 1 - cos of their angle.
+fn mean_crease(topology: &BoundTopology, vertices: &[f32]) -> f64 {
+    let (places, _) = vertices.as_chunks::<3>();
+    let place = |vertex: u32| places[vertex as usize].map(f64::from);
+    let creases = topology.hinges.iter().map(|hinge| crease(&hinge.map(place)));
+    creases.sum::<f64>() / topology.hinges.len().max(1) as f64
+}
+
+fn unusable(path: &Path, problem: &dyn std::error::Error) -> DataError {
+    DataError(format!(
+        "{}: the record of the refinement cannot be used: {problem}. Remove its folder to refine anew",
+        path.display()
+    ))
+}
+
+/// FNV-1a of 64 bits: tells inputs apart that differ by chance.
+struct Hash(u64);
+
+impl Hash {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Takes in these bytes, and how many they are.
+    fn take(&mut self, bytes: &[u8]) {
+        let length = (bytes.len() as u64).to_le_bytes();
+        for &byte in length.iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    fn text(&self) -> String {
+        format!("{:016x}", self.0)
+    }
+}

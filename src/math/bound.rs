@@ -1,0 +1,353 @@
+//! Flat Gaussians bound to triangles (SuGaR, Guédon and Lepetit 2024, section 4.3): where a Gaussian
+//! lies on its triangle, how it is turned, and the derivative of that.
+//!
+//! A triangle has axes of its own: its normal, the direction of its first edge, and what is across both.
+//! A bound Gaussian is thin along the normal; its other axes are turned in the plane by the angle of a
+//! complex number.
+
+use super::Real;
+use super::linalg::{Quat, Vec3, add, cross, dot, length, scale, sub};
+
+/// How many Gaussians lie on each triangle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerTriangle {
+    /// In the middle.
+    One,
+    /// Near the corners.
+    Three,
+    /// In the middle and near the corners.
+    Four,
+    /// Near the corners and near the middles of the edges.
+    Six,
+}
+
+/// Weights of the corners of a triangle; they add up to 1.
+type Weights = [f64; 3];
+
+const MIDDLE: [Weights; 1] = [[1.0 / 3.0; 3]];
+const INNER_CORNERS: [Weights; 3] = permuted(0.5, 0.25);
+const CORNERS: [Weights; 3] = permuted(2.0 / 3.0, 1.0 / 6.0);
+const EDGES: [Weights; 3] = permuted(1.0 / 6.0, 5.0 / 12.0);
+const FOUR: [Weights; 4] = [MIDDLE[0], CORNERS[0], CORNERS[1], CORNERS[2]];
+const SIX: [Weights; 6] = [CORNERS[0], CORNERS[1], CORNERS[2], EDGES[0], EDGES[1], EDGES[2]];
+
+/// One weight at each corner in turn, and another at the others.
+const fn permuted(one: f64, others: f64) -> [Weights; 3] {
+    [[one, others, others], [others, one, others], [others, others, one]]
+}
+
+impl PerTriangle {
+    /// All that there are.
+    pub const ALL: [Self; 4] = [Self::One, Self::Three, Self::Four, Self::Six];
+
+    /// How many.
+    pub const fn count(self) -> usize {
+        self.weights().len()
+    }
+
+    /// Where each of them lies: the weights of the corners.
+    pub const fn weights(self) -> &'static [[f64; 3]] {
+        match self {
+            Self::One => &MIDDLE,
+            Self::Three => &INNER_CORNERS,
+            Self::Four => &FOUR,
+            Self::Six => &SIX,
+        }
+    }
+
+    /// Standard deviation of each at first, as a share of the shortest edge: circles of these radii
+    /// touch one another and the edges of an even triangle.
+    pub fn radius(self) -> f64 {
+        let root = 3.0_f64.sqrt();
+        match self {
+            Self::One => 1.0 / (2.0 * root),
+            Self::Three => 1.0 / (2.0 * (root + 1.0)),
+            Self::Four => 1.0 / (4.0 * root),
+            Self::Six => 1.0 / (4.0 + 2.0 * root),
+        }
+    }
+}
+
+/// What is learned of a Gaussian's form on its triangle.
+#[derive(Clone, Copy, Debug)]
+pub struct FlatForm<R> {
+    /// Logarithms of the scales in the plane.
+    pub log_scales: [R; 2],
+    /// A complex number, of any length, by whose angle these axes are turned.
+    pub turn: [R; 2],
+}
+
+/// Where a bound Gaussian is, as Gaussians have it.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundPlace<R> {
+    /// Centre.
+    pub mean: Vec3<R>,
+    /// A unit quaternion.
+    pub quat: Quat<R>,
+}
+
+/// Gradients of a bound Gaussian, as Gaussians have them.
+#[derive(Clone, Copy, Debug)]
+pub struct BoundGradient<R> {
+    /// Of the centre.
+    pub d_mean: Vec3<R>,
+    /// Of the log-scales: along the normal, and in the plane.
+    pub d_log_scale: Vec3<R>,
+    /// Of the quaternion.
+    pub d_quat: Quat<R>,
+}
+
+/// Gradients of what is learned.
+#[derive(Clone, Copy, Debug)]
+pub struct FlatGradient<R> {
+    /// Of the triangle's corners.
+    pub d_corners: [Vec3<R>; 3],
+    /// Of the logarithms of the scales in the plane.
+    pub d_log_scales: [R; 2],
+    /// Of the complex number.
+    pub d_turn: [R; 2],
+}
+
+/// The axes of a triangle. One without an area has those of the world, which nothing turns.
+struct TriangleAxes<R> {
+    normal: Vec3<R>,
+    /// Direction from the second corner to the first.
+    along: Vec3<R>,
+    across: Vec3<R>,
+    /// 1 over the length of that edge; 0 where the axes are the world's.
+    per_length: R,
+    /// 1 over twice the area; 0 likewise.
+    per_area: R,
+}
+
+fn triangle_axes<R: Real>(corners: &[Vec3<R>; 3]) -> TriangleAxes<R> {
+    let [a, b, c] = *corners;
+    let (edge, product) = (sub(a, b), cross(sub(b, a), sub(c, a)));
+    let (long, wide) = (length(edge), length(product));
+    let (per_length, per_area) = (R::ONE / long, R::ONE / wide);
+    if !(long > R::ZERO && wide > R::ZERO && per_length.is_finite() && per_area.is_finite()) {
+        let unit = |axis| std::array::from_fn(|i| if i == axis { R::ONE } else { R::ZERO });
+        let (per_length, per_area) = (R::ZERO, R::ZERO);
+        return TriangleAxes {
+            normal: unit(0),
+            along: unit(1),
+            across: unit(2),
+            per_length,
+            per_area,
+        };
+    }
+    let (normal, along) = (scale(product, per_area), scale(edge, per_length));
+    TriangleAxes { normal, along, across: cross(normal, along), per_length, per_area }
+}
+
+/// 1 over the length of a complex number; 0 where that is 0, which turns nothing.
+fn per_length<R: Real>([p, q]: [R; 2]) -> R {
+    let squared = p * p + q * q;
+    if squared > R::ZERO { R::ONE / squared.sqrt() } else { R::ZERO }
+}
+
+/// Where a Gaussian with these weights of the corners is, and how it is turned.
+pub fn place<R: Real>(
+    corners: &[Vec3<R>; 3],
+    weights: Vec3<R>,
+    form: &FlatForm<R>,
+) -> BoundPlace<R> {
+    let axes = triangle_axes(corners);
+    let inverse = per_length(form.turn);
+    let [p, q] = if inverse > R::ZERO { form.turn.map(|x| x * inverse) } else { [R::ONE, R::ZERO] };
+    let first = add(scale(axes.along, p), scale(axes.across, q));
+    let second = sub(scale(axes.across, p), scale(axes.along, q));
+    let [a, b, c] = *corners;
+    let mean = add(add(scale(a, weights[0]), scale(b, weights[1])), scale(c, weights[2]));
+    BoundPlace { mean, quat: quaternion([axes.normal, first, second]) }
+}
+
+/// Gradients of what is learned, of a Gaussian that [`place`] put at `quat`.
+///
+/// A quaternion turns with the triangle's axes, whatever turns those: so its gradient is one of a
+/// rotation vector first, and then of the normal, of the edge and of the angle.
+pub fn place_bwd<R: Real>(
+    corners: &[Vec3<R>; 3],
+    weights: Vec3<R>,
+    form: &FlatForm<R>,
+    quat: Quat<R>,
+    gradient: &BoundGradient<R>,
+) -> FlatGradient<R> {
+    let axes = triangle_axes(corners);
+    let d_rotation = rotation_vector_bwd(quat, gradient.d_quat);
+    let d_angle = dot(d_rotation, axes.normal);
+    let inverse = per_length(form.turn);
+    let d_angle_over = d_angle * inverse * inverse;
+    let [p, q] = form.turn;
+    // The normal carries the turns about the axes in the plane, the edge those about the normal.
+    let d_product = scale(cross(d_rotation, axes.normal), axes.per_area);
+    let d_edge = scale(axes.across, d_angle * axes.per_length);
+    let [a, b, c] = *corners;
+    let d_ab = cross(sub(c, a), d_product);
+    let d_ac = cross(d_product, sub(b, a));
+    let of_mean = |corner: usize| scale(gradient.d_mean, weights[corner]);
+    let [_, d_first, d_second] = gradient.d_log_scale;
+    FlatGradient {
+        d_corners: [
+            add(of_mean(0), sub(d_edge, add(d_ab, d_ac))),
+            add(of_mean(1), sub(d_ab, d_edge)),
+            add(of_mean(2), d_ac),
+        ],
+        d_log_scales: [d_first, d_second],
+        d_turn: [-d_angle_over * q, d_angle_over * p],
+    }
+}
+
+/// The unit quaternion of a rotation, whose columns these are.
+fn quaternion<R: Real>(columns: [Vec3<R>; 3]) -> Quat<R> {
+    let m = |row: usize, column: usize| columns[column][row];
+    let quarter = R::HALF * R::HALF;
+    let trace = m(0, 0) + m(1, 1) + m(2, 2);
+    let twice = |squared: R| squared.max(R::ZERO).sqrt() * R::TWO;
+    if trace > R::ZERO {
+        let s = twice(R::ONE + trace);
+        let [x, y, z] = [m(2, 1) - m(1, 2), m(0, 2) - m(2, 0), m(1, 0) - m(0, 1)];
+        [quarter * s, x / s, y / s, z / s]
+    } else if m(0, 0) > m(1, 1) && m(0, 0) > m(2, 2) {
+        let s = twice(R::ONE + m(0, 0) - m(1, 1) - m(2, 2));
+        let [w, y, z] = [m(2, 1) - m(1, 2), m(0, 1) + m(1, 0), m(0, 2) + m(2, 0)];
+        [w / s, quarter * s, y / s, z / s]
+    } else if m(1, 1) > m(2, 2) {
+        let s = twice(R::ONE + m(1, 1) - m(0, 0) - m(2, 2));
+        let [w, x, z] = [m(0, 2) - m(2, 0), m(0, 1) + m(1, 0), m(1, 2) + m(2, 1)];
+        [w / s, x / s, quarter * s, z / s]
+    } else {
+        let s = twice(R::ONE + m(2, 2) - m(0, 0) - m(1, 1));
+        let [w, x, y] = [m(1, 0) - m(0, 1), m(0, 2) + m(2, 0), m(1, 2) + m(2, 1)];
+        [w / s, x / s, y / s, quarter * s]
+    }
+}
+
+/// Gradient of a rotation vector in the world, by which a unit quaternion is turned further: its
+/// derivative by the vector r is half the product of (0, r) and the quaternion.
+fn rotation_vector_bwd<R: Real>([w, x, y, z]: Quat<R>, d_quat: Quat<R>) -> Vec3<R> {
+    let [d_w, d_x, d_y, d_z] = d_quat;
+    let (axis, d_axis) = ([x, y, z], [d_x, d_y, d_z]);
+    let sum = add(sub(scale(d_axis, w), scale(axis, d_w)), cross(axis, d_axis));
+    scale(sum, R::HALF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::linalg::rotation;
+    use crate::math::random::{RandomStream, RandomUse};
+
+    const CORNERS_AT: [Vec3<f64>; 3] = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
+
+    fn normals(stream: RandomStream, from: u64) -> impl FnMut() -> f64 {
+        let mut next = from;
+        move || {
+            next += 1;
+            stream.normal(next)
+        }
+    }
+
+    #[test]
+    fn on_the_unit_triangle_a_gaussian_lies_as_the_reference_has_it() {
+        let form = FlatForm { log_scales: [-1.0, -2.0], turn: [3.0, 0.0] };
+        for per_triangle in PerTriangle::ALL {
+            assert_eq!(per_triangle.count(), per_triangle.weights().len());
+            for weights in per_triangle.weights() {
+                assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-15);
+                let placed = place(&CORNERS_AT, *weights, &form);
+                let expected = [weights[1], weights[2], 0.0];
+                for (found, expected) in placed.mean.iter().zip(expected) {
+                    assert!((found - expected).abs() < 1e-15);
+                }
+                // Columns: the normal, from the second corner to the first, and across.
+                let columns = [[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]];
+                let found = rotation(placed.quat);
+                for (row, column) in (0..9).map(|i| (i / 3, i % 3)) {
+                    assert!((found[row][column] - columns[column][row]).abs() < 1e-12);
+                }
+            }
+        }
+        // A quarter of a turn.
+        let turned = FlatForm { turn: [0.0, 0.5], ..form };
+        let found = rotation(place(&CORNERS_AT, [1.0 / 3.0; 3], &turned).quat);
+        let first = [found[0][1], found[1][1], found[2][1]];
+        assert!((first[1] + 1.0).abs() < 1e-12, "{first:?}");
+    }
+
+    /// A function of where a Gaussian is, whose gradients are `mean` and, through the rotation, `turns`.
+    fn judged(mean: &Vec3<f64>, turns: &[f64; 9], placed: &BoundPlace<f64>) -> f64 {
+        let matrix = rotation(placed.quat);
+        let by_rotation: f64 = matrix.iter().flatten().zip(turns).map(|(m, t)| m * t).sum();
+        dot(*mean, placed.mean) + by_rotation
+    }
+
+    #[test]
+    fn the_derivative_is_that_of_differences_for_every_number() {
+        let stream = RandomStream::new(3, 0, RandomUse::Sample);
+        let mut next = normals(stream, 0);
+        for per_triangle in PerTriangle::ALL {
+            for &weights in per_triangle.weights() {
+                // Three corners and a complex number.
+                let at: [f64; 11] = std::array::from_fn(|_| next());
+                let d_mean = std::array::from_fn(|_| next());
+                let turns: [f64; 9] = std::array::from_fn(|_| next());
+                let unpack = |at: &[f64; 11]| {
+                    let corners =
+                        std::array::from_fn(|i| [at[3 * i], at[3 * i + 1], at[3 * i + 2]]);
+                    (corners, FlatForm { log_scales: [0.0; 2], turn: [at[9], at[10]] })
+                };
+                let value = |at: &[f64; 11]| {
+                    let (corners, form) = unpack(at);
+                    judged(&d_mean, &turns, &place(&corners, weights, &form))
+                };
+                let (corners, form) = unpack(&at);
+                let quat = place(&corners, weights, &form).quat;
+                let d_matrix = [0, 3, 6].map(|i| [turns[i], turns[i + 1], turns[i + 2]]);
+                let d_quat = crate::math::linalg::rotation_bwd(quat, &d_matrix);
+                let gradient = BoundGradient { d_mean, d_log_scale: [9.0, 2.0, 3.0], d_quat };
+                let found = place_bwd(&corners, weights, &form, quat, &gradient);
+                assert_eq!(found.d_log_scales, [2.0, 3.0]);
+                let flat = found.d_corners.as_flattened().iter().chain(&found.d_turn);
+                for (i, &found) in flat.enumerate() {
+                    let moved = |by: f64| {
+                        let mut at = at;
+                        at[i] += by;
+                        value(&at)
+                    };
+                    let expected = (moved(1e-6) - moved(-1e-6)) / 2e-6;
+                    let error = (found - expected).abs() / (1.0 + expected.abs());
+                    assert!(error < 1e-7, "{per_triangle:?}, value {i}: {found} {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_rotation_has_its_quaternion() {
+        let stream = RandomStream::new(5, 0, RandomUse::Sample);
+        let mut next = normals(stream, 0);
+        for _ in 0..200 {
+            let corners: [Vec3<f64>; 3] = std::array::from_fn(|_| std::array::from_fn(|_| next()));
+            let form = FlatForm { log_scales: [0.0; 2], turn: [next(), next()] };
+            let axes = triangle_axes(&corners);
+            let quat = place(&corners, [1.0, 0.0, 0.0], &form).quat;
+            assert!((quat.iter().map(|q| q * q).sum::<f64>() - 1.0).abs() < 1e-12);
+            let normal = rotation(quat).map(|row| row[0]);
+            assert!(length(sub(normal, axes.normal)) < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_triangle_without_an_area_turns_nothing() {
+        let line = [[0.0_f32; 3], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]];
+        let form = FlatForm { log_scales: [0.0; 2], turn: [0.0; 2] };
+        let placed = place(&line, [1.0 / 3.0; 3], &form);
+        assert_eq!(placed.mean[1..], [0.0, 0.0]);
+        let gradient =
+            BoundGradient { d_mean: [1.0; 3], d_log_scale: [0.0; 3], d_quat: [1.0, 2.0, 3.0, 4.0] };
+        let found = place_bwd(&line, [1.0, 0.0, 0.0], &form, placed.quat, &gradient);
+        assert_eq!(found.d_corners, [[1.0; 3], [0.0; 3], [0.0; 3]]);
+        assert_eq!(found.d_turn, [0.0; 2]);
+    }
+}

@@ -1,0 +1,208 @@
+//! The texture of a mesh, baked of the training views.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use splat_mesh::Mesh;
+use splat_mesh::atlas::{
+    Atlas, AtlasOptions, MOST_SIDE_PX, MadeAtlas, make_atlas, texture_side_px,
+};
+use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
+use splat_mesh::file::Picture;
+
+use super::drawn::{PixelDepth, camera_of};
+use super::exposures::byte;
+use super::texture_options::{AtlasKind, TextureOptions, TextureSource};
+use super::{DrawnModel, Exposures, ExtractionError};
+use crate::backend::TrainDevice;
+use crate::memory::Bytes;
+use crate::train::event::Split;
+
+/// Greatest side of a texture that is not asked for, in texels: what browsers without a GPU still show.
+const MOST_UNASKED_PX: u32 = 8192;
+
+/// Texels of a picture for each face that are the least, of which charts fill about a half.
+const TEXELS_A_FACE: usize = 4;
+
+/// Texels about each chart that no other has.
+const PADDING_PX: u32 = 2;
+
+/// Rounds over the photographs after the first, each of which leaves out what few of them show.
+const ROUNDS: usize = 2;
+
+/// Bytes a texel of a picture: itself, its copy while it is dilated, flags, and the PNG.
+const PICTURE_BYTES: u64 = 12;
+
+/// A mesh's texture.
+#[derive(Clone, Debug)]
+pub struct MeshTexture {
+    /// Where the faces lie on it.
+    pub atlas: Atlas,
+    /// The texture itself.
+    pub picture: Picture,
+    /// How it was made.
+    pub figures: TextureFigures,
+}
+
+/// How a texture was made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TextureFigures {
+    /// Where its colours come from.
+    pub source: TextureSource,
+    /// How the mesh is laid out.
+    pub atlas: AtlasKind,
+    /// Pieces that the mesh is cut into.
+    pub charts: u32,
+    /// Width and height in texels.
+    pub size: [u32; 2],
+    /// The views' part in it.
+    #[serde(flatten)]
+    pub bake: BakeFigures,
+    /// Seconds for the layout.
+    pub atlas_seconds: f64,
+    /// Seconds for the colours.
+    pub bake_seconds: f64,
+}
+
+/// Bakes the texture of a checked mesh that is seen from outside, in at most `room` of the host's memory;
+/// nothing where none is asked for. `exposures` are those of the training photographs.
+pub fn texture<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    mesh: &Mesh,
+    options: &TextureOptions,
+    exposures: &Exposures,
+    room: Bytes,
+) -> Result<Option<MeshTexture>, ExtractionError> {
+    let texel_bytes = match options.texture {
+        TextureSource::None => return Ok(None),
+        TextureSource::Gaussians => Bake::PLAIN_BYTES,
+        TextureSource::Photographs => Bake::JUDGED_BYTES,
+    };
+    let started = Instant::now();
+    let side_px = side_px(drawn, mesh, options, texel_bytes as u64 + PICTURE_BYTES, room)?;
+    let layout = AtlasOptions { layout: options.layout(), side_px, padding_px: PADDING_PX };
+    let MadeAtlas { atlas, instead } = make_atlas(mesh, &layout)?;
+    if let Some(reason) = &instead {
+        tracing::info!("the texture has boxes in place of charts: {reason}");
+    }
+    let atlas_seconds = started.elapsed().as_secs_f64();
+    let baked = match options.texture {
+        TextureSource::Photographs => of_photographs(drawn, mesh, &atlas, exposures)?,
+        _ => of_gaussians(drawn, mesh, &atlas)?,
+    };
+    let figures = TextureFigures {
+        source: options.texture,
+        atlas: if instead.is_some() { AtlasKind::Boxes } else { options.atlas },
+        charts: atlas.charts,
+        size: [atlas.width, atlas.height],
+        bake: baked.figures,
+        atlas_seconds,
+        bake_seconds: started.elapsed().as_secs_f64() - atlas_seconds,
+    };
+    Ok(Some(MeshTexture { atlas, picture: baked.picture, figures }))
+}
+
+/// The side of the picture in texels, as far as memory allows.
+fn side_px<B: TrainDevice>(
+    drawn: &DrawnModel<'_, '_, B>,
+    mesh: &Mesh,
+    options: &TextureOptions,
+    texel_bytes: u64,
+    room: Bytes,
+) -> Result<u32, ExtractionError> {
+    let fits = u32::try_from((room.0 / texel_bytes).isqrt()).unwrap_or(u32::MAX) / 4 * 4;
+    if let Some(asked) = options.texture_size {
+        if asked > fits {
+            return Err(ExtractionError::TextureMemory { asked, fits });
+        }
+        return Ok(asked);
+    }
+    let wanted = match options.atlas {
+        // Squares need what they need.
+        AtlasKind::Squares => MOST_SIDE_PX,
+        AtlasKind::Charts | AtlasKind::Boxes => {
+            let mut areas = SeenAreas::new(mesh);
+            for &index in drawn.views.split(Split::Train) {
+                areas.add(mesh, camera_of(drawn.views.view(index)), drawn.settings.near);
+            }
+            // A picture with fewer texels than the mesh has faces is worse than the vertices' colours.
+            texture_side_px(areas.areas_px2(), MOST_UNASKED_PX).max(least_side_px(mesh))
+        }
+    };
+    if wanted > fits && options.atlas != AtlasKind::Squares {
+        tracing::warn!(
+            "the texture has {fits} texels along its side and not {wanted}, for which --host-limit leaves \
+             no memory"
+        );
+    }
+    Ok(wanted.min(fits))
+}
+
+/// The side of a picture on which faces have some texels each, in texels.
+fn least_side_px(mesh: &Mesh) -> u32 {
+    let texels = TEXELS_A_FACE * mesh.faces.len();
+    let side = u32::try_from(texels.isqrt()).unwrap_or(u32::MAX);
+    side.next_multiple_of(4).min(MOST_UNASKED_PX)
+}
+
+/// A texture of the training views as the model shows them.
+fn of_gaussians<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    mesh: &Mesh,
+    atlas: &Atlas,
+) -> Result<Baked, ExtractionError> {
+    let near = drawn.settings.near;
+    let mut bake = Bake::new(mesh, atlas, false);
+    drawn.each(PixelDepth::Mean, |view| {
+        let pixels = view.camera().width * view.camera().height;
+        let color = |pixel| view.color(pixel).map(|channel| byte(f64::from(channel)));
+        let colors: Vec<[u8; 3]> = (0..pixels).map(color).collect();
+        let mut counts = vec![false; pixels];
+        view.pixels_with_depth().for_each(|pixel| counts[pixel] = true);
+        let camera = view.camera();
+        bake.add(&ColorView { camera, near, colors: &colors, counts: Some(&counts) });
+        Ok(())
+    })?;
+    Ok(bake.finish())
+}
+
+/// A texture of the training photographs, in several rounds.
+fn of_photographs<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    mesh: &Mesh,
+    atlas: &Atlas,
+    exposures: &Exposures,
+) -> Result<Baked, ExtractionError> {
+    let near = drawn.settings.near;
+    let views = &mut *drawn.views;
+    let mut bake = Bake::new(mesh, atlas, true);
+    for round in 0..=ROUNDS {
+        if round > 0 {
+            bake.next_round();
+        }
+        let order = views.split(Split::Train);
+        views.schedule_decoding(order);
+        let mut seen = 0;
+        for &index in order {
+            let Some(photograph) = views.fetch(index) else { continue };
+            let view = views.view(index);
+            let (colors, _) = photograph.rgb.as_chunks::<3>();
+            let undone = exposures.knows(&view.name).then(|| exposures.undo(&view.name, colors));
+            let mask = photograph.mask.as_ref();
+            let counts: Option<Vec<bool>> =
+                mask.map(|mask| mask.iter().map(|&counts| counts > 0).collect());
+            bake.add(&ColorView {
+                camera: camera_of(view),
+                near,
+                colors: undone.as_deref().unwrap_or(colors),
+                counts: counts.as_deref(),
+            });
+            seen += 1;
+        }
+        if seen == 0 {
+            let reason = views.first_problem().unwrap_or("the scene has none").to_owned();
+            return Err(ExtractionError::NoViews { reason });
+        }
+    }
+    Ok(bake.finish())
+}

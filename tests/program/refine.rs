@@ -1,0 +1,288 @@
+//! `splat refine`: Gaussians bound to a mesh learn the photographs with it, a refinement that was killed ends in
+//! the same bytes, and what cannot be refined is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use splat::export::{read_ply, write_ply};
+use splat::math::Real;
+use splat::model::Gaussians;
+use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
+use splat_mesh::{Mesh, MeshReport};
+
+use crate::common::ball::{ball, write_ball_scene};
+use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
+use crate::fixtures::fixture;
+
+/// A model of a ball, meshed, in a scene with photographs of another ball. No test changes it.
+static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("refine", |place| {
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_ball_scene(&place.scene(), 64, 48);
+        place.trained(1, &["--sh-degree=1", "--eval", "--test-every=4"]);
+        let mut model = ball();
+        model.set_degree(1);
+        write_ply(&place.ply(1), &model).unwrap();
+        let flags = [
+            "--surface-points=5000",
+            "--poisson-depth=5",
+            "--density-trim=0",
+            "--decimation-target=800",
+        ];
+        let mut mesh = splat();
+        mesh.args(["mesh", "--device=cpu", "--method=poisson", "-m"]).arg(place.model());
+        end(mesh.args(flags)).done();
+    })
+});
+
+/// Harmonics of a model that has none.
+trait SetDegree {
+    fn set_degree(&mut self, sh_degree: u32);
+}
+
+impl SetDegree for Gaussians {
+    fn set_degree(&mut self, sh_degree: u32) {
+        splat::model::Primitive::set_sh_degree(self, sh_degree);
+    }
+}
+
+/// The meshed ball in a place of its own.
+fn ball_place() -> TestFolder {
+    let place = TestFolder::beside(&BALL);
+    copy_folder(&BALL.model(), &place.model());
+    place
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for (path, content) in files_below(from) {
+        let copy = to.join(path.strip_prefix(from).unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::write(copy, content).unwrap();
+    }
+}
+
+fn refine(place: &TestFolder, flags: &[&str]) -> assert_cmd::Command {
+    let mut refine = splat();
+    refine
+        .args(["refine", "--device=cpu", "--progress=plain", "-m"])
+        .arg(place.model())
+        .args(flags);
+    refine
+}
+
+fn refined(place: &TestFolder, flags: &[&str]) -> Ended {
+    end(&mut refine(place, flags))
+}
+
+fn folder(place: &TestFolder) -> PathBuf {
+    place.model().join("refined/iteration_1/poisson")
+}
+
+fn record(place: &TestFolder) -> Value {
+    serde_json::from_slice(&fs::read(folder(place).join("refine.json")).unwrap()).unwrap()
+}
+
+fn point_cloud(place: &TestFolder, iterations: u32) -> PathBuf {
+    folder(place).join(format!("point_cloud/iteration_{iterations}/point_cloud.ply"))
+}
+
+#[test]
+fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
+    let place = ball_place();
+    let ended = refined(&place, &["--iterations=30", "--gaussians_per_triangle", "3"]).done();
+    assert_eq!(ended.stdout.lines().count(), 3, "{ended:?}");
+    ended.says(&["refined: ", "dB before", "Evaluating test", "own Gaussians"]);
+    let record = record(&place);
+    let psnr = |when: &str| record[when]["psnr"].as_f64().unwrap();
+    // What stands around the ball has no triangles, and weighs most of what is left.
+    assert!(psnr("after") > psnr("before") + 0.05, "{record:#}");
+    assert_eq!(record["before"]["views"].as_u64(), Some(4));
+
+    let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
+    let before = read_mesh(&place.model().join("mesh/iteration_1/poisson.ply")).unwrap();
+    assert_eq!(
+        (mesh.faces.len(), mesh.vertices.len()),
+        (before.faces.len(), before.vertices.len())
+    );
+    assert_eq!(mesh.colors.len(), mesh.vertices.len());
+    assert!(MeshReport::of(&mesh).unwrap().watertight);
+    assert!(fs::metadata(folder(&place).join("mesh.glb")).unwrap().len() > 10_000);
+
+    let gaussians = read_ply(&point_cloud(&place, 30)).unwrap();
+    assert_eq!((gaussians.len(), gaussians.sh_degree), (3 * mesh.faces.len(), 1));
+    for (row, quat) in gaussians.quats.as_chunks::<4>().0.iter().enumerate() {
+        let [a, b, c] = mesh.faces[row / 3].map(|v| mesh.vertices[v as usize].map(f64::from));
+        let centre = [0, 1, 2].map(|axis| f64::from(gaussians.means[3 * row + axis]));
+        let edges = [1, 2].map(|to| [0, 1, 2].map(|axis| [a, b, c][to][axis] - a[axis]));
+        let normal = splat::math::linalg::normalize(splat::math::linalg::cross(edges[0], edges[1]));
+        let out = [0, 1, 2].map(|axis| centre[axis] - a[axis]);
+        let off: f64 = out.iter().zip(normal).map(|(x, n)| x * n).sum();
+        assert!(off.abs() < 1e-5, "Gaussian {row} lies {off} off its triangle");
+        let rotation = splat::math::linalg::rotation(quat.map(f64::from));
+        let along: f64 = rotation.iter().zip(normal).map(|(axes, n)| axes[0] * n).sum();
+        assert!(along > 1.0 - 1e-5, "Gaussian {row} is thin along {along}");
+        let [thin, wide, _] = [0, 1, 2].map(|axis| gaussians.log_scales[3 * row + axis]);
+        assert!(thin < wide - 3.0, "Gaussian {row}: {thin} {wide}");
+    }
+
+    // Its folder is a model folder: measured again, it has the same figures.
+    let mut eval = splat();
+    let again = end(eval.args(["eval", "--device=cpu", "--json", "-m"]).arg(folder(&place))).done();
+    let again: Value = serde_json::from_str(&again.stdout).unwrap();
+    let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
+    assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
+}
+
+#[test]
+fn what_is_complete_is_left_and_other_options_need_overwrite() {
+    let place = ball_place();
+    refined(&place, &["--iterations=4"]).done();
+    let files = || {
+        let mut files = files_below(&folder(&place));
+        files.retain(|(path, _)| !path.to_string_lossy().contains(".splat"));
+        files
+    };
+    let before = files();
+    let ended = refined(&place, &["--refinement_iterations", "4"]).done();
+    assert_eq!(ended.stdout.lines().count(), 3);
+    ended.says(&["is complete already"]);
+    assert!(before == files(), "a complete refinement was changed");
+    refined(&place, &["--iterations=5", "-g", "4"])
+        .refused(2, &["--iterations 4, now 5", "--gaussians-per-triangle 1, now 4", "--overwrite"]);
+    refined(&place, &["--iterations=5", "--overwrite", "True"])
+        .done()
+        .says(&["poisson.previous_1"]);
+    assert!(point_cloud(&place, 5).exists() && !point_cloud(&place, 4).exists());
+    let aside = folder(&place).with_file_name("poisson.previous_1");
+    assert!(aside.join("point_cloud/iteration_4/point_cloud.ply").exists());
+}
+
+#[test]
+fn a_killed_refinement_ends_in_the_same_bytes() {
+    let (whole, killed) = (ball_place(), ball_place());
+    let flags = ["--iterations=24", "--checkpoint-interval=6"];
+    refined(&whole, &flags).done();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(["refine", "--device=cpu", "--quiet", "-m"]).arg(killed.model()).args(flags);
+    let mut child = command.spawn().unwrap();
+    let checkpoint = |iteration: u32| {
+        folder(&killed).join(format!("checkpoints/chkpnt_{iteration}.safetensors"))
+    };
+    while ![6, 12, 18].iter().any(|&iteration| checkpoint(iteration).exists()) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        sleep(Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!point_cloud(&killed, 24).exists(), "it was over before it was killed");
+    refined(&killed, &flags).done().says(&["continuing from", "resumed at"]);
+    let same = [point_cloud(&whole, 24), folder(&whole).join("mesh.ply")];
+    for (one, other) in
+        same.iter().zip([point_cloud(&killed, 24), folder(&killed).join("mesh.ply")])
+    {
+        assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{} differs", one.display());
+    }
+    let psnr = |place: &TestFolder| record(place)["after"]["psnr"].as_f64();
+    assert_eq!(psnr(&whole), psnr(&killed));
+    assert_eq!(fs::read_dir(folder(&killed).join("checkpoints")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let place = ball_place();
+    refined(&place, &["--iterations=4"]).done();
+    let written = fs::read(point_cloud(&place, 4)).unwrap();
+    let checkpoint = folder(&place).join("checkpoints/chkpnt_4.safetensors");
+    cut(&checkpoint, 1000);
+    let path = folder(&place).join("refine.json");
+    let mut begun = record(&place);
+    begun["results"] = Value::Null;
+    fs::write(&path, begun.to_string()).unwrap();
+    refined(&place, &["--iterations=4"]).done().says(&["chkpnt_4", "passed over"]);
+    assert!(fs::read(point_cloud(&place, 4)).unwrap() == written);
+    fs::write(&path, "{").unwrap();
+    refined(&place, &["--iterations=4"]).refused(3, &["refine.json", "cannot be used"]);
+}
+
+/// A mesh of two triangles before the cameras.
+fn square() -> Mesh {
+    Mesh {
+        vertices: vec![[-1.0, -1.0, 0.0], [1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [1.0, 1.0, 0.0]],
+        faces: vec![[0, 1, 2], [2, 1, 3]],
+        ..Mesh::default()
+    }
+}
+
+fn write(path: &Path, mesh: &Mesh) {
+    write_mesh_ply(&mut fs::File::create(path).unwrap(), mesh).unwrap();
+}
+
+#[test]
+fn a_mesh_without_colours_takes_those_of_the_model() {
+    let place = ball_place();
+    let path = place.path("square.ply");
+    write(&path, &square());
+    let flags = ["--mesh_path", text(&path), "--iterations=1", "-g=6", "--formats=obj"];
+    refined(&place, &flags).done().says(&["has no vertex colours", "2 triangles, 12 Gaussians"]);
+    let folder = place.model().join("refined/iteration_1/square");
+    assert!(folder.join("mesh.obj").exists() && !folder.join("mesh.ply").exists());
+}
+
+#[test]
+fn what_cannot_be_refined_is_named() {
+    let place = ball_place();
+    let file = |name: &str, mesh: &Mesh| {
+        let path = place.path(name);
+        write(&path, mesh);
+        path
+    };
+    let points = file("points.ply", &Mesh { faces: Vec::new(), ..square() });
+    let flat = file("flat.ply", &Mesh { faces: vec![[0, 1, 1], [2, 2, 3]], ..square() });
+    let mut broken = square();
+    broken.vertices[2][1] = 0.25;
+    let broken = file("broken.ply", &broken);
+    let mut bytes = fs::read(&broken).unwrap();
+    let (from, to) = (0.25_f32.to_le_bytes(), f32::NAN.to_le_bytes());
+    let at = bytes.windows(4).rposition(|window| window == from).unwrap();
+    bytes[at..at + 4].copy_from_slice(&to);
+    fs::write(&broken, bytes).unwrap();
+    let missing = place.path("missing.ply");
+    let cases: [(&[&str], i32, &[&str]); 10] = [
+        (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
+        (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),
+        (&["--mesh", text(&broken)], 3, &["broken.ply", "NaN"]),
+        (&["--mesh", text(&missing)], 3, &["missing.ply", "cannot be read"]),
+        (&["-g", "2"], 2, &["--gaussians-per-triangle is 2", "1, 3, 4 and 6"]),
+        (&["--low-poly", "--high-poly"], 2, &["--low-poly", "--high-poly"]),
+        (&["--iterations=0"], 2, &["--iterations is 0"]),
+        (&["--vertices=3"], 2, &["--vertices is 3"]),
+        (&["--normal-consistency=-1"], 2, &["--normal-consistency is -1"]),
+        (&["--refinement-time=forever"], 2, &["--refinement-time", "short"]),
+    ];
+    for (flags, code, parts) in cases {
+        refined(&place, flags).refused(code, parts);
+    }
+    assert!(!place.model().join("refined").exists(), "something was written");
+    fs::rename(place.model().join("mesh/iteration_1"), place.model().join("mesh/iteration_7"))
+        .unwrap();
+    refined(&place, &[]).refused(3, &["no mesh of iteration 1", "splat mesh -m", "--iteration 7"]);
+}
+
+#[test]
+fn a_preset_decimates_and_flags_win_over_it() {
+    let place = ball_place();
+    let flags =
+        ["--low_poly", "True", "--vertices=60", "--refinement-time=short", "--iterations=1"];
+    refined(&place, &flags).done().says(&["decimated from"]);
+    let mesh = read_mesh(&folder(&place).join("mesh.ply")).unwrap();
+    assert!((40..=80).contains(&mesh.vertices.len()), "{}", mesh.vertices.len());
+    let gaussians = read_ply(&point_cloud(&place, 1)).unwrap();
+    assert_eq!(gaussians.len(), 6 * mesh.faces.len());
+    let thickness = gaussians.log_scales[0].exp().to_f64();
+    assert!(thickness > 1e-7 && thickness < 1e-4, "{thickness}");
+}

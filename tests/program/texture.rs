@@ -1,0 +1,276 @@
+//! `splat mesh --texture`: pictures on meshes, read back from the files that were written.
+
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use image::RgbImage;
+use serde_json::Value;
+
+use super::mesh::{file, meshed, place_of};
+use crate::common::ball::ball;
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+
+/// A ball, red where x is positive and blue where it is negative.
+static BALL: LazyLock<TestFolder> = LazyLock::new(|| place_of(&ball()));
+
+/// A corner of a textured mesh: where it is, and where on the picture, v down.
+#[derive(Clone, Copy)]
+struct TexturedCorner {
+    place: [f32; 3],
+    uv: [f32; 2],
+}
+
+/// A mesh and its picture, as a file has them.
+struct TexturedFile {
+    faces: Vec<[TexturedCorner; 3]>,
+    picture: RgbImage,
+}
+
+fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Vec<f32> {
+    words.map(|word| word.parse().unwrap()).collect()
+}
+
+/// An OBJ with its MTL and PNG.
+fn read_obj(path: &Path) -> TexturedFile {
+    let (mut places, mut uvs, mut faces) = (Vec::new(), Vec::new(), Vec::new());
+    let mut picture = None;
+    for line in fs::read_to_string(path).unwrap().lines() {
+        let mut words = line.split(' ');
+        match words.next() {
+            Some("v") => places.push(<[f32; 3]>::try_from(numbers(words)).unwrap()),
+            // v runs up.
+            Some("vt") => {
+                uvs.push(<[f32; 2]>::try_from(numbers(words)).map(|[u, v]| [u, 1.0 - v]).unwrap())
+            }
+            Some("f") => {
+                let corner = |word: &str| {
+                    let named: Vec<usize> = word.split('/').map(|n| n.parse().unwrap()).collect();
+                    TexturedCorner { place: places[named[0] - 1], uv: uvs[named[1] - 1] }
+                };
+                let corners: Vec<_> = words.map(corner).collect();
+                faces.push(<[_; 3]>::try_from(corners).ok().unwrap());
+            }
+            Some("mtllib") => {
+                let mtl = path.with_file_name(words.next().unwrap());
+                let mtl = fs::read_to_string(mtl).unwrap();
+                let named = mtl.lines().find_map(|line| line.strip_prefix("map_Kd ")).unwrap();
+                picture = Some(image::open(path.with_file_name(named)).unwrap().into_rgb8());
+            }
+            _ => {}
+        }
+    }
+    TexturedFile { faces, picture: picture.unwrap() }
+}
+
+/// A GLB of one primitive.
+fn read_glb(path: &Path) -> TexturedFile {
+    let file = fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+    assert_eq!((&file[..4], word(8)), (b"glTF".as_slice(), file.len()));
+    let (json, binary) = file[20..].split_at(word(12));
+    let json: Value = serde_json::from_slice(json).unwrap();
+    let view = |number: &Value| {
+        let view = &json["bufferViews"][number.as_u64().unwrap() as usize];
+        let [start, length] = ["byteOffset", "byteLength"].map(|key| view[key].as_u64().unwrap());
+        &binary[8 + start as usize..][..length as usize]
+    };
+    let words_of = |number: &Value| -> Vec<[u8; 4]> {
+        let accessor = &json["accessors"][number.as_u64().unwrap() as usize];
+        view(&accessor["bufferView"]).chunks_exact(4).map(|word| word.try_into().unwrap()).collect()
+    };
+    let floats = |number: &Value| -> Vec<f32> {
+        words_of(number).into_iter().map(f32::from_le_bytes).collect()
+    };
+    let primitive = &json["meshes"][0]["primitives"][0];
+    let places = floats(&primitive["attributes"]["POSITION"]);
+    let uvs = floats(&primitive["attributes"]["TEXCOORD_0"]);
+    let corner = |word: [u8; 4]| {
+        let at = u32::from_le_bytes(word) as usize;
+        let place = places[3 * at..3 * at + 3].try_into().unwrap();
+        TexturedCorner { place, uv: [uvs[2 * at], uvs[2 * at + 1]] }
+    };
+    let corners: Vec<_> = words_of(&primitive["indices"]).into_iter().map(corner).collect();
+    assert!(primitive["attributes"].get("COLOR_0").is_none());
+    let png = view(&json["images"][0]["bufferView"]);
+    TexturedFile {
+        faces: corners.chunks_exact(3).map(|c| [c[0], c[1], c[2]]).collect(),
+        picture: image::load_from_memory(png).unwrap().into_rgb8(),
+    }
+}
+
+impl TexturedFile {
+    /// The place and the colour in the middle of each face.
+    fn middles(&self) -> impl Iterator<Item = ([f32; 3], [u8; 3])> {
+        self.faces.iter().map(|corners| {
+            let place =
+                [0, 1, 2].map(|axis| corners.iter().map(|c| c.place[axis]).sum::<f32>() / 3.0);
+            let [u, v] = [0, 1].map(|axis| corners.iter().map(|c| c.uv[axis]).sum::<f32>() / 3.0);
+            let (x, y) = (u * self.picture.width() as f32, v * self.picture.height() as f32);
+            (place, self.picture.get_pixel(x as u32, y as u32).0)
+        })
+    }
+
+    /// Whether both are the same but for the rounding of v.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let is_near = |a: &TexturedCorner, b: &TexturedCorner| {
+            a.place == b.place && (0..2).all(|axis| (a.uv[axis] - b.uv[axis]).abs() < 1e-6)
+        };
+        let mut corners = self.faces.as_flattened().iter().zip(other.faces.as_flattened());
+        self.faces.len() == other.faces.len()
+            && corners.all(|(a, b)| is_near(a, b))
+            && self.picture == other.picture
+    }
+
+    /// The share of the faces that are red where x is positive and blue where it is negative.
+    fn share_as_the_ball(&self) -> f64 {
+        let away = self.middles().filter(|(place, _)| place[0].abs() > 0.15);
+        let (mut right, mut all) = (0, 0);
+        for (place, [red, _, blue]) in away {
+            right += usize::from((red > blue.saturating_add(60)) == (place[0] > 0.0));
+            all += 1;
+        }
+        assert!(all > 1000);
+        f64::from(u32::try_from(right).unwrap()) / f64::from(u32::try_from(all).unwrap())
+    }
+}
+
+#[test]
+fn files_have_the_texture_where_it_belongs() {
+    let mut pictures = BTreeMap::new();
+    for atlas in ["charts", "boxes", "squares"] {
+        let flags = ["--mesh-resolution=40", "--texture=gaussians", "--formats=glb,obj"];
+        let atlas_flag = format!("--atlas={atlas}");
+        let done = meshed(&BALL, &[&flags[..], &[&atlas_flag]].concat()).done();
+        done.says(&["texture of"]);
+        let [obj, glb] = [read_obj(&file(&BALL, "tsdf.obj")), read_glb(&file(&BALL, "tsdf.glb"))];
+        for read in [&obj, &glb] {
+            let share = read.share_as_the_ball();
+            assert!(share > 0.995, "{atlas}: {share}");
+        }
+        assert!(obj.agrees_with(&glb), "{atlas}: the files differ");
+        let record: Value =
+            serde_json::from_slice(&fs::read(file(&BALL, "tsdf.json")).unwrap()).unwrap();
+        let texture = &record["texture"];
+        assert_eq!((&texture["atlas"], &texture["views"]), (&atlas.into(), &16.into()));
+        let [seen, all] = ["seen_texels", "texels"].map(|key| texture[key].as_u64().unwrap());
+        assert!(seen > all * 95 / 100 && all > 5000, "{atlas}: {texture}");
+        pictures.insert(atlas, obj.picture);
+    }
+    assert_ne!(pictures["charts"], pictures["boxes"]);
+}
+
+/// A scene in views of this size, px, as a closed mesh with a texture of its photographs.
+pub(super) fn textured(scene: &str, [width, height]: [&str; 2]) -> TestFolder {
+    let place = TestFolder::empty();
+    let mut synth = splat();
+    synth.args(["synth", "--views=16", "--scene", scene, "--width", width, "--height", height]);
+    synth.args(["--points=300", "--gaussian-count=10000", "--truth-cells=48"]);
+    end(synth.arg("--gaussians").arg(place.model()).arg("-o").arg(place.scene())).done();
+    let surface = ["--method=poisson", "--surface-points=20000", "--poisson-depth=6"];
+    let around = ["--density-trim=0", "--bbox-min=-4,-4,-4", "--bbox-max=4,4,4"];
+    let texture = ["--texture=photographs", "--texture-size=400"];
+    meshed(&place, &[&surface[..], &around[..], &texture[..]].concat())
+        .done()
+        .says(&["watertight", "texture of 400 x"]);
+    place
+}
+
+fn mesh_images(place: &TestFolder, flags: &[&str]) -> Ended {
+    let mut eval = splat();
+    end(eval.args(["eval", "--mesh-images", "-m"]).arg(place.model()).args(flags))
+}
+
+#[test]
+fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
+    let place = textured("demo", ["128", "96"]);
+    let figures = |flags: &[&str]| -> Value {
+        let ended = mesh_images(&place, &[&["--json"], flags].concat()).done();
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let textured = figures(&[]);
+    let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
+    assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
+    assert_eq!((&textured["is_textured"], &textured["split"]), (&true.into(), &"test".into()));
+    assert_eq!(textured["views"].as_array().unwrap().len(), 2);
+    assert!(number(&textured, "covered_psnr") > 24.0, "{textured}");
+    assert!((0.1..0.9).contains(&number(&textured, "covered")), "{textured}");
+    // A texture is better than colours of vertices, and views that it was made of than others.
+    let colored = figures(&["--mesh", text(&file(&place, "poisson.ply"))]);
+    assert_eq!(colored["is_textured"], false);
+    assert!(number(&textured, "covered_psnr") > number(&colored, "covered_psnr"), "{colored}");
+    let shown = figures(&["--split=train"]);
+    assert!(number(&shown, "covered_psnr") > number(&textured, "covered_psnr") - 0.5, "{shown}");
+    let kept: Value =
+        serde_json::from_slice(&fs::read(place.model().join("mesh_images.json")).unwrap()).unwrap();
+    assert_eq!(kept, shown);
+    let table = mesh_images(&place, &[]).done().stdout;
+    for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {
+        assert!(table.contains(part), "{part} is missing:\n{table}");
+    }
+
+    // Files that do not serve are named.
+    let broken = place.path("broken.glb");
+    let glb = fs::read(file(&place, "poisson.glb")).unwrap();
+    fs::write(&broken, &glb[..glb.len() / 2]).unwrap();
+    let named = |path: &Path| mesh_images(&place, &["--mesh", text(path)]);
+    named(&broken).refused(3, &[text(&broken), "ends too early"]);
+    named(&place.path("a.obj")).refused(3, &["a.obj", "as GLB"]);
+    named(&place.path("missing.glb")).refused(3, &["missing.glb"]);
+    mesh_images(&place, &["--iteration=7"]).refused(3, &[]);
+    mesh_images(&place, &["--geometry=truth.ply"]).refused(2, &["--mesh-images"]);
+    fs::remove_dir_all(place.model().join("mesh")).unwrap();
+    mesh_images(&place, &[]).refused(3, &["holds no mesh", "splat mesh -m"]);
+}
+
+#[test]
+fn photographs_make_the_same_texture_twice() {
+    let place = place_of(&ball());
+    let flags = [
+        "--mesh-resolution=40",
+        "--texture=photographs",
+        "--texture-size=128",
+        "--formats=ply,glb",
+    ];
+    let bytes = || {
+        meshed(&place, &flags).done().says(&["texture of 128 x"]);
+        fs::read(file(&place, "tsdf.glb")).unwrap()
+    };
+    assert!(bytes() == bytes(), "another texture of the same");
+    let glb = read_glb(&file(&place, "tsdf.glb"));
+    // The ball of the photographs is not red and blue, but it is no black hole either.
+    let dark = glb.middles().filter(|(_, color)| color.iter().all(|&c| c < 10)).count();
+    assert!(dark * 50 < glb.faces.len(), "{dark} of {}", glb.faces.len());
+    assert!(!file(&place, "tsdf.png").exists() && file(&place, "tsdf.ply").exists());
+}
+
+#[test]
+fn what_makes_no_texture_is_named() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["--texture-size=63"], "--texture-size is 63; allowed: from 64 to 16384"),
+        (&["--texture-size=20000"], "--texture-size is 20000"),
+        (&["--square-size=3"], "--square-size is 3; allowed: 4 and more"),
+        (&["--texture=paint"], "photographs"),
+        (&["--atlas=xatlas"], "squares"),
+        (&["--texture=gaussians", "--formats=ply"], "Add glb or obj to --formats"),
+        (
+            &[
+                "--texture=gaussians",
+                "--mesh-resolution=40",
+                "--atlas=squares",
+                "--texture-size=64",
+            ],
+            "do not fit a texture of 64 x 64",
+        ),
+    ];
+    let place = place_of(&ball());
+    meshed(&place, &["--square-size=8", "--bbox-min=5,5,5", "--bbox-max=6,6,6"])
+        .refused(3, &["--square-size has no effect without --texture"]);
+    for (flags, message) in cases {
+        meshed(&place, flags).refused(2, &[message]);
+    }
+    assert!(!place.model().join("mesh").exists());
+}
