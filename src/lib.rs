@@ -12,6 +12,9 @@
 //! | project Gaussians to the image | `math/splat/`, `math/sh.rs` | `project.rs` |
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
+//! | take them as rays meet them | `math/transmittance.rs` | `rays.rs` |
+//! | find where rays lose half of their light | `math/transmittance.rs` | `median.rs` |
+//! | find how much light passes to places | `math/transmittance.rs` | `transmittance.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
@@ -39,6 +42,8 @@
 //! | part | 8x4 px of a tile, drawn by one warp |
 //! | chunk | 256 instances of a tile |
 //! | band | rows of tiles whose instances are listed at once |
+//! | transmittance | the share of the light that passes |
+//! | median depth | where the transmittance of a ray is one half |
 //! | term | a summand of the loss |
 //! | target | a photograph on the device |
 //! | frame | a rendered view and what its backward pass needs |

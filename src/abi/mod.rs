@@ -14,17 +14,20 @@ mod blend;
 mod densify;
 mod loss;
 mod lpips;
+mod median;
 mod neighbours;
 mod normals;
 mod pack;
 pub mod probe;
 mod project;
 mod quantile;
+mod rays;
 mod relocate;
 mod reorder;
 mod smooth;
 mod surface;
 pub mod terms;
+mod transmittance;
 mod view;
 mod weights;
 
@@ -51,6 +54,10 @@ pub use lpips::{
     LPIPS_SCALE_G, LPIPS_SCALE_R, LPIPS_SHIFT_B, LPIPS_SHIFT_G, LPIPS_SHIFT_R, LpipsCompareArgs,
     LpipsInputArgs, LpipsLayerArgs,
 };
+pub use median::{
+    MEDIAN_ABSCISSAE, MEDIAN_BLOCK, MEDIAN_FROM, MEDIAN_MOVES, MEDIAN_NARROWINGS,
+    MEDIAN_NEWTON_STEPS, MEDIAN_REACH, MEDIAN_SLOPE_MIN, MEDIAN_TO, MedianArgs,
+};
 pub use neighbours::{
     BOX_WIDTH, EXTENT_WIDTH, JoinArgs, MOST_NEIGHBOURS, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW,
     NearestArgs, PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
@@ -65,6 +72,7 @@ pub use pack::{
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
+pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{
@@ -75,6 +83,7 @@ pub use surface::{
     EntropyArgs, NearArgs, RegulariseArgs, SURFACE_BLOCK, SURFACE_WIDTH, SeenArgs, ShowArgs,
     SurfaceSums,
 };
+pub use transmittance::{NOT_SEEN, TRANSMITTANCE_BLOCK, TransmittanceArgs};
 pub use view::{
     ALPHA_MAX, ALPHA_MIN, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
     SHORT_KEYS_MAX, SplatGradient, TILE, TILE_ROWS_MAX, TRANSMITTANCE_MIN, TileRange, TileRect,
@@ -108,6 +117,12 @@ pub fn header() -> String {
         &neighbours::structs(),
         &normals::constants(),
         &normals::structs(),
+        &rays::constants(),
+        &rays::structs(),
+        &median::constants(),
+        &median::structs(),
+        &transmittance::constants(),
+        &transmittance::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),

@@ -30,6 +30,7 @@ mod snapshot;
 mod stage;
 mod store;
 mod train_device;
+pub mod transmittances;
 mod viewpoint;
 
 pub use appearance::Appearance;
@@ -64,6 +65,7 @@ pub use snapshot::Snapshot;
 pub use stage::Stage;
 pub use store::{ModelShape, Store};
 pub use train_device::TrainDevice;
+pub use transmittances::Transmittances;
 
 pub use crate::abi::MOST_NEIGHBOURS;
 pub use crate::abi::terms::{At, Inputs, SampleRule, Term, Terms, Topic, Weighted};

@@ -29,6 +29,10 @@ pub struct Rendered {
     /// axes, and the sums of the weights, [height, width, 4]; where they were
     /// drawn. A Gaussian's normal is its shortest axis towards the camera.
     pub surface: Option<Vec<f32>>,
+    /// Depths by which half of the light is stopped, world units along the view axis, [height, width]; 0
+    /// where more than half passes. Of the Gaussians in space, without the screen's filter; where
+    /// they were asked for.
+    pub median_depths: Option<Vec<f32>>,
 }
 
 /// How far a render, clamped to 0..1, is from its photograph.

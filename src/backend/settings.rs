@@ -73,6 +73,8 @@ pub enum Extra {
         inverse_depths: bool,
         /// The depths and normals of the surface.
         surface: bool,
+        /// The median depths.
+        median: bool,
     },
 }
 
@@ -91,7 +93,13 @@ impl Look {
 
     /// The image with the depths and normals of the surface.
     pub const SURFACE: Self = Self {
-        extra: Extra::Maps { inverse_depths: false, surface: true },
+        extra: Extra::Maps { inverse_depths: false, surface: true, median: false },
+        corrects_colors: false,
+    };
+
+    /// The same with the median depths.
+    pub const MEDIAN: Self = Self {
+        extra: Extra::Maps { inverse_depths: false, surface: true, median: true },
         corrects_colors: false,
     };
 
@@ -125,6 +133,8 @@ pub(crate) struct Drawing {
     pub(crate) inverse_depths: bool,
     /// Whether the depths and normals of the surface are drawn.
     pub(crate) surface: bool,
+    /// Whether the median depths are found.
+    pub(crate) median: bool,
     /// Whether a backward pass follows.
     pub(crate) trains: bool,
     /// What that adds to the statistics of density control.
@@ -150,14 +160,15 @@ impl Drawing {
 
     /// A view that is shown.
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
-        let (inverse_depths, surface) = match look.extra {
-            Extra::None | Extra::Counts => (false, false),
-            Extra::Maps { inverse_depths, surface } => (inverse_depths, surface),
+        let (inverse_depths, surface, median) = match look.extra {
+            Extra::None | Extra::Counts => (false, false, false),
+            Extra::Maps { inverse_depths, surface, median } => (inverse_depths, surface, median),
         };
         Self {
             counts: look.extra == Extra::Counts,
             inverse_depths,
             surface,
+            median,
             colors: look.corrects_colors.then_some(ColorRoom::Corrected),
             ..Self::plain(settings)
         }
@@ -191,6 +202,7 @@ impl Drawing {
             counts: false,
             inverse_depths: false,
             surface: false,
+            median: false,
             trains: false,
             observe: None,
             colors: None,

@@ -1,15 +1,25 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Filter3d, Lpips};
+use super::{Appearance, Bind, Edit, Filter3d, Lpips, Transmittances};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
 pub trait TrainDevice:
-    Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Bind
+    Edit<Gaussians>
+    + Filter3d
+    + Lpips<Gaussians>
+    + Appearance<Gaussians>
+    + Transmittances<Gaussians>
+    + Bind
 {
 }
 
 impl<D> TrainDevice for D where
-    D: Edit<Gaussians> + Filter3d + Lpips<Gaussians> + Appearance<Gaussians> + Bind
+    D: Edit<Gaussians>
+        + Filter3d
+        + Lpips<Gaussians>
+        + Appearance<Gaussians>
+        + Transmittances<Gaussians>
+        + Bind
 {
 }

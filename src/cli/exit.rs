@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use splat_mesh::atlas::AtlasError;
 use splat_mesh::compare::CompareError;
+use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
@@ -188,7 +189,9 @@ impl Exit {
             | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
                 Self::Usage
             }
-            ExtractionError::Fusion(FusionError::TooManyBricks { .. })
+            ExtractionError::TooManyPoints { .. }
+            | ExtractionError::Delaunay(DelaunayError::Memory { .. })
+            | ExtractionError::Fusion(FusionError::TooManyBricks { .. })
             | ExtractionError::Poisson(PoissonError::TooManyBricks { .. })
             | ExtractionError::TextureMemory { .. } => Self::Memory,
             ExtractionError::Device(error) => Self::of_device(error),
@@ -196,6 +199,8 @@ impl Exit {
             ExtractionError::NoGaussians { .. }
             | ExtractionError::NoViews { .. }
             | ExtractionError::TooManyGaussians { .. }
+            | ExtractionError::Delaunay(_)
+            | ExtractionError::Cut(_)
             | ExtractionError::Points(_)
             | ExtractionError::Atlas(_)
             | ExtractionError::Poisson(_)

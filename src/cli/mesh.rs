@@ -17,8 +17,9 @@ use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
     DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, MeshTexture, PoissonOptions, TextureFigures, TextureOptions, TextureSource,
-    TsdfOptions, WorldBox, finish, fit, fuse, meshed_box, texture, write_mesh,
+    MeshOptions, MeshTexture, PoissonOptions, TetrahedraOptions, TextureFigures, TextureOptions,
+    TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, texture,
+    write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, render_filter};
@@ -85,6 +86,7 @@ fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
     let of_methods = [
         (MeshMethod::Tsdf, command_of::<TsdfOptions>("tsdf")),
         (MeshMethod::Poisson, command_of::<PoissonOptions>("poisson")),
+        (MeshMethod::Tetrahedra, command_of::<TetrahedraOptions>("tetrahedra")),
     ];
     for (of, command) in of_methods.iter().filter(|(of, _)| *of != method) {
         let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
@@ -187,6 +189,9 @@ impl Meshing<'_> {
             (MeshMethod::Poisson, Some(world_box)) => {
                 let seed = config.run.seed;
                 fit(&mut drawn, gaussians, world_box, &options.poisson, seed, room)
+            }
+            (MeshMethod::Tetrahedra, Some(world_box)) => {
+                cut_tetrahedra(&mut drawn, gaussians, world_box, &options.tetrahedra, room)
             }
             (_, world_box) => fuse(&mut drawn, world_box.as_ref(), &focus, &options.tsdf, room),
         }?;

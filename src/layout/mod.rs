@@ -47,8 +47,8 @@ pub use schema::{
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
     BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS,
-    LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS, PROBE_INPUTS, PROBE_OUTPUTS,
-    REPORTS, SCRATCH, STATUS,
+    LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS, PLACES, PROBE_INPUTS,
+    PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS, TRANSMITTANCES,
 };
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
@@ -56,8 +56,8 @@ pub use slot::{
 };
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
-    CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, SURFACE_GRADIENTS, Samples,
-    SplatSlots, SurfaceRows, Use, ViewRequest, ViewSizes, splat_capacity,
+    CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RAYS, SURFACE_GRADIENTS,
+    Samples, SplatSlots, SurfaceRows, Use, ViewRequest, ViewSizes, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.

@@ -1,8 +1,11 @@
 //! What belongs neither to the model nor to a view: reports, learned colours, the network that compares
-//! images, and measurements.
+//! images, places in space, and measurements.
 
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
 use crate::abi::SURFACE_WIDTH;
+
+/// Coordinates of a place.
+const PLACE_WIDTH: u32 = 3;
 
 slots! {
     ProcessLen {
@@ -33,6 +36,10 @@ slots! {
         pub BOUND_GRADIENTS: f32 = "bound gradients", Surface, CallLen, SURFACE_WIDTH,
             "gradients of bound Gaussians";
         pub COPY_TEST: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
+        pub PLACES: f32 = "places", Surface, CallLen, PLACE_WIDTH,
+            "places that light passes to";
+        pub TRANSMITTANCES: f32 = "transmittances", Surface, CallLen, 1,
+            "how much light passes to places";
         pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";
         pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,

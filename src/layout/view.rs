@@ -1,8 +1,8 @@
 //! A view: its splats, its pixels, and what surface terms take of it.
 
 use super::colors::ColorUse;
-use super::slot::{Count, Lifetime, Source, Taken as _};
-use crate::abi::{FEATURES_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
+use super::slot::{Count, Lifetime, Source, Taken};
+use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
 use crate::layout::model::LANES;
 
 slots! {
@@ -17,12 +17,16 @@ slots! {
             "depths and normals of Gaussians in view";
         FEATURE_GRADIENTS: f32 = "gradients of features", Projected, ViewCount::VisibleOrOne,
             FEATURES_WIDTH, "gradients of depths and normals of Gaussians in view";
+        pub RAYS: f32 = "splats on rays", Projected, ViewCount::VisibleOrOne, RAY_WIDTH,
+            "Gaussians in view, as rays meet them";
         IMAGE: f32 = "image", Pixels, ViewCount::Pixels, 3, "the drawn view";
         BLENDED: u32 = "pixels", Pixels, ViewCount::Pixels, 1, "Gaussians blended in each pixel";
         INVERSE_DEPTHS: f32 = "inverse depths", Pixels, ViewCount::Pixels, 1,
             "inverse depths of the drawn view";
         MAPS: f32 = "surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
             "depths and normals of the drawn view";
+        MEDIAN_DEPTHS: f32 = "median depths", Pixels, ViewCount::Pixels, 1,
+            "depths by which half of the light is stopped";
         D_IMAGE: f32 = "gradient of the image", Pixels, ViewCount::Pixels, 3,
             "gradient of the drawn view";
         D_INVERSE_DEPTHS: f32 = "gradient of inverse depths", Pixels, ViewCount::Pixels, 1,
@@ -127,6 +131,8 @@ pub struct ViewRequest {
     pub inverse_depths: bool,
     /// Maps of depths and normals beside the colours.
     pub maps: bool,
+    /// Median depths beside the colours.
+    pub median: bool,
     /// Other colours that are compared in place of those drawn.
     pub colors: Option<ColorUse>,
 }
@@ -219,6 +225,8 @@ pub struct CanvasSlots<A: Source> {
     pub inverse_depths: Option<A::Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub maps: Option<A::Block<f32>>,
+    /// [height, width]
+    pub median_depths: Option<A::Block<f32>>,
 }
 
 impl<A: Source> CanvasSlots<A> {
@@ -229,12 +237,14 @@ impl<A: Source> CanvasSlots<A> {
             blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &INVERSE_DEPTHS, sizes)?,
             maps: source.take_if(wants.maps, &MAPS, sizes)?,
+            median_depths: source.take_if(wants.median, &MEDIAN_DEPTHS, sizes)?,
         })
     }
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        self.image.bytes() + self.blended.bytes() + self.inverse_depths.bytes() + self.maps.bytes()
+        let maps = [&self.inverse_depths, &self.maps, &self.median_depths].map(Taken::bytes);
+        self.image.bytes() + self.blended.bytes() + maps.iter().sum::<u64>()
     }
 }
 

@@ -24,6 +24,7 @@ pub mod relocate;
 pub mod sh;
 pub mod splat;
 pub mod ssim;
+pub mod transmittance;
 mod widening;
 
 pub use real::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};

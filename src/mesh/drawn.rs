@@ -6,12 +6,27 @@ use splat_mesh::tsdf::DepthView;
 use super::ExtractionError;
 use crate::backend::{Look, RenderSettings, Rendered, TrainDevice};
 use crate::dataset::{Image, View};
-use crate::math::linalg::{Vec3, mul_transposed, scale, sub};
+use crate::math::linalg::{Vec3, add, mul, mul_transposed, scale, sub};
 use crate::train::Views;
 use crate::train::event::Split;
 
 /// The sum of the weights from which a pixel has a depth: half of what is behind is hidden.
 const OPACITY_MIN: f32 = 0.5;
+
+/// The share of the light that passes to a view from the surface's outer side.
+const HALF: f32 = 0.5;
+
+/// Places that the device is asked about at a time.
+const PLACES_AT_ONCE: usize = 1 << 22;
+
+/// Which depth of a pixel counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PixelDepth {
+    /// The mean of the Gaussians' depths by their weights.
+    Mean,
+    /// That by which half of the light is stopped.
+    Median,
+}
 
 /// A model on a device, and the views that it is drawn from.
 pub struct DrawnModel<'a, 'd, B: TrainDevice> {
@@ -85,9 +100,59 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// has a mask count where the mask is white; those whose mask cannot be read are left out.
     pub(super) fn each(
         &mut self,
+        depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
-        let mut drawn = 0;
+        let settings = self.settings;
+        self.each_view(|device, model, view, photograph| {
+            let look = match depth {
+                PixelDepth::Mean => Look::SURFACE,
+                PixelDepth::Median => Look::MEDIAN,
+            };
+            let rendered = {
+                let frame = device.render(model, view, &settings, look)?;
+                device.image(&frame)?
+            };
+            visit(&drawn_view(view, &rendered, photograph))
+        })
+    }
+
+    /// Which places (world units) are inside: those from which less than half of the light passes to all
+    /// training views that see them, or that none sees.
+    pub(super) fn inside(&mut self, places: &[Vec3<f64>]) -> Result<Vec<bool>, ExtractionError> {
+        let settings = self.settings;
+        // Those that no view has seen to be outside yet.
+        let mut open: Vec<usize> = (0..places.len()).collect();
+        self.each_view(|device, model, view, photograph| {
+            let mask = photograph.and_then(|image| image.mask.as_deref());
+            let mut still_open = Vec::with_capacity(open.len());
+            for asked in open.chunks(PLACES_AT_ONCE) {
+                let narrow: Vec<[f32; 3]> =
+                    asked.iter().map(|&index| splat_mesh::narrow::to_f32s(places[index])).collect();
+                let passes = device.transmittances(model, view, &settings, &narrow)?;
+                let is_outside = |(&index, &passed): (&usize, &f32)| {
+                    passed >= HALF && mask.is_none_or(|mask| counts(view, mask, places[index]))
+                };
+                let kept = asked.iter().zip(&passes).filter(|&pair| !is_outside(pair));
+                still_open.extend(kept.map(|(&index, _)| index));
+            }
+            open = still_open;
+            Ok(())
+        })?;
+        let mut inside = vec![false; places.len()];
+        for index in open {
+            inside[index] = true;
+        }
+        Ok(inside)
+    }
+
+    /// Visits the training views with their photographs where these may have a mask; those whose mask
+    /// cannot be read are left out.
+    fn each_view(
+        &mut self,
+        mut visit: impl FnMut(&mut B, &B::Model, &View, Option<&Image>) -> Result<(), ExtractionError>,
+    ) -> Result<(), ExtractionError> {
+        let mut visited = 0;
         for &index in self.views.split(Split::Train) {
             let photograph = if self.views.may_have_mask(index) {
                 match self.views.fetch(index) {
@@ -97,20 +162,28 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
             } else {
                 None
             };
-            let view = self.views.view(index);
-            let rendered = {
-                let frame = self.device.render(self.model, view, &self.settings, Look::SURFACE)?;
-                self.device.image(&frame)?
-            };
-            visit(&drawn_view(view, &rendered, photograph.as_deref()))?;
-            drawn += 1;
+            visit(self.device, self.model, self.views.view(index), photograph.as_deref())?;
+            visited += 1;
         }
-        if drawn == 0 {
+        if visited == 0 {
             let reason = self.views.first_problem().unwrap_or("the scene has none").to_owned();
             return Err(ExtractionError::NoViews { reason });
         }
         Ok(())
     }
+}
+
+/// Whether a view's photograph counts where it sees a place (world units).
+fn counts(view: &View, mask: &[u8], place: Vec3<f64>) -> bool {
+    let camera = view.camera;
+    let cam = add(mul(&view.pose.rotation, place), view.pose.translation);
+    let pixel = [0, 1].map(|axis| {
+        let at_px = camera.focal_px[axis] * cam[axis] / cam[2] + camera.centre_px[axis];
+        splat_mesh::narrow::floor_u32(at_px) as usize
+    });
+    let [width, height] = [camera.width, camera.height].map(|side| side as usize);
+    let [x, y] = [pixel[0].min(width.saturating_sub(1)), pixel[1].min(height.saturating_sub(1))];
+    mask.get(y * width + x).is_none_or(|&counts| counts > 0)
 }
 
 /// The camera of a view, as geometry takes it.
@@ -128,8 +201,12 @@ pub fn camera_of(view: &View) -> Camera {
 
 fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> DrawnDepths {
     let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();
-    let depth = |&[depth, _, _, weight]: &[f32; 4]| {
+    let mean = |&[depth, _, _, weight]: &[f32; 4]| {
         if weight >= OPACITY_MIN { depth / weight } else { 0.0 }
+    };
+    let depths = match &rendered.median_depths {
+        Some(medians) => medians.clone(),
+        None => sums.iter().map(mean).collect(),
     };
     let (colors, _) = rendered.rgb.as_chunks::<3>();
     // On black a colour is dark by what is seen through it.
@@ -139,7 +216,7 @@ fn drawn_view(view: &View, rendered: &Rendered, photograph: Option<&Image>) -> D
     };
     DrawnDepths {
         camera: camera_of(view),
-        depths: sums.iter().map(depth).collect(),
+        depths,
         colors: colors.iter().zip(sums).map(color).collect(),
         mask: photograph
             .and_then(|image| image.mask.as_ref())

@@ -2,8 +2,10 @@
 
 use splat_mesh::atlas::AtlasError;
 use splat_mesh::clean::CleanError;
+use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::points::PointsError;
 use splat_mesh::poisson::{NothingLeft, PoissonError};
+use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
 use super::WorldBox;
@@ -76,6 +78,24 @@ pub enum ExtractionError {
         /// How many there are.
         found: usize,
     },
+    /// Points of more Gaussians than there is memory for.
+    #[error(
+        "tetrahedra over {gaussians} opaque Gaussians need more memory than --host-limit leaves, which \
+         is enough for {fits}. Mesh a smaller box (--bbox-min, --bbox-max), raise --host-limit, or use \
+         --method tsdf"
+    )]
+    TooManyPoints {
+        /// Opaque Gaussians in the box.
+        gaussians: usize,
+        /// As many as there is memory for.
+        fits: usize,
+    },
+    /// No tetrahedra span the points.
+    #[error(transparent)]
+    Delaunay(#[from] DelaunayError),
+    /// No surface lies in the tetrahedra.
+    #[error(transparent)]
+    Cut(#[from] CutError),
     /// No file is asked for that can hold a texture.
     #[error("--texture is given, but no file that can hold one. Add glb or obj to --formats")]
     NoTexturedFormat,

@@ -27,6 +27,15 @@ pub enum ExtractionFigures {
     },
     /// Of a surface through points: the box, and then what is around it.
     Poisson(Vec<PoissonFigures>),
+    /// Of a surface cut from tetrahedra.
+    Tetrahedra {
+        /// Points that they span: of the Gaussians, and the corners of a box around all.
+        points: usize,
+        /// How many there are.
+        tetrahedra: usize,
+        /// Triangles on edges that were too long.
+        dropped: usize,
+    },
 }
 
 /// Figures of a surface through points.

@@ -7,7 +7,7 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use splat_mesh::points::OrientedPoints;
 
-use super::drawn::DrawnDepths;
+use super::drawn::{DrawnDepths, PixelDepth};
 use super::focus::opaque_rows;
 use super::{DrawnModel, ExtractionError};
 use crate::backend::TrainDevice;
@@ -98,7 +98,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
     let a_view = wanted.div_ceil(views as u64);
     let mut points = OrientedPoints::default();
     let mut number = 0;
-    drawn.each(|view| {
+    drawn.each(PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
         let found = sightings(view, opaque, a_view, narrow(level), stream(RandomUse::SurfacePixel));
         let share = a_view as f64 / found.len().max(1) as f64;

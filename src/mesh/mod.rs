@@ -14,6 +14,7 @@ mod focus;
 mod level_set;
 mod options;
 mod poisson;
+mod tetrahedra;
 mod texture;
 mod texture_options;
 mod tsdf;
@@ -28,9 +29,11 @@ pub use extracted::{Extracted, ExtractionFigures};
 pub use finish::{Finished, FinishingWork, finish};
 pub use focus::{Focus, meshed_box};
 pub use options::{
-    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions, TsdfOptions,
+    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
+    TetrahedraOptions, TsdfOptions,
 };
 pub use poisson::fit;
+pub use tetrahedra::cut_tetrahedra;
 pub use texture::{MeshTexture, TextureFigures, texture};
 pub use texture_options::{AtlasKind, TextureOptions, TextureSource};
 pub use tsdf::fuse;

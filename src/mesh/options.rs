@@ -18,6 +18,8 @@ pub enum MeshMethod {
     Tsdf,
     /// Follow rays to where the density of the Gaussians passes a level, and fit a closed surface
     Poisson,
+    /// Cut a closed surface from tetrahedra over the Gaussians, between places that light passes to
+    Tetrahedra,
 }
 
 impl MeshMethod {
@@ -26,6 +28,7 @@ impl MeshMethod {
         match self {
             Self::Tsdf => "tsdf",
             Self::Poisson => "poisson",
+            Self::Tetrahedra => "tetrahedra",
         }
     }
 }
@@ -137,9 +140,28 @@ pub struct MeshOptions {
     #[command(flatten)]
     pub poisson: PoissonOptions,
 
+    /// Of the method `tetrahedra`.
+    #[command(flatten)]
+    pub tetrahedra: TetrahedraOptions,
+
     /// The mesh's picture.
     #[command(flatten)]
     pub texture: TextureOptions,
+}
+
+/// How a surface is cut.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Mesh by tetrahedra (--method tetrahedra)")]
+pub struct TetrahedraOptions {
+    /// Drop triangles on long edges, which close what no view has seen
+    #[arg(long)]
+    pub open: bool,
+
+    /// Longest edge that keeps a triangle, scene units
+    ///
+    /// By default 20 times the median.
+    #[arg(long, value_name = "LENGTH", requires = "open")]
+    pub max_edge: Option<f64>,
 }
 
 /// How depths are fused.
@@ -226,6 +248,7 @@ impl MeshOptions {
         }
         let PoissonOptions { surface_level, density_trim, density_min, .. } = self.poisson;
         let density_min = density_min.unwrap_or(0.0);
+        let max_edge = self.tetrahedra.max_edge.unwrap_or(f64::INFINITY);
         let resolution = f64::from(self.tsdf.mesh_resolution);
         let rules = [
             (
@@ -236,6 +259,7 @@ impl MeshOptions {
             ),
             ("density-trim", density_trim, (0.0..1.0).contains(&density_trim), "from 0 to below 1"),
             ("density-min", density_min, density_min >= 0.0, "0 and more"),
+            ("max-edge", max_edge, max_edge > 0.0, "above 0"),
             ("mesh-resolution", resolution, resolution >= 8.0, "8 and more"),
         ];
         let broken = rules.into_iter().find(|&(_, _, holds, _)| !holds);
@@ -279,6 +303,7 @@ impl Default for MeshOptions {
             formats: vec![MeshFormat::Ply, MeshFormat::Glb],
             tsdf: TsdfOptions::default(),
             poisson: PoissonOptions::default(),
+            tetrahedra: TetrahedraOptions::default(),
             texture: TextureOptions::default(),
         }
     }

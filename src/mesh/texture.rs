@@ -10,7 +10,7 @@ use splat_mesh::atlas::{
 use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
 use splat_mesh::file::Picture;
 
-use super::drawn::camera_of;
+use super::drawn::{PixelDepth, camera_of};
 use super::exposures::byte;
 use super::texture_options::{AtlasKind, TextureOptions, TextureSource};
 use super::{DrawnModel, Exposures, ExtractionError};
@@ -153,7 +153,7 @@ fn of_gaussians<B: TrainDevice>(
 ) -> Result<Baked, ExtractionError> {
     let near = drawn.settings.near;
     let mut bake = Bake::new(mesh, atlas, false);
-    drawn.each(|view| {
+    drawn.each(PixelDepth::Mean, |view| {
         let pixels = view.camera().width * view.camera().height;
         let color = |pixel| view.color(pixel).map(|channel| byte(f64::from(channel)));
         let colors: Vec<[u8; 3]> = (0..pixels).map(color).collect();

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use splat_mesh::tsdf::{Space, Survey};
 use splat_mesh::watch::Watch;
 
+use super::drawn::PixelDepth;
 use super::extracted::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;
 use super::{DrawnModel, ExtractionError, Focus, WorldBox};
@@ -37,7 +38,7 @@ pub fn fuse<B: TrainDevice>(
         None => Space::contracted(focus.centre, focus.radius, options.mesh_resolution)?,
     };
     let mut survey = Survey::new(space);
-    drawn.each(|view| Ok(survey.add(&view.depth_view(), &watch)?))?;
+    drawn.each(PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), &watch)?))?;
     let granted = usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX);
     let mut fusion = survey.finish(granted)?;
     tracing::info!(
@@ -45,7 +46,7 @@ pub fn fuse<B: TrainDevice>(
         fusion.bricks(),
         space.voxel()
     );
-    drawn.each(|view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
+    drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
     let fused = fusion.surface(&watch)?;
     let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
     Ok(Extracted { mesh: fused.mesh, figures: ExtractionFigures::Tsdf { voxel, bricks, views } })

@@ -132,6 +132,7 @@ mod tests {
             blended: None,
             inverse_depths: None,
             surface: Some((0..40 * 30).flat_map(pixel).collect()),
+            median_depths: None,
         }
     }
 

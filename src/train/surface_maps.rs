@@ -109,6 +109,7 @@ mod tests {
             blended: None,
             inverse_depths: None,
             surface: Some(sums.concat()),
+            median_depths: None,
         }
     }
 

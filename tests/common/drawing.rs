@@ -35,6 +35,7 @@ pub struct Drawing {
     pub fade_depth: f64,
     pub inverse_depth: bool,
     pub surface: bool,
+    pub median: bool,
     pub compensation: Option<Compensation>,
 }
 
@@ -49,6 +50,7 @@ impl Drawing {
         fade_depth: RenderSettings::DEFAULT.fade_depth,
         inverse_depth: false,
         surface: false,
+        median: false,
         compensation: None,
     };
 
@@ -59,10 +61,12 @@ impl Drawing {
 
     /// What a shown view has of it.
     pub fn look(&self) -> Look {
-        let (inverse_depths, surface) = (self.inverse_depth, self.surface);
+        let (inverse_depths, surface, median) = (self.inverse_depth, self.surface, self.median);
         let extra = match self.pass {
             Pass::Picture => Extra::Counts,
-            _ if inverse_depths || surface => Extra::Maps { inverse_depths, surface },
+            _ if inverse_depths || surface || median => {
+                Extra::Maps { inverse_depths, surface, median }
+            }
             _ => Extra::None,
         };
         Look { extra, corrects_colors: self.compensation.is_some() }

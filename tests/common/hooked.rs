@@ -9,7 +9,7 @@ use splat::backend::{
     Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Into,
     LadderState, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Peaks, Photo, Pick,
     Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep, TrainDevice,
-    Wants,
+    Transmittances, Wants,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
@@ -311,6 +311,18 @@ impl<D: TrainDevice, H: Hooks<D>> Filter3d for Hooked<D, H> {
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
         self.device.update_filter_3d(model, views, sampled_from)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Transmittances<Gaussians> for Hooked<D, H> {
+    fn transmittances(
+        &mut self,
+        model: &D::Model,
+        view: &View,
+        settings: &RenderSettings,
+        places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        self.device.transmittances(model, view, settings, places)
     }
 }
 

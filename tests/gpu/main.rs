@@ -51,6 +51,7 @@ mod parity_half;
 mod parity_hard;
 mod parity_late;
 mod parity_lpips;
+mod parity_median;
 mod parity_memory;
 mod parity_neighbours;
 mod parity_normals;

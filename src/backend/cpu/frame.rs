@@ -14,12 +14,13 @@ use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::neighbours::NearestLists;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
-use super::stage::{densify, depth, loss, normals, surface, weights};
+use super::stage::{densify, depth, loss, median, normals, rays, surface, transmittance, weights};
 use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weighted};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, Held, LossValues, Objective, Pending, Rendered, check_inputs,
+    Capability, DeviceError, Drawing, Held, Look, LossValues, Objective, Pending, RenderSettings,
+    Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -83,16 +84,37 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     view: &View,
     drawing: Drawing,
 ) -> Result<Frame<R, S, P>, DeviceError> {
-    if drawing.surface {
+    if drawing.surface || drawing.median {
         density_field(model, Capability::Surfaces)?;
     }
     let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project::project(model, &view);
     let bins = bin::bin(&splats, viewpoint.size);
-    let canvas = blend::forward(&splats, &bins, viewpoint.size, &drawing);
+    let mut canvas = blend::forward(&splats, &bins, viewpoint.size, &drawing);
+    if drawing.median {
+        let field = density_field(model, Capability::Surfaces)?;
+        let rays = rays::rays(field, &viewpoint, &splats);
+        canvas.median_depths = median::depths(&rays, &bins, &viewpoint);
+    }
     let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
     Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive })
+}
+
+/// How much light passes between the view's camera and each place.
+pub(super) fn transmittances<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+    view: &View,
+    settings: &RenderSettings,
+    places: &[[f32; 3]],
+) -> Result<Vec<f32>, DeviceError> {
+    let field = density_field(model, Capability::Surfaces)?;
+    let drawing = Drawing::shown(settings, Look::IMAGE);
+    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
+    let bins = bin::bin(&splats, viewpoint.size);
+    let rays = rays::rays(field, &viewpoint, &splats);
+    Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
 }
 
 impl<R: Real, S: FrameState, P> Frame<R, S, P> {

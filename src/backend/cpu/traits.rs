@@ -19,7 +19,7 @@ use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
     DeviceError, DeviceInfo, Drawing, Filter3d, Look, Lpips, Measured, ModelShape, Neighbours,
     Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store,
-    TableStep, Wants, check_rows, chunks,
+    TableStep, Transmittances, Wants, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -215,6 +215,18 @@ impl<R: Real> Filter3d for Cpu<R> {
         let point = |view: &&View| viewpoint(view, sampled_from, ScreenFilter::DILATION);
         smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
         Ok(())
+    }
+}
+
+impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
+    fn transmittances(
+        &mut self,
+        model: &Model<R>,
+        view: &View,
+        settings: &RenderSettings,
+        places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        frame::transmittances(model, view, settings, places)
     }
 }
 

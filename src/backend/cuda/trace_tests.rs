@@ -280,7 +280,8 @@ impl DryRun {
         drop(frame);
         self.record("picture", |source| expected.replay(source, None));
         let corrects_colors = case.compensation.is_some();
-        let extra = Extra::Maps { inverse_depths: case.inverse_depth, surface: false };
+        let inverse_depths = case.inverse_depth;
+        let extra = Extra::Maps { inverse_depths, surface: false, median: case.filter_3d };
         let look = Look { extra, corrects_colors };
         let drawing = Drawing::shown(&settings, look);
         let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);

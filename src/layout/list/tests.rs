@@ -3,8 +3,13 @@
 use super::super::view::Use;
 use super::*;
 
-const WANTS: ViewRequest =
-    ViewRequest { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+const WANTS: ViewRequest = ViewRequest {
+    drawn_for: Use::Backward,
+    inverse_depths: false,
+    maps: false,
+    median: false,
+    colors: None,
+};
 
 #[test]
 fn a_list_takes_these_bytes() {

@@ -60,6 +60,14 @@ impl<R: Real> Viewpoint<R> {
             }
         })
     }
+
+    /// Slopes x/z and y/z of the ray through the centre of a pixel.
+    pub fn slopes(&self, pixel: [u32; 2]) -> [R; 2] {
+        [0, 1].map(|axis| {
+            let place = R::of(f64::from(pixel[axis])) + R::HALF;
+            (place - self.centre_px[axis]) / self.focal_px[axis]
+        })
+    }
 }
 
 /// A Gaussian's shape and place, raw parameters.

@@ -7,8 +7,9 @@ use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
     BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
-    PixelGradients, Projected, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS, Samples,
-    Source as _, SplatSlots, SurfaceRows, ViewRequest, ViewSizes, replay_list, splat_capacity,
+    PixelGradients, Projected, RAYS, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS,
+    Samples, Source as _, SplatSlots, SurfaceRows, ViewRequest, ViewSizes, replay_list,
+    splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -142,6 +143,10 @@ impl PlannedDrawing<'_> {
         if wants.maps {
             features = Some(FeatureSlots::reserve(source, sizes, wants)?);
         }
+        let mut rays = None;
+        if wants.median {
+            rays = Some(source.take(&RAYS, sizes)?);
+        }
         source.sort32(visible, u32::BITS);
         source.sum32(visible);
         let canvas = CanvasSlots::reserve(source, sizes, wants)?;
@@ -157,7 +162,7 @@ impl PlannedDrawing<'_> {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, gradients_of_pixels, colors));
+        drop((canvas, gradients_of_pixels, colors, rays));
         if let Some(terms) = self.terms {
             // Without features, which lie further on, the splats go, and what surface terms take lies in
             // their place.
@@ -270,8 +275,13 @@ mod tests {
     use super::*;
     use crate::layout::Use;
 
-    const TRAIN: ViewRequest =
-        ViewRequest { drawn_for: Use::Backward, inverse_depths: false, maps: false, colors: None };
+    const TRAIN: ViewRequest = ViewRequest {
+        drawn_for: Use::Backward,
+        inverse_depths: false,
+        maps: false,
+        median: false,
+        colors: None,
+    };
     const PICTURE: ViewRequest = ViewRequest { drawn_for: Use::Counts, ..TRAIN };
 
     const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };

@@ -30,6 +30,8 @@ pub(crate) struct Canvas<R> {
     pub(crate) inverse_depths: Vec<R>,
     /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
     pub(crate) surface: Vec<R>,
+    /// Median depths, [height, width]; empty until stage `median` finds them.
+    pub(crate) median_depths: Vec<R>,
     pixels: Vec<Pixel>,
 }
 
@@ -44,8 +46,8 @@ struct Pixel {
 
 impl<R: Real> Canvas<R> {
     pub(crate) fn bytes(&self) -> Bytes {
-        let values =
-            self.image.capacity() + self.inverse_depths.capacity() + self.surface.capacity();
+        let maps = [&self.inverse_depths, &self.surface, &self.median_depths];
+        let values = self.image.capacity() + maps.map(Vec::capacity).iter().sum::<usize>();
         Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
 
@@ -60,6 +62,7 @@ impl<R: Real> Canvas<R> {
             blended: with_counts.then(counts),
             inverse_depths: if_drawn(&self.inverse_depths),
             surface: if_drawn(&self.surface),
+            median_depths: if_drawn(&self.median_depths),
         }
     }
 }
@@ -80,6 +83,7 @@ pub(crate) fn forward<R: Real>(
         image: vec![R::ZERO; pixels * 3],
         inverse_depths: vec![R::ZERO; pixels],
         surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
+        median_depths: Vec::new(),
         pixels: vec![Pixel::default(); pixels],
     };
     let band = width * TILE as usize;

@@ -230,6 +230,9 @@ kernels! {
     blend_bwd_surface_absolute: blend::blend_bwd_surface_absolute(BlendArgs) x BLEND_BWD_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
+    ray_gaussians: rays::ray_gaussians(RaysArgs) x RAYS_BLOCK;
+    median_depths: median::median_depths(MedianArgs) x MEDIAN_BLOCK;
+    transmittances: transmittance::transmittances(TransmittanceArgs) x TRANSMITTANCE_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;

@@ -6,6 +6,6 @@ mod gradients;
 mod score;
 mod view;
 
-pub(super) use draw::draw;
+pub(super) use draw::{draw, transmittances};
 pub use gradients::Gradients;
 pub use view::Frame;

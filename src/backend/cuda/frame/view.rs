@@ -101,24 +101,17 @@ impl<S: FrameState, P> Frame<S, P> {
                 Some(host)
             }
         };
-        let inverse_depths = match &self.canvas.inverse_depths {
-            None => None,
-            Some(depths) => {
-                let mut host = vec![0.0; depths.len()];
-                depths.download(&session.stream, 0, &mut host)?;
-                Some(host)
-            }
+        let map = |map: &Option<Block<f32>>| {
+            let Some(map) = map else { return Ok(None) };
+            let mut host = vec![0.0; map.len()];
+            map.download(&session.stream, 0, &mut host)?;
+            Ok::<_, DeviceError>(Some(host))
         };
-        let surface = match &self.canvas.surface {
-            None => None,
-            Some(surface) => {
-                let mut host = vec![0.0; surface.len()];
-                surface.download(&session.stream, 0, &mut host)?;
-                Some(host)
-            }
-        };
+        let inverse_depths = map(&self.canvas.inverse_depths)?;
+        let surface = map(&self.canvas.surface)?;
+        let median_depths = map(&self.canvas.median_depths)?;
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface })
+        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface, median_depths })
     }
 
     /// Whether its lists did not fit the memory left, so that it is drawn in bands.

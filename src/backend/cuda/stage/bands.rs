@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::bin::{self, Bins, Sorted};
-use super::blend::{self, Canvas, Pixels};
+use super::blend::{self, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
 use super::project::{DrawnView, Splats};
 use crate::abi::ViewCamera;
@@ -17,9 +17,12 @@ use crate::backend::{DeviceError, Drawing};
 use crate::layout::{INSTANCES, ListSizes, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
-/// Blocks that are taken at once for a band, at most. Without virtual memory each may be rounded up
-/// to whole granules.
+/// Most blocks that are taken at once for a band; without virtual memory each may fill whole granules.
 const BLOCKS: u64 = 12;
+
+/// What is done with the lists of a view, or of a band of it.
+pub(crate) type PaintLists<'a> =
+    dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
 
 /// The lists of a drawn view.
 pub(crate) enum Lists {
@@ -55,14 +58,14 @@ pub(crate) struct Bands {
     count: u32,
 }
 
-/// Lists the splats, of whose two buffers of indices one is in order, and draws the image, at once or
-/// in bands.
+/// Lists the splats, of whose two buffers of indices one is in order, and paints with the lists, at
+/// once or in bands.
 pub(crate) fn draw(
     session: &Session,
     splats: &mut Splats,
     front_to_back: usize,
     view: DrawnView<'_>,
-    canvas: &mut Canvas,
+    paint: &mut PaintLists<'_>,
 ) -> Result<Lists, DeviceError> {
     let DrawnView { camera, settings } = view;
     let whole = Extent::whole(camera, splats.instances);
@@ -71,13 +74,13 @@ pub(crate) fn draw(
         (BandPolicy::Never, whole) => {
             let whole = whole?;
             ask_for(session, &whole, None, wants)?;
-            let bins = draw_whole(session, splats, front_to_back, view, whole, canvas)?;
+            let bins = draw_whole(session, splats, front_to_back, view, whole, paint)?;
             return Ok(Lists::Whole(bins));
         }
         (BandPolicy::WhenNeeded, Ok(whole))
             if need(session, &whole, None, wants) <= room(session) =>
         {
-            match draw_whole(session, splats, front_to_back, view, whole, canvas) {
+            match draw_whole(session, splats, front_to_back, view, whole, paint) {
                 // Others may have taken what the books say is there.
                 Err(error) if is_refusal(&error) => {}
                 done => return done.map(Lists::Whole),
@@ -94,7 +97,7 @@ pub(crate) fn draw(
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(camera, 0..1, fullest)?;
     ask_for(session, &row, Some(splats.visible), wants)?;
-    bands.count = bands.forward(session, splats, view, canvas)?;
+    bands.count = bands.forward(session, splats, view, paint)?;
     Ok(Lists::Bands(bands))
 }
 
@@ -104,10 +107,10 @@ fn draw_whole(
     front_to_back: usize,
     view: DrawnView<'_>,
     extent: Extent,
-    canvas: &mut Canvas,
+    paint: &mut PaintLists<'_>,
 ) -> Result<Bins, DeviceError> {
     let bins = bin::list_whole(session, splats, front_to_back, view.camera, extent)?;
-    blend::forward(session, splats, &bins, view, canvas)?;
+    paint(session, splats, &bins, view)?;
     Ok(bins)
 }
 
@@ -145,20 +148,20 @@ fn is_refusal(error: &DeviceError) -> bool {
 }
 
 impl Bands {
-    /// Draws the image and keeps nothing. In how many bands.
+    /// Paints and keeps nothing. In how many bands.
     fn forward(
         &self,
         session: &Session,
         splats: &Splats,
         view: DrawnView<'_>,
-        canvas: &mut Canvas,
+        paint: &mut PaintLists<'_>,
     ) -> Result<u32, DeviceError> {
         let camera = view.camera;
         let settings = Drawing { trains: false, ..*view.settings };
         let view = DrawnView { camera, settings: &settings };
         self.each(session, splats.visible, &blend::wants(&settings), camera, |extent| {
             let bins = bin::list_band(session, splats, &self.sorted, camera, extent)?;
-            blend::forward(session, splats, &bins, view, canvas)
+            paint(session, splats, &bins, view)
         })
     }
 
@@ -384,7 +387,7 @@ mod tests {
         ) {
             let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
-            let wants = ViewRequest { drawn_for, inverse_depths, maps, colors: None };
+            let wants = ViewRequest { drawn_for, inverse_depths, maps, ..ViewRequest::default() };
             let heap = heap_of(Bytes(0));
             let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &wants), heap.granule().0);
             let least = need.div_ceil(granule) * granule;

@@ -20,6 +20,8 @@ pub(crate) struct Canvas {
     pub(crate) inverse_depths: Option<Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub(crate) surface: Option<Block<f32>>,
+    /// Depths by which half of the light is stopped; [height, width].
+    pub(crate) median_depths: Option<Block<f32>>,
     /// For the backward pass.
     pub(crate) kept: Option<BackwardState>,
 }
@@ -31,13 +33,13 @@ impl Canvas {
         sizes: &ViewSizes,
         wants: &ViewRequest,
     ) -> Result<Self, DeviceError> {
-        let layout::CanvasSlots { image, blended, inverse_depths, maps } =
+        let layout::CanvasSlots { image, blended, inverse_depths, maps, median_depths } =
             layout::CanvasSlots::reserve(heap, sizes, wants)?;
-        Ok(Self { image, blended, inverse_depths, surface: maps, kept: None })
+        Ok(Self { image, blended, inverse_depths, surface: maps, median_depths, kept: None })
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
-        let maps = [&self.inverse_depths, &self.surface].map(Taken::bytes);
+        let maps = [&self.inverse_depths, &self.surface, &self.median_depths].map(Taken::bytes);
         let kept = self.kept.as_ref().map_or(0, BackwardState::bytes);
         let beside = self.blended.bytes() + maps.iter().sum::<u64>() + kept;
         self.image.bytes() + Bytes(beside)
@@ -73,6 +75,7 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
         },
         inverse_depths: settings.inverse_depths,
         maps: settings.surface,
+        median: settings.median,
         colors: settings.colors.map(of_colors),
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Splats {
     pub(crate) gradients: Block<f32>,
     /// What they give to the maps of a surface, where those are drawn.
     pub(crate) features: Option<Features>,
+    /// As rays meet them, [visible, 16], where that is wanted.
+    pub(crate) rays: Option<Block<f32>>,
 }
 
 /// What is known of the splats, [capacity, 12]; nothing once a step alone is to follow.
@@ -63,7 +65,8 @@ impl Splats {
     pub(crate) fn bytes(&self) -> Bytes {
         let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
         let records = self.records.0.as_ref().map_or(Bytes::default(), Block::bytes);
-        records + self.splat_from_gaussian.bytes() + features
+        let rays = self.rays.as_ref().map_or(Bytes::default(), Block::bytes);
+        records + self.splat_from_gaussian.bytes() + features + rays
     }
 
     pub(crate) fn gradient_bytes(&self) -> Bytes {
@@ -188,6 +191,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
                 splat_from_gaussian,
                 gradients: splats.gradients,
                 features: None,
+                rays: None,
             });
         }
         // Twice the work, once: later views start with this capacity.

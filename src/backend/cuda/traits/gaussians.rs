@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::cuda::Cuda;
-use crate::backend::cuda::frame::{Frame, Gradients};
+use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::stage::appearance::ColorTables;
@@ -12,8 +12,8 @@ use crate::backend::cuda::stage::lpips::LpipsModel;
 use crate::backend::cuda::stage::smooth;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
-    Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Filter3d, Lpips,
-    TableStep,
+    Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
+    Look, Lpips, RenderSettings, TableStep, Transmittances,
 };
 use crate::dataset::View;
 use crate::layout::BOUND_GRADIENTS;
@@ -28,6 +28,19 @@ impl Filter3d for Cuda {
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
         self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
+    }
+}
+
+impl Transmittances<Gaussians> for Cuda {
+    fn transmittances(
+        &mut self,
+        model: &Model,
+        view: &View,
+        settings: &RenderSettings,
+        places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
     }
 }
 

@@ -1,0 +1,366 @@
+//! How much light passes Gaussians along a ray, and the depth by which half of it is stopped
+//! (Geometry-Grounded Gaussian Splatting, arXiv:2601.17835).
+//!
+//! A Gaussian is a solid that is there by chance: light on its way to a place passes it with the
+//! probability T = √(1 - G) up to its peak on the ray, G being its opacity times its falloff, and
+//! T = (1 - Ĝ) / √(1 - G) behind the peak, where it is Ĝ. Far behind that is 1 - Ĝ, as when blending.
+//! So T falls along the ray without a jump, for one Gaussian and for the product over all. The depth
+//! at which the product is one half is the ray's median depth.
+//!
+//! All is in camera axes; a ray is given by its slopes x/z and y/z, and places on it by their depth z.
+
+use super::blend::{ALPHA_MAX, ALPHA_MIN};
+use super::linalg::{Mat3, Vec3, add, dot, mat_mul, mul, rotation, scale, sub, transpose};
+use super::splat::{Shape, Viewpoint};
+use super::widening::smoothed;
+use super::{Real, field, sigmoid};
+
+/// Depths at which the transmittance is looked at in a round of the search.
+pub const ABSCISSAE: usize = 16;
+
+/// Rounds of the search that leave a fifteenth of the interval each.
+pub const NARROWINGS: u32 = 2;
+
+/// Rounds in which an interval that does not hold the median is moved.
+pub const MOVES: u32 = 4;
+
+/// Steps of Newton's method after the search.
+pub const NEWTON_STEPS: u32 = 5;
+
+/// How far about a Gaussian's peak the search begins and ends, in its standard deviations on the ray.
+pub const REACH: f64 = 3.0;
+
+/// The search begins about the Gaussian that takes what passes below this, in the order of the centres.
+pub const FROM: f64 = 0.9;
+
+/// It ends about the one that takes it below this, or else the last.
+pub const TO: f64 = 0.1;
+
+/// Least slope of the logarithm at the median, per share of its depth: below, the place is arbitrary.
+pub const SLOPE_MIN: f64 = 1e-4;
+
+/// A Gaussian as the rays of a view meet it.
+#[derive(Clone, Copy, Debug)]
+pub struct RayGaussian<R> {
+    /// Centre in camera axes.
+    pub mean_cam: Vec3<R>,
+    /// From offsets in camera axes to standard deviations: S⁻¹ Rᵀ.
+    pub whitening: Mat3<R>,
+    /// Opacity, of which the 3D filter leaves a share. The screen's filter has no part in it.
+    pub opacity: R,
+}
+
+/// A Gaussian along one ray.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnRay<R> {
+    /// Depth of its peak, world units.
+    pub depth: R,
+    /// Inverse variance along the ray, per squared world unit of depth.
+    pub sharpness: R,
+    /// Opacity at the peak.
+    pub peak: R,
+}
+
+impl<R: Real> RayGaussian<R> {
+    /// From raw parameters.
+    pub fn new(view: &Viewpoint<R>, shape: &Shape<R>, opacity_logit: R) -> Self {
+        let mean_cam = add(mul(&view.rotation, shape.mean_world), view.translation);
+        let axes = transpose(&mat_mul(&view.rotation, &rotation(shape.quat)));
+        let (wide, kept) = smoothed(shape.log_scale.map(Real::exp), shape.smoothing);
+        let over = |axis: usize| R::ONE / wide[axis].max(R::of(field::SCALE_MIN));
+        let whitening = [0, 1, 2].map(|axis| scale(axes[axis], over(axis)));
+        Self { mean_cam, whitening, opacity: sigmoid(opacity_logit) * kept }
+    }
+
+    /// Along the ray of these slopes.
+    ///
+    /// Measured from the centre's depth, where the ray is near the centre: from the camera, single
+    /// precision would lose the Gaussian's thickness among the digits of its distance.
+    #[inline]
+    pub fn on_ray(&self, [x, y]: [R; 2]) -> OnRay<R> {
+        let depth = self.mean_cam[2];
+        let direction = [x, y, R::ONE];
+        let from = mul(&self.whitening, sub(scale(direction, depth), self.mean_cam));
+        let along = mul(&self.whitening, direction);
+        let sharpness = dot(along, along);
+        let behind = -dot(from, along) / sharpness;
+        let nearest = add(from, scale(along, behind));
+        let peak = self.opacity * (-R::HALF * dot(nearest, nearest)).exp();
+        OnRay { depth: depth + behind, sharpness, peak }
+    }
+}
+
+impl<R: Real> OnRay<R> {
+    /// Whether the ray meets it at all, as in blending.
+    #[inline]
+    pub fn is_met(&self) -> bool {
+        self.peak >= R::of(ALPHA_MIN)
+    }
+
+    /// What passes all of it.
+    #[inline]
+    pub fn passed(&self) -> R {
+        R::ONE - self.peak.min(R::of(ALPHA_MAX))
+    }
+
+    /// Opacity at a depth, before it is held below 1.
+    #[inline]
+    fn opacity(&self, depth: R) -> R {
+        let offset = depth - self.depth;
+        self.peak * (-R::HALF * self.sharpness * offset * offset).exp()
+    }
+
+    /// T² at a depth: of a product of these no logarithm is needed until the end.
+    #[inline]
+    pub fn squared_transmittance(&self, depth: R) -> R {
+        let here = R::ONE - self.opacity(depth).min(R::of(ALPHA_MAX));
+        if depth <= self.depth {
+            return here;
+        }
+        let passed = self.passed();
+        passed * (passed / here)
+    }
+
+    /// ln T at a depth.
+    pub fn log_transmittance(&self, depth: R) -> R {
+        R::HALF * self.squared_transmittance(depth).ln()
+    }
+
+    /// The derivative of [`Self::log_transmittance`] by the depth, never above 0; 0 where the opacity is
+    /// held below 1.
+    #[inline]
+    pub fn log_slope(&self, depth: R) -> R {
+        let opacity = self.opacity(depth);
+        if opacity >= R::of(ALPHA_MAX) {
+            return R::ZERO;
+        }
+        let offset = (depth - self.depth).abs();
+        -R::HALF * opacity * self.sharpness * offset / (R::ONE - opacity)
+    }
+}
+
+/// The depth at which half of the light has been stopped by the Gaussians that a ray meets, which come
+/// in the order of their centres' depths.
+///
+/// None where more than half passes all of them, where it falls so slowly that the depth is arbitrary, or
+/// where that is not beyond `near` (world units).
+pub fn median_depth<R: Real>(met: &[OnRay<R>], near: R) -> Option<R> {
+    let mut interval = first_interval(met)?;
+    let mut narrowings = 0;
+    for _ in 0..NARROWINGS + MOVES {
+        interval = match narrowed(met, interval) {
+            Ok(narrower) => {
+                narrowings += 1;
+                narrower
+            }
+            Err(moved) => moved,
+        };
+        if narrowings == NARROWINGS {
+            return polished(met, interval).filter(|&depth| depth > near);
+        }
+    }
+    None
+}
+
+/// Where the search begins: about the Gaussians at which most and little of the light is left.
+fn first_interval<R: Real>(met: &[OnRay<R>]) -> Option<[R; 2]> {
+    let [from, to] = [FROM, TO].map(R::of);
+    let mut left = R::ONE;
+    let mut interval: Option<[R; 2]> = None;
+    for on_ray in met {
+        let before = left;
+        left *= on_ray.passed();
+        let reach = R::of(REACH) / on_ray.sharpness.sqrt();
+        if left < from && before >= to {
+            let end = on_ray.depth + reach;
+            interval = Some(match interval {
+                Some([low, high]) => [low, high.max(end)],
+                None => [on_ray.depth - reach, end],
+            });
+        }
+    }
+    interval.filter(|_| left < R::HALF)
+}
+
+/// The part of an interval in which the transmittance falls to one half, or else the interval beside it
+/// that may hold the place.
+fn narrowed<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Result<[R; 2], [R; 2]> {
+    let width = high - low;
+    let step = width / R::of((ABSCISSAE - 1) as f64);
+    let at = |index: usize| low + R::of(index as f64) * step;
+    let mut squared = [R::ONE; ABSCISSAE];
+    for on_ray in met {
+        for (index, product) in squared.iter_mut().enumerate() {
+            *product *= on_ray.squared_transmittance(at(index));
+        }
+    }
+    let quarter = R::HALF * R::HALF;
+    match squared.iter().position(|&product| product <= quarter) {
+        Some(0) => Err([low - R::TWO * width, low]),
+        Some(index) => Ok([at(index - 1), at(index)]),
+        None => Err([high, high + R::TWO * width]),
+    }
+}
+
+/// The median in a narrow interval, by Newton's method.
+fn polished<R: Real>(met: &[OnRay<R>], [low, high]: [R; 2]) -> Option<R> {
+    let mut depth = R::HALF * (low + high);
+    let mut slope = R::ZERO;
+    for _ in 0..NEWTON_STEPS {
+        let mut squared = R::ONE;
+        slope = R::ZERO;
+        for on_ray in met {
+            squared *= on_ray.squared_transmittance(depth);
+            slope += on_ray.log_slope(depth);
+        }
+        let excess = R::HALF * (R::TWO * R::TWO * squared).ln();
+        if slope < R::ZERO && excess.is_finite() {
+            depth = (depth - excess / slope).max(low).min(high);
+        }
+    }
+    (-slope * depth >= R::of(SLOPE_MIN)).then_some(depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::random::{RandomStream, RandomUse};
+
+    /// Gaussians along a ray, in the order of their depths.
+    fn ray(stream: &RandomStream, number: u64, count: u64) -> Vec<OnRay<f64>> {
+        let mut met: Vec<OnRay<f64>> = (0..count)
+            .map(|index| {
+                let unit = |value| stream.uniform(3 * (100 * number + index) + value);
+                let deviation = 0.01 * 30_f64.powf(unit(1));
+                let peak = 0.01 + 0.989 * unit(2);
+                OnRay { depth: 1.0 + 2.0 * unit(0), sharpness: deviation.powi(-2), peak }
+            })
+            .collect();
+        met.sort_by(|a, b| a.depth.total_cmp(&b.depth));
+        met
+    }
+
+    fn log_transmittance(met: &[OnRay<f64>], depth: f64) -> f64 {
+        met.iter().map(|on_ray| on_ray.log_transmittance(depth)).sum()
+    }
+
+    /// Where the transmittance is one half, by halving; none where it stays above.
+    fn by_bisection(met: &[OnRay<f64>]) -> Option<f64> {
+        let half = 0.5_f64.ln();
+        let (mut low, mut high) = (-10.0, 20.0);
+        if log_transmittance(met, high) >= half {
+            return None;
+        }
+        for _ in 0..100 {
+            let middle = 0.5 * (low + high);
+            if log_transmittance(met, middle) > half { low = middle } else { high = middle }
+        }
+        Some(high)
+    }
+
+    #[test]
+    fn medians_of_a_thousand_rays_are_those_of_bisection() {
+        let stream = RandomStream::new(1, 0, RandomUse::Sample);
+        let mut found_some = 0;
+        for number in 0..1000 {
+            let met = ray(&stream, number, 1 + number % 12);
+            let (found, expected) = (median_depth(&met, 0.0), by_bisection(&met));
+            assert_eq!(found.is_some(), expected.is_some(), "{number}: {found:?} {expected:?}");
+            let (Some(found), Some(expected)) = (found, expected) else { continue };
+            found_some += 1;
+            let thinnest =
+                met.iter().map(|on_ray| 1.0 / on_ray.sharpness.sqrt()).fold(1.0, f64::min);
+            // What Newton's method leaves of a fifteenth of a fifteenth of the interval.
+            let error = (found - expected).abs() / thinnest;
+            assert!(error < 1e-3, "{number}: {found} for {expected}, {error} deviations");
+            let single: Vec<OnRay<f32>> = met
+                .iter()
+                .map(|&OnRay { depth, sharpness, peak }| OnRay {
+                    depth: depth.to_f32(),
+                    sharpness: sharpness.to_f32(),
+                    peak: peak.to_f32(),
+                })
+                .collect();
+            let in_single = median_depth(&single, 0.0).map(f64::from);
+            // Single precision tells a hundred thousandth of a deviation of a hundredth apart.
+            let error = in_single.map(|depth| (log_transmittance(&met, depth).exp() - 0.5).abs());
+            assert!(error.is_some_and(|error| error < 1e-3), "{number}: {in_single:?} {expected}");
+        }
+        assert!(found_some > 500, "{found_some}");
+    }
+
+    #[test]
+    fn the_slope_is_that_of_the_differences() {
+        let stream = RandomStream::new(2, 0, RandomUse::Sample);
+        for number in 0..200 {
+            let on_ray = ray(&stream, number, 1)[0];
+            let deviation = 1.0 / on_ray.sharpness.sqrt();
+            let depth = on_ray.depth + deviation * (6.0 * stream.uniform(100_000 + number) - 3.0);
+            let step = 1e-5 * deviation;
+            let ends = [depth - step, depth + step].map(|depth| on_ray.log_transmittance(depth));
+            let expected = (ends[1] - ends[0]) / (2.0 * step);
+            let error = (on_ray.log_slope(depth) - expected).abs() * deviation;
+            // The opacity's limit and the peak have two slopes, one on each side.
+            let is_smooth = (on_ray.opacity(depth) - ALPHA_MAX).abs() > 1e-4
+                && (depth - on_ray.depth).abs() > 2.0 * step;
+            assert!(error < 1e-6 * (1.0 + expected.abs() * deviation) || !is_smooth, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wall_stops_half_of_the_light_where_its_opacity_is_three_quarters() {
+        for (peak, deviation) in [(0.8, 0.1), (0.95, 0.01), (0.99, 0.3)] {
+            let wall = OnRay { depth: 2.0, sharpness: 1.0 / (deviation * deviation), peak };
+            let median = median_depth(&[wall], 0.0).unwrap();
+            assert!((wall.opacity(median) - 0.75).abs() < 1e-6, "{}", wall.opacity(median));
+            assert_eq!(median_depth(&[wall], 2.0), None);
+            let before = deviation * (2.0_f64 * (peak / 0.75).ln()).sqrt();
+            assert!((2.0 - median - before).abs() < 1e-6 * deviation, "{median}");
+            assert!((wall.log_transmittance(20.0) - (1.0 - peak).ln()).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn rays_that_meet_little_have_no_median() {
+        let thin = OnRay { depth: 2.0, sharpness: 100.0, peak: 0.45 };
+        assert_eq!(median_depth::<f64>(&[], 0.0), None);
+        assert_eq!(median_depth(&[thin], 0.0), None);
+        assert!(median_depth(&[thin, OnRay { depth: 2.5, ..thin }], 0.0).is_some());
+    }
+
+    #[test]
+    fn a_ray_meets_a_gaussian_where_it_passes_it() {
+        let view = Viewpoint {
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            translation: [0.1, -0.2, 0.3],
+            centre_world: [-0.1, 0.2, -0.3],
+            focal_px: [50.0; 2],
+            centre_px: [16.0; 2],
+            size: [32; 2],
+            near: 0.01,
+            variance_px2: 0.3,
+            compensates: false,
+        };
+        let shape = Shape {
+            mean_world: [0.3, 0.1, 2.0],
+            log_scale: [-1.0, -2.0, -3.0],
+            quat: [0.9, 0.1, -0.3, 0.2],
+            smoothing: 0.02,
+        };
+        let kernel = field::DensityKernel::new(&shape, 2.0);
+        let gaussian = RayGaussian::new(&view, &shape, 2.0);
+        let slopes = view.slopes([20, 14]);
+        let on_ray = gaussian.on_ray(slopes);
+        // Opacity and scales with the 3D filter, written out.
+        let (wide, kept) = smoothed(kernel.scale, shape.smoothing);
+        for depth in [1.5, 2.0, 2.2, 2.5, 3.0] {
+            let place = sub([slopes[0] * depth, slopes[1] * depth, depth], view.translation);
+            let axes = transpose(&kernel.axes);
+            let along = mul(&axes, sub(place, shape.mean_world));
+            let in_deviations: Vec3<f64> = [0, 1, 2].map(|axis| along[axis] / wide[axis]);
+            let distance2 = dot(in_deviations, in_deviations);
+            let expected = kernel.opacity * kept * (-0.5 * distance2).exp();
+            assert!((on_ray.opacity(depth) - expected).abs() < 1e-12, "{depth}");
+        }
+    }
+}
