@@ -50,10 +50,7 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     let opened = args.model.read(matches)?.open(None)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
-    let exposures = match options.texture.texture {
-        TextureSource::Photographs => exposures(&args.model.model_path, &opened)?,
-        TextureSource::None | TextureSource::Gaussians => Exposures::default(),
-    };
+    let exposures = exposures(options.texture.texture, &args.model.model_path, &opened)?;
     let made = device::on(
         &DeviceOptions::of_earlier(&opened.config, matches),
         Meshing { options, opened: &opened, exposures: &exposures },
@@ -108,8 +105,15 @@ fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
     }
 }
 
-/// The exposures of a model's photographs, where the run has learned them.
-fn exposures(model_path: &Path, opened: &Opened) -> anyhow::Result<Exposures> {
+/// The exposures of a model's photographs, where a texture is made of these and the run has learned them.
+pub(super) fn exposures(
+    source: TextureSource,
+    model_path: &Path,
+    opened: &Opened,
+) -> anyhow::Result<Exposures> {
+    if source != TextureSource::Photographs {
+        return Ok(Exposures::default());
+    }
     match compensation(&opened.config.optimize) {
         None => Ok(Exposures::default()),
         Some(Compensation::Exposure) => Ok(Exposures::read(model_path)?),
@@ -194,7 +198,7 @@ impl Meshing<'_> {
 }
 
 /// Half of the host's memory that --host-limit leaves; the other half is for what becomes of a surface.
-fn room(limit: Limit) -> Bytes {
+pub(super) fn room(limit: Limit) -> Bytes {
     let Some(host) = host_memory() else { return Bytes(u64::MAX) };
     Bytes(limit.on(host.total).0.saturating_sub(host.resident.0) / 2)
 }
@@ -215,7 +219,7 @@ struct MeshRecord<'a> {
 }
 
 /// A line about a texture for a person.
-fn texture_described(figures: &TextureFigures) -> String {
+pub(super) fn texture_described(figures: &TextureFigures) -> String {
     let [width, height] = figures.size;
     let seen = 100.0 * figures.bake.seen_texels as f64 / figures.bake.texels.max(1) as f64;
     format!(

@@ -74,7 +74,7 @@ enum Command {
     Mesh(Box<mesh::MeshArgs>),
     /// Train Gaussians bound to a mesh of a trained model, and the mesh
     Refine(Box<refine::RefineArgs>),
-    /// Train a model, have it lie on surfaces, and make a mesh of it, in one command
+    /// Train, flatten, mesh, refine and texture a model, in one command
     Sugar(Box<sugar::SugarArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),

@@ -9,27 +9,33 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ArgMatches;
+use splat_mesh::Mesh;
 
-pub(super) use self::options::RefineArgs;
+pub(super) use self::options::{BoundOptions, RefineArgs};
 
 use self::input::{mesh_file, prepared};
-use self::record::{Measurement, RefineRecord, RefineSettings};
+use self::record::{Measurement, RefineRecord, RefineSettings, WrittenMesh};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, Interrupted};
 use super::folder;
+use super::mesh::{exposures, room, texture_described};
 use super::output::{print, shell_word};
 use super::scene::Opened;
 use super::signals::stop_on_signals;
 use super::trained_views::TrainedViews;
-use crate::backend::{BoundState, TrainDevice};
+use crate::backend::{BoundState, RenderSettings, TrainDevice};
+use crate::export::read_ply;
 use crate::files::{FolderLock, OutputError, create_folder};
-use crate::mesh::{BindRule, BoundStart, bind_mesh, refined_mesh, write_mesh};
+use crate::mesh::{
+    BindRule, BoundStart, DrawnModel, MeshTexture, bind_mesh, refined_mesh, texture, write_mesh,
+};
+use crate::model::Gaussians;
 use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
-use crate::train::{Outcome, Views, scene_cube, scene_extent};
+use crate::train::{Outcome, Views, render_filter, scene_cube, scene_extent};
 
 /// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
 const THICKNESS: f64 = 1e-6;
@@ -37,8 +43,17 @@ const THICKNESS: f64 = 1e-6;
 /// Binds Gaussians to a mesh of the model and trains both, into `MODEL/refined/iteration_N/MESH/`, which
 /// is a model folder of its own. What is complete is left as it is; what was begun goes on.
 pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let files = make(args, matches)?;
+    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))?;
+    Ok(())
+}
+
+/// The same; returns the files of the refinement.
+pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let began = Instant::now();
     let options = args.resolved()?;
+    args.texture.check()?;
     let model = args.model.read(matches)?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
@@ -63,19 +78,21 @@ pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()>
     create_folder(&folder)?;
     let mut lock = FolderLock::take(&folder)?;
     let mut earlier = RefineRecord::read(&folder)?;
-    if args.overwrite && earlier.take().is_some() {
+    let is_other = earlier.as_ref().is_some_and(|earlier| earlier.is_other(&settings));
+    let is_replaced = args.overwrite || (args.replaces_other && is_other);
+    if is_replaced && earlier.take().is_some() {
         drop(lock);
         set_aside(&folder)?;
         lock = FolderLock::take(&folder)?;
     }
     if let Some(earlier) = &earlier {
         earlier.refuse_other(&settings, &folder)?;
-        if earlier.is_complete() {
+        if earlier.is_complete(&args.texture) {
             tracing::info!(
                 "{} is complete already, with these options; --overwrite refines again",
                 folder.display()
             );
-            return Ok(print(&earlier.files(&folder))?);
+            return Ok(earlier.files(&folder));
         }
     }
     folder::sweep(&folder);
@@ -142,9 +159,9 @@ struct Refining<'a> {
 }
 
 impl Task for Refining<'_> {
-    type Output = ();
+    type Output = Vec<PathBuf>;
 
-    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Vec<PathBuf>> {
         let Self { args, opened, rule, start, folder, mut trained, mut record, began } = self;
         let stop = stop_on_signals()?;
         let dataset = &opened.dataset;
@@ -189,15 +206,48 @@ impl Task for Refining<'_> {
             return Err(Interrupted(command).into());
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
-        let mut files = vec![point_cloud(rule.iterations)];
-        let written = write_mesh(folder, "mesh", &args.formats, &mesh, None)?;
+        let ply = point_cloud(rule.iterations);
+        let texture = textured(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
+        let mut files = vec![ply];
+        let written = write_mesh(folder, "mesh", &args.formats, &mesh, texture.as_ref())?;
         files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
-        record.complete(topology, &start.columns, &state.values, files, began);
+        let written = WrittenMesh { texture: &args.texture, files };
+        record.complete(topology, &start.columns, &state.values, written, began);
         record.after = after.as_ref().map(Measurement::of);
         record.write(folder)?;
         tracing::info!("{}", record.described());
-        Ok(print(&record.files(folder))?)
+        Ok(record.files(folder))
     }
+}
+
+/// The texture of a refined mesh, where one is asked for.
+fn textured<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    mesh: &Mesh,
+    args: &RefineArgs,
+    opened: &Opened,
+) -> anyhow::Result<Option<MeshTexture>> {
+    let Opened { dataset, images, config, .. } = opened;
+    let exposures = exposures(args.texture.texture, &args.model.model_path, opened)?;
+    let mut views = Views::new(dataset, images);
+    let model = device.upload(gaussians)?;
+    let settings = RenderSettings {
+        sh_degree: gaussians.sh_degree,
+        near: views.near(),
+        screen_filter: render_filter(config),
+        ..RenderSettings::DEFAULT
+    };
+    let room = room(config.memory.host_limit);
+    let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
+    let made = texture(&mut drawn, mesh, &args.texture, &exposures, room)?;
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    if let Some(texture) = &made {
+        tracing::info!("{}", texture_described(&texture.figures));
+    }
+    Ok(made)
 }
 
 /// Where the refined Gaussians are in their folder.

@@ -19,18 +19,18 @@ use crate::files::write_text;
 const RECORD: &str = "sugar.json";
 
 /// A command that is run as part of another.
-pub(super) struct Stage {
+pub(super) struct CommandStage {
     /// Of the command.
     pub(super) name: &'static str,
     /// Its arguments.
     pub(super) line: Vec<OsString>,
     /// Those that its result depends on.
     pub(super) options: Vec<String>,
-    /// Runs the command with such arguments; returns the files that it wrote.
-    pub(super) run: fn(&[OsString]) -> anyhow::Result<Vec<PathBuf>>,
+    /// Runs the command with such arguments on the files of the stage before; returns those that it wrote.
+    pub(super) run: fn(&[OsString], &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>,
 }
 
-impl Stage {
+impl CommandStage {
     /// The command as one types it.
     pub(super) fn shown(&self) -> String {
         let words = self.line.iter().map(|word| shell_word(Path::new(word)));
@@ -110,7 +110,7 @@ impl StageRecords {
     }
 
     /// What is known of a stage.
-    pub(super) fn state(&self, stage: &Stage) -> StageState {
+    pub(super) fn state(&self, stage: &CommandStage) -> StageState {
         let Some(record) = self.stages.iter().find(|record| record.name == stage.name) else {
             return StageState::New;
         };
@@ -125,7 +125,7 @@ impl StageRecords {
     }
 
     /// Writes that a stage begins; what is known of it and of all after it is dropped.
-    pub(super) fn begin(&mut self, stage: &Stage, model_path: &Path) -> anyhow::Result<()> {
+    pub(super) fn begin(&mut self, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
         let place = self.stages.iter().position(|record| record.name == stage.name);
         self.stages.truncate(place.unwrap_or(self.stages.len()));
         self.stages.push(StageRecord {
@@ -146,7 +146,7 @@ impl StageRecords {
     }
 
     /// What a complete stage wrote.
-    pub(super) fn files(&self, stage: &Stage) -> Vec<PathBuf> {
+    pub(super) fn files(&self, stage: &CommandStage) -> Vec<PathBuf> {
         let record = self.stages.iter().find(|record| record.name == stage.name);
         let marks = record.and_then(|record| record.files.as_deref()).unwrap_or_default();
         marks.iter().map(|mark| mark.path.clone()).collect()
@@ -184,12 +184,12 @@ pub(super) fn forwarded(
 mod tests {
     use super::*;
 
-    fn stage(option: &str) -> Stage {
-        Stage {
+    fn stage(option: &str) -> CommandStage {
+        CommandStage {
             name: "mesh",
             line: vec!["-m".into(), "a b".into()],
             options: vec![option.to_owned()],
-            run: |_| Ok(Vec::new()),
+            run: |_, _| Ok(Vec::new()),
         }
     }
 

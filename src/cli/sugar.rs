@@ -11,15 +11,19 @@ use super::file_kind::model_folder_of;
 use super::folder;
 use super::mesh::{self, MeshArgs};
 use super::output::{print, shell_word};
-use super::parser::{command_of, parse};
+use super::parser::{command_of, is_typed, parse};
 use super::preset;
+use super::refine::{self, BoundOptions, RefineArgs};
 use super::scene::absolute;
-use super::stages::{Stage, StageRecords, StageState, forwarded};
+use super::stages::{CommandStage, StageRecords, StageState, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
-use crate::config::{Config, Layers, Regularize, SceneOptions, Typed, resolve};
+use crate::config::{
+    Config, Layers, MemoryOptions, Regularize, RunOptions, SceneOptions, Typed, resolve,
+};
 use crate::files::FolderLock;
-use crate::mesh::MeshOptions;
+use crate::mesh::{MeshFormat, MeshOptions, TextureOptions};
+use crate::telemetry::ProgressStyle;
 
 /// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
 const PHOTOMETRIC: u32 = 7000;
@@ -29,6 +33,12 @@ const TERMS: &str = "--regularize=dn-consistency";
 
 /// How a surface is found where it is not said: as in SuGaR.
 const METHOD: &str = "--method=poisson";
+
+/// Where the colours of a texture come from where it is not said: as in SuGaR.
+const TEXTURE: &str = "--texture=gaussians";
+
+/// The name of the stage that refines.
+const REFINE: &str = "refine";
 
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
@@ -46,11 +56,26 @@ pub(super) struct SugarArgs {
     #[arg(long, value_name = "MODEL", requires = "skip_coarse")]
     coarse_checkpoint: Option<PathBuf>,
 
+    /// End with the mesh: bind no Gaussians to it
+    #[arg(long)]
+    skip_refinement: bool,
+
+    /// Iterations of the refinement, whatever --refinement-time says
+    #[arg(long, value_name = "N")]
+    refinement_iterations: Option<u32>,
+
+    /// Also write the mesh as OBJ, with its texture
+    #[arg(long, alias = "export-uv-textured-mesh")]
+    export_obj: bool,
+
     #[command(flatten)]
     pub(super) train: TrainArgs,
 
     #[command(flatten)]
     mesh: MeshOptions,
+
+    #[command(flatten)]
+    bound: BoundOptions,
 }
 
 /// Runs the stages that are not complete, each as the command that it is, and prints what they wrote.
@@ -64,9 +89,9 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         )
         .into());
     }
-    let (model_path, stages) = if args.skip_coarse {
+    let (model_path, mut stages) = if args.skip_coarse {
         let model_path = coarse_model(args)?;
-        let mesh = meshing(&model_path, matches, |_| true);
+        let mesh = meshing(&model_path, args, matches, |_| true);
         (model_path, vec![mesh])
     } else {
         let (model_path, train) = training(args, matches)?;
@@ -74,9 +99,12 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         let is_of_scene =
             |id: &str| of_scene.get_arguments().any(|arg| arg.get_id().as_str() == id);
         // The trained model's own scene is meshed.
-        let mesh = meshing(&model_path, matches, |id| !is_of_scene(id));
+        let mesh = meshing(&model_path, args, matches, |id| !is_of_scene(id));
         (model_path, vec![train, mesh])
     };
+    if !args.skip_refinement {
+        stages.push(refining(&model_path, args, matches)?);
+    }
     let written = follow(&stages, &model_path)?;
     let lines: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
     print(&lines.join("\n"))?;
@@ -84,10 +112,11 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
 }
 
 /// Runs the stages from the first that is not complete; returns the files of all.
-fn follow(stages: &[Stage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn follow(stages: &[CommandStage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut records = StageRecords::read(model_path)?;
     let mut is_unchanged = true;
     let mut written = Vec::new();
+    let mut before: Vec<PathBuf> = Vec::new();
     for (index, stage) in stages.iter().enumerate() {
         let number = format!("stage {} of {}", index + 1, stages.len());
         let state = records.state(stage);
@@ -100,12 +129,13 @@ fn follow(stages: &[Stage], model_path: &Path) -> anyhow::Result<Vec<PathBuf>> {
                 make_room(state, stage, model_path)?;
             }
             records.begin(stage, model_path)?;
-            let files = (stage.run)(&stage.line).inspect_err(|_| {
+            let files = (stage.run)(&stage.line, &before).inspect_err(|_| {
                 tracing::warn!("{number} is not complete; the same command again continues it");
             })?;
             records.complete(&files, model_path)?;
         }
-        written.extend(records.files(stage));
+        before = records.files(stage);
+        written.extend(before.iter().cloned());
     }
     Ok(written)
 }
@@ -115,7 +145,7 @@ const TRAIN: &str = "train";
 
 /// Has the run find its own folder: one of other options is moved away, one of `splat train` is not taken
 /// for it.
-fn make_room(state: StageState, stage: &Stage, model_path: &Path) -> anyhow::Result<()> {
+fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyhow::Result<()> {
     let _lock = FolderLock::take(model_path)?;
     match state {
         StageState::Begun | StageState::Complete => Ok(()),
@@ -185,7 +215,7 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<PathBuf> {
 }
 
 /// The stage that trains, and the folder that it trains in.
-fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, Stage)> {
+fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, CommandStage)> {
     let TrainArgs { demo, config: file, preset: name, options, .. } = &args.train;
     let preset = preset::named(name.as_deref());
     let layers = Layers {
@@ -230,7 +260,10 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     let mut decided = resolve(Layers { typed, ..layers })?;
     decided.scene.source_path = decided.scene.source_path.as_deref().map(absolute);
     line.push("--resume".into());
-    Ok((model_path, Stage { name: TRAIN, line, options: options_of(&decided)?, run: run_training }))
+    Ok((
+        model_path,
+        CommandStage { name: TRAIN, line, options: options_of(&decided)?, run: run_training },
+    ))
 }
 
 fn flag(long: &str, path: &Path) -> OsString {
@@ -240,7 +273,7 @@ fn flag(long: &str, path: &Path) -> OsString {
 }
 
 /// Trains, and looks whether the folder holds what was to be trained.
-fn run_training(line: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (args, matches) = parse::<TrainArgs>(TRAIN, line)?;
     train::run(&args, &matches)?;
     let output = args.options.output.model_path.context("the line names the model folder")?;
@@ -260,25 +293,102 @@ fn run_training(line: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
     .into())
 }
 
+/// The files that are asked for, as an argument.
+fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
+    let mut formats = args.mesh.formats.clone();
+    if args.export_obj && !formats.contains(&MeshFormat::Obj) {
+        formats.push(MeshFormat::Obj);
+    }
+    let names: Vec<&str> = formats.iter().map(|format| format.extension()).collect();
+    (args.export_obj || is_typed(matches, "formats"))
+        .then(|| format!("--formats={}", names.join(",")).into())
+}
+
+/// The texture that is asked for: by default that of the Gaussians.
+fn texture(matches: &ArgMatches) -> Vec<OsString> {
+    let mut line = forwarded(&command_of::<TextureOptions>("texture"), matches, |_| true);
+    if !is_typed(matches, "texture") {
+        line.push(TEXTURE.into());
+    }
+    line
+}
+
+fn words(line: &[OsString]) -> Vec<String> {
+    line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
 /// The stage that makes a mesh.
-fn meshing(model_path: &Path, matches: &ArgMatches, takes: impl Fn(&str) -> bool) -> Stage {
+fn meshing(
+    model_path: &Path,
+    args: &SugarArgs,
+    matches: &ArgMatches,
+    takes: impl Fn(&str) -> bool,
+) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
-    let mut options = forwarded(&of_mesh, matches, |_| true);
-    if !options.iter().any(|word| word.to_string_lossy().starts_with("--method=")) {
+    let of_texture = command_of::<TextureOptions>("texture");
+    let is_in = |command: &clap::Command, id: &str| {
+        command.get_arguments().any(|arg| arg.get_id().as_str() == id)
+    };
+    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
+    if !is_typed(matches, "method") {
         options.insert(0, METHOD.into());
     }
-    let is_option = |id: &str| of_mesh.get_arguments().any(|arg| arg.get_id().as_str() == id);
+    if args.skip_refinement {
+        options.extend(texture(matches));
+        options.extend(formats(args, matches));
+    }
     let command = command_of::<MeshArgs>("mesh");
     let mut line = vec![flag("model-path", model_path)];
     line.extend(options.iter().cloned());
     line.extend(forwarded(&command, matches, |id| {
-        id != "model_path" && !is_option(id) && takes(id)
+        id != "model_path" && !is_in(&of_mesh, id) && takes(id)
     }));
-    let options = options.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    Stage { name: "mesh", line, options, run: run_meshing }
+    CommandStage { name: "mesh", line, options: words(&options), run: run_meshing }
 }
 
-fn run_meshing(line: &[OsString]) -> anyhow::Result<Vec<PathBuf>> {
+fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (args, matches) = parse::<MeshArgs>("mesh", line)?;
     mesh::make(&args, &matches)
+}
+
+/// The stage that binds Gaussians to the mesh and trains both.
+fn refining(
+    model_path: &Path,
+    args: &SugarArgs,
+    matches: &ArgMatches,
+) -> anyhow::Result<CommandStage> {
+    let mut options = forwarded(&command_of::<BoundOptions>("bound"), matches, |_| true);
+    options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
+    options.extend(texture(matches));
+    options.extend(formats(args, matches));
+    let mut line = vec![flag("model-path", model_path)];
+    line.extend(options.iter().cloned());
+    let of_machine = command_of::<MachineOptions>("machine");
+    line.extend(forwarded(&of_machine, matches, |_| true));
+    // What it refuses is refused before anything is trained.
+    parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
+    Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
+}
+
+/// Binds Gaussians to the mesh of the stage before, whatever was refined in its place.
+fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut line = line.to_vec();
+    let is_ply = |path: &&PathBuf| path.extension().is_some_and(|it| it == "ply");
+    line.extend(before.iter().find(is_ply).map(|path| flag("mesh", path)));
+    let (mut args, matches) = parse::<RefineArgs>(REFINE, &line)?;
+    args.replaces_other = true;
+    refine::make(&args, &matches)
+}
+
+/// Options of a device and how a command reports, which stages share.
+#[derive(Args)]
+struct MachineOptions {
+    #[command(flatten)]
+    _memory: MemoryOptions,
+    #[command(flatten)]
+    _run: RunOptions,
+    #[arg(id = "quiet", long = "quiet")]
+    _quiet: bool,
+    #[arg(id = "progress", long = "progress", value_enum, default_value_t = ProgressStyle::Bar)]
+    _progress: ProgressStyle,
 }

@@ -1,7 +1,7 @@
 //! What may be chosen of a mesh's texture.
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use splat_mesh::atlas::{Layout, MOST_SIDE_PX};
 
 use super::ExtractionError;
@@ -10,7 +10,7 @@ use super::ExtractionError;
 const LEAST_SIDE_PX: u32 = 64;
 
 /// Where the colours of a texture come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextureSource {
     /// No texture; vertices have colours
@@ -22,7 +22,7 @@ pub enum TextureSource {
 }
 
 /// How a mesh is cut and laid out on a texture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtlasKind {
     /// Pieces that bend little, flattened; boxes where that fails
@@ -34,7 +34,7 @@ pub enum AtlasKind {
 }
 
 /// How a mesh is textured.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[command(next_help_heading = "Texture")]
 pub struct TextureOptions {
     /// What colours the mesh: GLB and OBJ get a picture, PLY has none
@@ -58,7 +58,7 @@ pub struct TextureOptions {
 
 impl TextureOptions {
     /// An error where a value makes no texture.
-    pub(super) fn check(&self) -> Result<(), ExtractionError> {
+    pub fn check(&self) -> Result<(), ExtractionError> {
         let size = self.texture_size.unwrap_or(LEAST_SIDE_PX);
         let rules = [
             (

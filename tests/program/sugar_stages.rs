@@ -14,8 +14,9 @@ use splat_mesh::file::read_mesh;
 use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, end, splat};
 
-/// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, and a coarse mesh.
-const FLAGS: [&str; 10] = [
+/// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, a coarse mesh, a refinement that is
+/// short.
+const FLAGS: [&str; 13] = [
     "--device=cpu",
     "--sugar-iterations=6",
     "--n-samples-for-sdf=500",
@@ -26,6 +27,9 @@ const FLAGS: [&str; 10] = [
     "--poisson-depth=5",
     "--density-trim=0",
     "--iteration-to-load=1",
+    "--refinement-iterations=3",
+    "--texture-size=256",
+    "--atlas=boxes",
 ];
 
 /// A scene of the ball, with a model of it.
@@ -61,6 +65,10 @@ fn begun(place: &TestFolder) -> Child {
     command.spawn().unwrap()
 }
 
+fn refined(place: &TestFolder, name: &str) -> PathBuf {
+    place.model().join("refined/iteration_7/poisson").join(name)
+}
+
 fn mesh(place: &TestFolder) -> PathBuf {
     place.model().join("mesh/iteration_7/poisson.ply")
 }
@@ -69,31 +77,45 @@ fn mesh(place: &TestFolder) -> PathBuf {
 fn each_stage_runs_once_and_again_where_its_options_change() {
     let place = place();
     let first = sugar(&place, "density", &[]).says(&[
-        "stage 1 of 2: splat train",
-        "stage 2 of 2: splat mesh",
+        "stage 1 of 3: splat train",
+        "stage 2 of 3: splat mesh",
         "--method=poisson",
     ]);
     let written: Vec<&Path> = first.stdout.lines().map(Path::new).collect();
     assert_eq!(written[..2], [place.ply(7), mesh(&place)]);
     assert!(written.iter().all(|path| path.is_file()), "{written:?}");
+    assert!(written.ends_with(&[&refined(&place, "mesh.ply"), &refined(&place, "mesh.glb")]));
+    let picture = b"\x89PNG";
+    let glb = fs::read(refined(&place, "mesh.glb")).unwrap();
+    assert!(glb.windows(picture.len()).any(|window| window == picture), "no texture");
     let report = MeshReport::of(&read_mesh(&mesh(&place)).unwrap()).unwrap();
     assert!(report.watertight && report.components == 1, "{report:?}");
 
     // What does not change the result does not repeat it.
-    let again = sugar(&place, "density", &["--quiet", "False", "--host-limit=8GiB"])
-        .says(&["stage 1 of 2: complete already", "stage 2 of 2: complete already"]);
+    let again = sugar(&place, "density", &["--quiet", "False", "--host-limit=8GiB"]).says(&[
+        "1 of 3: complete already",
+        "2 of 3: complete already",
+        "3 of 3: complete already",
+    ]);
     assert_eq!(again.stdout, first.stdout);
 
     let before = fs::read(mesh(&place)).unwrap();
     sugar(&place, "density", &["--poisson-depth=4"])
-        .says(&["stage 1 of 2: complete already", "stage 2 of 2: splat mesh"]);
+        .says(&["1 of 3: complete already", "2 of 3: splat mesh", "3 of 3: splat refine"])
+        .says(&["--overwrite: the earlier refinement is moved"]);
     assert!(before != fs::read(mesh(&place)).unwrap());
 
-    sugar(&place, "sdf", &[]).says(&["run with other options", "previous_1", "2 of 2: splat mesh"]);
+    sugar(&place, "density", &["--poisson-depth=4", "--texture-size=128"]).says(&[
+        "2 of 3: complete already",
+        "3 of 3: splat refine",
+        "continuing from",
+    ]);
+
+    sugar(&place, "sdf", &[]).says(&["run with other options", "previous_1", "2 of 3: splat mesh"]);
     assert!(place.model().join("previous_1/point_cloud/iteration_7").is_dir());
 
     fs::remove_file(mesh(&place)).unwrap();
-    sugar(&place, "sdf", &[]).says(&["1 of 2: complete already", "2 of 2: splat mesh"]);
+    sugar(&place, "sdf", &[]).says(&["1 of 3: complete already", "2 of 3: splat mesh"]);
     assert!(mesh(&place).is_file());
 }
 
@@ -101,12 +123,17 @@ fn each_stage_runs_once_and_again_where_its_options_change() {
 fn a_killed_command_ends_in_the_same_bytes() {
     let place = place();
     sugar(&place, "density", &[]);
-    let whole = [place.ply(7), mesh(&place)].map(|path| fs::read(path).unwrap());
+    let results = || {
+        let refined = ["mesh.ply", "mesh.glb"].map(|name| refined(&place, name));
+        [place.ply(7), mesh(&place)].into_iter().chain(refined).map(|path| fs::read(path).unwrap())
+    };
+    let whole: Vec<_> = results().collect();
     fs::remove_dir_all(place.model()).unwrap();
     let record = place.model().join("sugar.json");
     let is_meshing = || fs::read_to_string(&record).is_ok_and(|text| text.contains("\"mesh\""));
+    let is_refining = || refined(&place, "refine.json").exists();
     let has_checkpoint = || place.checkpoint(3).exists();
-    let stages: [&dyn Fn() -> bool; 2] = [&has_checkpoint, &is_meshing];
+    let stages: [&dyn Fn() -> bool; 3] = [&has_checkpoint, &is_meshing, &is_refining];
     for is_there in stages {
         let mut child = begun(&place);
         while !is_there() {
@@ -115,16 +142,21 @@ fn a_killed_command_ends_in_the_same_bytes() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!mesh(&place).exists(), "it was over before it was killed");
+        assert!(!refined(&place, "mesh.ply").exists(), "it was over before it was killed");
     }
-    sugar(&place, "density", &[]).says(&["stage 1 of 2: complete already", "stage 2 of 2: splat"]);
-    assert!(whole == [place.ply(7), mesh(&place)].map(|path| fs::read(path).unwrap()));
+    sugar(&place, "density", &[]).says(&[
+        "1 of 3: complete already",
+        "2 of 3: complete already",
+        "3 of 3: splat refine",
+    ]);
+    assert!(whole == results().collect::<Vec<_>>());
 }
 
 #[test]
 fn a_model_with_surface_terms_is_meshed_as_it_is() {
     let place = place();
-    let flags = ["--device=cpu", "--surface-points=20000", "--poisson-depth=5"];
+    let flags =
+        ["--device=cpu", "--skip-refinement", "--surface-points=20000", "--poisson-depth=5"];
     let ply = place.ply_of("gaussians", 1);
     let named = ply.display().to_string();
     let mut command = splat();
@@ -144,6 +176,7 @@ fn a_model_with_surface_terms_is_meshed_as_it_is() {
 #[case::of_no_folder("--skip-coarse --coarse-checkpoint lone.ply", 3, &["lone.ply", "-c lone.ply"])]
 #[case::two_folders("--skip-coarse --coarse-checkpoint gaussians -m other", 2, &["-m other", "Leave -m out"])]
 #[case::another_run("-s scene -m gaussians -r sdf", 2, &["gaussians", "other options", "--skip-coarse"])]
+#[case::no_count("-s scene -m model -g 5", 2, &["gaussians-per-triangle", "1, 3, 4 and 6"])]
 #[case::no_level("-s scene -m model --surface-level 2", 2, &["surface-level", "below 1"])]
 fn what_cannot_be_run_is_refused_before_anything_is_written(
     #[case] line: &str,

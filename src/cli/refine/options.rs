@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::exit::UsageError;
 use crate::cli::scene::ModelArgs;
 use crate::math::bound::PerTriangle;
-use crate::mesh::MeshFormat;
+use crate::mesh::{MeshFormat, TextureOptions};
 use crate::telemetry::ProgressStyle;
 
 /// How long is refined, in the reference's words.
@@ -43,41 +43,18 @@ pub(in crate::cli) struct RefineArgs {
     #[arg(long, visible_alias = "mesh-path", value_name = "FILE", help_heading = "Refinement")]
     pub(super) mesh: Option<PathBuf>,
 
-    /// Gaussians on each triangle: 1, 3, 4 or 6 [default: 1]
-    #[arg(short = 'g', long, value_name = "N", help_heading = "Refinement")]
-    gaussians_per_triangle: Option<u32>,
-
-    /// How long: 2,000, 7,000 or 15,000 iterations
-    #[arg(long, value_enum, value_name = "TIME", help_heading = "Refinement")]
-    #[arg(default_value_t = RefinementTime::Long)]
-    refinement_time: RefinementTime,
+    #[command(flatten)]
+    bound: BoundOptions,
 
     /// Iterations, whatever --refinement-time says
     #[arg(short = 'f', long, visible_alias = "refinement-iterations", value_name = "N")]
     #[arg(help_heading = "Refinement")]
     iterations: Option<u32>,
 
-    /// Few triangles: 200,000 vertices, 6 Gaussians on each triangle
-    ///
-    /// --vertices and --gaussians-per-triangle win over it.
-    #[arg(long, help_heading = "Refinement", conflicts_with = "high_poly")]
-    low_poly: bool,
-
-    /// Many triangles: 1,000,000 vertices, 1 Gaussian on each triangle
-    ///
-    /// --vertices and --gaussians-per-triangle win over it.
-    #[arg(long, help_heading = "Refinement")]
-    high_poly: bool,
-
     /// Decimate the mesh to about so many vertices first
     #[arg(long, visible_alias = "n-vertices-in-fg", alias = "n-vertices-in-mesh")]
     #[arg(value_name = "N", help_heading = "Refinement")]
     vertices: Option<usize>,
-
-    /// Weight of the angles between neighbouring triangles in the loss
-    #[arg(short = 'n', long, visible_alias = "normal-consistency-factor", value_name = "WEIGHT")]
-    #[arg(help_heading = "Refinement", default_value_t = 0.1)]
-    normal_consistency: f64,
 
     /// Iterations between two checkpoints
     #[arg(long, value_name = "N", help_heading = "Refinement", default_value_t = 1000)]
@@ -94,14 +71,52 @@ pub(in crate::cli) struct RefineArgs {
     #[arg(help_heading = "Refinement", default_values_t = [MeshFormat::Ply, MeshFormat::Glb])]
     pub(super) formats: Vec<MeshFormat>,
 
+    #[command(flatten)]
+    pub(super) texture: TextureOptions,
+
+    /// A refinement with other options is moved aside, as with --overwrite.
+    #[arg(skip)]
+    pub(in crate::cli) replaces_other: bool,
+
     /// How progress is shown on stderr
     #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
     progress: ProgressStyle,
 }
 
+/// What is bound to a mesh, and how it is trained.
+#[derive(Args)]
+#[command(next_help_heading = "Refinement")]
+pub(in crate::cli) struct BoundOptions {
+    /// Gaussians on each triangle: 1, 3, 4 or 6 [default: 1]
+    #[arg(short = 'g', long, value_name = "N")]
+    gaussians_per_triangle: Option<u32>,
+
+    /// How long: 2,000, 7,000 or 15,000 iterations
+    #[arg(long, value_enum, value_name = "TIME")]
+    #[arg(default_value_t = RefinementTime::Long)]
+    refinement_time: RefinementTime,
+
+    /// Few triangles: 200,000 vertices, 6 Gaussians on each triangle
+    ///
+    /// --vertices and --gaussians-per-triangle win over it.
+    #[arg(long, conflicts_with = "high_poly")]
+    low_poly: bool,
+
+    /// Many triangles: 1,000,000 vertices, 1 Gaussian on each triangle
+    ///
+    /// --vertices and --gaussians-per-triangle win over it.
+    #[arg(long)]
+    high_poly: bool,
+
+    /// Weight of the angles between neighbouring triangles in the loss
+    #[arg(short = 'n', long, visible_alias = "normal-consistency-factor", value_name = "WEIGHT")]
+    #[arg(default_value_t = 0.1)]
+    normal_consistency: f64,
+}
+
 /// The options of a refinement, with what presets bring.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RefineOptions {
+pub(in crate::cli) struct RefineOptions {
     pub(super) per_triangle: PerTriangle,
     pub(super) iterations: u32,
     /// Vertices that the mesh is decimated to, about.
@@ -117,20 +132,21 @@ impl RefineArgs {
     }
 
     /// What the flags come to.
-    pub(super) fn resolved(&self) -> Result<RefineOptions, UsageError> {
-        let (vertices, each) = match (self.low_poly, self.high_poly) {
+    pub(in crate::cli) fn resolved(&self) -> Result<RefineOptions, UsageError> {
+        let bound = &self.bound;
+        let (vertices, each) = match (bound.low_poly, bound.high_poly) {
             (true, _) => (Some(200_000), 6),
             (_, true) => (Some(1_000_000), 1),
             _ => (None, 1),
         };
-        let each = self.gaussians_per_triangle.unwrap_or(each);
+        let each = bound.gaussians_per_triangle.unwrap_or(each);
         let found = PerTriangle::ALL.into_iter().find(|one| one.count() == each as usize);
         let Some(per_triangle) = found else {
             return Err(refused("gaussians-per-triangle", &each, "1, 3, 4 and 6"));
         };
-        let iterations = self.iterations.unwrap_or(self.refinement_time.iterations());
+        let iterations = self.iterations.unwrap_or(bound.refinement_time.iterations());
         let vertices = self.vertices.or(vertices);
-        let weight = self.normal_consistency;
+        let weight = bound.normal_consistency;
         if iterations == 0 {
             return Err(refused("iterations", &iterations, "1 and more"));
         }

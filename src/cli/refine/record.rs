@@ -15,6 +15,7 @@ use crate::cli::scene::Opened;
 use crate::config::SceneOptions;
 use crate::files::{OutputError, write_text};
 use crate::math::crease::crease;
+use crate::mesh::TextureOptions;
 use crate::model::{BoundColumns, BoundTopology};
 use crate::train::event::Evaluation;
 
@@ -131,8 +132,18 @@ struct Results {
     creases_before: f64,
     creases_after: f64,
     seconds: f64,
+    /// How the refined mesh was asked to be textured.
+    texture: TextureOptions,
     /// Names of the files, relative to the folder.
     files: Vec<PathBuf>,
+}
+
+/// What was written of a refined mesh.
+pub(super) struct WrittenMesh<'a> {
+    /// How it was asked to be textured.
+    pub(super) texture: &'a TextureOptions,
+    /// Names of the files, relative to the folder.
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// The record of a refinement.
@@ -191,9 +202,14 @@ impl RefineRecord {
         )))
     }
 
-    /// Whether all its files are there.
-    pub(super) fn is_complete(&self) -> bool {
-        self.results.is_some()
+    /// Whether it was asked for otherwise.
+    pub(super) fn is_other(&self, settings: &RefineSettings) -> bool {
+        !self.settings.differences(settings).is_empty()
+    }
+
+    /// Whether all its files are there, with such a texture.
+    pub(super) fn is_complete(&self, texture: &TextureOptions) -> bool {
+        self.results.as_ref().is_some_and(|results| results.texture == *texture)
     }
 
     /// Takes in what came of it.
@@ -202,7 +218,7 @@ impl RefineRecord {
         topology: &BoundTopology,
         before: &BoundColumns,
         after: &BoundColumns,
-        files: Vec<PathBuf>,
+        written: WrittenMesh<'_>,
         began: Instant,
     ) {
         self.results = Some(Results {
@@ -212,14 +228,15 @@ impl RefineRecord {
             creases_before: mean_crease(topology, &before.vertices),
             creases_after: mean_crease(topology, &after.vertices),
             seconds: began.elapsed().as_secs_f64(),
-            files,
+            texture: written.texture.clone(),
+            files: written.files,
         });
     }
 
-    /// The paths of its files, a line each.
-    pub(super) fn files(&self, folder: &Path) -> String {
+    /// The paths of its files.
+    pub(super) fn files(&self, folder: &Path) -> Vec<PathBuf> {
         let files = self.results.iter().flat_map(|results| &results.files);
-        files.map(|file| folder.join(file).display().to_string()).collect::<Vec<_>>().join("\n")
+        files.map(|file| folder.join(file)).collect()
     }
 
     /// A line for a person.
