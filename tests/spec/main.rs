@@ -11,6 +11,7 @@
 mod common;
 
 mod batches;
+mod bound;
 mod dataset;
 mod gradients;
 mod images;
