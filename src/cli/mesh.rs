@@ -9,7 +9,7 @@ use serde::Serialize;
 use splat_mesh::MeshReport;
 
 use super::device::{self, DeviceOptions, Task};
-use super::output::print;
+use super::output::print_paths;
 use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened};
 use crate::backend::{Compensation, RenderSettings, TrainDevice};
@@ -37,9 +37,7 @@ pub(super) struct MeshArgs {
 /// Makes the mesh and prints where its files are.
 pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let files = make(args, matches)?;
-    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    print(&lines.join("\n"))?;
-    Ok(())
+    Ok(print_paths(&files)?)
 }
 
 /// Writes `MODEL/mesh/iteration_N/METHOD.{ply,glb,obj}`, and beside them `METHOD.json`, which says how they

@@ -1,7 +1,7 @@
 //! What goes to stdout, and how paths are written there.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Results that did not reach stdout.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,13 @@ pub(super) fn print(text: &str) -> Result<(), PrintError> {
     print_to_reader(text).map(drop)
 }
 
-/// The same; whether the reader is still there.
+/// Where files are, a line each.
+pub(super) fn print_paths(paths: &[PathBuf]) -> Result<(), PrintError> {
+    let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    print(&lines.join("\n"))
+}
+
+/// Results on stdout; whether the reader is still there.
 pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {

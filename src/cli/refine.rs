@@ -19,7 +19,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, Interrupted};
 use super::folder;
 use super::mesh::{exposures, room, texture_described};
-use super::output::{print, shell_word};
+use super::output::{print_paths, shell_word};
 use super::scene::Opened;
 use super::signals::stop_on_signals;
 use super::trained_views::TrainedViews;
@@ -44,9 +44,7 @@ const THICKNESS: f64 = 1e-6;
 /// is a model folder of its own. What is complete is left as it is; what was begun goes on.
 pub(super) fn run(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let files = make(args, matches)?;
-    let lines: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
-    print(&lines.join("\n"))?;
-    Ok(())
+    Ok(print_paths(&files)?)
 }
 
 /// The same; returns the files of the refinement.

@@ -10,7 +10,7 @@ use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::folder;
 use super::mesh::{self, MeshArgs};
-use super::output::{print, shell_word};
+use super::output::{print_paths, shell_word};
 use super::parser::{command_of, is_typed, parse};
 use super::preset;
 use super::refine::{self, BoundOptions, RefineArgs};
@@ -106,9 +106,7 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         stages.push(refining(&model_path, args, matches)?);
     }
     let written = follow(&stages, &model_path)?;
-    let lines: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
-    print(&lines.join("\n"))?;
-    Ok(())
+    Ok(print_paths(&written)?)
 }
 
 /// Runs the stages from the first that is not complete; returns the files of all.

@@ -51,8 +51,8 @@ impl Normalized {
         }
         Some(format!(
             "{}: for a stage after training. splat sugar -s SCENE -m MODEL -r TERMS trains and makes a \
-             mesh; splat mesh -m MODEL makes one of a trained model; --help has their flags. \
-             Leave these out here",
+             mesh; splat mesh -m MODEL makes one of a trained model; --help lists the \
+             flags that they take. Leave these out here",
             self.later_stages.join(", ")
         ))
     }
