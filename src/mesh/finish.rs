@@ -3,12 +3,17 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use splat_mesh::clean::{CleanCounts, CleanOptions, Sides, clean};
+use splat_mesh::clean::{
+    CleanCounts, CleanError, CleanOptions, Dropped, MinComponent, Sides, clean, drop_small,
+};
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
 use super::{ExtractionError, MeshOptions, Surface};
 use crate::math::linalg::Vec3;
+
+/// Fewest triangles of a piece of a decimated surface.
+const CRUMB_FACES: usize = 10;
 
 /// A clean mesh of the wanted size.
 #[derive(Clone, Debug)]
@@ -26,7 +31,9 @@ pub struct Finished {
 pub struct FinishingWork {
     /// Triangles that the method made.
     pub extracted: usize,
-    /// What cleaning found, for each surface.
+    /// Pieces that were too small.
+    pub dropped: Dropped,
+    /// What cleaning found after that, for each surface.
     pub cleaned: Vec<CleanCounts>,
     /// Triangles before decimation; none where there were few enough.
     pub decimated_from: Option<usize>,
@@ -43,77 +50,103 @@ pub struct StepSeconds {
     pub decimation: f64,
 }
 
-/// Cleans surfaces that cameras at `eyes` (world space) have seen, decimates them, each to its part of
-/// the target, joins them and gives them normals.
+/// Drops small pieces, decimates surfaces that cameras at `eyes` (world space) have seen, each to its part
+/// of the target, cleans and joins them and gives them normals.
 pub fn finish(
-    surfaces: Vec<Surface>,
+    mut surfaces: Vec<Surface>,
     eyes: &[Vec3<f64>],
     options: &MeshOptions,
 ) -> Result<Finished, ExtractionError> {
-    let extracted = surfaces.iter().map(|surface| surface.mesh.faces.len()).sum();
-    let (mut seconds, mut cleaned) = (StepSeconds::default(), Vec::new());
-    let cleaning = CleanOptions {
-        min_component: options.min_component.0,
-        sides: Sides::Outward(eyes),
-        fill_hole_edges: options.fill_holes,
-    };
-    let mut parts = Vec::new();
-    for Surface { mesh, weight } in surfaces {
-        let (mesh, counts) = timed(&mut seconds.cleaning, || clean(mesh, &cleaning))?;
-        cleaned.push(counts);
-        parts.push(Surface { mesh, weight });
+    let MeshOptions { decimation_target, fill_holes, .. } = *options;
+    let min_component = options.min_component.0;
+    let faces = |surfaces: &[Surface]| surfaces.iter().map(|it| it.mesh.faces.len()).sum::<usize>();
+    let extracted = faces(&surfaces);
+    let (mut seconds, mut dropped, mut cleaned) =
+        (StepSeconds::default(), Dropped::default(), Vec::new());
+    for surface in &mut surfaces {
+        // Before decimation, which would spend triangles on them.
+        let small = timed(&mut seconds.cleaning, || drop_small(&mut surface.mesh, min_component));
+        dropped.components += small.components;
+        dropped.faces += small.faces;
     }
-    let clean_faces = parts.iter().map(|part| part.mesh.faces.len()).sum();
-    let targets = targets(&parts, options.decimation_target);
+    let wanted = faces(&surfaces);
+    if wanted == 0 && extracted > 0 {
+        let vertices = surfaces.iter().map(|surface| surface.mesh.vertices.len()).sum();
+        let step = "the removal of small components";
+        return Err(CleanError::NothingLeft { step, faces: extracted, vertices }.into());
+    }
+    surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
     let mut mesh = Mesh::default();
-    for (part, target) in parts.into_iter().zip(targets) {
-        let smaller = match target {
-            Some(target) => timed(&mut seconds.decimation, || decimated(part.mesh, target))?,
-            None => part.mesh,
+    for (surface, target) in targets(surfaces, decimation_target) {
+        let (surface, min_component) = match target {
+            Some(target) => {
+                let smaller = timed(&mut seconds.decimation, || decimated(surface.mesh, target))?;
+                (smaller, crumbs(min_component))
+            }
+            None => (surface.mesh, min_component),
         };
-        append(&mut mesh, smaller);
+        let cleaning = CleanOptions {
+            min_component,
+            sides: Sides::Outward(eyes),
+            fill_hole_edges: fill_holes,
+        };
+        let (surface, counts) = timed(&mut seconds.cleaning, || clean(surface, &cleaning))?;
+        cleaned.push(counts);
+        append(&mut mesh, surface);
     }
-    let is_decimated = mesh.faces.len() < clean_faces;
-    if options.decimation_target > 0 && mesh.faces.len() > options.decimation_target {
+    if decimation_target > 0 && mesh.faces.len() > decimation_target {
         tracing::warn!(
-            "the mesh keeps {} triangles, above --decimation-target {}: the surface allows no fewer",
+            "the mesh keeps {} triangles, above --decimation-target {decimation_target}: the surface \
+             allows no fewer",
             mesh.faces.len(),
-            options.decimation_target
         );
     }
     mesh.normals = vertex_normals(&mesh);
-    let report = MeshReport::of(&mesh).map_err(splat_mesh::clean::CleanError::from)?;
-    let decimated_from = is_decimated.then_some(clean_faces);
-    let work = FinishingWork { extracted, cleaned, decimated_from, seconds };
+    let report = MeshReport::of(&mesh).map_err(CleanError::from)?;
+    let decimated_from = (decimation_target > 0 && wanted > decimation_target).then_some(wanted);
+    let work = FinishingWork { extracted, dropped, cleaned, decimated_from, seconds };
     Ok(Finished { mesh, work, report })
 }
 
-/// How far each surface is decimated, if at all: those with fewer triangles than their part leave the
-/// rest to the others.
-fn targets(surfaces: &[Surface], target: usize) -> Vec<Option<usize>> {
-    let faces = |surface: &Surface| surface.mesh.faces.len();
-    let mut targets = vec![None; surfaces.len()];
-    if target == 0 || surfaces.iter().map(faces).sum::<usize>() <= target {
+/// The smallest piece that stays of a decimated surface: decimation tears off some of a few triangles.
+fn crumbs(asked: MinComponent) -> MinComponent {
+    match asked {
+        MinComponent::Faces(0) => asked,
+        _ => MinComponent::Faces(CRUMB_FACES),
+    }
+}
+
+/// The surfaces, and how far each is decimated, if at all: those with fewer triangles than their part leave
+/// the rest to the others.
+fn targets(surfaces: Vec<Surface>, target: usize) -> Vec<(Surface, Option<usize>)> {
+    let faces: Vec<usize> = surfaces.iter().map(|surface| surface.mesh.faces.len()).collect();
+    let weights: Vec<f64> = surfaces.iter().map(|surface| surface.weight).collect();
+    surfaces.into_iter().zip(parted(&faces, &weights, target)).collect()
+}
+
+fn parted(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>> {
+    let mut targets = vec![None; faces.len()];
+    if target == 0 || faces.iter().sum::<usize>() <= target {
         return targets;
     }
-    let (mut left, mut open) = (target, (0..surfaces.len()).collect::<Vec<_>>());
+    let (mut left, mut open) = (target, (0..faces.len()).collect::<Vec<_>>());
     loop {
-        let weights: f64 = open.iter().map(|&index| surfaces[index].weight).sum();
+        let all: f64 = open.iter().map(|&index| weights[index]).sum();
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "at most `left`"
         )]
-        let part = |index: usize| (left as f64 * surfaces[index].weight / weights) as usize;
+        let part = |index: usize| ((left as f64 * weights[index] / all) as usize).max(1);
         let (small, large): (Vec<usize>, Vec<usize>) =
-            open.iter().partition(|&&index| faces(&surfaces[index]) <= part(index));
+            open.iter().partition(|&&index| faces[index] <= part(index));
         if small.is_empty() {
             for index in large {
                 targets[index] = Some(part(index));
             }
             return targets;
         }
-        left -= small.iter().map(|&index| faces(&surfaces[index])).sum::<usize>();
+        left -= small.iter().map(|&index| faces[index]).sum::<usize>();
         open = large;
     }
 }
@@ -142,17 +175,12 @@ fn append(mesh: &mut Mesh, other: Mesh) {
 mod tests {
     use super::*;
 
-    fn surface(faces: usize, weight: f64) -> Surface {
-        Surface { mesh: Mesh { faces: vec![[0, 1, 2]; faces], ..Mesh::default() }, weight }
-    }
-
     #[test]
     fn triangles_are_parted_by_weight_and_the_small_leave_theirs() {
-        let of = |surfaces: &[Surface], target| targets(surfaces, target);
-        assert_eq!(of(&[surface(900, 3.0), surface(900, 1.0)], 400), [Some(300), Some(100)]);
-        assert_eq!(of(&[surface(900, 3.0), surface(50, 1.0)], 400), [Some(350), None]);
-        assert_eq!(of(&[surface(900, 3.0), surface(900, 1.0)], 1800), [None, None]);
-        assert_eq!(of(&[surface(900, 3.0)], 0), [None]);
-        assert_eq!(of(&[surface(900, 0.0), surface(10, 1.0)], 500), [Some(490), None]);
+        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 400), [Some(300), Some(100)]);
+        assert_eq!(parted(&[900, 50], &[3.0, 1.0], 400), [Some(350), None]);
+        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 1800), [None, None]);
+        assert_eq!(parted(&[900], &[3.0], 0), [None]);
+        assert_eq!(parted(&[900, 10], &[0.0, 1.0], 500), [Some(490), None]);
     }
 }

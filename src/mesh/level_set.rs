@@ -108,7 +108,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
             wanted: pixels_a_point * a_view as f64,
             stream: stream(RandomUse::SurfacePixel),
         };
-        let (looked_at, found) = sightings(view, opaque, pixels, narrow(level));
+        let (looked_at, found) = sightings(view, opaque, &pixels, narrow(level));
         let found_share = found.len() as f64 / looked_at.max(1) as f64;
         pixels_a_point = (SPARE_PIXELS / found_share).clamp(SPARE_PIXELS, 2.0 * PIXELS_A_POINT);
         let share = a_view as f64 / found.len().max(1) as f64;
@@ -137,13 +137,12 @@ struct Pixels {
 fn sightings(
     view: &DrawnDepths,
     opaque: &OpaqueGaussians<'_>,
-    pixels: Pixels,
+    pixels: &Pixels,
     level: f32,
 ) -> (usize, Vec<SurfaceSighting>) {
-    let Pixels { wanted, stream } = pixels;
     let mut seen: Vec<usize> = view.pixels_with_depth().collect();
-    let share = wanted / seen.len().max(1) as f64;
-    seen.retain(|&pixel| stream.uniform(pixel as u64) < share);
+    let share = pixels.wanted / seen.len().max(1) as f64;
+    seen.retain(|&pixel| pixels.stream.uniform(pixel as u64) < share);
     let looked_at = seen.len();
     let eye = view.eye();
     let found = seen

@@ -21,6 +21,7 @@ use crate::files::{WorkFolder, check_writable, create_folder, write_atomically};
 use crate::mesh::camera_of;
 use crate::train::Views;
 use crate::train::event::{Metrics, Split};
+use crate::train::pictures::byte;
 
 /// The file of the figures in the model folder.
 const FIGURES: &str = "mesh_images.json";
@@ -104,8 +105,7 @@ pub(super) fn run(
         let image = before(background, &drawn);
         let figures = figures(&drawn, &image, &photograph)?;
         if let Some(folder) = &folder {
-            let samples: Vec<u8> =
-                image.iter().map(|&value| (value * 255.0).round() as u8).collect();
+            let samples: Vec<u8> = image.iter().map(|&value| byte(value.into())).collect();
             let path = folder.join(format!("{position:05}.png"));
             let size = [photograph.width, photograph.height];
             write_png(&path, size, &samples, ExtendedColorType::Rgb8)?;
