@@ -1,12 +1,14 @@
 //! `splat sugar`: from photographs to a mesh, stage by stage.
 
+mod args;
 mod surface_stages;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{ArgMatches, Args};
+pub(super) use args::SugarArgs;
+use clap::ArgMatches;
 use surface_stages::{meshing, refining};
 
 use super::exit::{DataError, UsageError};
@@ -15,14 +17,12 @@ use super::folder;
 use super::output::{print_paths, shell_word};
 use super::parser::{command_of, parse};
 use super::preset;
-use super::refine::BoundOptions;
 use super::scene::absolute;
-use super::stages::{CommandStage, StageRecords, StageState, forwarded};
+use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
 use crate::config::{Config, Layers, Regularize, SceneOptions, Typed, resolve};
 use crate::files::FolderLock;
-use crate::mesh::MeshOptions;
 
 /// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
 const PHOTOMETRIC: u32 = 7000;
@@ -32,41 +32,6 @@ const TERMS: &str = "--regularize=dn-consistency";
 
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
-
-/// Arguments of `splat sugar`.
-#[derive(Args)]
-pub(super) struct SugarArgs {
-    /// Train nothing: mesh a model that has its surface terms already
-    ///
-    /// The model is that of --coarse-checkpoint, or else the one in -m.
-    #[arg(long)]
-    skip_coarse: bool,
-
-    /// The model folder of --skip-coarse, or a point cloud in it
-    #[arg(long, value_name = "MODEL", requires = "skip_coarse")]
-    coarse_checkpoint: Option<PathBuf>,
-
-    /// End with the mesh: bind no Gaussians to it
-    #[arg(long)]
-    skip_refinement: bool,
-
-    /// Iterations of the refinement, whatever --refinement-time says
-    #[arg(long, value_name = "N")]
-    refinement_iterations: Option<u32>,
-
-    /// Also write the mesh as OBJ, with its texture
-    #[arg(long, alias = "export-uv-textured-mesh")]
-    export_obj: bool,
-
-    #[command(flatten)]
-    pub(super) train: TrainArgs,
-
-    #[command(flatten)]
-    mesh: MeshOptions,
-
-    #[command(flatten)]
-    bound: BoundOptions,
-}
 
 /// Runs the stages that are not complete, each as the command that it is, and prints what they wrote.
 pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -252,12 +217,6 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         model_path,
         CommandStage { name: TRAIN, line, options: options_of(&decided)?, run: run_training },
     ))
-}
-
-fn flag(long: &str, path: &Path) -> OsString {
-    let mut word = OsString::from(format!("--{long}="));
-    word.push(path);
-    word
 }
 
 /// Trains, and looks whether the folder holds what was to be trained.

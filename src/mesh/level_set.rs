@@ -104,7 +104,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
     let (mut number, mut pixels_a_point) = (0, PIXELS_A_POINT);
     drawn.each(PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
-        let pixels = Pixels {
+        let pixels = PixelSample {
             wanted: pixels_a_point * a_view as f64,
             stream: stream(RandomUse::SurfacePixel),
         };
@@ -126,7 +126,7 @@ pub(super) fn level_set_points<B: TrainDevice>(
 }
 
 /// Which pixels of a view are looked at.
-struct Pixels {
+struct PixelSample {
     /// About how many.
     wanted: f64,
     /// Chooses them.
@@ -137,7 +137,7 @@ struct Pixels {
 fn sightings(
     view: &DrawnDepths,
     opaque: &OpaqueGaussians<'_>,
-    pixels: &Pixels,
+    pixels: &PixelSample,
     level: f32,
 ) -> (usize, Vec<SurfaceSighting>) {
     let mut seen: Vec<usize> = view.pixels_with_depth().collect();
