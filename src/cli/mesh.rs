@@ -18,8 +18,8 @@ use crate::memory::{Bytes, Limit, host_memory};
 use crate::mesh::{
     DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
     MeshOptions, MeshTexture, PoissonOptions, TetrahedraOptions, TextureFigures, TextureOptions,
-    TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, texture,
-    write_mesh,
+    TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box,
+    postprocess, texture, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, render_filter};
@@ -195,6 +195,7 @@ impl Meshing<'_> {
         }?;
         let eyes: Vec<_> = training().map(|view| view.pose.centre_world()).collect();
         let finished = finish(extracted.mesh, &eyes, options)?;
+        let finished = postprocess(finished, gaussians, &options.postprocess)?;
         let texture = texture(&mut drawn, &finished.mesh, &options.texture, exposures, room)?;
         Ok(MadeMesh { figures: extracted.figures, world_box, finished, texture })
     }
@@ -239,6 +240,9 @@ fn described(finished: &Finished, seconds: f64) -> String {
     let mut text = format!("{} triangles, {} vertices", report.faces, report.vertices);
     if let Some(faces) = work.decimated_from {
         write!(text, " (decimated from {faces} triangles)").ok();
+    }
+    if work.peeled > 0 {
+        write!(text, " ({} taken off the border)", work.peeled).ok();
     }
     if report.watertight {
         text.push_str(", watertight");

@@ -28,6 +28,8 @@ pub struct FinishingWork {
     pub cleaned: CleanCounts,
     /// Triangles before decimation; none where there were few enough.
     pub decimated_from: Option<usize>,
+    /// Triangles that --postprocess-mesh took off the border.
+    pub peeled: usize,
 }
 
 /// Cleans a surface that cameras at `eyes` (world space) have seen, decimates it and gives it normals.
@@ -59,5 +61,9 @@ pub fn finish(
     }
     mesh.normals = vertex_normals(&mesh);
     let report = MeshReport::of(&mesh).map_err(splat_mesh::clean::CleanError::from)?;
-    Ok(Finished { mesh, work: FinishingWork { extracted, cleaned, decimated_from }, report })
+    Ok(Finished {
+        mesh,
+        work: FinishingWork { extracted, cleaned, decimated_from, peeled: 0 },
+        report,
+    })
 }
