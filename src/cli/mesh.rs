@@ -19,7 +19,7 @@ use crate::mesh::{
     DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
     MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions, TextureFigures,
     TextureOptions, TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse,
-    meshed_box, texture, write_mesh,
+    meshed_box, postprocess, texture, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, render_filter};
@@ -199,6 +199,7 @@ impl Meshing<'_> {
         let extraction_seconds = started.elapsed().as_secs_f64();
         let eyes: Vec<_> = training().map(|view| view.pose.centre_world()).collect();
         let finished = finish(extracted.surfaces, &eyes, options)?;
+        let finished = postprocess(finished, gaussians, &options.postprocess)?;
         let texture = texture(&mut drawn, &finished.mesh, &options.texture, exposures, room)?;
         Ok(MadeMesh {
             figures: extracted.figures,
@@ -250,6 +251,9 @@ fn described(finished: &Finished, extraction_seconds: f64, seconds: f64) -> Stri
     let mut text = format!("{} triangles, {} vertices", report.faces, report.vertices);
     if let Some(faces) = work.decimated_from {
         write!(text, " (decimated from {faces} triangles)").ok();
+    }
+    if work.peeled > 0 {
+        write!(text, " ({} taken off the border)", work.peeled).ok();
     }
     if report.watertight {
         text.push_str(", watertight");

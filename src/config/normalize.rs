@@ -51,7 +51,7 @@ const IGNORED: [(&str, FlagValues, &str); 18] = [
 ];
 
 /// Flags of the stages that follow SuGaR's coarse stage.
-const OF_LATER_STAGES: [(&str, FlagValues); 12] = [
+const OF_LATER_STAGES: [(&str, FlagValues); 14] = [
     ("--skip-coarse", FlagValues::Switch),
     ("--coarse-checkpoint", FlagValues::One),
     ("--refinement-time", FlagValues::One),
@@ -64,6 +64,8 @@ const OF_LATER_STAGES: [(&str, FlagValues); 12] = [
     ("--export-obj", FlagValues::Switch),
     ("--export-uv-textured-mesh", FlagValues::Switch),
     ("--postprocess-mesh", FlagValues::Switch),
+    ("--postprocess-iterations", FlagValues::One),
+    ("--postprocess-density-threshold", FlagValues::One),
 ];
 
 /// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `sugar`, `eval`,
@@ -243,12 +245,12 @@ mod tests {
     #[test]
     fn flags_of_later_stages_are_named_together() {
         let line = "splat train -s a --skip_coarse --coarse_checkpoint=15000.pt --refinement_time \
-                    short -r refinement --high_poly True";
+                    short -r refinement --high_poly True --postprocess_iterations 5";
         let result = normalize_args(line.split_whitespace().map(OsString::from));
         assert_eq!(result.args, ["splat", "train", "-s", "a"]);
         let refusal = result.refusal().unwrap();
-        let names =
-            "--skip-coarse, --coarse-checkpoint, --refinement-time, --high-poly, -r refinement";
+        let names = "--skip-coarse, --coarse-checkpoint, --refinement-time, --high-poly, \
+                     --postprocess-iterations, -r refinement";
         assert!(refusal.starts_with(names), "{refusal}");
         let without = normalize_args(["splat", "train"].map(OsString::from).into_iter());
         assert_eq!(without.refusal(), None);

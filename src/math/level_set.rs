@@ -31,7 +31,7 @@ pub fn deviation_along<R: Real>(kernel: &DensityKernel<R>, direction: Vec3<R>) -
 
 /// min(1, Σ o e^(-q/2)) at an offset from the centres' common place; `from[k]` is that place seen from the
 /// centre of Gaussian k.
-fn density_of<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>], offset: Vec3<R>) -> R {
+pub fn density_of<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>], offset: Vec3<R>) -> R {
     let sum: R = kernels.iter().zip(from).map(|(k, &f)| density(k, add(f, offset)).1).sum();
     sum.min(R::ONE)
 }

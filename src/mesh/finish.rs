@@ -37,6 +37,8 @@ pub struct FinishingWork {
     pub cleaned: Vec<CleanCounts>,
     /// Triangles before decimation; none where there were few enough.
     pub decimated_from: Option<usize>,
+    /// Triangles that --postprocess-mesh took off the border.
+    pub peeled: usize,
     /// Seconds that it took.
     pub seconds: StepSeconds,
 }
@@ -104,7 +106,7 @@ pub fn finish(
     mesh.normals = vertex_normals(&mesh);
     let report = MeshReport::of(&mesh).map_err(CleanError::from)?;
     let decimated_from = (decimation_target > 0 && wanted > decimation_target).then_some(wanted);
-    let work = FinishingWork { extracted, dropped, cleaned, decimated_from, seconds };
+    let work = FinishingWork { extracted, dropped, cleaned, decimated_from, peeled: 0, seconds };
     Ok(Finished { mesh, work, report })
 }
 

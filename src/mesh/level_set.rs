@@ -12,7 +12,7 @@ use super::focus::opaque_rows;
 use super::{DrawnModel, ExtractionError};
 use crate::backend::TrainDevice;
 use crate::math::field::DensityKernel;
-use crate::math::level_set::{deviation_along, front, level_point};
+use crate::math::level_set::{density_of, deviation_along, front, level_point};
 use crate::math::linalg::{Vec3, normalize, sub};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::splat::Shape;
@@ -60,6 +60,12 @@ impl<'a> OpaqueGaussians<'a> {
         kernels.extend(found.iter().map(|near| self.kernel(self.rows[near.item as usize])));
     }
 
+    /// The density at a place, world space; `kernels` is room for the Gaussians near it.
+    pub(super) fn density(&self, place: Vec3<f64>, kernels: &mut Vec<DensityKernel<f32>>) -> f32 {
+        self.near(place, kernels);
+        density_of(kernels, &offsets(kernels, place), [0.0; 3])
+    }
+
     fn kernel(&self, row: usize) -> DensityKernel<f32> {
         let Gaussians { log_scales, quats, opacity_logits, .. } = self.gaussians;
         let shape = Shape {
@@ -70,6 +76,11 @@ impl<'a> OpaqueGaussians<'a> {
         };
         DensityKernel::new(&shape, opacity_logits[row])
     }
+}
+
+/// A place, world space, seen from the centres of some Gaussians.
+fn offsets(kernels: &[DensityKernel<f32>], place: Vec3<f64>) -> Vec<Vec3<f32>> {
+    kernels.iter().map(|k| sub(place, k.mean_world.map(f64::from)).map(narrow)).collect()
 }
 
 fn centre(gaussians: &Gaussians, row: usize) -> [f32; 3] {
@@ -150,10 +161,7 @@ fn sightings(
         .map_init(Vec::new, |kernels, pixel| {
             let place = view.place(pixel);
             opaque.near(place, kernels);
-            let from: Vec<Vec3<f32>> = kernels
-                .iter()
-                .map(|k| sub(place, k.mean_world.map(f64::from)).map(narrow))
-                .collect();
+            let from = offsets(kernels, place);
             let direction = normalize(sub(place, eye)).map(narrow);
             let deviation = deviation_along(kernels.get(front(kernels, &from))?, direction);
             let found = level_point(kernels, &from, direction, deviation, level)?;

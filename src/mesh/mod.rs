@@ -14,6 +14,7 @@ mod focus;
 mod level_set;
 mod options;
 mod poisson;
+mod postprocess;
 mod tetrahedra;
 mod texture;
 mod texture_options;
@@ -33,6 +34,7 @@ pub use options::{
     TetrahedraOptions, TsdfOptions,
 };
 pub use poisson::fit;
+pub use postprocess::{PostprocessOptions, postprocess};
 pub use tetrahedra::cut_tetrahedra;
 pub use texture::{MeshTexture, TextureFigures, texture};
 pub use texture_options::{AtlasKind, TextureOptions, TextureSource};

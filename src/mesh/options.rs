@@ -8,7 +8,7 @@ use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 
 use super::texture_options::TextureSource;
-use super::{Corner, ExtractionError, TextureOptions};
+use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions};
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -144,6 +144,10 @@ pub struct MeshOptions {
     #[command(flatten)]
     pub tetrahedra: TetrahedraOptions,
 
+    /// The mesh's border.
+    #[command(flatten)]
+    pub postprocess: PostprocessOptions,
+
     /// The mesh's picture.
     #[command(flatten)]
     pub texture: TextureOptions,
@@ -249,6 +253,7 @@ impl MeshOptions {
         let PoissonOptions { surface_level, density_trim, density_min, .. } = self.poisson;
         let density_min = density_min.unwrap_or(0.0);
         let max_edge = self.tetrahedra.max_edge.unwrap_or(f64::INFINITY);
+        let threshold = self.postprocess.postprocess_density_threshold;
         let resolution = f64::from(self.tsdf.mesh_resolution);
         let rules = [
             (
@@ -260,6 +265,7 @@ impl MeshOptions {
             ("density-trim", density_trim, (0.0..1.0).contains(&density_trim), "from 0 to below 1"),
             ("density-min", density_min, density_min >= 0.0, "0 and more"),
             ("max-edge", max_edge, max_edge > 0.0, "above 0"),
+            ("postprocess-density-threshold", threshold, threshold >= 0.0, "0 and more"),
             ("mesh-resolution", resolution, resolution >= 8.0, "8 and more"),
         ];
         let broken = rules.into_iter().find(|&(_, _, holds, _)| !holds);
@@ -304,6 +310,7 @@ impl Default for MeshOptions {
             tsdf: TsdfOptions::default(),
             poisson: PoissonOptions::default(),
             tetrahedra: TetrahedraOptions::default(),
+            postprocess: PostprocessOptions::default(),
             texture: TextureOptions::default(),
         }
     }

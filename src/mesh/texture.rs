@@ -51,6 +51,8 @@ pub struct TextureFigures {
     pub source: TextureSource,
     /// How the mesh is laid out.
     pub atlas: AtlasKind,
+    /// Triangles that are too crumpled for charts and lie in boxes.
+    pub boxed_triangles: usize,
     /// Pieces that the mesh is cut into.
     pub charts: u32,
     /// Width and height in texels.
@@ -81,9 +83,12 @@ pub fn texture<B: TrainDevice>(
     let started = Instant::now();
     let side_px = side_px(drawn, mesh, options, texel_bytes as u64 + PICTURE_BYTES, room)?;
     let layout = AtlasOptions { layout: options.layout(), side_px, padding_px: PADDING_PX };
-    let MadeAtlas { atlas, instead } = make_atlas(mesh, &layout)?;
-    if let Some(reason) = &instead {
-        tracing::info!("the texture has boxes in place of charts: {reason}");
+    let MadeAtlas { atlas, boxed } = make_atlas(mesh, &layout)?;
+    if boxed > 0 {
+        tracing::info!(
+            "{boxed} of {} triangles are too crumpled for charts and lie in boxes on the texture",
+            mesh.faces.len()
+        );
     }
     let atlas_seconds = started.elapsed().as_secs_f64();
     let baked = match options.texture {
@@ -92,7 +97,8 @@ pub fn texture<B: TrainDevice>(
     };
     let figures = TextureFigures {
         source: options.texture,
-        atlas: if instead.is_some() { AtlasKind::Boxes } else { options.atlas },
+        atlas: options.atlas,
+        boxed_triangles: boxed,
         charts: atlas.charts,
         size: [atlas.width, atlas.height],
         bake: baked.figures,

@@ -159,6 +159,27 @@ fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
 }
 
 #[test]
+fn the_border_is_taken_off_where_there_are_few_gaussians() {
+    let place = place_of(&ball());
+    // Half of the ball: its border lies on Gaussians, and stays unless their density is too low.
+    let half = ["--mesh-resolution=40", "--bbox-min=-1.2,-1.2,-1.2", "--bbox-max=1.2,1.2,0"];
+    let faces = |flags: &[&str]| {
+        let flags = [&half[..], &["--formats=ply"], flags].concat();
+        let said = meshed(&place, &flags).done().stderr;
+        (read_mesh(&file(&place, "tsdf.ply")).unwrap().faces.len(), said)
+    };
+    let (all, said) = faces(&[]);
+    assert!(said.contains("open: "), "{said}");
+    let (most, _) = faces(&["--postprocess-mesh"]);
+    let threshold = "--postprocess-density-threshold=2";
+    let (few, said) = faces(&["--postprocess-mesh", threshold]);
+    let (one_ring, _) = faces(&["--postprocess-mesh", threshold, "--postprocess-iterations=1"]);
+    assert!(said.contains("taken off the border"), "{said}");
+    assert!(few < one_ring && one_ring < most && most <= all, "{few} {one_ring} {most} {all}");
+    assert!(few > all / 2, "{few} of {all}");
+}
+
+#[test]
 fn everything_is_meshed_without_a_box() {
     let place = place_of(&ball());
     meshed(&place, &["--unbounded", "--mesh-resolution=256", "--formats=ply"]).done();
@@ -169,7 +190,12 @@ fn everything_is_meshed_without_a_box() {
 #[test]
 fn a_box_that_cannot_be_meshed_is_named() {
     let before = fs::read_dir(BALL.model()).unwrap().count();
-    let cases: [(&[&str], i32, &str); 9] = [
+    let cases: [(&[&str], i32, &str); 10] = [
+        (
+            &["--postprocess-mesh", "--postprocess-density-threshold=-1"],
+            2,
+            "--postprocess-density-threshold is -1",
+        ),
         (
             &["--bbox-min=5,5,5", "--bbox-max=6,6,6"],
             3,

@@ -1,81 +1,105 @@
-//! Charts that bend little, flattened by least-squares conformal maps and packed in rows
-//! (`uvunwrap`).
+//! Charts that bend little, flattened as rigidly as it goes; those that cannot be are boxes.
 
-use uvunwrap::{Density, MeshInput, Options, Packing};
+use rayon::prelude::*;
 
-use super::check::AtlasCheck;
-use super::instead::Instead;
-use super::options::AtlasOptions;
-use super::places::Atlas;
-use crate::edges::{Edges, NO_SIDE};
-use crate::mesh::Mesh;
-use crate::narrow::{to_f32, to_u32};
-use crate::place::{area, corners, doubled_area};
-use crate::vector::{dot, normalize};
+use super::boxes::boxes;
+use super::flat::{FlatChart, LocalFaces};
+use super::growth::grow;
+use super::rectangle::Place;
+use super::rigid::flatten;
+use super::surface::Surface;
+use crate::place::{area, corners};
 
-/// Charts of equal area that a surface has at least: larger ones take longer to flatten and bend more.
-const LEAST_CHARTS: f64 = 316.0;
+/// A face that becomes larger or smaller by more than this factor does not fit into its chart.
+const MOST_STRETCH: f64 = 4.0;
 
-/// Above this median angle between neighbours charts would be as many as faces.
-const CRUMPLED_DEGREES: f64 = 30.0;
+/// The share of its faces that may not fit into a chart; of more, the chart is crumpled.
+const MOST_MISFITS: f64 = 0.1;
 
-/// Faces whose charts may take a minute.
-const MANY_FACES: usize = 2_400_000;
+/// How often faces that do not fit are flattened anew; then each lies alone.
+const ROUNDS: usize = 3;
 
-/// Lays a checked mesh out, or says why not.
-pub(super) fn charts(mesh: &Mesh, options: &AtlasOptions) -> Result<Atlas, Instead> {
-    if mesh.faces.len() > MANY_FACES {
-        return Err(Instead::TooMany(mesh.faces.len()));
-    }
-    let degrees = median_angle(mesh);
-    if degrees > CRUMPLED_DEGREES {
-        return Err(Instead::Crumpled(degrees));
-    }
-    let atlas = unwrap(mesh, options)?;
-    let check = AtlasCheck::of(&atlas);
-    if check.is_sound() { Ok(atlas) } else { Err(Instead::Faulty(check)) }
+/// A mesh as flat charts.
+pub(super) struct CutCharts {
+    pub(super) charts: Vec<FlatChart>,
+    /// Faces of charts that are too crumpled, which are boxes.
+    pub(super) boxed: usize,
 }
 
-/// The median angle in degrees between the normals of two faces at an edge.
-fn median_angle(mesh: &Mesh) -> f64 {
-    let twins = Edges::of(&mesh.faces).twins();
-    let normal = |side: u32| normalize(doubled_area(corners(mesh, mesh.faces[side as usize / 3])));
-    let mut cosines: Vec<f64> = (0..to_u32(twins.len()))
-        .filter(|&side| twins[side as usize] != NO_SIDE && side < twins[side as usize])
-        .map(|side| dot(normal(side), normal(twins[side as usize])))
-        .collect();
-    if cosines.is_empty() {
-        return 0.0;
+/// Cuts and flattens a mesh.
+pub(super) fn charts(surface: &Surface<'_>) -> CutCharts {
+    let pieces: Vec<FlattenedPiece> =
+        grow(surface).into_par_iter().map(|faces| piece(surface, faces)).collect();
+    let mut charts = Vec::new();
+    let mut crumpled = Vec::new();
+    for piece in pieces {
+        match piece {
+            FlattenedPiece::Flat(flat) => charts.extend(flat),
+            FlattenedPiece::Crumpled(faces) => crumpled.extend(faces),
+        }
     }
-    let middle = cosines.len() / 2;
-    let (_, cosine, _) = cosines.select_nth_unstable_by(middle, f64::total_cmp);
-    cosine.clamp(-1.0, 1.0).acos().to_degrees()
+    crumpled.sort_unstable();
+    charts.extend(boxes(surface, &crumpled));
+    CutCharts { charts, boxed: crumpled.len() }
 }
 
-/// Unwraps a mesh to one picture.
-fn unwrap(mesh: &Mesh, options: &AtlasOptions) -> Result<Atlas, Instead> {
-    let total: f64 = mesh.faces.iter().map(|&face| area(corners(mesh, face))).sum();
-    let unwrap_options = Options {
-        max_chart_area: to_f32(total / LEAST_CHARTS),
-        density: Density::Auto { page_size: options.side_px },
-        padding: options.padding_px,
-        packing: Packing::Fast,
-        ..Options::default()
+/// What becomes of a chart.
+enum FlattenedPiece {
+    /// Itself, and small ones of what does not fit into it.
+    Flat(Vec<FlatChart>),
+    /// It folds over in too many places.
+    Crumpled(Vec<u32>),
+}
+
+fn piece(surface: &Surface<'_>, faces: Vec<u32>) -> FlattenedPiece {
+    let count = faces.len();
+    let mut charts = Vec::new();
+    let misfits = split_misfits(surface, faces, &mut charts);
+    if misfits.len() as f64 > MOST_MISFITS * count as f64 {
+        let left = charts.into_iter().flat_map(|chart| chart.faces);
+        return FlattenedPiece::Crumpled(left.chain(misfits).collect());
+    }
+    let mut left = misfits;
+    for _ in 1..ROUNDS {
+        let patches = surface.patches(&left);
+        left = patches.into_iter().flat_map(|p| split_misfits(surface, p, &mut charts)).collect();
+        left.sort_unstable();
+    }
+    charts.extend(left.into_iter().map(|face| FlatChart::alone(surface.mesh, face)));
+    FlattenedPiece::Flat(charts)
+}
+
+/// Flattens faces, adds the charts of those that fit and returns the others.
+fn split_misfits(surface: &Surface<'_>, faces: Vec<u32>, charts: &mut Vec<FlatChart>) -> Vec<u32> {
+    let mesh = surface.mesh;
+    if let [face] = faces[..] {
+        charts.push(FlatChart::alone(mesh, face));
+        return Vec::new();
+    }
+    let local = LocalFaces::of(mesh, &faces);
+    let places = flatten(mesh, &faces, &local);
+    let fits = |(&face, ends): (&u32, &[u32; 3])| {
+        let doubled = doubled_area_of(ends.map(|end| places[end as usize]));
+        let own = 2.0 * area(corners(mesh, mesh.faces[face as usize]));
+        doubled >= own / MOST_STRETCH && doubled <= own * MOST_STRETCH
     };
-    let input = MeshInput::new(&mesh.vertices, mesh.faces.as_flattened());
-    let made = uvunwrap::generate(&[input], &unwrap_options)
-        .map_err(|error| Instead::Refused(error.to_string()))?;
-    if made.page_count > 1 {
-        return Err(Instead::Pages(made.page_count));
+    let fits: Vec<bool> = faces.iter().zip(&local.corners).map(fits).collect();
+    let pick = |wanted: bool| -> Vec<u32> {
+        let picked = faces.iter().zip(&fits).filter(|(_, fits)| **fits == wanted);
+        picked.map(|(&face, _)| face).collect()
+    };
+    let misfits = pick(false);
+    if misfits.is_empty() {
+        charts.push(FlatChart::new(faces, local.corners, places));
+        return misfits;
     }
-    let (width, height) = (made.width as f32, made.height as f32);
-    let unwrapped = made.meshes.first();
-    let places_px = unwrapped
-        .map(|mesh| mesh.vertices.iter().map(|v| [v.uv[0] * width, v.uv[1] * height]).collect())
-        .unwrap_or_default();
-    let faces = unwrapped
-        .map(|mesh| mesh.indices.chunks_exact(3).map(|f| [f[0], f[1], f[2]]).collect())
-        .unwrap_or_default();
-    let [width, height] = [made.width, made.height].map(|side| side.next_multiple_of(4));
-    Ok(Atlas { width, height, places_px, faces, charts: made.chart_count })
+    let left = pick(true);
+    let whole = FlatChart::new(faces, local.corners, places);
+    charts.extend(surface.patches(&left).into_iter().map(|patch| whole.part(patch)));
+    misfits
+}
+
+/// Twice the signed area; positive from x to y.
+fn doubled_area_of([a, b, c]: [Place; 3]) -> f64 {
+    (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 }

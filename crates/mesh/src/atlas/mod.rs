@@ -1,36 +1,43 @@
 //! Texture atlases: where the faces of a mesh lie on a picture.
 
+mod apart;
 mod boxes;
 mod charts;
 mod check;
 mod dilate;
 mod error;
-mod instead;
+mod flat;
+mod growth;
 mod options;
 mod packing;
 mod places;
 mod raster;
+mod rectangle;
+mod rigid;
 mod squares;
+mod surface;
 
 pub use check::AtlasCheck;
 pub use dilate::dilate;
 pub use error::AtlasError;
-pub use instead::Instead;
 pub use options::{AtlasOptions, Layout, MOST_SIDE_PX};
 pub use places::Atlas;
+pub(crate) use raster::for_each_touched;
 pub use raster::{for_each_texel, texel_faces};
 
 use crate::check::check_mesh;
 use crate::mesh::Mesh;
+use crate::narrow::to_u32;
 use crate::place::{corners, doubled_area};
+use surface::Surface;
 
-/// An atlas, and why it is not of the layout that was asked for, if it is not.
+/// An atlas and how it was made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MadeAtlas {
     /// The atlas.
     pub atlas: Atlas,
-    /// Why charts became boxes.
-    pub instead: Option<Instead>,
+    /// Faces that lie in boxes, because the charts that they were cut into are too crumpled to be flattened.
+    pub boxed: usize,
 }
 
 /// Lays the faces of a mesh out on a picture: no texel is claimed twice, no face turned over.
@@ -43,18 +50,21 @@ pub fn make_atlas(mesh: &Mesh, options: &AtlasOptions) -> Result<MadeAtlas, Atla
     if !mesh.faces.iter().any(|&face| doubled_area(corners(mesh, face)) != [0.0; 3]) {
         return Err(AtlasError::NoArea { faces });
     }
-    let instead = match options.layout {
-        Layout::Squares { side_px } => {
-            let atlas = squares::squares(faces, side_px, options.side_px)?;
-            return Ok(MadeAtlas { atlas, instead: None });
+    let surface = || Surface::of(mesh);
+    let (atlas, boxed) = match options.layout {
+        Layout::Squares { side_px } => (squares::squares(faces, side_px, options.side_px)?, 0),
+        Layout::Boxes => {
+            let surface = surface();
+            let all: Vec<u32> = (0..to_u32(faces)).collect();
+            (apart::lay_out(&surface, boxes::boxes(&surface, &all), options)?, 0)
         }
-        Layout::Boxes => None,
-        Layout::Charts => match charts::charts(mesh, options) {
-            Ok(atlas) => return Ok(MadeAtlas { atlas, instead: None }),
-            Err(reason) => Some(reason),
-        },
+        Layout::Charts => {
+            let surface = surface();
+            let cut = charts::charts(&surface);
+            (apart::lay_out(&surface, cut.charts, options)?, cut.boxed)
+        }
     };
-    Ok(MadeAtlas { atlas: boxes::boxes(mesh, options)?, instead })
+    Ok(MadeAtlas { atlas, boxed })
 }
 
 /// Side of a texture in texels: the next multiple of 4 of √(2 A), A the sum over the faces of the

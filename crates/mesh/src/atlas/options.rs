@@ -6,7 +6,7 @@ pub const MOST_SIDE_PX: u32 = 16_384;
 /// How a surface is cut and laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Charts that bend little, flattened; boxes where that fails or would take too long.
+    /// Charts that bend little, flattened; boxes for those that are crumpled.
     Charts,
     /// Regions seen along one of 26 directions, in rows.
     Boxes,

@@ -16,8 +16,9 @@ pub(super) struct Packed {
 /// Steps in which the density is narrowed down: to a thousandth.
 const STEPS: usize = 14;
 
-/// Packs rectangles in rows from the highest to the lowest, at the greatest density that fits a square
-/// of `side_px`, each with `padding_px` about it. None where not even points fit.
+/// Packs rectangles from the highest to the lowest, each in the first row that has room for it (Coffman et
+/// al. 1980), at the greatest density that fits a square of `side_px`, each with `padding_px` about it. None
+/// where not even points fit.
 pub(super) fn pack(sizes: &[Size], side_px: u32, padding_px: u32) -> Option<Packed> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&a, &b| sizes[b][1].total_cmp(&sizes[a][1]).then(a.cmp(&b)));
@@ -45,6 +46,12 @@ pub(super) fn pack(sizes: &[Size], side_px: u32, padding_px: u32) -> Option<Pack
     Some(best)
 }
 
+/// A row with room at its end.
+struct OpenRow {
+    x: u64,
+    y: u64,
+}
+
 struct ShelfRows<'a> {
     sizes: &'a [Size],
     order: &'a [usize],
@@ -57,23 +64,31 @@ impl ShelfRows<'_> {
     fn at(&self, density: f64) -> Option<Packed> {
         let padding = 2 * u64::from(self.padding_px);
         let side = u64::from(self.side_px);
+        let texels = |length: f64| ((length * density).ceil() as u64).max(1) + padding;
         let mut corners = vec![[0; 2]; self.sizes.len()];
-        let (mut x, mut y, mut row_height) = (0_u64, 0_u64, 0_u64);
+        let least = self.sizes.iter().map(|size| texels(size[0])).min().unwrap_or(0);
+        let mut rows: Vec<OpenRow> = Vec::new();
+        let mut end = 0;
         for &index in self.order {
-            let [width, height] =
-                self.sizes[index].map(|length| ((length * density).ceil() as u64).max(1) + padding);
-            if x + width > side {
-                y += row_height;
-                (x, row_height) = (0, 0);
+            let [width, height] = self.sizes[index].map(texels);
+            let row = match rows.iter().position(|row| row.x + width <= side) {
+                Some(row) => row,
+                None if width > side || end + height > side => return None,
+                None => {
+                    rows.push(OpenRow { x: 0, y: end });
+                    end += height;
+                    rows.len() - 1
+                }
+            };
+            let OpenRow { x, y } = &mut rows[row];
+            corners[index] = [*x, *y].map(|at| at as u32 + self.padding_px);
+            *x += width;
+            if *x + least > side {
+                // Nothing fits it any more.
+                rows.remove(row);
             }
-            if width > side || y + height > side {
-                return None;
-            }
-            corners[index] = [x, y].map(|at| at as u32 + self.padding_px);
-            x += width;
-            row_height = row_height.max(height);
         }
-        Some(Packed { density, corners, height: (y + row_height) as u32 })
+        Some(Packed { density, corners, height: end as u32 })
     }
 }
 

@@ -36,6 +36,44 @@ pub fn for_each_texel(
     }
 }
 
+/// Shows `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by
+/// row; nothing of a triangle without area.
+pub(crate) fn for_each_touched(
+    mut corners_px: [[f64; 2]; 3],
+    [width, height]: [u32; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    let doubled = doubled_area_px(corners_px);
+    if doubled == 0.0 || !doubled.is_finite() {
+        return;
+    }
+    if doubled < 0.0 {
+        corners_px.swap(1, 2);
+    }
+    let [a, b, c] = corners_px;
+    let range = |axis: usize, size: u32| {
+        let low = a[axis].min(b[axis]).min(c[axis]);
+        let high = a[axis].max(b[axis]).max(c[axis]);
+        (texel(low.floor(), size), texel(high.ceil(), size))
+    };
+    let (columns, rows) = (range(0, width), range(1, height));
+    // The triangle's side of each line has positive areas: of a texel beside it, not even the corner that is
+    // farthest to that side.
+    let reaches = |from: [f64; 2], to: [f64; 2], [x, y]: [f64; 2]| {
+        let far =
+            [x + f64::from(u8::from(to[1] < from[1])), y + f64::from(u8::from(to[0] > from[0]))];
+        doubled_area_px([from, to, far]) > 0.0
+    };
+    for y in rows.0..rows.1 {
+        for x in columns.0..columns.1 {
+            let corner = [f64::from(x), f64::from(y)];
+            if reaches(a, b, corner) && reaches(b, c, corner) && reaches(c, a, corner) {
+                visit(x, y);
+            }
+        }
+    }
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn texel(at: f64, size: u32) -> u32 {
     (at as u32).min(size)
@@ -81,6 +119,7 @@ pub fn texel_faces(atlas: &Atlas) -> Vec<u32> {
     faces
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -132,5 +171,32 @@ mod tests {
         // What lies outside of the picture is cut off.
         for_each_texel([[-9.0, -9.0], [40.0, -9.0], [-9.0, 40.0]], [3, 2], |_, _| count += 1);
         assert_eq!(count, 42);
+    }
+
+    #[test]
+    fn touched_texels_are_those_of_places_in_the_triangle() {
+        let stream = crate::random::RandomStream::of_key(8);
+        let mut at = 0;
+        let mut number = || {
+            at += 1;
+            16.0 * stream.uniform(at)
+        };
+        for _ in 0..50 {
+            let corners: [[f64; 2]; 3] = std::array::from_fn(|_| [number(), number()]);
+            let mut is_touched = vec![false; 256];
+            for_each_touched(corners, [16, 16], |x, y| is_touched[(16 * y + x) as usize] = true);
+            let mut has_place = vec![false; 256];
+            for _ in 0..20_000 {
+                let (u, v) = (number() / 16.0, number() / 16.0);
+                let [b, c] = if u + v > 1.0 { [1.0 - u, 1.0 - v] } else { [u, v] };
+                let place: [f64; 2] = std::array::from_fn(|i| {
+                    corners[0][i] * (1.0 - b - c) + corners[1][i] * b + corners[2][i] * c
+                });
+                has_place[(16 * place[1] as usize) + place[0] as usize] = true;
+            }
+            let missed = (0..256).filter(|&i| has_place[i] && !is_touched[i]).count();
+            let spare = (0..256).filter(|&i| is_touched[i] && !has_place[i]).count();
+            assert!(missed == 0 && spare <= 6, "{corners:?}: {missed} {spare}");
+        }
     }
 }

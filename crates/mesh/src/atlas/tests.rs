@@ -79,8 +79,8 @@ fn boxes_are_sound_even_and_apart() {
 fn charts_are_sound_even_and_apart() {
     let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
     for mesh in [rough([120, 60], 0.002), sphere(1.0, 4)] {
-        let MadeAtlas { atlas, instead } = make_atlas(&mesh, &options).unwrap();
-        assert_eq!(instead, None);
+        let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+        assert_eq!(boxed, 0);
         let check = AtlasCheck::of(&atlas);
         assert!(check.is_sound() && check.claimed_share() > 0.2, "{check:?}");
         assert!(keeps_padding(&atlas, 1), "{}", atlas.charts);
@@ -90,12 +90,11 @@ fn charts_are_sound_even_and_apart() {
 }
 
 #[test]
-fn a_crumpled_surface_gets_boxes_and_a_reason() {
+fn a_crumpled_surface_gets_boxes() {
     let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
-    let MadeAtlas { atlas, instead } = make_atlas(&rough([60, 30], 0.8), &options).unwrap();
+    let MadeAtlas { atlas, boxed } = make_atlas(&rough([60, 30], 0.8), &options).unwrap();
     assert!(AtlasCheck::of(&atlas).is_sound());
-    let reason = instead.unwrap().to_string();
-    assert!(reason.contains("crumpled") && reason.contains("degrees"), "{reason}");
+    assert!(boxed > 0);
 }
 
 #[test]
@@ -192,12 +191,44 @@ fn a_million_faces_are_laid_out() {
     {
         let started = Instant::now();
         let options = AtlasOptions { layout, side_px, padding_px: 2 };
-        let MadeAtlas { atlas, instead } = make_atlas(&mesh, &options).unwrap();
-        assert_eq!(instead, None);
+        let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+        assert_eq!(boxed, 0);
         let seconds = started.elapsed().as_secs_f64();
         let check = AtlasCheck::of(&atlas);
         println!(
             "{layout:?}: {seconds:.1} s, {} charts, {:.2} places a vertex, {:.0} % claimed, density {:?}",
+            atlas.charts,
+            atlas.places_px.len() as f64 / mesh.vertices.len() as f64,
+            100.0 * check.claimed_share(),
+            densities(&mesh, &atlas)
+        );
+        assert!(check.is_sound());
+    }
+}
+
+/// The share of small pictures that is used:
+/// `cargo test --release -p splat-mesh -- --ignored small_meshes --nocapture`.
+#[test]
+#[ignore = "prints figures"]
+fn small_meshes_are_laid_out() {
+    let edge = std::f64::consts::TAU / 141.0;
+    for (name, mesh, side_px) in [
+        ("rough 14k 512", rough([120, 60], 0.002), 512),
+        ("rough 14k 2048", rough([120, 60], 0.002), 2048),
+        ("sphere 2k 512", sphere(1.0, 4), 512),
+        ("sphere 8k 1024", sphere(1.0, 5), 1024),
+        ("cube", cube(), 512),
+        ("noise .25, 100k 2048", rough([354, 141], 0.25 * edge), 2048),
+        ("noise .5, 100k 2048", rough([354, 141], 0.5 * edge), 2048),
+        ("noise .8, 100k 2048", rough([354, 141], 0.8 * edge), 2048),
+    ] {
+        let started = Instant::now();
+        let options = AtlasOptions { layout: Layout::Charts, side_px, padding_px: 2 };
+        let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
+        let seconds = started.elapsed().as_secs_f64();
+        let check = AtlasCheck::of(&atlas);
+        println!(
+            "{name}: {seconds:.2} s, {} charts, {:.2} places a vertex, {:.1} % claimed, density {:?} {boxed}",
             atlas.charts,
             atlas.places_px.len() as f64 / mesh.vertices.len() as f64,
             100.0 * check.claimed_share(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::fill::fill;
 use super::sight::{Sighting, byte};
-use super::sums::{JudgedTexel, TexelState, TexelSums};
+use super::sums::{DOUBTFUL, JudgedTexel, LEAST_WEIGHT, TexelState, TexelSums};
 use super::texels::{FacePlane, FaceTexels, Piece, corners_cam, mixed};
 use super::view::ColorView;
 use crate::atlas::Atlas;
@@ -157,11 +157,12 @@ impl Looking<'_> {
             let plane = FacePlane::new(self.atlas.corners_px(self.atlas.faces[face]));
             for number in numbers {
                 let cam = mixed(corners, plane.shares(self.texels.at[number]));
-                if let Some(color) = self.sighting.color(cam) {
+                if let Some(seen) = self.sighting.color(cam) {
                     let cosine = dot(normal, cam).abs() / (size * length(cam));
-                    let weight = byte(255.0 * cosine).max(1);
+                    let sure = byte(255.0 * cosine).max(LEAST_WEIGHT);
+                    let weight = if seen.is_pure { sure } else { DOUBTFUL };
                     let state = &mut piece.values[number - piece.first];
-                    left_out += u64::from(!state.take(number, color, weight));
+                    left_out += u64::from(!state.take(number, seen.color, weight));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! The colour that a view has of a place on the mesh, if it sees it.
 
+use rayon::prelude::*;
+
 use super::view::ColorView;
 use crate::draw::FrontFaces;
 use crate::mesh::{Mesh, Vec3};
@@ -11,13 +13,26 @@ const SLACK: f64 = 0.002;
 /// The same in widths of a pixel there, for surfaces that are seen askew.
 const SLACK_PX: f64 = 2.0;
 
+/// How many times the slack neighbouring pixels may differ by and show one surface: up to 80 degrees askew.
+const ONE_SURFACE: f64 = 4.0;
+
 /// The share of the four pixels around a place that have to show it.
 const LEAST_SHARE: f64 = 0.25;
+
+/// The colour that a view has of a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SeenColor {
+    pub(super) color: [u8; 3],
+    /// Whether no pixel of it lies at the edge of what is seen, where a photograph also shows what is behind.
+    pub(super) is_pure: bool,
+}
 
 /// A view and what is in front in it.
 pub(super) struct Sighting<'a> {
     pub(super) view: ColorView<'a>,
     front: FrontFaces,
+    /// Pixels that show nothing but the surface at their centres.
+    is_pure: Vec<bool>,
     /// Slack by depth, of depth 1.
     slack: f64,
 }
@@ -26,22 +41,27 @@ impl<'a> Sighting<'a> {
     pub(super) fn new(mesh: &Mesh, view: ColorView<'a>) -> Self {
         let front = FrontFaces::of(mesh, &view.camera, view.near);
         let [x, y] = view.camera.focal_px;
-        Self { view, front, slack: SLACK + SLACK_PX / x.min(y) }
+        let slack = SLACK + SLACK_PX / x.min(y);
+        let is_pure =
+            if view.colors.is_empty() { Vec::new() } else { pure(&front, view.counts, slack) };
+        Self { view, front, is_pure, slack }
     }
 
     /// The colour at a place in camera axes: between those of the four pixels around it that show the
     /// place and not something before or beside it.
     #[inline]
-    pub(super) fn color(&self, cam: Vec3) -> Option<[u8; 3]> {
-        let (mut sum, mut share) = ([0.0; 3], 0.0);
+    pub(super) fn color(&self, cam: Vec3) -> Option<SeenColor> {
+        let (mut sum, mut share, mut is_pure) = ([0.0; 3], 0.0, true);
         self.for_each_pixel(cam, |pixel, weight| {
             if self.view.counts.is_none_or(|counts| counts[pixel]) {
                 let color = self.view.colors[pixel];
                 sum = std::array::from_fn(|i| sum[i] + weight * f64::from(color[i]));
                 share += weight;
+                is_pure &= self.is_pure[pixel] || weight == 0.0;
             }
         });
-        (share >= LEAST_SHARE).then(|| sum.map(|channel| byte(channel / share)))
+        let color = sum.map(|channel| byte(channel / share));
+        (share >= LEAST_SHARE).then_some(SeenColor { color, is_pure })
     }
 
     /// Whether a place in camera axes is in sight.
@@ -93,6 +113,30 @@ impl<'a> Sighting<'a> {
             px.iter().any(|px| px[axis] >= 0.0) && px.iter().any(|px| px[axis] <= size[axis] as f64)
         })
     }
+}
+
+/// Which pixels show one surface, as their eight neighbours do: not the edge of the mesh, of a part of it
+/// before another, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to
+/// a pixel.
+fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
+    let [width, height] = front.size();
+    let mut pure = vec![false; width * height];
+    pure.par_chunks_mut(width.max(1)).enumerate().for_each(|(y, row)| {
+        let rows = y.saturating_sub(1)..height.min(y + 2);
+        for (x, pure) in row.iter_mut().enumerate() {
+            let depth = f64::from(front.depth(y * width + x));
+            let columns = x.saturating_sub(1)..width.min(x + 2);
+            *pure = depth.is_finite()
+                && rows.clone().all(|y| {
+                    columns.clone().map(|x| y * width + x).all(|other| {
+                        let away = f64::from(front.depth(other)) - depth;
+                        away.abs() <= ONE_SURFACE * slack * depth
+                            && counts.is_none_or(|counts| counts[other])
+                    })
+                });
+        }
+    });
+    pure
 }
 
 /// A channel of 0 to 255, rounded.

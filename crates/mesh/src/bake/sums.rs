@@ -2,10 +2,16 @@
 
 use super::median::{AgreedColor, SomeColors};
 
+/// The weight of a colour that may be that of something else.
+pub(super) const DOUBTFUL: u8 = 1;
+
+/// The least weight of any other.
+pub(super) const LEAST_WEIGHT: u8 = 16;
+
 /// What the views' colours of a texel come to.
 pub(super) trait TexelState: Copy + Default + Send + Sync {
     /// Takes a colour with a weight of 1 to 255, or leaves it out; whether it is taken. `texel` is the texel's
-    /// number.
+    /// number. One of [`DOUBTFUL`] weight matters where there is no other.
     fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
 
     /// The sums of the round.
@@ -64,7 +70,9 @@ impl TexelState for JudgedTexel {
         let is_taken = self.agreed.allows(color);
         if is_taken {
             self.sums.take(texel, color, weight);
-            self.some.take(texel, color);
+            if weight > DOUBTFUL {
+                self.some.take(texel, color);
+            }
         }
         is_taken
     }

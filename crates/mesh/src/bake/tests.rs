@@ -204,3 +204,115 @@ fn areas_are_those_of_what_is_in_sight() {
     bake.add(&view(&looking([0.0, 0.0, -3.0]), &[[9; 3]; 5]));
     assert_eq!(bake.finish().figures.views, 0);
 }
+
+/// How far the texture is from the vertices' colours at places of some faces: the greatest difference of a
+/// channel, in 1/255.
+fn worst_at(mesh: &Mesh, atlas: &Atlas, baked: &Baked, faces: std::ops::Range<usize>) -> f64 {
+    let mut worst = 0.0_f64;
+    for face in faces {
+        let corners_px = atlas.corners_px(atlas.faces[face]);
+        for shares in [[0.4, 0.3, 0.3], [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] {
+            let at: [usize; 2] = std::array::from_fn(|axis| {
+                (0..3).map(|i| shares[i] * corners_px[i][axis]).sum::<f64>() as usize
+            });
+            let found = baked.picture.texels[at[1] * atlas.width as usize + at[0]];
+            for (channel, found) in found.into_iter().enumerate() {
+                let own = mesh.faces[face].map(|v| f64::from(mesh.colors[v as usize][channel]));
+                let own: f64 = (0..3).map(|i| shares[i] * own[i]).sum();
+                worst = worst.max((255.0 * own - f64::from(found)).abs());
+            }
+        }
+    }
+    worst
+}
+
+#[test]
+fn faces_thinner_than_a_texel_have_colours_of_their_own() {
+    // A dark plate, and bright needles of a twentieth of a texel.
+    let plate = mesh_of(
+        &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
+        &[[0, 1, 2], [0, 2, 3]],
+    );
+    let mut mesh = plate;
+    mesh.colors = vec![[0.1; 3]; 4];
+    for i in 0..30_u32 {
+        let (first, x) = (4 + 3 * i, 1.1 + 0.02 * i as f32);
+        mesh.vertices.extend([[x, 0.0, 0.0], [x + 2e-4, 0.0, 0.0], [x, 0.3, 0.1]]);
+        mesh.colors.extend([[0.9; 3]; 3]);
+        mesh.faces.push([first, first + 1, first + 2]);
+    }
+    for layout in [Layout::Charts, Layout::Boxes] {
+        let atlas = atlas_of(&mesh, layout);
+        let baked = Bake::new(&mesh, &atlas, false).finish();
+        let worst = worst_at(&mesh, &atlas, &baked, 0..mesh.faces.len());
+        assert!(worst < 2.0, "{layout:?}: {worst}");
+    }
+}
+
+#[test]
+fn edges_of_what_stands_before_a_face_do_not_darken_it() {
+    // A black bar before a white plate, seen from five places: pixels at its edges are grey.
+    let plate = |[x, y]: [f32; 2], z: f32| {
+        mesh_of(&[[-x, -y, z], [x, -y, z], [x, y, z], [-x, y, z]], &[[0, 2, 1], [0, 3, 2]])
+    };
+    let mut mesh = joined(plate([1.0; 2], 0.0), &plate([0.1, 1.2], -1.0));
+    mesh.colors = [[1.0; 3]; 4].into_iter().chain([[0.0; 3]; 4]).collect();
+    let atlas = atlas_of(&mesh, Layout::Charts);
+    let mut bake = Bake::new(&mesh, &atlas, false);
+    for x in [-0.8, -0.4, 0.0, 0.4, 0.8] {
+        let camera = looking([x, 0.0, -3.0]);
+        bake.add(&view(&camera, &photograph(&mesh, &camera)));
+    }
+    let baked = bake.finish();
+    let faces = crate::atlas::texel_faces(&atlas);
+    let of_plate: Vec<[u32; 2]> = (0..atlas.height)
+        .flat_map(|y| (0..atlas.width).map(move |x| [x, y]))
+        .filter(|[x, y]| faces[(y * atlas.width + x) as usize] < 2)
+        .collect();
+    let [low, high] = [0, 1].map(|end| {
+        [0, 1].map(|axis| {
+            let along = of_plate.iter().map(|at| at[axis]);
+            if end == 0 { along.min() } else { along.max() }.unwrap()
+        })
+    });
+    // The plate's own edges are grey in all views.
+    let is_inner = |at: &&[u32; 2]| (0..2).all(|i| at[i] > low[i] + 8 && at[i] + 8 < high[i]);
+    let inner: Vec<&[u32; 2]> = of_plate.iter().filter(is_inner).collect();
+    let darkest =
+        inner.iter().map(|[x, y]| baked.picture.texels[(y * atlas.width + x) as usize][0]).min();
+    assert!(inner.len() > 2000 && darkest >= Some(252), "{} {darkest:?}", inner.len());
+}
+
+/// The figures of a million triangles:
+/// `cargo test --release -p splat-mesh -- --ignored a_million_faces --nocapture`.
+#[test]
+#[ignore = "takes a minute"]
+fn a_million_faces_are_baked() {
+    let mesh = colored(crate::known_meshes::torus([1.0, 0.4], [1118, 447], |_, _| 1.0));
+    let options = AtlasOptions { layout: Layout::Boxes, side_px: 4096, padding_px: 2 };
+    let atlas = make_atlas(&mesh, &options).unwrap().atlas;
+    let colors = vec![[90; 3]; 1600 * 1067];
+    let cameras = around().into_iter().map(|camera| Camera {
+        width: 1600,
+        height: 1067,
+        focal_px: [1300.0; 2],
+        centre_px: [800.0, 533.5],
+        ..camera
+    });
+    let started = std::time::Instant::now();
+    let mut areas = SeenAreas::new(&mesh);
+    cameras.clone().for_each(|camera| areas.add(&mesh, camera, NEAR));
+    let seconds = started.elapsed().as_secs_f64();
+    println!("areas: {:.3} s a view", seconds / 26.0);
+    for leaves_out in [false, true] {
+        let started = std::time::Instant::now();
+        let mut bake = Bake::new(&mesh, &atlas, leaves_out);
+        let begun = started.elapsed().as_secs_f64();
+        cameras.clone().for_each(|camera| bake.add(&view(&camera, &colors)));
+        let added = started.elapsed().as_secs_f64();
+        let figures = bake.finish().figures;
+        let end = started.elapsed().as_secs_f64() - added;
+        let a_view = (added - begun) / 26.0;
+        println!("begin {begun:.2} s, {a_view:.3} s a view, end {end:.2} s: {figures:?}");
+    }
+}

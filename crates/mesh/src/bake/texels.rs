@@ -2,8 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::atlas::{Atlas, for_each_texel};
+use crate::atlas::{Atlas, for_each_texel, for_each_touched};
 use crate::mesh::{Mesh, Vec3};
+use crate::narrow::to_u32;
 use crate::place::corners;
 use crate::vector::{add, scale};
 
@@ -18,6 +19,18 @@ pub(super) struct FaceTexels {
     pub(super) at: Vec<[u16; 2]>,
 }
 
+/// A texel beside the face that it belongs to.
+#[derive(Clone, Copy)]
+struct TouchedTexel {
+    at: [u16; 2],
+    face: u32,
+}
+
+/// Column and row: pictures have 16,384 texels a side at most.
+fn narrow(x: u32, y: u32) -> [u16; 2] {
+    [x, y].map(|i| u16::try_from(i).unwrap_or(u16::MAX))
+}
+
 /// Some faces next to each other, and values of their texels.
 pub(super) struct Piece<'a, T> {
     pub(super) faces: std::ops::Range<usize>,
@@ -27,16 +40,21 @@ pub(super) struct Piece<'a, T> {
 }
 
 impl FaceTexels {
+    /// The texels whose centres lie in a face, and those that a face touches and that no face has: filters read
+    /// them where a face is thinner than a texel or ends between two.
     pub(super) fn of(atlas: &Atlas) -> Self {
+        let inside = Self::with_centres(atlas);
+        let touched = inside.touched(atlas);
+        if touched.is_empty() { inside } else { inside.and(&touched) }
+    }
+
+    fn with_centres(atlas: &Atlas) -> Self {
         let size = [atlas.width, atlas.height];
         let lists = |faces: &[[u32; 3]]| {
             let (mut counts, mut at) = (Vec::with_capacity(faces.len()), Vec::new());
             for &face in faces {
                 let before = at.len();
-                for_each_texel(atlas.corners_px(face), size, |x, y| {
-                    // Pictures have 16,384 texels a side at most.
-                    at.push([x, y].map(|i| u16::try_from(i).unwrap_or(u16::MAX)));
-                });
+                for_each_texel(atlas.corners_px(face), size, |x, y| at.push(narrow(x, y)));
                 counts.push(at.len() - before);
             }
             (counts, at)
@@ -53,6 +71,50 @@ impl FaceTexels {
             texels.at.extend(at);
         }
         texels
+    }
+
+    /// The texels that faces touch and none has the centre of, in the order of the faces; of several faces
+    /// the first has it.
+    fn touched(&self, atlas: &Atlas) -> Vec<TouchedTexel> {
+        let width = atlas.width as usize;
+        let mut has_face = vec![false; width * atlas.height as usize];
+        let index = |[x, y]: [u16; 2]| usize::from(y) * width + usize::from(x);
+        self.at.iter().for_each(|&at| has_face[index(at)] = true);
+        let size = [atlas.width, atlas.height];
+        let of_face = |face: usize| {
+            let mut found = Vec::new();
+            for_each_touched(atlas.corners_px(atlas.faces[face]), size, |x, y| {
+                let at = narrow(x, y);
+                if !has_face[index(at)] {
+                    found.push(TouchedTexel { at, face: to_u32(face) });
+                }
+            });
+            found
+        };
+        let faces = (0..atlas.faces.len()).into_par_iter();
+        let mut touched: Vec<TouchedTexel> = faces.flat_map_iter(of_face).collect();
+        touched.par_sort_unstable_by_key(|texel| (index(texel.at), texel.face));
+        touched.dedup_by_key(|texel| texel.at);
+        touched.par_sort_unstable_by_key(|texel| (texel.face, index(texel.at)));
+        touched
+    }
+
+    /// These texels and further ones, after the own ones of each face.
+    fn and(&self, touched: &[TouchedTexel]) -> Self {
+        let mut all = Self {
+            starts: Vec::with_capacity(self.starts.len()),
+            at: Vec::with_capacity(self.at.len() + touched.len()),
+        };
+        all.starts.push(0);
+        let mut touched = touched.iter().peekable();
+        for face in 0..self.starts.len() - 1 {
+            all.at.extend_from_slice(&self.at[self.of_face(face)]);
+            while let Some(texel) = touched.next_if(|texel| texel.face as usize == face) {
+                all.at.push(texel.at);
+            }
+            all.starts.push(all.at.len());
+        }
+        all
     }
 
     /// Numbers of a face's texels.
@@ -93,12 +155,19 @@ impl FacePlane {
         }
     }
 
-    /// The shares of the corners in the centre of a texel.
+    /// The shares of the corners in the centre of a texel; of one beside the face, in a place of the face
+    /// near it.
     #[inline]
     pub(super) fn shares(&self, texel: [u16; 2]) -> [f64; 3] {
         let at: [f64; 2] = std::array::from_fn(|i| f64::from(texel[i]) + 0.5 - self.origin[i]);
         let [b, c] = self.shares.map(|row| row[0] * at[0] + row[1] * at[1]);
-        [1.0 - b - c, b, c]
+        let shares = [1.0 - b - c, b, c];
+        if shares.iter().all(|&share| share >= 0.0) {
+            return shares;
+        }
+        let within = shares.map(|share| share.max(0.0));
+        let sum: f64 = within.iter().sum();
+        if sum.is_finite() { within.map(|share| share / sum) } else { [1.0 / 3.0; 3] }
     }
 }
 

@@ -11,7 +11,7 @@ mod weld;
 
 pub use components::{Dropped, MinComponent, drop_small};
 pub use counts::CleanCounts;
-pub use peel::{face_centres, peel_border};
+pub use peel::{face_centres, keep_faces, peel_border};
 
 use crate::check::{MeshError, check_mesh};
 use crate::mesh::{Mesh, Vec3};

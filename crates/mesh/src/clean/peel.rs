@@ -3,6 +3,7 @@
 use crate::edges::Edges;
 use crate::mesh::{Mesh, Vec3};
 use crate::place::{centroid, corners};
+use crate::vertices::{compact, keep_rows};
 
 /// Which faces of a checked mesh stay when, so many times, all faces at a boundary are removed, as
 /// the remaining faces have it. Whoever asks may let some stay by the density at their
@@ -27,6 +28,13 @@ pub fn peel_border(mesh: &Mesh, times: usize) -> Vec<bool> {
     let mut stays = vec![false; mesh.faces.len()];
     left.into_iter().for_each(|face| stays[face as usize] = true);
     stays
+}
+
+/// A mesh of the faces that stay, without vertices that none of them uses.
+pub fn keep_faces(mut mesh: Mesh, stays: &[bool]) -> Mesh {
+    keep_rows(&mut mesh.faces, stays);
+    compact(&mut mesh);
+    mesh
 }
 
 /// The centre of each face of a checked mesh, world space.

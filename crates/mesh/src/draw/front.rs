@@ -15,6 +15,12 @@ const NO_FACE: u32 = u32::MAX;
 /// Rows of pixels that one thread draws at a time.
 const BAND_ROWS: usize = 16;
 
+/// How far rounding may put a pixel's centre beside a face, px.
+const ROUNDING_PX: f64 = 1e-3;
+
+/// Faces that one thread sorts into bands together.
+const FACES_A_LIST: usize = 4096;
+
 /// What a camera sees of a mesh: for each pixel the face in front at its centre, from either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontFaces {
@@ -32,9 +38,20 @@ impl FrontFaces {
         let Camera { width, height, .. } = *camera;
         let places: Vec<Vec3> =
             mesh.vertices.par_iter().map(|&vertex| camera.cam(to_f64s(vertex))).collect();
-        let corners = |face: &[u32; 3]| face.map(|vertex| places[vertex as usize]);
-        let boxes: Vec<PixelBox> =
-            mesh.faces.par_iter().map(|face| PixelBox::of(corners(face), camera, near)).collect();
+        let corners = |face: usize| mesh.faces[face].map(|vertex| places[vertex as usize]);
+        let across: Vec<f64> = (0..width).map(|x| camera.ray(x, 0)[0]).collect();
+        let bands = height.div_ceil(BAND_ROWS);
+        let lists: Vec<BandLists> = (0..mesh.faces.len().div_ceil(FACES_A_LIST))
+            .into_par_iter()
+            .map(|list| {
+                let first = list * FACES_A_LIST;
+                let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
+                BandLists::of(
+                    bands,
+                    faces.map(|face| (to_u32(face), PixelBox::of(corners(face), camera, near))),
+                )
+            })
+            .collect();
         let mut faces = vec![NO_FACE; width * height];
         let mut depths = vec![f32::INFINITY; width * height];
         let band = BAND_ROWS * width.max(1);
@@ -42,16 +59,19 @@ impl FrontFaces {
         bands.for_each(|(number, (faces, depths))| {
             let first = number * BAND_ROWS;
             let end = first + faces.len() / width.max(1);
-            for (index, pixels) in boxes.iter().enumerate() {
+            for BandEntry { face, pixels, .. } in lists.iter().flat_map(|lists| lists.band(number))
+            {
                 let Some(rows) = pixels.rows_in(first..end) else { continue };
-                let seen = SeenTriangle::new(corners(&mesh.faces[index]));
+                let seen = SeenTriangle::new(corners(*face as usize));
                 for y in rows {
+                    let down = camera.ray(0, y)[1];
                     for x in pixels.columns() {
-                        let depth = seen.depth(camera.ray(x, y)).filter(|&depth| depth >= near);
+                        let ray = [across[x], down, 1.0];
+                        let depth = seen.depth(ray).filter(|&depth| depth >= near);
                         let at = (y - first) * width + x;
                         if let Some(depth) = depth.map(to_f32).filter(|&depth| depth < depths[at]) {
                             depths[at] = depth;
-                            faces[at] = to_u32(index);
+                            faces[at] = *face;
                         }
                     }
                 }
@@ -73,6 +93,41 @@ impl FrontFaces {
     /// Its depth along the camera's axis, scene units; infinite beside the mesh.
     pub fn depth(&self, pixel: usize) -> f32 {
         self.depths.get(pixel).copied().unwrap_or(f32::INFINITY)
+    }
+}
+
+/// A face that may be seen in a band of rows.
+#[derive(Clone, Copy)]
+struct BandEntry {
+    band: u32,
+    face: u32,
+    pixels: PixelBox,
+}
+
+/// Some faces, by the bands that they may be seen in, in ascending order in each.
+struct BandLists {
+    entries: Vec<BandEntry>,
+    /// Where each band's begin, and the end.
+    starts: Vec<u32>,
+}
+
+impl BandLists {
+    fn of(bands: usize, faces: impl Iterator<Item = (u32, PixelBox)>) -> Self {
+        let mut entries = Vec::new();
+        for (face, pixels) in faces.filter(|(_, pixels)| !pixels.columns().is_empty()) {
+            let first = pixels.low[1] as usize / BAND_ROWS;
+            let end = (pixels.end[1] as usize).div_ceil(BAND_ROWS).min(bands);
+            entries.extend((first..end).map(|band| BandEntry { band: to_u32(band), face, pixels }));
+        }
+        entries.sort_unstable_by_key(|entry| (entry.band, entry.face));
+        let start = |band| {
+            to_u32(entries.partition_point(|entry: &BandEntry| (entry.band as usize) < band))
+        };
+        Self { starts: (0..=bands).map(start).collect(), entries }
+    }
+
+    fn band(&self, number: usize) -> &[BandEntry] {
+        &self.entries[self.starts[number] as usize..self.starts[number + 1] as usize]
     }
 }
 
@@ -109,9 +164,11 @@ impl PixelBox {
             return Self::EMPTY;
         }
         let size = [camera.width, camera.height];
-        // A pixel wider than the centres in it, for rounding.
-        let low = low.map(|edge| floor_u32((edge - 1.0).max(0.0)));
-        let end = [0, 1].map(|axis| floor_u32(high[axis] + 1.5).min(to_u32(size[axis])));
+        // The centres in it, and those that rounding may have put beside it.
+        let low = low.map(|edge| floor_u32((edge - 0.5 - ROUNDING_PX).ceil().max(0.0)));
+        let end = [0, 1].map(|axis| {
+            floor_u32((high[axis] + 0.5 + ROUNDING_PX).max(0.0)).min(to_u32(size[axis]))
+        });
         if high.iter().any(|&edge| edge < 0.0) { Self::EMPTY } else { Self { low, end } }
     }
 
