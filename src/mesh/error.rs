@@ -90,6 +90,17 @@ pub enum ExtractionError {
         /// As many as there is memory for.
         fits: usize,
     },
+    /// More points of the level set than there is memory for.
+    #[error(
+        "{wanted} points of the surface need more memory than --host-limit leaves, which is enough for \
+         {fits}. Give --surface-points {fits}, or raise --host-limit"
+    )]
+    SurfacePoints {
+        /// Points that were asked for, as far as the views have pixels.
+        wanted: u64,
+        /// As many as there is memory for.
+        fits: u64,
+    },
     /// No tetrahedra span the points.
     #[error(transparent)]
     Delaunay(#[from] DelaunayError),
