@@ -207,6 +207,7 @@ impl Exit {
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)
+            | ExtractionError::NothingLeft { .. }
             | ExtractionError::Clean(_) => Self::Data,
         }
     }

@@ -60,7 +60,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
     let mesh = prepared(&path, options.vertices, &model.gaussians)?;
-    let settings = RefineSettings::new(&options, &path, &mesh, (&model.config, &model.dataset));
+    let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
     let folder = folder.join(format!("iteration_{}", model.iteration())).join(name);

@@ -8,7 +8,7 @@ use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
-use super::WorldBox;
+use super::{LeastComponent, WorldBox};
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -135,6 +135,17 @@ pub enum ExtractionError {
     /// Depth maps that make no surface.
     #[error(transparent)]
     Fusion(#[from] FusionError),
+    /// All triangles are of components that are too small.
+    #[error(
+        "zero triangles are left of {faces}: all are in pieces smaller than --min-component \
+         {min_component}. Give a smaller one, or extract a finer surface"
+    )]
+    NothingLeft {
+        /// Triangles before cleaning.
+        faces: usize,
+        /// The smallest piece that stays.
+        min_component: LeastComponent,
+    },
     /// Cleaning left nothing.
     #[error(transparent)]
     Clean(#[from] CleanError),

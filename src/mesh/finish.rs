@@ -1,7 +1,7 @@
 //! From what an extraction leaves to a mesh that other programs open.
 
 use serde::Serialize;
-use splat_mesh::clean::{CleanCounts, CleanOptions, Sides, clean};
+use splat_mesh::clean::{CleanCounts, CleanError, CleanOptions, Sides, clean};
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
@@ -42,7 +42,12 @@ pub fn finish(
         sides: Sides::Outward(eyes),
         fill_hole_edges: options.fill_holes,
     };
-    let (mut mesh, cleaned) = clean(mesh, &cleaning)?;
+    let (mut mesh, cleaned) = clean(mesh, &cleaning).map_err(|error| match error {
+        CleanError::NothingLeft { faces, .. } if faces > 0 => {
+            ExtractionError::NothingLeft { faces, min_component: options.min_component }
+        }
+        other => other.into(),
+    })?;
     let mut decimated_from = None;
     if options.decimation_target > 0 && mesh.faces.len() > options.decimation_target {
         decimated_from = Some(mesh.faces.len());
@@ -58,6 +63,6 @@ pub fn finish(
         mesh = smaller;
     }
     mesh.normals = vertex_normals(&mesh);
-    let report = MeshReport::of(&mesh).map_err(splat_mesh::clean::CleanError::from)?;
+    let report = MeshReport::of(&mesh).map_err(CleanError::from)?;
     Ok(Finished { mesh, work: FinishingWork { extracted, cleaned, decimated_from }, report })
 }

@@ -11,8 +11,8 @@ use splat_mesh::Mesh;
 
 use super::options::RefineOptions;
 use crate::cli::exit::{DataError, UsageError};
-use crate::config::{Config, SceneOptions};
-use crate::dataset::Dataset;
+use crate::cli::scene::ReadModel;
+use crate::config::SceneOptions;
 use crate::files::{OutputError, write_text};
 use crate::math::crease::crease;
 use crate::mesh::TextureOptions;
@@ -44,13 +44,14 @@ impl RefineSettings {
         options: &RefineOptions,
         path: &Path,
         mesh: &Mesh,
-        (config, dataset): (&Config, &Dataset),
+        model: &ReadModel,
     ) -> Self {
         let mut of_mesh = Hash::new();
         of_mesh.take(bytemuck::cast_slice(mesh.vertices.as_flattened()));
         of_mesh.take(bytemuck::cast_slice(mesh.faces.as_flattened()));
         of_mesh.take(bytemuck::cast_slice(mesh.colors.as_flattened()));
         let mut of_scene = Hash::new();
+        let ReadModel { config, dataset, .. } = model;
         let scene = SceneOptions { source_path: None, ..config.scene.clone() };
         of_scene.take(serde_json::to_string(&scene).unwrap_or_default().as_bytes());
         for &view in &dataset.train {
