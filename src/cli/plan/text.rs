@@ -58,13 +58,13 @@ fn sugar(text: &mut String, report: &PlanReport) {
         return;
     }
     let heads = ["at least", "peak", "host"];
-    write!(text, "\n\n{:<44} {:>9} {:>9} {:>9}  MiB", "splat sugar", heads[0], heads[1], heads[2])
+    write!(text, "\n\n{:<52} {:>9} {:>9} {:>9}  MiB", "splat sugar", heads[0], heads[1], heads[2])
         .ok();
     let mut row = |words: &str, forecast: &Forecast, host: &[PlannedRow], fits: Option<bool>| {
         let host: Bytes = host.iter().map(|row| row.bytes).sum();
         let [least, peak, host] = [forecast.least, forecast.peak, host].map(Bytes::mib);
         let verdict = if fits == Some(false) { "  does not fit" } else { "" };
-        write!(text, "\n  {words:<42} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
+        write!(text, "\n  {words:<50} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
     };
     let gaussians = format!("train, {} Gaussians", report.gaussians.count);
     row(&gaussians, &report.forecast, &report.host, report.fits);
