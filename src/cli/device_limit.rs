@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_at_the_most_is_not_counted_and_what_does_not_is_refused_by_its_count() {
+    fn what_fits_at_the_most_is_not_counted_and_the_rest_by_its_count() {
         let seen = |share| ViewGrowth { px: [8, 8], share, surface: 0.0 };
         let check = |mib: u64, count_seen: &dyn Fn() -> ViewGrowth| {
             let room = DeviceRoom { budget: Bytes(mib << 18), context: Bytes(0) };

@@ -11,6 +11,7 @@ use clap::{ArgMatches, Args};
 
 use self::choices::within;
 use self::report::{Budget, PlanReport, PlannedGaussians, PlannedHost, PlannedScene};
+use self::surface::SurfaceOptions;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
@@ -113,7 +114,13 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let mut report = report(args, &config, &dataset, budget)?;
-    report.sugar = surface::stages(args, matches, &config, &dataset, &report)?;
+    let of_surface = SurfaceOptions {
+        mesh: &args.mesh,
+        bound: &args.bound,
+        skip_refinement: args.skip_refinement,
+        context: args.context,
+    };
+    report.sugar = surface::stages(&of_surface, matches, &config, &dataset, &report)?;
     let on_host = on_host(&config, &dataset, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),

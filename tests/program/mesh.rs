@@ -267,7 +267,7 @@ fn balls(count: usize) -> Gaussians {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn points_that_the_host_has_no_memory_for_are_refused_before_anything_is_drawn() {
+fn points_without_memory_are_refused_before_anything_is_drawn() {
     let place = place_of(&balls(8));
     let refused = meshed(&place, &["--host-limit=1MiB"])
         .refused(4, &["--host-limit 1MiB", "cannot be kept", "maps of a drawn view"]);

@@ -190,7 +190,7 @@ fn proposed(ended: &Ended) -> String {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_limit_that_cannot_hold_the_mesh_is_refused_and_the_proposed_one_holds() {
+fn a_limit_below_the_mesh_is_refused_and_the_proposed_one_holds() {
     let place = ball_place();
     let flags = ["--iterations=2", "-g=6"];
     let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat()).refused(

@@ -2,16 +2,16 @@
 
 use clap::ArgMatches;
 
-use super::PlanArgs;
 use super::report::{Budget, PlanReport, SurfaceStage};
 use crate::backend::CHUNK_ROWS;
 use crate::cli::exit::UsageError;
 use crate::cli::host_limit::BOUND_MESH;
 use crate::cli::mesh::{meshing, planned_model};
 use crate::cli::parser::is_typed;
-use crate::cli::refine::{bound_bytes, refining};
+use crate::cli::refine::{BoundOptions, bound_bytes, refining};
 use crate::config::Config;
 use crate::dataset::Dataset;
+use crate::memory::Bytes;
 use crate::memory::plan::{
     BoundSizes, Forecast, Host, PlannedMeshing, PlannedRefinement, PlannedRow,
 };
@@ -24,9 +24,19 @@ const UNDECIMATED: u64 = 1_000_000;
 /// Triangles of a closed mesh for each of its vertices, nearly.
 const FACES_OF_VERTEX: u64 = 2;
 
+/// What is typed of these stages.
+pub(super) struct SurfaceOptions<'a> {
+    pub(super) mesh: &'a MeshOptions,
+    pub(super) bound: &'a BoundOptions,
+    /// Whether nothing is bound to the mesh.
+    pub(super) skip_refinement: bool,
+    /// Context and code.
+    pub(super) context: Bytes,
+}
+
 /// The stages; none where no surface terms are named, after which there is no mesh.
 pub(super) fn stages(
-    args: &PlanArgs,
+    typed: &SurfaceOptions<'_>,
     matches: &ArgMatches,
     config: &Config,
     dataset: &Dataset,
@@ -35,7 +45,7 @@ pub(super) fn stages(
     let Some(seen) = report.seen.filter(|_| config.has_coarse_stage()) else {
         return Ok(Vec::new());
     };
-    let mut options = args.mesh.clone();
+    let mut options = typed.mesh.clone();
     // As `splat sugar` has them where they are not named.
     if !is_typed(matches, "method") {
         options.method = MeshMethod::Poisson;
@@ -45,14 +55,14 @@ pub(super) fn stages(
     }
     let count = report.gaussians.count;
     let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));
-    let (least_vertices, per_triangle) = args.bound.bound()?;
+    let (least_vertices, per_triangle) = typed.bound.bound()?;
     let extracted = match options.decimation_target as u64 {
         0 => UNDECIMATED,
         target => target,
     };
     let refined_texture = options.texture.texture;
     let mut stages = Vec::new();
-    if !args.skip_refinement {
+    if !typed.skip_refinement {
         // The mesh has vertices' colours until it is refined.
         options.texture.texture = TextureSource::None;
     }
@@ -64,9 +74,9 @@ pub(super) fn stages(
     };
     let model = planned_model(config, config.optimize.sh_degree, gaussians);
     let drawing =
-        PlannedMeshing { context: args.context, ..meshing(&options, config, model, seen) };
+        PlannedMeshing { context: typed.context, ..meshing(&options, config, model, seen) };
     stages.push(mesh_stage(&drawing, &options, &scene, report.budget));
-    if args.skip_refinement {
+    if typed.skip_refinement {
         return Ok(stages);
     }
     let faces =
@@ -75,7 +85,7 @@ pub(super) fn stages(
     let refinement = PlannedRefinement {
         measured: Some((model, seen)),
         textured: refined_texture == TextureSource::Gaussians,
-        context: args.context,
+        context: typed.context,
         ..refining(config, dataset, model.with(bound.gaussians), bound, seen)
     };
     let forecast = refinement.forecast(report.budget.map(|budget| budget.bytes));
