@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 
 #[cfg(kernels)]
 use anyhow::Context;
-use clap::ArgMatches;
+use clap::builder::PossibleValue;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum};
 use serde::Serialize;
 
 #[cfg(kernels)]
 use super::exit::refused_by_device;
 #[cfg(kernels)]
 use super::holders;
+use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
@@ -21,8 +23,8 @@ use crate::backend::nvidia;
 use crate::backend::{Device as _, DeviceInfo};
 use crate::backend::{DeviceError, TrainDevice, gpu};
 use crate::config::{Config, DeviceChoice, MemoryOptions};
-use crate::memory::Bytes;
 use crate::memory::plan::PlannedCoarse;
+use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
 
 /// Work for whichever device is chosen.
@@ -67,6 +69,28 @@ impl DeviceOptions {
         let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         let typed = matches.ids().map(|id| id.as_str().to_owned()).filter(|id| is_typed(id));
         Self { typed: Some(typed.collect()), ..Self::of(config) }
+    }
+
+    /// The same of a command after which the model has as many Gaussians as before: of what may be given up,
+    /// births and lists of neighbours are nothing that it has.
+    pub(super) fn of_surface(config: &Config, matches: &ArgMatches) -> Self {
+        let mut this = Self { target: None, coarse: None, ..Self::of_earlier(config, matches) };
+        let (idle, kept) = this.memory.give_up.iter().copied().partition(Self::is_of_training);
+        this.memory.give_up = kept;
+        let idle: Vec<Rung> = idle;
+        if is_typed(matches, "give_up") && !idle.is_empty() {
+            let names: Vec<_> = idle.iter().filter_map(ValueEnum::to_possible_value).collect();
+            let names: Vec<&str> = names.iter().map(PossibleValue::get_name).collect();
+            tracing::warn!(
+                "--give-up {} has no effect here: it is about what splat train does with the model",
+                names.join(",")
+            );
+        }
+        this
+    }
+
+    fn is_of_training(rung: &Rung) -> bool {
+        matches!(rung, Rung::Births | Rung::Neighbours)
     }
 }
 

@@ -65,15 +65,15 @@ pub(super) struct Interrupted(pub(super) String);
 /// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{stopped}\n{}continue with less memory: splat train --resume -m {model} {}",
+    "{stopped}\n{}continue with less memory: {command} {}",
     table(&self.stopped),
     self.less
 )]
 pub(super) struct OutOfMemory {
     #[source]
     pub(super) stopped: TrainError,
-    /// The model folder, as a shell takes it.
-    pub(super) model: String,
+    /// The command that continues the run.
+    pub(super) command: String,
     /// Flags with which the run takes less memory.
     pub(super) less: String,
 }
@@ -190,6 +190,7 @@ impl Exit {
                 Self::Usage
             }
             ExtractionError::TooManyPoints { .. }
+            | ExtractionError::SurfacePoints { .. }
             | ExtractionError::Delaunay(DelaunayError::Memory { .. })
             | ExtractionError::Fusion(FusionError::TooManyBricks { .. })
             | ExtractionError::Poisson(PoissonError::TooManyBricks { .. })
@@ -206,6 +207,7 @@ impl Exit {
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)
+            | ExtractionError::NothingLeft { .. }
             | ExtractionError::Clean(_) => Self::Data,
         }
     }
@@ -294,11 +296,11 @@ mod tests {
     fn a_refusal_of_the_device_is_found_wherever_it_is_wrapped() {
         let stopped =
             TrainError::OutOfMemory { source: Box::new(refusal()), checkpoint: "a".into() };
-        let (model, less) = ("m".to_owned(), "-r 4".to_owned());
+        let (command, less) = ("splat train".to_owned(), "-r 4".to_owned());
         for error in [
             anyhow::Error::from(refusal()),
             anyhow::Error::from(TrainError::Device(refusal())).context("rendering"),
-            OutOfMemory { stopped, model, less }.into(),
+            OutOfMemory { stopped, command, less }.into(),
         ] {
             let found = refused_by_device(&error).unwrap();
             assert!(found.is_short_beside_others(), "{found}");

@@ -52,6 +52,10 @@ const SAVED_ROWS: &str = "rows on their way to a file";
 const AT_START: &str = "Gaussians at the start";
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
 
+/// Rows beside a model that is meshed or refined.
+pub(super) const SURFACE_MAPS: &str = "maps of a drawn view";
+pub(super) const BOUND_MESH: &str = "the mesh, and what is learned of it";
+
 /// Stages beside those of the model.
 const START: &str = "the start";
 const DECODING: &str = "decoding photographs";
@@ -80,6 +84,8 @@ pub(super) struct OnProcessor<'a> {
     pub(super) count_seen: &'a dyn Fn() -> ViewGrowth,
     /// The network of LPIPS.
     pub(super) lpips: Option<&'a LpipsWeights>,
+    /// What is held beside the model, whatever is done with it.
+    pub(super) beside: Option<PlannedRow>,
 }
 
 /// How a command keeps the limit.
@@ -112,7 +118,12 @@ impl<'a> HostRun<'a> {
 
     /// A command whose model is on a GPU, and for which the host makes so many bytes of Gaussians.
     pub(super) fn on_gpu(&self, gaussians: Bytes) -> Result<HostRoom, DoesNotFit> {
-        let row = PlannedRow { label: AT_START, bytes: gaussians };
+        self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians })
+    }
+
+    /// The same where the host holds this.
+    pub(super) fn beside_gpu(&self, row: PlannedRow) -> Result<HostRoom, DoesNotFit> {
+        let gaussians = row.bytes;
         let stage = PlannedStage { name: START, rows: vec![row], total: gaussians };
         let decoding = self.decoding(&stage);
         self.check(&decoding, Bytes(0), gaussians.0)?;
@@ -121,7 +132,7 @@ impl<'a> HostRun<'a> {
 
     /// A command whose model is on the processor. Its model grows as far as there is memory for it.
     pub(super) fn on_processor(&self, model: &OnProcessor<'_>) -> Result<HostRoom, DoesNotFit> {
-        let OnProcessor { work, most, count_seen, lpips } = model;
+        let OnProcessor { work, most, count_seen, lpips, beside: held } = model;
         let threads = Bytes((work.threads + OTHER_THREADS) * THREAD.0);
         let beside = threads + CODE_AND_LOGS;
         let largest = |growth: &ViewGrowth, gaussians: u64| {
@@ -133,6 +144,10 @@ impl<'a> HostRun<'a> {
             let decoding = stages.first().map(|stage| self.decoding(stage));
             let drawn = stages.into_iter().map(|stage| self.drawing(stage));
             let all = drawn.chain(decoding);
+            let all = all.map(|stage| match held {
+                Some(row) => with_row(stage, *row),
+                None => stage,
+            });
             all.max_by_key(|stage| stage.total).unwrap_or(EMPTY)
         };
         let mut growth = forecast::seen_at_most(self.dataset);
@@ -250,6 +265,7 @@ impl<'a> HostRun<'a> {
                 of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
             }
             SAVED_ROWS => None,
+            BOUND_MESH => Some("a mesh with fewer vertices (--vertices)".to_owned()),
             // What is drawn.
             _ => match self.resolution {
                 1 | -1 => Some("a smaller --resolution (-r 2, 4 or 8)".to_owned()),

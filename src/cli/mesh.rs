@@ -9,20 +9,28 @@ use serde::Serialize;
 use splat_mesh::MeshReport;
 
 use super::device::{self, DeviceOptions, Task};
+use super::device_limit::{DeviceRoom, DrawingPlan};
+use super::exit::DoesNotFit;
+use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;
 use super::parser::{command_of, is_typed};
-use super::scene::{ModelArgs, Opened};
-use crate::backend::{Compensation, RenderSettings, TrainDevice};
+use super::scene::{ModelArgs, Opened, ReadModel};
+use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
+use crate::config::Config;
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
-use crate::memory::{Bytes, Limit, host_memory};
+use crate::layout::GAUSSIANS;
+use crate::memory::plan::{
+    CONTEXT, Granule, ModelSize, OptionalColumns, PlannedMeshing, PlannedRow, ViewGrowth,
+};
+use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
     DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
     MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions, TextureFigures,
     TextureOptions, TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse,
-    meshed_box, postprocess, texture, write_mesh,
+    meshed_box, postprocess, texture, view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
-use crate::train::{Views, render_filter};
+use crate::train::{Views, forecast, render_filter};
 
 /// Arguments of `splat mesh`.
 #[derive(Args)]
@@ -46,12 +54,14 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     let started = Instant::now();
     args.options.check()?;
     warn_of_idle(&args.options, matches);
-    let opened = args.model.read(matches)?.open(None)?;
+    let model = args.model.read(matches)?;
+    let room = host_room(&model)?;
+    let opened = model.open_within(room)?;
     check_writable(&args.model.model_path)?;
     let options = &args.options;
     let exposures = exposures(options.texture.texture, &args.model.model_path, &opened)?;
     let made = device::on(
-        &DeviceOptions::of_earlier(&opened.config, matches),
+        &DeviceOptions::of_surface(&opened.config, matches),
         Meshing { options, opened: &opened, exposures: &exposures },
     )?;
     let MadeMesh { figures, extraction_seconds, world_box, finished, texture } = made;
@@ -77,6 +87,20 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
         tracing::info!("{}", texture_described(&texture.figures));
     }
     Ok(files)
+}
+
+/// How the command keeps `--host-limit` while views are drawn. What a method takes beside that it looks at
+/// itself.
+fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
+    let ReadModel { config, dataset, gaussians, .. } = model;
+    let mut work = showing(config, gaussians.len() as u64);
+    work.sh_degree = gaussians.sh_degree;
+    let most = work.gaussians;
+    let filter = render_filter(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+    let largest: u64 = forecast::seen_at_most(dataset).px.map(u64::from).iter().product();
+    let beside = Some(PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) });
+    model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
 }
 
 /// Warns of options of other methods, and of a texture that there is not: they change nothing.
@@ -159,6 +183,27 @@ impl Task for Meshing<'_> {
 }
 
 impl Meshing<'_> {
+    /// Refuses to draw what does not fit a GPU's memory.
+    fn check_device(&self, device: &mut impl Device) -> Result<(), DoesNotFit> {
+        let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
+        let Opened { dataset, gaussians, config, .. } = self.opened;
+        let filter = render_filter(config);
+        let plan = DrawingPlan {
+            what: "drawing the model for its mesh",
+            remedy: "draw smaller views with -r 2, 4 or 8",
+            seen_at_most: forecast::seen_at_most(dataset),
+            count_seen: &|| forecast::seen_of_model(dataset, gaussians, filter),
+        };
+        room.check(&plan, |seen, budget| {
+            let of_model = planned_model(config, gaussians.sh_degree, gaussians.len() as u64);
+            let meshing = PlannedMeshing {
+                context: room.context,
+                ..meshing(self.options, config, of_model, seen)
+            };
+            meshing.forecast(Some(budget))
+        })
+    }
+
     fn make<B: TrainDevice>(
         &self,
         device: &mut B,
@@ -176,6 +221,7 @@ impl Meshing<'_> {
             tracing::info!("meshing the box {world_box}");
             Some(world_box)
         };
+        self.check_device(device)?;
         let model = device.upload(gaussians)?;
         let settings = RenderSettings {
             sh_degree: gaussians.sh_degree,
@@ -208,6 +254,31 @@ impl Meshing<'_> {
             finished,
             texture,
         })
+    }
+}
+
+/// A model that is drawn, as far as memory is concerned.
+pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
+    let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
+    let storage = config.memory.optimize_memory.storage();
+    ModelSize { gaussians, schema, sh_degree, storage, optional }
+}
+
+/// What drawing a model for its mesh takes of a GPU.
+pub(super) fn meshing(
+    options: &MeshOptions,
+    config: &Config,
+    model: ModelSize,
+    seen: ViewGrowth,
+) -> PlannedMeshing {
+    PlannedMeshing {
+        model,
+        seen,
+        drawing: options.method.drawing(),
+        textured: options.texture.texture == TextureSource::Gaussians,
+        bands: config.memory.give_up.contains(&Rung::Bands),
+        context: CONTEXT,
+        granule: Granule::default(),
     }
 }
 

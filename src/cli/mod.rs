@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod continued;
 mod device;
+mod device_limit;
 mod doctor;
 mod eval;
 mod exit;

@@ -2,6 +2,7 @@
 
 mod choices;
 mod report;
+mod surface;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -10,11 +11,13 @@ use clap::{ArgMatches, Args};
 
 use self::choices::within;
 use self::report::{Budget, PlanReport, PlannedGaussians, PlannedHost, PlannedScene};
+use self::surface::SurfaceOptions;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
 use super::output::print;
 use super::preset;
+use super::refine::BoundOptions;
 use super::scene::named_or_here;
 use super::start::Start;
 use crate::backend::Statistics;
@@ -27,6 +30,7 @@ use crate::memory::plan::{
     self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth,
 };
 use crate::memory::{Bytes, Limit, Rung};
+use crate::mesh::MeshOptions;
 use crate::model;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
@@ -63,6 +67,10 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Forecast", default_value_t = plan::CONTEXT)]
     context: Bytes,
 
+    /// Leave out the refinement, as splat sugar does with it
+    #[arg(long, help_heading = "Forecast")]
+    skip_refinement: bool,
+
     /// Print JSON
     #[arg(long, help_heading = "Forecast")]
     json: bool,
@@ -73,6 +81,12 @@ pub(super) struct PlanArgs {
 
     #[command(flatten)]
     options: Config,
+
+    #[command(flatten)]
+    mesh: MeshOptions,
+
+    #[command(flatten)]
+    bound: BoundOptions,
 }
 
 /// Plans and prints; a plan that does not fit is an error, after it was printed.
@@ -84,6 +98,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         typed: Some(Typed { flags: &args.options, matches }),
     })?;
     config.validate_schedule()?;
+    args.mesh.check()?;
     if let Some(model) = &config.sugar.checkpoint_path {
         return Err(UsageError(format!(
             "-c {}: a plan is made of numbers. Leave out -c, and say with --gaussians how many the \
@@ -99,6 +114,13 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let mut report = report(args, &config, &dataset, budget)?;
+    let of_surface = SurfaceOptions {
+        mesh: &args.mesh,
+        bound: &args.bound,
+        skip_refinement: args.skip_refinement,
+        context: args.context,
+    };
+    report.sugar = surface::stages(&of_surface, matches, &config, &dataset, &report)?;
     let on_host = on_host(&config, &dataset, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
@@ -145,6 +167,7 @@ fn on_host(
         most,
         count_seen: &|| forecast::seen_of_points(dataset, &start.points().positions),
         lpips: None,
+        beside: None,
     })))
 }
 
@@ -214,6 +237,7 @@ fn report(
         largest_px: [width, height],
     };
     let mut report = PlanReport::new(scene, gaussians, &run, budget);
+    report.seen = Some(seen);
     report.counted = model.is_some();
     report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
     report.host = report::host(&run, config, &forecast::full_size(dataset));

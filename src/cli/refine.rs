@@ -1,6 +1,7 @@
 //! `splat refine`: Gaussians on the triangles of a mesh, trained with it.
 
 mod input;
+mod memory;
 mod options;
 mod record;
 
@@ -11,9 +12,11 @@ use std::time::Instant;
 use clap::ArgMatches;
 use splat_mesh::Mesh;
 
+pub(super) use self::memory::{bound_bytes, refining};
 pub(super) use self::options::{BoundOptions, RefineArgs};
 
 use self::input::{mesh_file, prepared};
+use self::memory::{check_device, explained, host_room};
 use self::record::{Measurement, RefineRecord, RefineSettings, WrittenMesh};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, Interrupted};
@@ -56,23 +59,24 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
-    let opened = model.open(None)?;
-    let mesh = prepared(&path, options.vertices, &opened.gaussians)?;
-    let settings = RefineSettings::new(&options, &path, &mesh, &opened);
+    let mesh = prepared(&path, options.vertices, &model.gaussians)?;
+    let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
-    let folder = folder.join(format!("iteration_{}", opened.iteration)).join(name);
+    let folder = folder.join(format!("iteration_{}", model.iteration())).join(name);
     let rule = BindRule {
         per_triangle: options.per_triangle,
-        sh_degree: opened.config.optimize.sh_degree,
-        thickness: THICKNESS * scene_extent(&opened.dataset),
-        cube: scene_cube(&opened.dataset),
+        sh_degree: model.config.optimize.sh_degree,
+        thickness: THICKNESS * scene_extent(&model.dataset),
+        cube: scene_cube(&model.dataset),
     };
     let start = bind_mesh(mesh, &rule)
         .map_err(|error| DataError(format!("{}: {error}", path.display())))?;
     if start.dropped > 0 {
         tracing::info!("{} triangles without an area are left out", start.dropped);
     }
+    let room = host_room(&model, &start)?;
+    let opened = model.open_within(room)?;
     create_folder(&folder)?;
     let mut lock = FolderLock::take(&folder)?;
     let mut earlier = RefineRecord::read(&folder)?;
@@ -111,9 +115,9 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         record,
         began,
     };
-    let done = device::on(&DeviceOptions::of_earlier(&opened.config, matches), task);
+    let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
-    done
+    done.map_err(|error| explained(error, &args.model.model_path, &opened.config))
 }
 
 /// Says where Gaussians learn the photographs' colours that the model has learned to change.
@@ -162,6 +166,7 @@ impl Task for Refining<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Vec<PathBuf>> {
         let Self { args, opened, rule, start, folder, mut trained, mut record, began } = self;
         let stop = stop_on_signals()?;
+        check_device(device, opened, start, args.texture.texture)?;
         let dataset = &opened.dataset;
         let mut config = rule.config(&opened.config);
         config.output.model_path = Some(folder.to_owned());

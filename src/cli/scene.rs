@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 
-use super::exit::{DataError, UsageError};
+use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder::{self, ConfigText};
 use super::held_out::{MeasuredModel, nothing_held_out};
 use super::host_limit::{
@@ -53,8 +53,8 @@ pub(super) struct ModelArgs {
 /// A trained model with its scene, whose images are not open yet.
 pub(super) struct ReadModel {
     pub(super) config: Config,
-    dataset: Dataset,
-    gaussians: Gaussians,
+    pub(super) dataset: Dataset,
+    pub(super) gaussians: Gaussians,
     iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
@@ -95,20 +95,39 @@ impl ReadModel {
     /// Makes the scene's images available, as far as `--host-limit` allows beside all else that is needed
     /// to draw the model and to measure it.
     pub(super) fn open(self, lpips: Option<&LpipsWeights>) -> anyhow::Result<Opened> {
+        let Self { config, dataset, gaussians, .. } = &self;
+        let mut work = showing(config, gaussians.len() as u64);
+        work.sh_degree = gaussians.sh_degree;
+        let filter = render_filter(config);
+        let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+        let most = work.gaussians;
+        // The Gaussians are there already.
+        let room = self.room_for(&OnProcessor { work, most, count_seen, lpips, beside: None })?;
+        self.open_within(room)
+    }
+
+    /// Whether the model will be on the processor.
+    pub(super) fn is_on_processor(&self) -> bool {
+        is_on_processor(self.config.run.device, gpu::is_present())
+    }
+
+    /// How a command keeps `--host-limit` that does this with the model where it is on the processor; where
+    /// it is not, the host has what is held beside the model.
+    pub(super) fn room_for(&self, model: &OnProcessor<'_>) -> Result<HostRoom, DoesNotFit> {
+        let Self { config, dataset, .. } = self;
+        match HostRun::new(config, dataset) {
+            Some(run) if self.is_on_processor() => run.on_processor(model),
+            Some(run) => match model.beside {
+                Some(row) => run.beside_gpu(row),
+                None => run.on_gpu(Bytes(0)),
+            },
+            None => Ok(HostRoom::default()),
+        }
+    }
+
+    /// Makes the images available beside what the host holds.
+    pub(super) fn open_within(self, room: HostRoom) -> anyhow::Result<Opened> {
         let Self { config, dataset, gaussians, iteration, altered, .. } = self;
-        let room = match HostRun::new(&config, &dataset) {
-            Some(run) if is_on_processor(config.run.device, gpu::is_present()) => {
-                let count = gaussians.len() as u64;
-                let mut work = showing(&config, count);
-                work.sh_degree = gaussians.sh_degree;
-                let filter = render_filter(&config);
-                let count_seen = &|| forecast::seen_of_model(&dataset, &gaussians, filter);
-                run.on_processor(&OnProcessor { work, most: count, count_seen, lpips })?
-            }
-            // The Gaussians are there already.
-            Some(run) => run.on_gpu(Bytes(0))?,
-            None => HostRoom::default(),
-        };
         let images = open_images(&dataset, &config.memory, room.taken)?;
         Ok(Opened { config, dataset, images, gaussians, iteration, altered })
     }

@@ -186,6 +186,7 @@ fn host_room(
         most: grown(config, &*strategy, dataset, gaussians),
         count_seen: &count_seen,
         lpips: held.lpips,
+        beside: None,
     })?)
 }
 
@@ -207,7 +208,8 @@ fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
         // Nothing is left but more memory.
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
     };
-    OutOfMemory { stopped: error, model: shell_word(&intent.model_path), less }.into()
+    let command = format!("splat train --resume -m {}", shell_word(&intent.model_path));
+    OutOfMemory { stopped: error, command, less }.into()
 }
 
 /// Photographs that are blended over one colour teach the model that colour.

@@ -8,6 +8,7 @@
 
 #[macro_use]
 mod slot;
+mod bound;
 mod colors;
 mod gaussians;
 pub mod library;
@@ -23,6 +24,7 @@ mod session;
 mod transfer;
 mod view;
 
+pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use colors::{ColorSlots, ColorUse};
 pub use gaussians::GAUSSIANS;
 pub use library::Library;
@@ -46,9 +48,8 @@ pub use schema::{
 };
 pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 pub use session::{
-    BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS,
-    LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS, PLACES, PROBE_INPUTS,
-    PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS, TRANSMITTANCES,
+    COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
+    LPIPS_WEIGHTS, PLACES, PROBE_INPUTS, PROBE_OUTPUTS, REPORTS, SCRATCH, STATUS, TRANSMITTANCES,
 };
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
@@ -64,8 +65,9 @@ pub use view::{
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 10] = [
+pub const ALL: [&[SlotInfo]; 11] = [
     session::ALL,
+    bound::ALL,
     gaussians::ALL,
     model::ALL,
     photos::ALL,

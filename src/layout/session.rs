@@ -2,7 +2,6 @@
 //! images, places in space, and measurements.
 
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
-use crate::abi::SURFACE_WIDTH;
 
 /// Coordinates of a place.
 const PLACE_WIDTH: u32 = 3;
@@ -20,10 +19,6 @@ slots! {
     ModelLen {
         pub COLOR_TABLES: f32 = "colour tables", Parameters, ModelLen, 1,
             "what the photographs' cameras did to colours";
-        pub BOUND_MESH: u32 = "bound mesh", Parameters, ModelLen, 1,
-            "triangles that Gaussians are bound to, and their edges";
-        pub BOUND_VALUES: f32 = "bound values", Parameters, ModelLen, 1,
-            "vertices and forms of bound Gaussians, with their moments";
     }
     StageLen {
         pub LPIPS_WEIGHTS: f32 = "lpips weights", Lpips, StageLen, 1,
@@ -33,8 +28,6 @@ slots! {
     }
     CallLen {
         pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
-        pub BOUND_GRADIENTS: f32 = "bound gradients", Surface, CallLen, SURFACE_WIDTH,
-            "gradients of bound Gaussians";
         pub COPY_TEST: u8 = "copy", Diagnosis, CallLen, 1, "how fast the GPU copies";
         pub PLACES: f32 = "places", Surface, CallLen, PLACE_WIDTH,
             "places that light passes to";

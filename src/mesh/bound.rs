@@ -7,7 +7,7 @@ use kiddo::SquaredEuclidean;
 use rayon::prelude::*;
 use splat_mesh::{Mesh, vertex_normals};
 
-use crate::math::bound::PerTriangle;
+use crate::math::bound::{BoundPlace, FlatForm, PerTriangle, place};
 use crate::math::linalg::{Vec3, cross, length, sub};
 use crate::math::morton::Cube;
 use crate::math::{Real, inverse_sigmoid, sh};
@@ -103,6 +103,29 @@ pub fn bind_mesh(mut mesh: Mesh, rule: &BindRule) -> Result<BoundStart, BindErro
         .collect();
     let edge = mean_edge(&places, &topology.faces);
     Ok(BoundStart { topology: Arc::new(topology), columns, gaussians, edge, dropped })
+}
+
+/// The Gaussians where they are at first.
+pub fn placed_gaussians(start: &BoundStart) -> Gaussians {
+    let BoundStart { topology, columns, gaussians, .. } = start;
+    let (vertices, _) = columns.vertices.as_chunks::<3>();
+    let (log_scales, _) = columns.log_scales.as_chunks::<2>();
+    let (turns, _) = columns.turns.as_chunks::<2>();
+    let weights = topology.per_triangle.weights();
+    let mut placed = gaussians.clone();
+    for (number, face) in topology.faces.iter().enumerate() {
+        let corners = face.map(|vertex| vertices[vertex as usize]);
+        for (row, weights) in topology.rows_of(number).zip(weights) {
+            let form = FlatForm { log_scales: log_scales[row], turn: turns[row] };
+            let BoundPlace { mean, quat } = place(&corners, weights.map(Real::to_f32), &form);
+            placed.means[3 * row..][..3].copy_from_slice(&mean);
+            placed.quats[4 * row..][..4].copy_from_slice(&quat);
+            let [first, second] = form.log_scales;
+            let scales = [topology.log_thickness, first, second];
+            placed.log_scales[3 * row..][..3].copy_from_slice(&scales);
+        }
+    }
+    placed
 }
 
 /// The mesh as it was learned; its colours are those that its Gaussians have on average about each vertex,

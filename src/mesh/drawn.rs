@@ -17,7 +17,11 @@ const OPACITY_MIN: f32 = 0.5;
 const HALF: f32 = 0.5;
 
 /// Places that the device is asked about at a time.
-const PLACES_AT_ONCE: usize = 1 << 22;
+pub(super) const PLACES_AT_ONCE: usize = 1 << 22;
+
+/// Host memory of a pixel of a drawn view: colours, depths and normals as the device gives them, and what is
+/// made of them.
+pub(super) const PIXEL_BYTES: u64 = 12 + 16 + 4 + (4 + 12 + 1);
 
 /// Which depth of a pixel counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +119,15 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
             };
             visit(&drawn_view(view, &rendered, photograph))
         })
+    }
+
+    /// Pixels of all training views.
+    pub(super) fn pixels(&self) -> u64 {
+        let pixels = |&index: &usize| {
+            let camera = self.views.view(index).camera;
+            u64::from(camera.width) * u64::from(camera.height)
+        };
+        self.views.split(Split::Train).iter().map(pixels).sum()
     }
 
     /// Which places (world units) are inside: those from which less than half of the light passes to all

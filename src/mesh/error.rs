@@ -8,7 +8,7 @@ use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
-use super::WorldBox;
+use super::{LeastComponent, WorldBox};
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -90,6 +90,17 @@ pub enum ExtractionError {
         /// As many as there is memory for.
         fits: usize,
     },
+    /// More points of the level set than there is memory for.
+    #[error(
+        "{wanted} points of the surface need more memory than --host-limit leaves, which is enough for \
+         {fits}. Give --surface-points {fits}, or raise --host-limit"
+    )]
+    SurfacePoints {
+        /// Points that were asked for, as far as the views have pixels.
+        wanted: u64,
+        /// As many as there is memory for.
+        fits: u64,
+    },
     /// No tetrahedra span the points.
     #[error(transparent)]
     Delaunay(#[from] DelaunayError),
@@ -124,6 +135,17 @@ pub enum ExtractionError {
     /// Depth maps that make no surface.
     #[error(transparent)]
     Fusion(#[from] FusionError),
+    /// All triangles are of components that are too small.
+    #[error(
+        "zero triangles are left of {faces}: all are in pieces smaller than --min-component \
+         {min_component}. Give a smaller one, or extract a finer surface"
+    )]
+    NothingLeft {
+        /// Triangles before cleaning.
+        faces: usize,
+        /// The smallest piece that stays.
+        min_component: LeastComponent,
+    },
     /// Cleaning left nothing.
     #[error(transparent)]
     Clean(#[from] CleanError),

@@ -73,9 +73,10 @@ pub fn finish(
     }
     let wanted = faces(&surfaces);
     if wanted == 0 && extracted > 0 {
-        let vertices = surfaces.iter().map(|surface| surface.mesh.vertices.len()).sum();
-        let step = "the removal of small components";
-        return Err(CleanError::NothingLeft { step, faces: extracted, vertices }.into());
+        return Err(ExtractionError::NothingLeft {
+            faces: extracted,
+            min_component: options.min_component,
+        });
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
     let mut mesh = Mesh::default();

@@ -11,6 +11,7 @@ mod exposures;
 mod extracted;
 mod finish;
 mod focus;
+mod host_plan;
 mod level_set;
 mod options;
 mod poisson;
@@ -22,13 +23,16 @@ mod tsdf;
 mod world_box;
 mod write;
 
-pub use bound::{BindError, BindRule, BoundStart, bind_mesh, colors_of_model, refined_mesh};
+pub use bound::{
+    BindError, BindRule, BoundStart, bind_mesh, colors_of_model, placed_gaussians, refined_mesh,
+};
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
 pub use extracted::{Extracted, ExtractionFigures, Surface};
 pub use finish::{Finished, FinishingWork, StepSeconds, finish};
 pub use focus::{Focus, meshed_box};
+pub use host_plan::{MeshedScene, mesh_host_rows, view_maps};
 pub use options::{
     LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
     TetrahedraOptions, TsdfOptions,

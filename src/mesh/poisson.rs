@@ -23,7 +23,10 @@ use crate::model::Gaussians;
 
 /// Host memory of a brick of 512 nodes of the finest level: five vectors of the solver, a third more for
 /// the coarser levels, key and neighbours.
-const BRICK_BYTES: u64 = 512 * 20 * 4 / 3 + 136;
+pub(super) const BRICK_BYTES: u64 = 512 * 20 * 4 / 3 + 136;
+
+/// Host memory of a point of the level set: its place, normal and colour, while the lists of all grow.
+pub(super) const POINT_BYTES: u64 = 3 * (3 * 12);
 
 /// How much farther out the background reaches than the box.
 const BACKGROUND: f64 = 4.0;
@@ -52,6 +55,11 @@ pub fn fit<B: TrainDevice>(
     let Some(opaque) = OpaqueGaussians::of(gaussians) else {
         return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
     };
+    let wanted = options.surface_points.min(drawn.pixels());
+    let fits = room.0 / POINT_BYTES;
+    if wanted > fits {
+        return Err(ExtractionError::SurfacePoints { wanted, fits });
+    }
     let points =
         level_set_points(drawn, &opaque, options.surface_points, options.surface_level, seed)?;
     let independent = opaque.len();

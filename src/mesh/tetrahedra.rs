@@ -17,10 +17,10 @@ use crate::memory::Bytes;
 use crate::model::Gaussians;
 
 /// Host memory of a point: its place, label and tetrahedra, and edges that the surface crosses.
-const POINT_BYTES: u64 = 400;
+pub(super) const POINT_BYTES: u64 = 400;
 
 /// Points of a Gaussian: its centre, and one on each side, since the sign of its normal is not learned.
-const POINTS_A_GAUSSIAN: usize = 3;
+pub(super) const POINTS_A_GAUSSIAN: usize = 3;
 
 /// The surface of the opaque Gaussians in a box, in at most `room` of the host's memory.
 ///

@@ -31,7 +31,7 @@ const PADDING_PX: u32 = 2;
 const ROUNDS: usize = 2;
 
 /// Bytes a texel of a picture: itself, its copy while it is dilated, flags, and the PNG.
-const PICTURE_BYTES: u64 = 12;
+pub(super) const PICTURE_BYTES: u64 = 12;
 
 /// A mesh's texture.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use crate::memory::Bytes;
 
 /// Host memory of a brick of 512 voxels: distances, weights and colours, their means while the surface is
 /// extracted, the key, neighbours and directions.
-const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
+pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
 /// Fuses the training views within a box, or in all of the world where there is none, in at most
 /// `room` of the host's memory. Each view is drawn twice, so that none is kept.

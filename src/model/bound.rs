@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::layout::BoundSizes;
 use crate::math::Real;
 use crate::math::bound::PerTriangle;
 use crate::math::linalg::{Vec3, length, sub};
@@ -178,6 +179,16 @@ impl BoundTopology {
     /// How many Gaussians are bound.
     pub fn gaussians(&self) -> usize {
         self.faces.len() * self.per_triangle.count()
+    }
+
+    /// How much there is of it.
+    pub fn sizes(&self) -> BoundSizes {
+        BoundSizes {
+            vertices: self.vertices() as u64,
+            faces: self.faces.len() as u64,
+            hinges: self.hinges.len() as u64,
+            gaussians: self.gaussians() as u64,
+        }
     }
 
     /// The Gaussians on a face.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::common::program::TestFolder;
+use crate::common::program::{TestFolder, files_below};
 
 /// The folder of this process's fixtures. It is locked while the process lives; the next process that
 /// finds it unlocked takes it over, so that no folders pile up.
@@ -22,6 +22,17 @@ fn own(folder: PathBuf) -> Option<(PathBuf, File)> {
         fs::remove_dir_all(&folder).unwrap();
     }
     Some((folder, lock))
+}
+
+/// A place of its own with the scene of a fixture and a copy of its model.
+pub(crate) fn copy_of(fixture: &TestFolder) -> TestFolder {
+    let place = TestFolder::beside(fixture);
+    for (path, content) in files_below(&fixture.model()) {
+        let copy = place.model().join(path.strip_prefix(fixture.model()).unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::write(copy, content).unwrap();
+    }
+    place
 }
 
 /// A place of this name with what `train` makes of the tiny scene.

@@ -15,15 +15,23 @@ use splat_mesh::{Mesh, MeshReport};
 use crate::common::ball::{RADIUS, ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, end, splat};
 use crate::common::scene::without;
+use crate::fixtures::{copy_of, fixture};
 
 /// Half a percent of the ball's diameter.
 const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
 
-/// A model folder of a scene whose Gaussians are replaced by others.
+/// A scene of the ball with a model.
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("mesh", |place| {
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_ball_scene(&place.scene(), 160, 120);
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    })
+});
+
+/// A model folder of the ball's scene whose Gaussians are replaced by others.
 pub(super) fn place_of(gaussians: &Gaussians) -> TestFolder {
-    let place = TestFolder::empty();
-    write_ball_scene(&place.scene(), 160, 120);
-    place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    let place = copy_of(&TRAINED);
     write_ply(&place.ply(1), gaussians).unwrap();
     place
 }
@@ -234,4 +242,67 @@ fn gaussians_without_a_surface_are_refused() {
     let place = place_of(&clear);
     meshed(&place, &[]).refused(3, &["no surface: 0 of 3000 Gaussians"]);
     assert!(!place.model().join("mesh").exists());
+}
+
+/// Flags of each method that make a small mesh.
+const METHODS: [&[&str]; 3] = [
+    &["--method=tsdf", "--mesh-resolution=40"],
+    &["--method=poisson", "--surface-points=5000", "--poisson-depth=4"],
+    &["--method=tetrahedra"],
+];
+
+#[test]
+fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
+    let place = place_of(&ball());
+    meshed(&place, &["--mesh-resolution=40", "--formats=ply"]).done();
+    let earlier = fs::read(file(&place, "tsdf.ply")).unwrap();
+    for method in METHODS {
+        let refused = |flags: &[&str], parts: &[&str]| {
+            let flags = [method, &["--formats=ply"], flags].concat();
+            meshed(&place, &flags).refused(3, parts);
+        };
+        let nothing = ["no surface: 0 of 3000 Gaussians", "The box that is found by itself"];
+        refused(&["--bbox-min=5,5,5", "--bbox-max=6,6,6"], &nothing);
+        // There is nothing in the middle of the ball.
+        refused(&["--bbox-min=-0.2,-0.2,-0.2", "--bbox-max=0.2,0.2,0.2"], &nothing);
+        refused(&["--min-component=99999999"], &["99999999", "--min-component"]);
+    }
+    let files: Vec<_> = fs::read_dir(file(&place, "")).unwrap().collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(earlier == fs::read(file(&place, "tsdf.ply")).unwrap(), "the earlier mesh is lost");
+}
+
+/// Balls, each a little larger than the one before.
+fn balls(count: usize) -> Gaussians {
+    let one = ball();
+    let mut all = Gaussians::zeros(0, count * one.len());
+    for number in 0..count {
+        let factor = 1.0 + 0.02 * u16::try_from(number).map_or(0.0, f32::from);
+        let means: Vec<f32> = one.means.iter().map(|x| factor * x).collect();
+        let put = |all: &mut Vec<f32>, of: &[f32]| {
+            all[number * of.len()..][..of.len()].copy_from_slice(of);
+        };
+        put(&mut all.means, &means);
+        put(&mut all.log_scales, &one.log_scales);
+        put(&mut all.quats, &one.quats);
+        put(&mut all.sh_dc, &one.sh_dc);
+        put(&mut all.opacity_logits, &one.opacity_logits);
+    }
+    all
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn points_without_memory_are_refused_before_anything_is_drawn() {
+    let place = place_of(&balls(8));
+    let refused = meshed(&place, &["--host-limit=1MiB"])
+        .refused(4, &["--host-limit 1MiB", "cannot be kept", "maps of a drawn view"]);
+    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
+    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
+    // That is enough to draw the views, and not for what is made of them.
+    meshed(&place, &["--method=tetrahedra", &limit])
+        .refused(4, &["tetrahedra over 24000 opaque Gaussians", "enough for ", "--method tsdf"]);
+    meshed(&place, &["--method=poisson", &limit])
+        .refused(4, &["307200 points of the surface", "Give --surface-points "]);
+    assert!(!place.model().join("mesh").exists(), "something was written");
 }

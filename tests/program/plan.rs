@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::common::program::{Ended, TestFolder, VIEWS, end, splat, text};
+use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, end, splat, text};
 use crate::common::synthetic::write_synthetic;
 use rstest::rstest;
 use serde_json::Value;
@@ -15,8 +15,9 @@ use splat::export::read_ply;
 use splat::layout::GAUSSIANS;
 use splat::math::Real;
 use splat::memory::plan::{
-    CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedColorTables,
-    PlannedPhotographs, PlannedRun, RoundShape, Storage, ViewGrowth,
+    BoundSizes, CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
+    PlannedColorTables, PlannedMeshing, PlannedPhotographs, PlannedRefinement, PlannedRun,
+    RoundShape, Storage, SurfaceDrawing, ViewGrowth,
 };
 use splat::synth::SynthOptions;
 use splat::train::forecast::seen_of_points;
@@ -325,6 +326,47 @@ fn what_is_wrong_is_said_with_its_remedy() {
 }
 
 #[test]
+fn each_stage_of_splat_sugar_has_a_row_and_each_has_to_fit() {
+    let place = TestFolder::with_scene();
+    let flags = ["--gaussians=200000", "--regularize=density"];
+    assert_eq!(json(&place, &flags[..1])["sugar"], serde_json::json!([]));
+    let ended = plan(&place, &flags).done();
+    for part in [
+        "\nsplat sugar ",
+        "\n  train, 200000 Gaussians ",
+        "\n  mesh, --method poisson, 1000000 triangles ",
+        "\n  refine, 1000000 Gaussians on 1000000 triangles ",
+    ] {
+        assert!(ended.stdout.contains(part), "no `{part}` in\n{}", ended.stdout);
+    }
+    let with = |more: &[&str]| json(&place, &[&flags[..], more].concat());
+    let report = with(&[]);
+    let stages = report["sugar"].as_array().unwrap();
+    assert_eq!(stages.len(), 2);
+    let least = |report: &Value, stage: usize| number(&report["sugar"][stage]["least"]);
+    let host = |report: &Value, stage: usize, label: &str| {
+        let rows = report["sugar"][stage]["host"].as_array().unwrap();
+        rows.iter().find(|row| row["label"] == label).map(|row| number(&row["bytes"]))
+    };
+    let points = (VIEWS as u64) * u64::from(SIZE.0 * SIZE.1);
+    assert_eq!(host(&report, 0, "points of the surface"), Some(108 * points));
+    assert!(host(&report, 1, "the mesh, and what is learned of it") > Some(1_000_000));
+    // The options are those of splat sugar.
+    let skipped = with(&["--skip-refinement", "--method=tetrahedra"]);
+    assert_eq!(skipped["sugar"].as_array().unwrap().len(), 1);
+    assert!(host(&skipped, 0, "tetrahedra over the Gaussians").is_some());
+    assert!(least(&with(&["--decimation-target=3000000"]), 1) > least(&report, 1));
+    assert!(least(&with(&["-g=3", "--decimation-target=300000"]), 1) < least(&report, 1));
+    // What the last stage lacks is no less lacking.
+    let tight = ["--vram-limit=2GiB", "--decimation-target=3000000"];
+    let ended = plan(&place, &[&flags[..], &tight].concat());
+    assert_eq!(ended.code, Some(4), "{ended:#?}");
+    assert!(ended.stdout.contains("does not fit\n"), "{}", ended.stdout);
+    ended.says(&["splat refine with 3000000 Gaussians", "--decimation-target"]);
+    plan(&place, &["--regularize=density", "-g=2"]).refused(2, &["--gaussians-per-triangle is 2"]);
+}
+
+#[test]
 fn every_buffer_of_the_layout_is_planned() {
     let run = PlannedRun {
         model: ModelSize {
@@ -350,28 +392,44 @@ fn every_buffer_of_the_layout_is_planned() {
         granule: Granule::default(),
     };
     let moving = PlannedRun { rounds: RoundShape::Relocate, ..run.clone() };
-    let rows = [run.ledger(false), run.ledger(true), moving.ledger(false)];
-    let planned: BTreeSet<&str> = rows.iter().flatten().map(|row| row.label).collect();
+    let PlannedRun { model, seen, ref photographs, context, granule, .. } = run;
+    let refinement = PlannedRefinement {
+        model,
+        bound: BoundSizes::closed(1_000_000, 1),
+        seen,
+        measured: None,
+        photographs: photographs.clone(),
+        textured: true,
+        bands: true,
+        resolution: false,
+        context,
+        granule,
+    };
+    let drawings = [SurfaceDrawing::MedianDepths, SurfaceDrawing::Places(1 << 20)];
+    let meshing = drawings.map(|drawing| PlannedMeshing {
+        model,
+        seen,
+        drawing,
+        textured: false,
+        bands: true,
+        context,
+        granule,
+    });
+    let training = [run.ledger(false), run.ledger(true), moving.ledger(false)];
+    let later = meshing.map(|meshing| meshing.ledger(false));
+    let rows = training.into_iter().chain(later).chain([refinement.ledger(false)]);
+    let rows: Vec<_> = rows.flatten().collect();
+    let planned: BTreeSet<&str> = rows.iter().map(|row| row.label).collect();
     // Page-locked memory of the host.
     let pinned = ["counts", "photographs on their way", "reports", "staging of the model"];
     // A measurement of `splat bench`, the one time that a model changes to compact state, the tests of
     // the kernels' mathematics, and LPIPS, which takes what is left or is left out.
     let rare = ["copy", "state on its way", "probe inputs", "probe outputs"];
     let lpips = ["lpips features", "lpips sums", "lpips weights"];
-    // What is forecast is training. `splat mesh` and `splat refine` take these beside a drawn view.
-    let later = [
-        "bound gradients",
-        "bound mesh",
-        "bound values",
-        "median depths",
-        "places",
-        "splats on rays",
-        "transmittances",
-    ];
     let slots: BTreeSet<&str> =
         splat::layout::ALL.into_iter().flatten().map(|slot| slot.label).collect();
     let unplanned: BTreeSet<&str> = slots.difference(&planned).copied().collect();
-    let others: BTreeSet<&str> = pinned.into_iter().chain(rare).chain(lpips).chain(later).collect();
+    let others: BTreeSet<&str> = pinned.into_iter().chain(rare).chain(lpips).collect();
     assert_eq!(unplanned, others);
 }
 

@@ -17,7 +17,7 @@ use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
-use crate::fixtures::fixture;
+use crate::fixtures::{copy_of, fixture};
 
 /// A model of a ball, meshed, in a scene with photographs of another ball. No test changes it.
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -53,17 +53,7 @@ impl SetDegree for Gaussians {
 
 /// The meshed ball in a place of its own.
 fn ball_place() -> TestFolder {
-    let place = TestFolder::beside(&BALL);
-    copy_folder(&BALL.model(), &place.model());
-    place
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    for (path, content) in files_below(from) {
-        let copy = to.join(path.strip_prefix(from).unwrap());
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::write(copy, content).unwrap();
-    }
+    copy_of(&BALL)
 }
 
 fn refine(place: &TestFolder, flags: &[&str]) -> assert_cmd::Command {
@@ -190,6 +180,28 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
     let psnr = |place: &TestFolder| record(place)["after"]["psnr"].as_f64();
     assert_eq!(psnr(&whole), psnr(&killed));
     assert_eq!(fs::read_dir(folder(&killed).join("checkpoints")).unwrap().count(), 1);
+}
+
+/// The limit that a refusal proposes.
+fn proposed(ended: &Ended) -> String {
+    let (_, rest) = ended.stderr.split_once("Give ").unwrap_or_else(|| panic!("{ended:#?}"));
+    format!("--host-limit={}", rest.split(' ').next().unwrap())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_limit_below_the_mesh_is_refused_and_the_proposed_one_holds() {
+    let place = ball_place();
+    let flags = ["--iterations=2", "-g=6"];
+    let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat()).refused(
+        4,
+        &["--host-limit 1MiB", "cannot be kept", "the mesh, and what is learned of it"],
+    );
+    assert!(!place.model().join("refined").exists(), "something was written");
+    let limit = proposed(&refused);
+    refined(&place, &[&flags[..], &[&limit, "--give-up=slack,births"]].concat())
+        .done()
+        .says(&["--give-up births has no effect here"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use splat_mesh::file::read_mesh;
 
 use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::fixtures::{copy_of, fixture};
 
 /// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, a coarse mesh, a refinement that is
 /// short.
@@ -33,13 +35,28 @@ const FLAGS: [&str; 13] = [
 ];
 
 /// A scene of the ball, with a model of it.
+static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("sugar", |place| {
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_ball_scene(&place.scene(), 96, 72);
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+        write_ply(&place.ply(1), &ball()).unwrap();
+    })
+});
+
+/// The same in a place of its own, where the model is in `gaussians`.
 fn place() -> TestFolder {
-    let place = TestFolder::empty();
-    write_ball_scene(&place.scene(), 96, 72);
-    place.trained_into("gaussians", 1, &["--sh-degree=0", "--test-iterations=-1"]);
-    write_ply(&place.ply_of("gaussians", 1), &ball()).unwrap();
+    let place = copy_of(&BALL);
+    fs::rename(place.model(), place.path("gaussians")).unwrap();
     place
 }
+
+/// A tiny scene with a model, in a place of which no test writes any.
+static TINY: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("sugar_refused", |place| {
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    })
+});
 
 fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
     let flag = |name: &str, path: PathBuf| format!("{name}={}", path.display());
@@ -183,8 +200,10 @@ fn what_cannot_be_run_is_refused_before_anything_is_written(
     #[case] code: i32,
     #[case] parts: &[&str],
 ) {
-    let place = TestFolder::with_scene();
-    place.trained_into("gaussians", 1, &["--sh-degree=0", "--test-iterations=-1"]);
+    let place = copy_of(&TINY);
+    fs::rename(place.model(), place.path("gaussians")).unwrap();
+    let scene = place.scene();
+    let line = line.replace("-s scene", &format!("-s {}", scene.display()));
     fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
     fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();
     let mut command = splat();

@@ -10,6 +10,7 @@ mod case;
 mod expected;
 mod primitives;
 mod sizes;
+mod surfaces;
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -181,7 +182,9 @@ impl DryRun {
             self.iteration(&mut model, number, &target, Some(&near))?;
         }
         drop(near);
-        self.look(&mut model, &target)
+        self.look(&mut model, &target)?;
+        self.light(&model)?;
+        self.refine(&target)
     }
 
     fn density_control(&mut self, model: &mut Model) -> Result<(), DeviceError> {

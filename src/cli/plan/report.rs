@@ -109,6 +109,27 @@ pub(super) struct PlanReport {
     pub(super) host: Vec<PlannedRow>,
     /// Where a limit, or the processor, was asked for.
     pub(super) host_limit: Option<PlannedHost>,
+    /// Stages of `splat sugar` after training, where terms of surfaces are named.
+    pub(super) sugar: Vec<SurfaceStage>,
+    /// What views see of a model.
+    #[serde(skip)]
+    pub(super) seen: Option<ViewGrowth>,
+}
+
+/// A stage after training.
+#[derive(Debug, Serialize)]
+pub(super) struct SurfaceStage {
+    /// The command.
+    pub(super) command: &'static str,
+    /// With what, in words.
+    pub(super) with: String,
+    pub(super) fits: Option<bool>,
+    #[serde(flatten)]
+    pub(super) forecast: Forecast,
+    /// Beside the program and the driver; each at its own most.
+    pub(super) host: Vec<PlannedRow>,
+    /// What helps where it does not fit.
+    pub(super) remedy: &'static str,
 }
 
 impl PlanReport {
@@ -135,12 +156,26 @@ impl PlanReport {
             remedies: Vec::new(),
             host: Vec::new(),
             host_limit: None,
+            sugar: Vec::new(),
+            seen: None,
         }
     }
 
     /// In words, where it does not fit.
     pub(super) fn shortage(&self) -> Option<String> {
-        let budget = self.budget.filter(|_| self.fits == Some(false))?;
+        let budget = self.budget?;
+        if self.fits != Some(false) {
+            let stage = self.sugar.iter().find(|stage| stage.fits == Some(false))?;
+            return Some(format!(
+                "the plan does not fit: {} with {} takes {:.2} GiB at least, and {:.2} GiB may be \
+                 taken. Raise --vram-limit, or {}",
+                stage.command,
+                stage.with,
+                stage.forecast.least.gib(),
+                budget.bytes.gib(),
+                stage.remedy
+            ));
+        }
         let helps = self.remedies.iter().find(|remedy| remedy.fits);
         let advice = match helps {
             Some(remedy) => format!("It would fit with {}", remedy.flag),

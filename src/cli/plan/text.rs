@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::report::{Budget, Largest, PlanReport, PlannedGaussians, PlannedScene};
+use super::report::{Budget, Largest, PlanReport, PlannedGaussians, PlannedScene, SurfaceStage};
 use crate::memory::Bytes;
-use crate::memory::plan::{PlannedRow, PlannedStage, Storage};
+use crate::memory::plan::{Forecast, PlannedRow, PlannedStage, Storage};
 
 /// Rows of a stage that are listed; the others stand together in one.
 const LISTED: usize = 6;
@@ -28,6 +28,7 @@ pub(super) fn of(report: &PlanReport) -> String {
             write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.flag).ok();
         }
     }
+    sugar(&mut text, report);
     largest(&mut text, &report.largest);
     text.push_str("\n\nhost, beside the program and the driver, each at its own most");
     for row in &report.host {
@@ -49,6 +50,28 @@ pub(super) fn of(report: &PlanReport) -> String {
         }
     }
     text
+}
+
+/// A row for each stage of `splat sugar`.
+fn sugar(text: &mut String, report: &PlanReport) {
+    if report.sugar.is_empty() {
+        return;
+    }
+    let heads = ["at least", "peak", "host"];
+    write!(text, "\n\n{:<52} {:>9} {:>9} {:>9}  MiB", "splat sugar", heads[0], heads[1], heads[2])
+        .ok();
+    let mut row = |words: &str, forecast: &Forecast, host: &[PlannedRow], fits: Option<bool>| {
+        let host: Bytes = host.iter().map(|row| row.bytes).sum();
+        let [least, peak, host] = [forecast.least, forecast.peak, host].map(Bytes::mib);
+        let verdict = if fits == Some(false) { "  does not fit" } else { "" };
+        write!(text, "\n  {words:<50} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
+    };
+    let gaussians = format!("train, {} Gaussians", report.gaussians.count);
+    row(&gaussians, &report.forecast, &report.host, report.fits);
+    for SurfaceStage { command, with, forecast, host, fits, .. } in &report.sugar {
+        let words = format!("{}, {with}", command.trim_start_matches("splat "));
+        row(&words, forecast, host, *fits);
+    }
 }
 
 fn head(text: &mut String, report: &PlanReport) {

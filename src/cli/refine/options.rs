@@ -125,6 +125,23 @@ pub(in crate::cli) struct RefineOptions {
     pub(super) checkpoint_interval: u32,
 }
 
+impl BoundOptions {
+    /// Vertices that a preset decimates to, and Gaussians on each triangle.
+    pub(in crate::cli) fn bound(&self) -> Result<(Option<usize>, PerTriangle), UsageError> {
+        let (vertices, each) = match (self.low_poly, self.high_poly) {
+            (true, _) => (Some(200_000), 6),
+            (_, true) => (Some(1_000_000), 1),
+            _ => (None, 1),
+        };
+        let each = self.gaussians_per_triangle.unwrap_or(each);
+        let found = PerTriangle::ALL.into_iter().find(|one| one.count() == each as usize);
+        match found {
+            Some(per_triangle) => Ok((vertices, per_triangle)),
+            None => Err(refused("gaussians-per-triangle", &each, "1, 3, 4 and 6")),
+        }
+    }
+}
+
 impl RefineArgs {
     /// How progress is shown.
     pub(in crate::cli) fn style(&self) -> ProgressStyle {
@@ -134,16 +151,7 @@ impl RefineArgs {
     /// What the flags come to.
     pub(in crate::cli) fn resolved(&self) -> Result<RefineOptions, UsageError> {
         let bound = &self.bound;
-        let (vertices, each) = match (bound.low_poly, bound.high_poly) {
-            (true, _) => (Some(200_000), 6),
-            (_, true) => (Some(1_000_000), 1),
-            _ => (None, 1),
-        };
-        let each = bound.gaussians_per_triangle.unwrap_or(each);
-        let found = PerTriangle::ALL.into_iter().find(|one| one.count() == each as usize);
-        let Some(per_triangle) = found else {
-            return Err(refused("gaussians-per-triangle", &each, "1, 3, 4 and 6"));
-        };
+        let (vertices, per_triangle) = bound.bound()?;
         let iterations = self.iterations.unwrap_or(bound.refinement_time.iterations());
         let vertices = self.vertices.or(vertices);
         let weight = bound.normal_consistency;

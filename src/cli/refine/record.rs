@@ -11,7 +11,7 @@ use splat_mesh::Mesh;
 
 use super::options::RefineOptions;
 use crate::cli::exit::{DataError, UsageError};
-use crate::cli::scene::Opened;
+use crate::cli::scene::ReadModel;
 use crate::config::SceneOptions;
 use crate::files::{OutputError, write_text};
 use crate::math::crease::crease;
@@ -40,16 +40,20 @@ pub(super) struct RefineSettings {
 
 impl RefineSettings {
     /// Of a mesh as it is bound.
-    pub(super) fn new(options: &RefineOptions, path: &Path, mesh: &Mesh, opened: &Opened) -> Self {
+    pub(super) fn new(
+        options: &RefineOptions,
+        path: &Path,
+        mesh: &Mesh,
+        model: &ReadModel,
+    ) -> Self {
         let mut of_mesh = Hash::new();
         of_mesh.take(bytemuck::cast_slice(mesh.vertices.as_flattened()));
         of_mesh.take(bytemuck::cast_slice(mesh.faces.as_flattened()));
         of_mesh.take(bytemuck::cast_slice(mesh.colors.as_flattened()));
         let mut of_scene = Hash::new();
-        let config = &opened.config;
+        let ReadModel { config, dataset, .. } = model;
         let scene = SceneOptions { source_path: None, ..config.scene.clone() };
         of_scene.take(serde_json::to_string(&scene).unwrap_or_default().as_bytes());
-        let dataset = &opened.dataset;
         for &view in &dataset.train {
             of_scene.take(dataset.views[view].name.as_bytes());
         }

@@ -7,9 +7,9 @@ use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
     BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
-    PixelGradients, Projected, RAYS, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS,
-    Samples, Source as _, SplatSlots, SurfaceRows, ViewRequest, ViewSizes, replay_list,
-    splat_capacity,
+    PLACES, PixelGradients, Projected, RAYS, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS,
+    Samples, Source as _, SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes,
+    replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -60,6 +60,8 @@ pub(crate) struct PlannedDrawing<'a> {
     pub(crate) bands: Option<Vec<ListSizes>>,
     /// Terms at samples, which follow the backward pass.
     pub(crate) terms: Option<SampledGaussians>,
+    /// Places that light passes to, which are asked about in place of pixels.
+    pub(crate) places: Option<u64>,
 }
 
 impl<'a> PlannedDrawing<'a> {
@@ -71,7 +73,7 @@ impl<'a> PlannedDrawing<'a> {
         in_bands: bool,
     ) -> Self {
         let bands = in_bands.then(|| alike_bands(view));
-        Self { gaussians, view, most_visible: None, wants, bands, terms: None }
+        Self { gaussians, view, most_visible: None, wants, bands, terms: None, places: None }
     }
 }
 
@@ -144,12 +146,19 @@ impl PlannedDrawing<'_> {
             features = Some(FeatureSlots::reserve(source, sizes, wants)?);
         }
         let mut rays = None;
-        if wants.median {
+        if wants.median || self.places.is_some() {
             rays = Some(source.take(&RAYS, sizes)?);
         }
         source.sort32(visible, u32::BITS);
         source.sum32(visible);
-        let canvas = CanvasSlots::reserve(source, sizes, wants)?;
+        let (mut canvas, mut asked) = (None, None);
+        match &self.places {
+            Some(places) => {
+                let on_device = source.take(&PLACES, places)?;
+                asked = Some((on_device, source.take(&TRANSMITTANCES, places)?));
+            }
+            None => canvas = Some(CanvasSlots::reserve(source, sizes, wants)?),
+        }
         let mut gradients_of_pixels = None;
         if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
@@ -162,7 +171,7 @@ impl PlannedDrawing<'_> {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, gradients_of_pixels, colors, rays));
+        drop((canvas, asked, gradients_of_pixels, colors, rays));
         if let Some(terms) = self.terms {
             // Without features, which lie further on, the splats go, and what surface terms take lies in
             // their place.

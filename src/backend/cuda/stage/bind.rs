@@ -10,7 +10,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, BoundState, BoundStep, DeviceError, Rates};
-use crate::layout::{BOUND_MESH, BOUND_VALUES, GAUSSIANS};
+use crate::layout::{BOUND_MESH, BOUND_VALUES, BoundSizes, GAUSSIANS};
 use crate::math::Real;
 use crate::math::adam::Moments;
 use crate::model::{BoundColumns, BoundTopology};
@@ -66,9 +66,6 @@ fn tables(topology: &BoundTopology) -> [&[u32]; 6] {
 const FORM_WIDTH: usize = 4;
 const VERTEX_WIDTH: usize = 3;
 
-/// Forms begin at a multiple of so many values, so that a thread loads one at once.
-const FORMS_ALIGNED: usize = 4;
-
 impl Binding {
     /// Puts it on the device.
     pub(crate) fn new(
@@ -77,7 +74,8 @@ impl Binding {
         state: &BoundState,
     ) -> Result<Self, DeviceError> {
         let mut mesh = session.heap.region(&BOUND_MESH)?;
-        mesh.grow(tables(topology).iter().map(|table| table.len()).sum())?;
+        let sizes = topology.sizes();
+        mesh.grow(count(BOUND_MESH.len(&sizes)))?;
         let mut values = session.heap.region(&BOUND_VALUES)?;
         let topology = Arc::clone(topology);
         let mut first = 0;
@@ -85,8 +83,7 @@ impl Binding {
             mesh.upload(&session.stream, first, table)?;
             first += table.len();
         }
-        let last = range(&topology, BoundPart::FormsSecond);
-        values.grow(last.end)?;
+        values.grow(count(BOUND_VALUES.len(&sizes)))?;
         let mut this = Self { topology, mesh, values, is_swapped: false };
         let parts = [
             (BoundPart::Vertices, BoundPart::Forms, &state.values),
@@ -98,6 +95,11 @@ impl Binding {
             this.upload(session, forms, &together(columns))?;
         }
         Ok(this)
+    }
+
+    /// How much there is of the mesh and of what is bound to it.
+    pub(crate) fn sizes(&self) -> BoundSizes {
+        self.topology.sizes()
     }
 
     /// What is learned, as it is now. Waits for the device.
@@ -161,6 +163,12 @@ impl Binding {
     }
 }
 
+/// A length on a machine of 64 bits.
+#[expect(clippy::cast_possible_truncation, reason = "what is on the host is counted in usize")]
+fn count(len: u64) -> usize {
+    len as usize
+}
+
 /// Where a part lies among the values.
 fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
     let vertices = VERTEX_WIDTH * topology.vertices();
@@ -170,7 +178,7 @@ fn range(topology: &BoundTopology, part: BoundPart) -> Range<usize> {
     if number < first_form {
         return number * vertices..(number + 1) * vertices;
     }
-    let start = (first_form * vertices).next_multiple_of(FORMS_ALIGNED);
+    let start = count(topology.sizes().forms_start());
     start + (number - first_form) * forms..start + (number - first_form + 1) * forms
 }
 

@@ -68,14 +68,24 @@ impl Expected {
             let shown = terms.weight(VALUE_SDF) != 0.0;
             SampledGaussians { seen: terms.weight(VALUE_ENTROPY) != 0.0 || !shown, shown }
         });
-        let drawing = plan::PlannedDrawing {
+        self.planned(terms).add_to(source, kept);
+    }
+
+    /// In place of the view's pixels, so many places are asked about.
+    pub(super) fn replay_light(&self, source: &Replay, places: u64) {
+        let drawing = self.planned(None);
+        plan::PlannedDrawing { places: Some(places), ..drawing }.replay(source);
+    }
+
+    fn planned(&self, terms: Option<SampledGaussians>) -> plan::PlannedDrawing<'_> {
+        plan::PlannedDrawing {
             gaussians: self.gaussians,
             view: &self.view,
             most_visible: Some(self.most_visible),
             wants: blend::wants(&self.drawing),
             bands: self.bands.clone(),
             terms,
-        };
-        drawing.add_to(source, kept);
+            places: None,
+        }
     }
 }

@@ -126,9 +126,9 @@ impl Bind for Cuda {
         step: &BoundStep,
     ) -> Result<(), DeviceError> {
         // Before anything moves.
-        let rows = model.len() as u64;
+        let sizes = binding.sizes();
         let mut d_geometry =
-            self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &rows))?;
+            self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &sizes))?;
         let adam = step.of_gaussians();
         gradients.step(&mut self.session, model, Some(&mut d_geometry), &adam)?;
         bind::step(&mut self.session, model, binding, &mut d_geometry, step)

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::GAUSSIANS;
-use crate::memory::plan::{Maps, OptionalColumns, Storage};
+use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage};
 
 fn run(gaussians: u64, storage: Storage) -> PlannedRun {
     PlannedRun {

@@ -1,0 +1,85 @@
+//! What meshing and refinement take: light to places, and steps of Gaussians that are bound to a mesh.
+
+use std::sync::Arc;
+
+use super::DryRun;
+use super::case::SeenView;
+use super::expected::Expected;
+use crate::backend::cuda::{Gradients, Model, Target};
+use crate::backend::{
+    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Look, Objective, Rates,
+    Render as _, Store as _, Transmittances as _,
+};
+use crate::layout::{BOUND_GRADIENTS, Source as _};
+use crate::math::bound::PerTriangle;
+use crate::memory::plan::PlannedBatch;
+use crate::model::{BoundColumns, BoundTopology, Gaussians};
+
+/// Places that are asked about.
+const PLACES: usize = 100;
+
+impl DryRun {
+    /// Light to places, which a mesh by tetrahedra asks about.
+    pub(super) fn light(&mut self, model: &Model) -> Result<(), DeviceError> {
+        let case = self.case;
+        let settings = case.settings();
+        let drawing = Drawing::shown(&settings, Look::IMAGE);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        let places = vec![[0.0; 3]; PLACES];
+        let passes = self.device.transmittances(model, &case.view(), &settings, &places)?;
+        assert_eq!(passes.len(), PLACES);
+        self.record("light", |source| expected.replay_light(source, PLACES as u64));
+        Ok(())
+    }
+
+    /// A step of Gaussians that are bound to triangles without a common edge.
+    pub(super) fn refine(&mut self, target: &Target) -> Result<(), DeviceError> {
+        let case = self.case;
+        if case.compensation.is_some() {
+            // The bound learn no colours of photographs.
+            return Ok(());
+        }
+        let faces = u32::try_from(case.gaussians.div_ceil(3).max(1)).unwrap_or(1);
+        let faces: Vec<[u32; 3]> = (0..faces).map(|f| [3 * f, 3 * f + 1, 3 * f + 2]).collect();
+        let vertices = 3 * faces.len();
+        let topology = BoundTopology::new(faces, vertices, PerTriangle::Three, -5.0).unwrap();
+        let topology = Arc::new(topology);
+        let columns = BoundColumns::at_rest(&vec![[0.0; 3]; vertices], &topology);
+        let gaussians = Gaussians::zeros(case.sh_degree, topology.gaussians());
+        let mut model = self.device.upload(&gaussians)?;
+        let mut binding = self.device.bind(&mut model, &topology, &BoundState::new(columns))?;
+        drop(self.device.session.heap.trace().take());
+        let seen = case.views[0];
+        let visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
+        let instances = if visible == 0 { 0 } else { seen.instances };
+        self.seen.set(SeenView { visible, instances });
+        let (terms, wants) = (&case.terms(None), case.wants(None));
+        let drawing = Drawing::trained(&case.settings(), &wants);
+        let expected =
+            Expected::of(&self.device.session, &model, self.seen.get(), case.px, drawing);
+        let device = &mut self.device;
+        let frame = device.render_train(&model, &case.view(), &case.settings(), &wants)?;
+        let objective = Objective { target, terms, near: None };
+        let (frame, loss) = device.objective(&model, frame, &objective)?;
+        let mut gradients = Gradients::default();
+        device.backward(&mut model, frame, None, &mut gradients)?;
+        let rates = Rates {
+            means: 1e-4,
+            log_scales: 5e-3,
+            quats: 1e-3,
+            opacity_logits: 0.05,
+            sh_dc: 2.5e-3,
+            sh_rest: 1e-4,
+        };
+        let step = BoundStep { adam: AdamStep::new(1, rates), normal_consistency: 0.1 };
+        device.step_bound(&mut model, &mut binding, gradients, &step)?;
+        drop(loss);
+        self.record("step of the bound", |source| {
+            let mut kept = PlannedBatch::default();
+            expected.add_to(source, &mut kept, None);
+            let Ok(of_bound) = source.take(&BOUND_GRADIENTS, &topology.sizes());
+            drop(of_bound);
+        });
+        Ok(())
+    }
+}

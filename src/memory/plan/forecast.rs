@@ -1,0 +1,205 @@
+//! What stages that follow one another come to on a device, from what each was played to take.
+
+use serde::Serialize;
+
+use super::mapping::Granule;
+use super::photographs::PlannedPhotographs;
+use super::rows::PlannedRow;
+use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, SCRATCH, STATUS, spare};
+use crate::memory::Bytes;
+
+/// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
+pub const CONTEXT: Bytes = Bytes(526 << 20);
+
+/// What is held at once in a stage of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedStage {
+    /// What happens.
+    pub name: &'static str,
+    /// What is held when it is most. They add up.
+    pub rows: Vec<PlannedRow>,
+    /// All rows.
+    pub total: Bytes,
+}
+
+/// What a run comes to within a budget.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Forecast {
+    /// The stages, in the order of a run.
+    pub stages: Vec<PlannedStage>,
+    /// The most that is held: that of the largest stage, and what the arena keeps of others and
+    /// has beyond, as far as the budget allows.
+    pub peak: Bytes,
+    /// The least budget with which the run is made: with all photographs in turns, the most demanding
+    /// views in bands if they may be, and lists of neighbours as short as they may be.
+    pub least: Bytes,
+    /// Whether views have to be drawn in bands.
+    pub in_bands: bool,
+    /// The share of their size at which training views have to be drawn.
+    pub training_scale: f64,
+    /// In the coarse stage, how many neighbours lists may have.
+    pub neighbours: Option<u32>,
+    /// How many photographs stay on the device to the end.
+    pub photographs_resident: usize,
+    /// How many there are.
+    pub photographs: usize,
+}
+
+/// What a stage holds to its end, and its scratch.
+pub(super) struct Played {
+    pub(super) name: &'static str,
+    /// All but scratch and the photographs that stay.
+    pub(super) held: Vec<PlannedRow>,
+    /// Whether photographs stay on the device then.
+    pub(super) has_photographs: bool,
+    pub(super) source: Replay,
+}
+
+impl Played {
+    /// A stage with photographs that holds this, and takes the scratch of `play`.
+    pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, play: impl Fn(&Replay)) -> Self {
+        let source = Replay::default();
+        play(&source);
+        Self { name, held, has_photographs: true, source }
+    }
+
+    /// The same before the first photograph is sent.
+    pub(super) fn without_photographs(self) -> Self {
+        Self { has_photographs: false, ..self }
+    }
+
+    /// How far its blocks reached.
+    pub(super) fn reach(&self) -> Bytes {
+        Bytes(self.source.reach())
+    }
+
+    /// All that it holds but scratch and photographs that stay.
+    fn held_bytes(&self) -> Bytes {
+        self.held.iter().map(|row| row.bytes).sum()
+    }
+}
+
+/// What is the same in all stages.
+#[derive(Clone, Copy)]
+pub(super) struct Account<'a> {
+    pub(super) context: Bytes,
+    pub(super) granule: Granule,
+    pub(super) photographs: &'a PlannedPhotographs,
+}
+
+/// Stages within a budget.
+pub(super) struct Budgeted {
+    pub(super) stages: Vec<PlannedStage>,
+    pub(super) peak: Bytes,
+    /// Photographs that stay to the end.
+    pub(super) resident: usize,
+}
+
+impl Account<'_> {
+    /// What is held at all times, and these regions, in whole granules.
+    pub(super) fn held(&self, regions: impl IntoIterator<Item = PlannedRow>) -> Vec<PlannedRow> {
+        let row = |label, bytes| PlannedRow { label, bytes };
+        let whole = |row: PlannedRow| PlannedRow { bytes: self.granule.whole(row.bytes), ..row };
+        let always = [
+            row(crate::layout::CONTEXT.label, self.context),
+            row(STATUS.label, self.granule.0),
+            row(PHOTOS_IN_TURN.label, self.photographs.turns(self.granule)),
+        ];
+        always.into_iter().chain(regions.into_iter().map(whole)).collect()
+    }
+
+    /// The least that the stages take.
+    pub(super) fn least_of(&self, played: &[Played]) -> Bytes {
+        let need = |stage: &Played| stage.held_bytes() + self.granule.after_trim(stage.reach());
+        played.iter().map(need).max().unwrap_or_default()
+    }
+
+    /// The stages of the first way that fits the budget, or those of the last. There is one at least.
+    pub(super) fn first_that_fits<W: Copy>(
+        &self,
+        ways: &[W],
+        play: impl Fn(W) -> Vec<Played>,
+        budget: Option<Bytes>,
+    ) -> Option<(W, Vec<Played>)> {
+        let mut last = None;
+        for &way in ways {
+            let played = play(way);
+            let fits = budget.is_none_or(|budget| self.least_of(&played) <= budget);
+            last = Some((way, played));
+            if fits {
+                break;
+            }
+        }
+        last
+    }
+
+    /// What the stages come to.
+    pub(super) fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
+        let resident = self.resident(played, budget);
+        let photographs = self.granule.whole(self.photographs.first(resident));
+        let stages: Vec<PlannedStage> =
+            played.iter().map(|played| self.stage(played, photographs)).collect();
+        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
+        let peak = self.expected_peak(played, photographs);
+        let peak = budget.map_or(peak, |budget| peak.min(budget)).max(need);
+        Budgeted { stages, peak, resident }
+    }
+
+    /// Photographs come when the model is small, and leave where it needs their place.
+    fn resident(&self, played: &[Played], budget: Option<Bytes>) -> usize {
+        let Some(budget) = budget else { return self.photographs.trained.len() };
+        let beside = |used: Bytes| Bytes(budget.0.saturating_sub(used.0));
+        let at_start = played
+            .first()
+            .map_or(Bytes(0), |start| start.held_bytes() + self.granule.whole(start.reach()));
+        let fair = self.photographs.fair_share(beside(at_start));
+        fair.min(self.photographs.that_fit(beside(self.least_of(played)), self.granule))
+    }
+
+    fn stage(&self, played: &Played, photographs: Bytes) -> PlannedStage {
+        let mut rows = played.held.clone();
+        let photographs = if played.has_photographs { photographs } else { Bytes(0) };
+        rows.push(PlannedRow { label: RESIDENT_PHOTOS.label, bytes: photographs });
+        let blocks: Vec<PlannedRow> =
+            played.source.at_peak().into_iter().map(PlannedRow::from).collect();
+        let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
+        rows.extend(blocks);
+        // What the arena's blocks leave: gaps, and the rest of the last granule.
+        let whole = self.granule.whole(played.reach());
+        rows.push(PlannedRow { label: SCRATCH.label, bytes: Bytes(whole.0 - used.0) });
+        rows.retain(|row| row.bytes > Bytes(0));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.bytes));
+        let total = rows.iter().map(|row| row.bytes).sum();
+        PlannedStage { name: played.name, rows, total }
+    }
+
+    /// The arena keeps what the largest stage took of it, and grew in steps on the way: it ends, on
+    /// average, half a step beyond.
+    fn expected_peak(&self, played: &[Played], photographs: Bytes) -> Bytes {
+        let reach = played.iter().map(Played::reach).max().unwrap_or_default();
+        let spare = Bytes(spare(reach.0) / 2);
+        let held = played.iter().map(Played::held_bytes).max().unwrap_or_default();
+        held + photographs + self.granule.whole(reach + spare)
+    }
+
+    /// The most that goes by each label of the ledger, at different times, with all photographs on the
+    /// device.
+    pub(super) fn ledger(&self, played: &[Played]) -> Vec<PlannedRow> {
+        let reach = played.iter().map(Played::reach).max().unwrap_or_default();
+        let beside = [
+            (RESIDENT_PHOTOS.label, self.granule.whole(self.photographs.all())),
+            (SCRATCH.label, self.granule.whole(reach)),
+        ];
+        let beside = beside.map(|(label, bytes)| PlannedRow { label, bytes });
+        let held = played.iter().flat_map(|stage| stage.held.iter().copied());
+        let blocks = played.iter().flat_map(|stage| stage.source.peaks()).map(PlannedRow::from);
+        let mut rows: Vec<PlannedRow> = Vec::new();
+        for found in held.chain(beside).chain(blocks) {
+            match rows.iter_mut().find(|row| row.label == found.label) {
+                Some(row) => row.bytes = row.bytes.max(found.bytes),
+                None => rows.push(found),
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,174 @@
+//! What it takes to draw a model for its mesh.
+
+use super::drawing::PlannedDrawing;
+use super::forecast::{Account, Budgeted, Forecast, Played};
+use super::mapping::Granule;
+use super::photographs::PlannedPhotographs;
+use super::rounds;
+use super::rows::PlannedRow;
+use super::seen::ViewGrowth;
+use crate::layout::{ModelSize, ViewRequest};
+use crate::memory::Bytes;
+
+/// What a method has drawn of the training views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurfaceDrawing {
+    /// Means of the Gaussians' depths.
+    MeanDepths,
+    /// Depths by which half of the light is stopped.
+    MedianDepths,
+    /// How much light passes to so many places at a time.
+    Places(u64),
+}
+
+/// Drawing a model whose mesh is made. No photograph is sent to the device.
+#[derive(Clone, Debug)]
+pub struct PlannedMeshing {
+    /// The model.
+    pub model: ModelSize,
+    /// What views see of it.
+    pub seen: ViewGrowth,
+    /// What is drawn of them.
+    pub drawing: SurfaceDrawing,
+    /// Whether a texture is made of the Gaussians in the end.
+    pub textured: bool,
+    /// Whether views may be drawn in bands where their lists do not fit.
+    pub bands: bool,
+    /// Context and code.
+    pub context: Bytes,
+    /// Unit of the device's memory.
+    pub granule: Granule,
+}
+
+/// No photographs.
+static NONE: PlannedPhotographs = PlannedPhotographs { trained: Vec::new(), held_out: Vec::new() };
+
+impl PlannedMeshing {
+    /// Within so many bytes, or as many as it takes. Views are drawn at their full size: those of
+    /// another size would show another surface.
+    pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
+        let account = self.account();
+        let found = account.first_that_fits(self.ways(), |in_bands| self.play(in_bands), budget);
+        let (in_bands, played) = found.unwrap_or_default();
+        let Budgeted { stages, peak, resident } = account.budgeted(&played, budget);
+        Forecast {
+            stages,
+            peak,
+            least: self.least(),
+            in_bands,
+            training_scale: 1.0,
+            neighbours: None,
+            photographs_resident: resident,
+            photographs: 0,
+        }
+    }
+
+    /// The least budget with which it is made.
+    pub fn least(&self) -> Bytes {
+        let least = |&in_bands: &bool| self.account().least_of(&self.play(in_bands));
+        self.ways().iter().map(least).min().unwrap_or_default()
+    }
+
+    /// The most that goes by each label of the ledger.
+    pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
+        self.account().ledger(&self.play(in_bands))
+    }
+
+    fn account(&self) -> Account<'static> {
+        Account { context: self.context, granule: self.granule, photographs: &NONE }
+    }
+
+    /// Whether in bands: what gives up less first.
+    fn ways(&self) -> &'static [bool] {
+        if self.bands { &[false, true] } else { &[false] }
+    }
+
+    fn play(&self, in_bands: bool) -> Vec<Played> {
+        let model = &self.model;
+        let view = self.seen.of(model.gaussians);
+        let held = || self.account().held(model.regions());
+        let maps = ViewRequest { maps: true, ..ViewRequest::default() };
+        let drawing = |wants| PlannedDrawing::new(model.gaussians, &view, wants, in_bands);
+        let (name, surface) = match self.drawing {
+            SurfaceDrawing::MeanDepths => ("depths", drawing(maps)),
+            SurfaceDrawing::MedianDepths => {
+                ("depths", drawing(ViewRequest { median: true, ..maps }))
+            }
+            SurfaceDrawing::Places(count) => {
+                let drawing = drawing(ViewRequest::default());
+                ("light", PlannedDrawing { places: Some(count), ..drawing })
+            }
+        };
+        let mut stages = vec![
+            Played::new("model", held(), |source| rounds::upload(source, model, model.gaussians)),
+            Played::new(name, held(), |source| surface.replay(source)),
+        ];
+        if self.textured {
+            stages.push(Played::new("texture", held(), |source| drawing(maps).replay(source)));
+        }
+        stages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
+    use crate::memory::plan::CONTEXT;
+
+    fn meshing(drawing: SurfaceDrawing) -> PlannedMeshing {
+        PlannedMeshing {
+            model: ModelSize {
+                gaussians: 1_000_000,
+                schema: &GAUSSIANS,
+                sh_degree: 3,
+                storage: Storage::Full,
+                optional: OptionalColumns::NONE,
+            },
+            seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e5 },
+            drawing,
+            textured: false,
+            bands: false,
+            context: CONTEXT,
+            granule: Granule::default(),
+        }
+    }
+
+    fn bytes(of: &PlannedMeshing, label: &str) -> u64 {
+        of.ledger(false).iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+    }
+
+    #[test]
+    fn depths_take_their_maps_and_the_median_the_rays_of_splats() {
+        let [mean, median] =
+            [SurfaceDrawing::MeanDepths, SurfaceDrawing::MedianDepths].map(meshing);
+        let pixels = 800 * 533;
+        assert_eq!(bytes(&mean, "surface maps"), 16 * pixels);
+        assert_eq!((bytes(&mean, "median depths"), bytes(&mean, "splats on rays")), (0, 0));
+        assert_eq!(bytes(&median, "median depths"), 4 * pixels);
+        assert!(bytes(&median, "splats on rays") >= 500_000 * 4);
+        assert!(median.least() > mean.least());
+    }
+
+    #[test]
+    fn places_take_sixteen_bytes_and_no_picture() {
+        let asked = meshing(SurfaceDrawing::Places(1 << 22));
+        assert_eq!(bytes(&asked, "places"), 12 << 22);
+        assert_eq!(bytes(&asked, "transmittances"), 4 << 22);
+        assert_eq!(bytes(&asked, "image"), 0);
+        let textured = PlannedMeshing { textured: true, ..asked };
+        assert_eq!(bytes(&textured, "image"), 12 * 800 * 533);
+    }
+
+    #[test]
+    fn bands_are_drawn_only_where_lists_do_not_fit() {
+        let seen = ViewGrowth { surface: 2e7, ..meshing(SurfaceDrawing::MeanDepths).seen };
+        let whole = PlannedMeshing { seen, ..meshing(SurfaceDrawing::MeanDepths) };
+        let banded = PlannedMeshing { bands: true, ..whole.clone() };
+        let most = whole.least();
+        assert!(banded.least() < most);
+        assert!(!banded.forecast(Some(most)).in_bands);
+        assert!(banded.forecast(Some(Bytes(most.0 - 1))).in_bands);
+        assert_eq!(banded.forecast(None).photographs, 0);
+    }
+}

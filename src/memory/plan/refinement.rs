@@ -1,0 +1,221 @@
+//! What it takes to train Gaussians that are bound to a mesh.
+
+use super::drawing::{PlannedBatch, PlannedDrawing};
+use super::forecast::{Account, Budgeted, Forecast, Played};
+use super::mapping::Granule;
+use super::photographs::PlannedPhotographs;
+use super::rounds;
+use super::rows::PlannedRow;
+use super::seen::ViewGrowth;
+use crate::layout::{
+    BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundSizes, ModelSize, Replay, Source as _, Use,
+    ViewRequest,
+};
+use crate::memory::{Bytes, TrainingScale};
+
+/// A refinement.
+#[derive(Clone, Debug)]
+pub struct PlannedRefinement {
+    /// The bound Gaussians.
+    pub model: ModelSize,
+    /// The mesh that they are bound to.
+    pub bound: BoundSizes,
+    /// What views see of them.
+    pub seen: ViewGrowth,
+    /// The model that the mesh was made of, with what views see of it: it is measured first.
+    pub measured: Option<(ModelSize, ViewGrowth)>,
+    /// The photographs.
+    pub photographs: PlannedPhotographs,
+    /// Whether a texture is made of the Gaussians in the end.
+    pub textured: bool,
+    /// Whether views may be drawn in bands where their lists do not fit.
+    pub bands: bool,
+    /// Whether training views may be drawn smaller where they do not fit.
+    pub resolution: bool,
+    /// Context and code.
+    pub context: Bytes,
+    /// Unit of the device's memory.
+    pub granule: Granule,
+}
+
+/// How a refinement makes do with little memory.
+#[derive(Clone, Copy, Debug)]
+struct RefinementWay {
+    in_bands: bool,
+    scale: TrainingScale,
+}
+
+impl PlannedRefinement {
+    /// Within so many bytes, or as many as it takes.
+    pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
+        let account = self.account();
+        let ways = self.ways();
+        let first = ways.first().copied();
+        let found = account.first_that_fits(&ways, |way| self.play(way), budget);
+        let way = found.as_ref().map(|(way, _)| *way).or(first);
+        let played = found.map(|(_, played)| played).unwrap_or_default();
+        let Budgeted { stages, peak, resident } = account.budgeted(&played, budget);
+        Forecast {
+            stages,
+            peak,
+            least: self.least(),
+            in_bands: way.is_some_and(|way| way.in_bands),
+            training_scale: way.map_or(1.0, |way| way.scale.factor()),
+            neighbours: None,
+            photographs_resident: resident,
+            photographs: self.photographs.trained.len(),
+        }
+    }
+
+    /// The least budget with which it is made.
+    pub fn least(&self) -> Bytes {
+        let least = |way| self.account().least_of(&self.play(way));
+        self.ways().into_iter().map(least).min().unwrap_or_default()
+    }
+
+    /// The most that goes by each label of the ledger.
+    pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
+        let way = RefinementWay { in_bands, scale: TrainingScale::FULL };
+        self.account().ledger(&self.play(way))
+    }
+
+    fn account(&self) -> Account<'_> {
+        let Self { context, granule, ref photographs, .. } = *self;
+        Account { context, granule, photographs }
+    }
+
+    /// All ways, the first the one that gives up least.
+    fn ways(&self) -> Vec<RefinementWay> {
+        let drawn = if self.bands { &[false, true][..] } else { &[false] };
+        let scales = TrainingScale::all()
+            .take_while(|&scale| self.resolution || scale == TrainingScale::FULL);
+        scales
+            .flat_map(|scale| drawn.iter().map(move |&in_bands| RefinementWay { in_bands, scale }))
+            .collect()
+    }
+
+    fn play(&self, RefinementWay { in_bands, scale }: RefinementWay) -> Vec<Played> {
+        let Self { model, bound, .. } = self;
+        let account = self.account();
+        let rows = model.gaussians;
+        let alone = || account.held(model.regions());
+        let shown = ViewRequest { drawn_for: Use::Counts, ..ViewRequest::default() };
+        let held_out = !self.photographs.held_out.is_empty();
+        let mut stages = Vec::new();
+        if let Some((measured, seen)) = self.measured.filter(|_| held_out) {
+            let view = seen.of(measured.gaussians);
+            let held = account.held(measured.regions());
+            let measuring = Played::new("measuring the model", held, |source| {
+                PlannedDrawing::new(measured.gaussians, &view, shown, in_bands).replay(source);
+            });
+            stages.push(measuring.without_photographs());
+        }
+        let upload = |source: &Replay| rounds::upload(source, model, rows);
+        stages.push(Played::new("binding", self.held(), upload).without_photographs());
+        let view = self.seen.scaled(scale).of(rows);
+        stages.push(Played::new("refinement", self.held(), |source| {
+            let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
+            let mut kept = PlannedBatch::default();
+            PlannedDrawing::new(rows, &view, wants, in_bands).add_to(source, &mut kept);
+            let Ok(gradients) = source.take(&BOUND_GRADIENTS, bound);
+            drop(gradients);
+        }));
+        let full_view = self.seen.of(rows);
+        stages.push(Played::new("evaluation", self.held(), |source| {
+            PlannedDrawing::new(rows, &full_view, shown, in_bands).replay(source);
+        }));
+        let read = |source: &Replay| rounds::read(source, model, rows);
+        stages.push(Played::new("checkpoint", self.held(), read));
+        if self.textured {
+            stages.push(Played::new("texture", alone(), |source| {
+                let wants = ViewRequest { maps: true, ..ViewRequest::default() };
+                PlannedDrawing::new(rows, &full_view, wants, in_bands).replay(source);
+            }));
+        }
+        stages
+    }
+
+    /// What lives from the first step to the last.
+    fn held(&self) -> Vec<PlannedRow> {
+        let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
+        let mesh = [
+            row(BOUND_MESH.label, BOUND_MESH.bytes(&self.bound)),
+            row(BOUND_VALUES.label, BOUND_VALUES.bytes(&self.bound)),
+        ];
+        self.account().held(self.model.regions().into_iter().chain(mesh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
+    use crate::memory::plan::CONTEXT;
+
+    fn refinement(faces: u64) -> PlannedRefinement {
+        let bound = BoundSizes::closed(faces, 1);
+        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
+        let schema = &GAUSSIANS;
+        PlannedRefinement {
+            model: ModelSize {
+                gaussians: bound.gaussians,
+                schema,
+                sh_degree: 3,
+                storage,
+                optional,
+            },
+            bound,
+            seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e4 },
+            measured: None,
+            photographs: PlannedPhotographs { trained: vec![1 << 20; 9], held_out: vec![1 << 20] },
+            textured: true,
+            bands: true,
+            resolution: false,
+            context: CONTEXT,
+            granule: Granule::default(),
+        }
+    }
+
+    #[test]
+    fn a_triangle_takes_its_gaussian_and_two_hundred_bytes_of_the_mesh() {
+        let forecast = refinement(1_000_000).forecast(None);
+        let names: Vec<&str> = forecast.stages.iter().map(|stage| stage.name).collect();
+        assert_eq!(names, ["binding", "refinement", "evaluation", "checkpoint", "texture"]);
+        let row = |stage: usize, label: &str| {
+            let rows = &forecast.stages[stage].rows;
+            rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+        };
+        // Corners and hinges twice with 1.5 hinges a face, and starts of half a vertex a face.
+        let mesh = 1_000_000 * 4 * (2 * (3 + 6) + 1);
+        assert!(row(1, "bound mesh").abs_diff(mesh) < 3 << 20, "{}", row(1, "bound mesh"));
+        let values = 1_000_000 * 4 * (6 + 12);
+        assert!(row(1, "bound values").abs_diff(values) < 3 << 20, "{}", row(1, "bound values"));
+        assert_eq!((row(4, "bound mesh"), row(0, "resident photographs")), (0, 0));
+        let rows = refinement(1_000_000).ledger(false);
+        let gradients = rows.iter().find(|row| row.label == "bound gradients").unwrap();
+        assert_eq!(gradients.bytes, Bytes(48_000_000));
+    }
+
+    #[test]
+    fn what_gives_way_is_given_up_only_where_it_must() {
+        let whole = refinement(3_000_000);
+        let (least, at_once) =
+            (whole.least(), PlannedRefinement { bands: false, ..whole.clone() }.least());
+        assert!(least < at_once, "{least} {at_once}");
+        assert!(!whole.forecast(Some(at_once)).in_bands);
+        let tight = whole.forecast(Some(Bytes(at_once.0 - 1)));
+        assert!(tight.in_bands && tight.peak < at_once);
+        assert_eq!((tight.photographs_resident, tight.training_scale), (0, 1.0));
+        let smaller = PlannedRefinement { resolution: true, ..whole };
+        assert!(smaller.least() <= least);
+    }
+
+    #[test]
+    fn the_model_of_the_mesh_is_measured_before_anything_is_bound() {
+        let few = refinement(1000);
+        let large = ModelSize { gaussians: 6_000_000, ..few.model };
+        let measured = PlannedRefinement { measured: Some((large, few.seen)), ..few.clone() };
+        assert_eq!(measured.forecast(None).stages[0].name, "measuring the model");
+        assert!(measured.least().0 > few.least().0 + (4 << 30));
+    }
+}
