@@ -64,6 +64,7 @@ pub use neighbours::{
 };
 pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
+    OPAQUE_MIN, STEP_MAX,
 };
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,

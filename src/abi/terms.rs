@@ -36,13 +36,11 @@ pub enum Term {
     /// Mean absolute error of the inverse depths against the photograph's map of them. Without such a
     /// map it has no value and no gradient.
     InverseDepth,
-    /// Mean of 1 - cos between the drawn normals and those of the surface that the drawn depths make
-    /// up. A pixel of the image's border, and one without depths next to it, counts like a right angle
-    /// and has no gradient.
+    /// Mean over all pixels of 1 - cos between the drawn normals and those of the surface that depths
+    /// make up.
     DepthNormal {
-        /// Whether pixels count by their opacity, to which no gradient goes this way (2D Gaussian
-        /// splatting, Huang et al. 2024), or all alike, as SuGaR has it.
-        by_opacity: bool,
+        /// Which depths, and of which pixels.
+        depths: NormalDepths,
     },
     /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
     Entropy,
@@ -57,6 +55,20 @@ pub enum Term {
         /// What these distances are divided by, world units.
         unit: f64,
     },
+}
+
+/// The depths whose normals the drawn ones are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormalDepths {
+    /// Those drawn, of all pixels, as SuGaR has it. A pixel of the image's border, and one without depths
+    /// next to it, counts like a right angle and has no gradient.
+    ///
+    /// In an empty background it falls when something is drawn there: black Gaussians on black.
+    All,
+    /// Those drawn, over the opacity. A pixel counts where it and the four beside it are opaque and no
+    /// mask of the photograph excludes them, and where no step of depth is between them. Any other adds
+    /// nothing. Which pixels count has no gradient.
+    Opaque,
 }
 
 /// What a term compares.

@@ -77,10 +77,12 @@ options! {
         #[arg(value_name = "WEIGHT")]
         dn_factor: f64 = 0.05, is rate, idle NO_DN_CONSISTENCY;
 
-        /// Weigh pixels of that loss by opacity
+        /// Compare only opaque pixels in that loss
         ///
-        /// With dn-consistency. Otherwise all pixels count alike.
-        dn_by_opacity: bool = false, idle NO_DN_CONSISTENCY;
+        /// A pixel counts where it and those beside it have at least half of all opacity, are not masked,
+        /// and have depths without a step between them. With false all pixels count alike, as in SuGaR,
+        /// and empty backgrounds fill with black Gaussians.
+        dn_by_opacity: bool = true, idle NO_DN_CONSISTENCY;
 
         /// Sample points in each iteration
         ///

@@ -2,7 +2,7 @@
 
 use super::coarse::CoarseSchedule;
 use super::schedule;
-use crate::backend::{SampleRule, Term, Terms};
+use crate::backend::{NormalDepths, SampleRule, Term, Terms};
 use crate::config::{Config, OptimizeOptions, Regularize, SugarOptions};
 
 /// Weight of the opacities' mean entropy.
@@ -63,7 +63,7 @@ const ROWS: [TermRow; 7] = [
         due: |moment| moment.takes_samples(),
     },
     TermRow {
-        term: |moment| Term::DepthNormal { by_opacity: moment.sugar.dn_by_opacity },
+        term: |moment| Term::DepthNormal { depths: moment.normal_depths() },
         weight: |moment| moment.sugar.dn_factor.max(0.0),
         window: |moment| moment.regularizes(&[Regularize::DnConsistency]),
         due: |_| true,
@@ -132,6 +132,10 @@ impl<'a> Moment<'a> {
 
     fn takes_samples(&self) -> bool {
         self.surface_iteration.is_some_and(|number| number.is_multiple_of(self.sugar.sdf_every))
+    }
+
+    fn normal_depths(&self) -> NormalDepths {
+        if self.sugar.dn_by_opacity { NormalDepths::Opaque } else { NormalDepths::All }
     }
 
     /// Terms that are on every few iterations count as often more.
@@ -278,14 +282,14 @@ mod tests {
         let terms = |options: &SugarOptions| surface_terms(options, 0);
         assert_eq!(terms(&options).weight(VALUE_DN), 0.0);
         options.regularize = Regularize::DnConsistency;
-        let is_by_opacity = |terms: &Terms| {
-            terms.active().any(|one| one.term == Term::DepthNormal { by_opacity: true })
+        let compares = |terms: &Terms, depths| {
+            terms.active().any(|one| one.term == Term::DepthNormal { depths })
         };
         let found = terms(&options);
         assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
-        assert!(!is_by_opacity(&found) && found.needs().maps);
-        options.dn_by_opacity = true;
-        assert!(is_by_opacity(&terms(&options)));
+        assert!(compares(&found, NormalDepths::Opaque) && found.needs().maps);
+        options.dn_by_opacity = false;
+        assert!(compares(&terms(&options), NormalDepths::All));
         options.dn_factor = 0.0;
         assert!(!terms(&options).needs().maps);
         options.regularize = Regularize::Sdf;

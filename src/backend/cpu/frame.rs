@@ -194,10 +194,9 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         for Weighted { term, weight } in terms.active() {
             match *term {
                 Term::InverseDepth => depths = depth::compare(&self.canvas, target, *weight),
-                Term::DepthNormal { by_opacity } => {
-                    let viewpoint = &self.view.viewpoint;
-                    let compared = normals::compare(&self.canvas, viewpoint, *weight, by_opacity);
-                    normals = Some(compared);
+                Term::DepthNormal { depths } => {
+                    let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
+                    normals = Some(normals::compare(canvas, viewpoint, target, depths, *weight));
                 }
                 // Of the colours, or at samples.
                 _ => {}
