@@ -43,7 +43,7 @@ fn empty_backgrounds_stay_empty(#[case] is_masked: bool) {
     let scene = write_scene(&place, is_masked);
     let train = |model: &str, flags: &[&str]| {
         let mut command = splat();
-        command.args(["train", "--device=cpu", "-s"]).arg(&scene);
+        command.args(["train", "--device=cpu", "--eval", "-s"]).arg(&scene);
         command.arg("-m").arg(place.path(model)).args(flags);
         end(&mut command).done();
     };
