@@ -8,7 +8,7 @@
 // the block's sum.
 //
 // Shapes: geometry [lane blocks, 11, 32], splats [visible, 12], features [visible, 4], surface and
-// d_surface [h, w, 4].
+// d_surface [h, w, 4], medians, d_medians and mask [h, w].
 
 #include "layout.cuh"
 #include "normals.cuh"
@@ -46,7 +46,9 @@ __device__ inline float shown_depth(const NormalsArgs& a, uint64_t pixel, float4
     if (a.opaque == 0) return map.x;
     const uint8_t* __restrict__ mask = a.mask;
     const bool excluded = mask != nullptr && mask[pixel] == 0;
-    return excluded || map.w < OPAQUE_MIN ? 0.0f : map.x / map.w;
+    if (excluded || map.w < OPAQUE_MIN) return 0.0f;
+    const float* __restrict__ medians = a.medians;
+    return medians != nullptr ? medians[pixel] : map.x / map.w;
 }
 
 // x and y of the normal of a pixel that has a depth.
@@ -161,13 +163,18 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         d_depth += slope_bwd(a.focal_px[1], depth, depths[row + 4][column + 2], by_below).x;
     }
     const float2 d_normal = d_normals[row][column];
+    const uint64_t own = uint64_t(y) * width + x;
     float4 d_map = {d_depth, d_normal.x, d_normal.y, 0.0f};
+    if (a.medians != nullptr) {
+        a.d_medians[own] = d_depth;
+        d_map.x = 0.0f;
+    }
     if (a.opaque != 0 && depth > 0.0f) {
         // What was divided by the opacity, of which there is the more the less passes.
-        const float4 map = surface[uint64_t(y) * width + x];
+        const float4 map = surface[own];
         const float2 xy = shown_normal(a, map);
         d_map = {d_map.x / map.w, d_map.y / map.w, d_map.z / map.w, 0.0f};
         d_map.w = d_map.x * depth + d_map.y * xy.x + d_map.z * xy.y;
     }
-    reinterpret_cast<float4*>(a.d_surface)[uint64_t(y) * width + x] = d_map;
+    reinterpret_cast<float4*>(a.d_surface)[own] = d_map;
 }

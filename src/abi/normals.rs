@@ -40,6 +40,10 @@ abi! {
     pub struct NormalsArgs<'a> {
         /// [h, w, 4]: depth, x and y of the normal, opacity.
         pub surface: In<'a, f32>,
+        /// Median depths to take in place of those of `surface`, [h, w]; or null.
+        pub medians: In<'a, f32>,
+        /// Their gradients, [h, w].
+        pub d_medians: Out<'a, f32>,
         /// [h, w, 4]: of depth, x and y of the normal, and the transmittance.
         pub d_surface: Out<'a, f32>,
         /// The photograph's, [h, w], 0 where it excludes a pixel; or null.

@@ -69,6 +69,8 @@ pub enum NormalDepths {
     /// mask of the photograph excludes them, and where no step of depth is between them. Any other adds
     /// nothing. Which pixels count has no gradient.
     Opaque,
+    /// The median depths, of such pixels.
+    Median,
 }
 
 /// What a term compares.
@@ -97,6 +99,8 @@ pub struct Inputs {
     pub inverse_depths: bool,
     /// The maps of the view's depths and normals.
     pub maps: bool,
+    /// The view's median depths.
+    pub median: bool,
     /// The nearest neighbours of all Gaussians.
     pub neighbours: bool,
     /// Samples of the Gaussians that the view sees.
@@ -131,8 +135,13 @@ pub enum Over {
 
 impl Inputs {
     /// Colours alone.
-    pub const NONE: Self =
-        Self { inverse_depths: false, maps: false, neighbours: false, samples: false };
+    pub const NONE: Self = Self {
+        inverse_depths: false,
+        maps: false,
+        median: false,
+        neighbours: false,
+        samples: false,
+    };
 
     /// What either needs.
     #[must_use]
@@ -140,6 +149,7 @@ impl Inputs {
         Self {
             inverse_depths: self.inverse_depths || other.inverse_depths,
             maps: self.maps || other.maps,
+            median: self.median || other.median,
             neighbours: self.neighbours || other.neighbours,
             samples: self.samples || other.samples,
         }
@@ -215,7 +225,10 @@ impl Term {
         match self {
             Self::Photometric { .. } | Self::Entropy => Inputs::NONE,
             Self::InverseDepth => Inputs { inverse_depths: true, ..Inputs::NONE },
-            Self::DepthNormal { .. } => Inputs { maps: true, ..Inputs::NONE },
+            Self::DepthNormal { depths } => {
+                let median = matches!(depths, NormalDepths::Median);
+                Inputs { maps: true, median, ..Inputs::NONE }
+            }
             Self::Density | Self::Normal => {
                 Inputs { neighbours: true, samples: true, ..Inputs::NONE }
             }

@@ -11,6 +11,10 @@ const ENTROPY_FACTOR: f64 = 0.1;
 /// Share of the extent of the cameras that the distances of the SDF term are measured in.
 const SDF_UNIT_SHARE: f64 = 0.1;
 
+/// Kinds of terms in which the density is that of a surface.
+const BY_DENSITY: [Regularize; 3] =
+    [Regularize::Density, Regularize::DnConsistency, Regularize::MedianNormal];
+
 /// A term of the loss.
 struct TermRow {
     term: fn(&Moment<'_>) -> Term,
@@ -44,7 +48,7 @@ const ROWS: [TermRow; 7] = [
     TermRow {
         term: |_| Term::Density,
         weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
-        window: |moment| moment.regularizes(&[Regularize::Density, Regularize::DnConsistency]),
+        window: |moment| moment.regularizes(&BY_DENSITY),
         due: |moment| moment.takes_samples(),
     },
     TermRow {
@@ -56,16 +60,13 @@ const ROWS: [TermRow; 7] = [
     TermRow {
         term: |_| Term::Normal,
         weight: |moment| moment.sampled_weight(moment.sugar.normal_factor),
-        window: |moment| {
-            let kinds = [Regularize::Density, Regularize::DnConsistency, Regularize::Sdf];
-            moment.regularizes(&kinds)
-        },
+        window: |moment| moment.regularizes(&BY_DENSITY) || moment.regularizes(&[Regularize::Sdf]),
         due: |moment| moment.takes_samples(),
     },
     TermRow {
         term: |moment| Term::DepthNormal { depths: moment.normal_depths() },
         weight: |moment| moment.sugar.dn_factor.max(0.0),
-        window: |moment| moment.regularizes(&[Regularize::DnConsistency]),
+        window: |moment| moment.regularizes(&[Regularize::DnConsistency, Regularize::MedianNormal]),
         due: |_| true,
     },
 ];
@@ -135,7 +136,11 @@ impl<'a> Moment<'a> {
     }
 
     fn normal_depths(&self) -> NormalDepths {
-        if self.sugar.dn_by_opacity { NormalDepths::Opaque } else { NormalDepths::All }
+        match self.sugar.regularize {
+            Regularize::MedianNormal => NormalDepths::Median,
+            _ if self.sugar.dn_by_opacity => NormalDepths::Opaque,
+            _ => NormalDepths::All,
+        }
     }
 
     /// Terms that are on every few iterations count as often more.
@@ -290,6 +295,10 @@ mod tests {
         assert!(compares(&found, NormalDepths::Opaque) && found.needs().maps);
         options.dn_by_opacity = false;
         assert!(compares(&terms(&options), NormalDepths::All));
+        options.regularize = Regularize::MedianNormal;
+        let found = terms(&options);
+        assert!(compares(&found, NormalDepths::Median) && found.needs().median);
+        assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
         options.dn_factor = 0.0;
         assert!(!terms(&options).needs().maps);
         options.regularize = Regularize::Sdf;

@@ -58,7 +58,8 @@ fn compared<B: TrainDevice>(
     model: &mut B::Model,
     (weight, depths): (f64, NormalDepths),
 ) -> (f64, B::Gradients) {
-    let settings = with_surface(settings(3, 7));
+    let median = depths == NormalDepths::Median;
+    let settings = Drawing { median, ..with_surface(settings(3, 7)) };
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let terms = Terms::photometric(0.2).with(Term::DepthNormal { depths }, weight);
     let (seen, mut gradients) = ((&straight(), &settings), B::Gradients::default());
@@ -68,7 +69,9 @@ fn compared<B: TrainDevice>(
 
 fn discs_that_face_the_camera_disagree_at_the_border_only<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
-    for (depths, expected) in [(NormalDepths::All, BORDER), (NormalDepths::Opaque, 0.0)] {
+    let cases =
+        [(NormalDepths::All, BORDER), (NormalDepths::Opaque, 0.0), (NormalDepths::Median, 0.0)];
+    for (depths, expected) in cases {
         let (mean, _) = compared(device, &mut model, (0.05, depths));
         // Pixels are finished when 1 to 2e-4 still shine through: their depths, not divided by the
         // opacity, differ by so much.

@@ -31,7 +31,7 @@ each_backend!(
 const WEIGHT: f64 = 0.3;
 
 /// Which pixels count.
-const RULES: [NormalDepths; 2] = [NormalDepths::All, NormalDepths::Opaque];
+const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
 
 fn with_surface(settings: Drawing) -> Drawing {
     Drawing { surface: true, ..settings }
@@ -86,7 +86,8 @@ fn first_step<B: TrainDevice>(
     let mut model = device.upload(gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, WEIGHT);
-    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let drawing = Drawing { median: depths == NormalDepths::Median, ..shot.settings };
+    let (seen, mut gradients) = ((&shot.view, &drawing), Default::default());
     let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();

@@ -55,7 +55,13 @@ fn every_value_has_a_place_and_a_name_of_its_own() {
 fn what_has_no_weight_or_no_samples_is_off() {
     let mut terms = all();
     assert_eq!(terms.active().count(), ALL.len());
-    let every = Inputs { inverse_depths: true, maps: true, neighbours: true, samples: true };
+    let every = Inputs {
+        inverse_depths: true,
+        maps: true,
+        neighbours: true,
+        samples: true,
+        ..Inputs::NONE
+    };
     assert_eq!(terms.needs(), every);
     terms.samples.count = 0;
     let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();

@@ -65,6 +65,9 @@ impl<R: Real> RayGaussian<R> {
         sums: &mut RayGaussianGradient<R>,
     ) {
         let on_ray = self.on_ray(slopes);
+        if !on_ray.is_met() {
+            return;
+        }
         let by_opacity = on_ray.log_transmittance_bwd(depth);
         for (at, d_opacity) in [depth, on_ray.depth].into_iter().zip(by_opacity) {
             let offset = self.offset(slopes, at);
@@ -220,7 +223,8 @@ mod tests {
                         d_depth * median(&rows, slopes, smoothing).expect("a median")
                     };
                     let h = 1e-4;
-                    let expected = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h)))
+                    let expected = (8.0 * (moved(h) - moved(-h))
+                        - (moved(2.0 * h) - moved(-2.0 * h)))
                         / (12.0 * h);
                     let error = (found - expected).abs() / expected.abs().max(1e-3);
                     assert!(error < 1e-6, "{number}, {index}, {value}: {found} for {expected}");

@@ -1,6 +1,8 @@
 //! Stage `normals`: how far the normals that are drawn are from those of the depths that are drawn, and
 //! its gradient.
 
+use std::mem;
+
 use rayon::prelude::*;
 
 use super::blend::Canvas;
@@ -24,11 +26,14 @@ pub(crate) struct ComparedNormals<R> {
     pub(crate) d_surface: Vec<R>,
     /// Gradient of the final transmittance, [height, width]; empty where it has none.
     pub(crate) d_through: Vec<R>,
+    /// Gradient of the median depths, [height, width]; empty where they are not compared.
+    pub(crate) d_medians: Vec<R>,
 }
 
 impl<R> ComparedNormals<R> {
     pub(crate) fn bytes(&self) -> Bytes {
-        Bytes::of::<R>(self.d_surface.capacity() + self.d_through.capacity())
+        let all = [&self.d_surface, &self.d_through, &self.d_medians];
+        Bytes::of::<R>(all.into_iter().map(Vec::capacity).sum())
     }
 }
 
@@ -48,13 +53,16 @@ impl<R: Real> ShownSurface<R> {
                 depths: sums.iter().map(|pixel| pixel[0]).collect(),
                 normals: sums.iter().map(|pixel| [pixel[1], pixel[2]]).collect(),
             },
-            NormalDepths::Opaque => {
+            NormalDepths::Opaque | NormalDepths::Median => {
                 let shown = |(at, &[depth, x, y, opacity]): (usize, &[R; 4])| {
                     let is_excluded = mask.is_some_and(|mask| mask[at] == 0);
                     if is_excluded || opacity < R::of(OPAQUE_MIN) {
                         return (R::ZERO, [R::ZERO; 2]);
                     }
-                    (depth / opacity, [x / opacity, y / opacity])
+                    let medians =
+                        canvas.median_depths.get(at).filter(|_| of == NormalDepths::Median);
+                    let depth = medians.copied().unwrap_or(depth / opacity);
+                    (depth, [x / opacity, y / opacity])
                 };
                 let (depths, normals) = sums.iter().enumerate().map(shown).unzip();
                 Self { depths, normals }
@@ -105,7 +113,7 @@ pub(crate) fn compare<R: Real>(
         .map(|block| block.iter().map(|pixel| pixel.disagreement.to_f64()).sum())
         .collect();
     let mean = sums.iter().sum::<f64>() / pixels as f64;
-    let d_shown: Vec<[R; 3]> = (0..canvas.size[1])
+    let mut d_shown: Vec<[R; 3]> = (0..canvas.size[1])
         .into_par_iter()
         .flat_map_iter(|y| (0..width).map(move |x| [x, y]))
         .map(|at| {
@@ -113,11 +121,16 @@ pub(crate) fn compare<R: Real>(
             [maps.d_depth(at, &of_pixels), x, y]
         })
         .collect();
+    let d_medians = match of {
+        NormalDepths::All | NormalDepths::Opaque => Vec::new(),
+        // The drawn depths have no part in it.
+        NormalDepths::Median => d_shown.iter_mut().map(|d| mem::take(&mut d[0])).collect(),
+    };
     let [d_surface, d_through] = match of {
         NormalDepths::All => [d_shown.into_flattened(), Vec::new()],
-        NormalDepths::Opaque => over_opacity_bwd(canvas, &shown, d_shown),
+        NormalDepths::Opaque | NormalDepths::Median => over_opacity_bwd(canvas, &shown, d_shown),
     };
-    ComparedNormals { mean, d_surface, d_through }
+    ComparedNormals { mean, d_surface, d_through, d_medians }
 }
 
 /// Gradients of what is blended and of the final transmittance, from those of depths and normals that
@@ -182,7 +195,7 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
         let (Some(along_x), Some(along_y)) = (self.slope(at, 0), self.slope(at, 1)) else {
             let disagreement = match self.of {
                 NormalDepths::All => R::ONE,
-                NormalDepths::Opaque => R::ZERO,
+                NormalDepths::Opaque | NormalDepths::Median => R::ZERO,
             };
             let nothing = [R::ZERO; 2];
             return NormalPixel { disagreement, d_slopes: nothing, d_normal: nothing };

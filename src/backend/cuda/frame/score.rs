@@ -1,7 +1,7 @@
 //! Comparing a drawn view with its photograph.
 
 use super::view::{Frame, Scores};
-use crate::abi::terms::{At, Term, Terms, VALUE_DEPTH_L1, Weighted};
+use crate::abi::terms::{At, NormalDepths, Term, Terms, VALUE_DEPTH_L1, Weighted};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::Model;
@@ -11,7 +11,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
-use crate::backend::cuda::stage::normals::NormalsRule;
+use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::ShownDepths;
 use crate::backend::cuda::stage::{depth, loss, normals, surface};
@@ -78,9 +78,15 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             Term::DepthNormal { depths } => Some(NormalsRule { depths, weight, target }),
             _ => None,
         });
+        // Where nothing is compared with them no gradient comes of them.
+        self.d_median_depths.take_if(|_| {
+            rule.is_none_or(|NormalsRule { depths, .. }| depths != NormalDepths::Median)
+        });
         match (rule, &self.canvas.surface, &mut self.d_surface) {
             (Some(rule), Some(surface), Some(d_surface)) => {
-                normals::compare(session, surface, &self.camera, rule, d_surface)?;
+                let medians = self.canvas.median_depths.as_ref().zip(self.d_median_depths.as_mut());
+                let medians = medians.map(|(depths, d_depths)| Medians { depths, d_depths });
+                normals::compare(session, surface, medians, &self.camera, rule, d_surface)?;
                 Ok(true)
             }
             _ => Ok(false),

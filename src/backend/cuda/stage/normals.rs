@@ -3,7 +3,7 @@
 
 use super::project::{Features, Splats};
 use crate::abi::terms::{NormalDepths, VALUE_DN};
-use crate::abi::{FeaturesArgs, NORMALS_SIDE, NormalsArgs, ViewCamera};
+use crate::abi::{FeaturesArgs, In, NORMALS_SIDE, NormalsArgs, Out, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -50,19 +50,32 @@ pub(crate) struct NormalsRule<'a> {
     pub(crate) target: &'a Target,
 }
 
-/// Compares the maps' normals with those of the maps' depths, and leaves the gradients of both.
+/// Median depths and room for their gradients, [height, width], where they take the place of the maps'.
+pub(crate) struct Medians<'a> {
+    pub(crate) depths: &'a Block<f32>,
+    pub(crate) d_depths: &'a mut Block<f32>,
+}
+
+/// Compares the maps' normals with those of depths, and leaves the gradients of both.
 pub(crate) fn compare(
     session: &mut Session,
     surface: &Block<f32>,
+    medians: Option<Medians<'_>>,
     camera: &ViewCamera,
     NormalsRule { depths, weight, target }: NormalsRule<'_>,
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
+    let (medians, d_medians) = match medians {
+        Some(Medians { depths, d_depths }) => (depths.read(), d_depths.write()),
+        None => (In::NULL, Out::NULL),
+    };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let pixels = f64::from(camera.size[0]) * f64::from(camera.size[1]);
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = NormalsArgs {
         surface: surface.read(),
+        medians,
+        d_medians,
         d_surface: d_surface.write(),
         mask: target.mask(),
         sum: session.status.sum(VALUE_DN),
