@@ -38,14 +38,14 @@ impl<R> ComparedNormals<R> {
 }
 
 /// The depths and normals of a view that are compared.
-struct ShownSurface<R> {
+struct ComparedSurface<R> {
     /// 0 where a pixel has none, [height, width].
     depths: Vec<R>,
     /// x and y, [height, width].
     normals: Vec<[R; 2]>,
 }
 
-impl<R: Real> ShownSurface<R> {
+impl<R: Real> ComparedSurface<R> {
     fn new(canvas: &Canvas<R>, mask: Option<&[u8]>, of: NormalDepths) -> Self {
         let sums = canvas.surface.as_chunks::<4>().0;
         match of {
@@ -86,7 +86,7 @@ struct NormalPixel<R> {
 struct SurfaceMapsOf<'a, R> {
     view: &'a Viewpoint<R>,
     of: NormalDepths,
-    shown: &'a ShownSurface<R>,
+    shown: &'a ComparedSurface<R>,
 }
 
 /// Compares the normals of a frame with those of its depths.
@@ -97,7 +97,7 @@ pub(crate) fn compare<R: Real>(
     of: NormalDepths,
     weight: f64,
 ) -> ComparedNormals<R> {
-    let shown = ShownSurface::new(canvas, target.mask.as_deref(), of);
+    let shown = ComparedSurface::new(canvas, target.mask.as_deref(), of);
     let maps = SurfaceMapsOf { view, of, shown: &shown };
     let width = canvas.size[0];
     let pixels = canvas.surface.len() / 4;
@@ -137,7 +137,7 @@ pub(crate) fn compare<R: Real>(
 /// are divided by the opacity.
 fn over_opacity_bwd<R: Real>(
     canvas: &Canvas<R>,
-    shown: &ShownSurface<R>,
+    shown: &ComparedSurface<R>,
     mut d_shown: Vec<[R; 3]>,
 ) -> [Vec<R>; 2] {
     let opacities = canvas.surface.as_chunks::<4>().0.iter().map(|pixel| pixel[3]);

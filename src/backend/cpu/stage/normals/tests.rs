@@ -88,7 +88,7 @@ fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
     let surface: Vec<f64> =
         (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
     let of = NormalDepths::All;
-    let shown = ShownSurface::new(&canvas(surface), None, of);
+    let shown = ComparedSurface::new(&canvas(surface), None, of);
     let maps = SurfaceMapsOf { view: &view, of, shown: &shown };
     let point = |at: [u32; 2]| {
         let [x, y] = maps.ray(at);
