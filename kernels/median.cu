@@ -1,13 +1,17 @@
-// median: the depth of each pixel by which half of the light is stopped.
+// median: the depth of each pixel by which half of the light is stopped, and the gradients of it.
 //
-// One block per tile that is listed, one thread per pixel. The block walks over the tile's list
+// `median_depths`: one block per tile that is listed, one thread per pixel. The block walks over the tile's list
 // several times, each time staging the Gaussians for all pixels: once to find where to search, then for
 // the transmittance at MEDIAN_ABSCISSAE depths a round, until the interval is narrow, then for Newton's steps.
 // It ends once no pixel of it searches any more.
+// `median_depths_bwd`: the same blocks, which walk over their lists twice: for how fast the transmittance
+// falls at the median, and for what each Gaussian has to do with it, of which a warp adds up its pixels'.
 //
-// Shapes: rays [visible, 16], splat_from_instance [instances], ranges [tiles], depths [h, w].
+// Shapes: rays and d_rays [visible, 16], splat_from_instance [instances], ranges [tiles], depths and
+// d_depths [h, w].
 
 #include "parts.cuh"
+#include "quad.cuh"
 #include "transmittance.cuh"
 
 static_assert(MEDIAN_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
@@ -15,11 +19,9 @@ static_assert(MEDIAN_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 // Gaussians staged at a time: each thread brings a quarter of one.
 constexpr uint32_t STAGED = MEDIAN_BLOCK / RAY_QUADS;
 
-// Calls `visit` with each Gaussian of the list that the thread's ray meets. All threads of the block take
-// part.
-template <class Visit>
-__device__ inline void for_each_met(const MedianArgs& a, TileRange range, float4* staged,
-                                    float2 slopes, Visit visit) {
+// Calls `visit` with each Gaussian of the list and its place there. All threads of the block take part.
+template <class Args, class Visit>
+__device__ inline void for_each_listed(const Args& a, TileRange range, float4* staged, Visit visit) {
     const float4* __restrict__ rays = reinterpret_cast<const float4*>(a.rays);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
     for (uint32_t base = range.start; base < range.end; base += STAGED) {
@@ -31,11 +33,19 @@ __device__ inline void for_each_met(const MedianArgs& a, TileRange range, float4
         }
         __syncthreads();  // the Gaussians are there
         const uint32_t count = min(STAGED, range.end - base);
-        for (uint32_t at = 0; at < count; ++at) {
-            const OnRay met = on_ray(load_ray(staged + at * RAY_QUADS), slopes);
-            if (is_met(met)) visit(met);
-        }
+        for (uint32_t at = 0; at < count; ++at) visit(load_ray(staged + at * RAY_QUADS), base + at);
     }
+}
+
+// Calls `visit` with each Gaussian of the list that the thread's ray meets. All threads of the block take
+// part.
+template <class Args, class Visit>
+__device__ inline void for_each_met(const Args& a, TileRange range, float4* staged, float2 slopes,
+                                    Visit visit) {
+    for_each_listed(a, range, staged, [&](const RayGaussian& gaussian, uint32_t) {
+        const OnRay met = on_ray(gaussian, slopes);
+        if (is_met(met)) visit(met);
+    });
 }
 
 // Where a pixel's median may lie.
@@ -137,4 +147,50 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
     if (!part.inside) return;
     const bool counts = found && depth > a.near && -slope * depth >= MEDIAN_SLOPE_MIN;
     a.depths[uint64_t{part.pixel.y} * a.size[0] + part.pixel.x] = counts ? depth : 0.0f;
+}
+
+// Adds up the lanes' gradients of a Gaussian, and adds the sums to those of the other warps.
+__device__ inline void add_gradient(float4* d_ray, const RayGaussianGradient& d) {
+    const float4 x = {warp_sum(d.x.x), warp_sum(d.x.y), warp_sum(d.x.z), warp_sum(d.x.w)};
+    const float4 y = {warp_sum(d.y.x), warp_sum(d.y.y), warp_sum(d.y.z), warp_sum(d.y.w)};
+    const float4 z = {warp_sum(d.z.x), warp_sum(d.z.y), warp_sum(d.z.z), warp_sum(d.z.w)};
+    const float opacity = warp_sum(d.opacity);
+    if (threadIdx.x % WARP != 0) return;
+    add_quad(d_ray, x);
+    add_quad(d_ray + 1, y);
+    add_quad(d_ray + 2, z);
+    atomicAdd(&d_ray[3].x, opacity);
+}
+
+extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
+    median_depths_bwd(const __grid_constant__ MedianBwdArgs a) {
+    __shared__ float4 staged[MEDIAN_BLOCK];
+    const uint32_t tile = a.first_tile + blockIdx.x;
+    const TileRange range = a.ranges[tile];
+    const Part part = part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP);
+    const float2 slopes = {(part.centre_px.x - a.centre_px[0]) / a.focal_px[0],
+                           (part.centre_px.y - a.centre_px[1]) / a.focal_px[1]};
+    float depth = 0.0f, d_depth = 0.0f;
+    if (part.inside) {
+        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+        depth = a.depths[pixel];
+        d_depth = a.d_depths[pixel];
+    }
+    if (!__syncthreads_or(d_depth != 0.0f)) return;
+
+    float fall = 0.0f;
+    for_each_met(a, range, staged, slopes, [&](const OnRay& met) { fall -= log_slope(met, depth); });
+    const float d_log = fall > 0.0f ? d_depth / fall : 0.0f;
+
+    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
+    for_each_listed(a, range, staged, [&](const RayGaussian& gaussian, uint32_t instance) {
+        const OnRay met = on_ray(gaussian, slopes);
+        const bool counts = d_log != 0.0f && is_met(met);
+        if (!__any_sync(FULL_WARP, counts)) return;
+        RayGaussianGradient d = {};
+        if (counts) d = log_transmittance_bwd(gaussian, met, slopes, depth, d_log);
+        add_gradient(reinterpret_cast<float4*>(a.d_rays) +
+                         uint64_t{splat_from_instance[instance]} * RAY_QUADS,
+                     d);
+    });
 }

@@ -8,7 +8,7 @@
 // the block's sum.
 //
 // Shapes: geometry [lane blocks, 11, 32], splats [visible, 12], features [visible, 4], surface and
-// d_surface [h, w, 4].
+// d_surface [h, w, 4], medians, d_medians and mask [h, w].
 
 #include "layout.cuh"
 #include "normals.cuh"
@@ -41,30 +41,56 @@ constexpr uint32_t SLOPES = NORMALS_SIDE + 2;
 static_assert(NORMALS_BLOCK == NORMALS_SIDE * NORMALS_SIDE, "one thread per pixel");
 static_assert(NORMALS_BLOCK % WARP == 0, "whole warps");
 
+// The depth that a pixel shows; where opaque pixels alone count, 0 where it does not.
+__device__ inline float shown_depth(const NormalsArgs& a, uint64_t pixel, float4 map) {
+    if (a.opaque == 0) return map.x;
+    const uint8_t* __restrict__ mask = a.mask;
+    const bool excluded = mask != nullptr && mask[pixel] == 0;
+    if (excluded || map.w < OPAQUE_MIN) return 0.0f;
+    const float* __restrict__ medians = a.medians;
+    return medians != nullptr ? medians[pixel] : map.x / map.w;
+}
+
+// x and y of the normal of a pixel that has a depth.
+__device__ inline float2 shown_normal(const NormalsArgs& a, float4 map) {
+    const float over = a.opaque != 0 ? map.w : 1.0f;
+    return {map.y / over, map.z / over};
+}
+
+// The depths of the four pixels beside one.
+struct Beside {
+    float left, right, above, below;
+};
+
+// Whether a pixel and those beside it are of one surface.
+__device__ inline bool all_smooth(const NormalsArgs& a, float depth, Beside beside) {
+    return is_smooth(a.focal_px[0], depth, beside.left) && is_smooth(a.focal_px[0], depth, beside.right) &&
+           is_smooth(a.focal_px[1], depth, beside.above) && is_smooth(a.focal_px[1], depth, beside.below);
+}
+
 // What a pixel adds, and the gradients of it.
 struct PixelNormals {
     float disagreement;
     float2 d_slopes, d_normal;
 };
 
-// `left`, `right`, `above` and `below` are the depths beside the pixel, `map` what is drawn in it.
-__device__ inline PixelNormals pixel_normals(const NormalsArgs& a, int x, int y, float4 map,
-                                             float left, float right, float above, float below) {
-    const float weight = a.by_opacity != 0 ? map.w : 1.0f;
+// `map` is what is drawn in the pixel, `depth` the depth that it shows.
+__device__ inline PixelNormals pixel_normals(const NormalsArgs& a, int x, int y, float4 map, float depth,
+                                             Beside beside) {
     const bool inner = x > 0 && y > 0 && x + 1 < static_cast<int>(a.size[0]) &&
                        y + 1 < static_cast<int>(a.size[1]);
-    if (!inner || !has_slope(left, right) || !has_slope(above, below)) {
-        return {weight, {0.0f, 0.0f}, {0.0f, 0.0f}};
-    }
-    const float2 slopes = {slope(a.focal_px[0], left, right), slope(a.focal_px[1], above, below)};
+    const bool counts = inner && has_slope(beside.left, beside.right) &&
+                        has_slope(beside.above, beside.below) &&
+                        (a.opaque == 0 || all_smooth(a, depth, beside));
+    if (!counts) return {a.opaque != 0 ? 0.0f : 1.0f, {0.0f, 0.0f}, {0.0f, 0.0f}};
+    const float2 slopes = {slope(a.focal_px[0], beside.left, beside.right),
+                           slope(a.focal_px[1], beside.above, beside.below)};
     const float2 ray = {(static_cast<float>(x) + 0.5f - a.centre_px[0]) / a.focal_px[0],
                         (static_cast<float>(y) + 0.5f - a.centre_px[1]) / a.focal_px[1]};
-    const float2 xy = {map.y, map.z};
+    const float2 xy = shown_normal(a, map);
     const float3 drawn = blended_normal(xy), expected = surface_normal(slopes, ray);
-    const float d_dot = -a.d_mean * weight;
-    return {weight * (1.0f - dot(drawn, expected)),
-            surface_normal_bwd(slopes, ray, scale(drawn, d_dot)),
-            blended_normal_bwd(xy, scale(expected, d_dot))};
+    return {1.0f - dot(drawn, expected), surface_normal_bwd(slopes, ray, scale(drawn, -a.d_mean)),
+            blended_normal_bwd(xy, scale(expected, -a.d_mean))};
 }
 
 extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
@@ -84,7 +110,8 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         const int x = corner_x + static_cast<int>(column) - 2;
         const int y = corner_y + static_cast<int>(row) - 2;
         const bool inside = x >= 0 && y >= 0 && x < width && y < height;
-        depths[row][column] = inside ? surface[uint64_t(y) * width + x].x : 0.0f;
+        const uint64_t pixel = uint64_t(y) * width + x;
+        depths[row][column] = inside ? shown_depth(a, pixel, surface[pixel]) : 0.0f;
     }
     __syncthreads();  // the depths are there
 
@@ -95,9 +122,9 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         const int y = corner_y + static_cast<int>(row) - 1;
         PixelNormals pixel = {};
         if (x >= 0 && y >= 0 && x < width && y < height) {
-            pixel = pixel_normals(a, x, y, surface[uint64_t(y) * width + x],
-                                  depths[row + 1][column], depths[row + 1][column + 2],
-                                  depths[row][column + 1], depths[row + 2][column + 1]);
+            pixel = pixel_normals(a, x, y, surface[uint64_t(y) * width + x], depths[row + 1][column + 1],
+                                  {depths[row + 1][column], depths[row + 1][column + 2],
+                                   depths[row][column + 1], depths[row + 2][column + 1]});
         }
         d_slopes[row][column] = pixel.d_slopes;
         // Those around the square are other blocks'.
@@ -136,6 +163,18 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
         d_depth += slope_bwd(a.focal_px[1], depth, depths[row + 4][column + 2], by_below).x;
     }
     const float2 d_normal = d_normals[row][column];
-    reinterpret_cast<float4*>(a.d_surface)[uint64_t(y) * width + x] = {d_depth, d_normal.x,
-                                                                       d_normal.y, 0.0f};
+    const uint64_t own = uint64_t(y) * width + x;
+    float4 d_map = {d_depth, d_normal.x, d_normal.y, 0.0f};
+    if (a.medians != nullptr) {
+        a.d_medians[own] = d_depth;
+        d_map.x = 0.0f;
+    }
+    if (a.opaque != 0 && depth > 0.0f) {
+        // What was divided by the opacity, of which there is the more the less passes.
+        const float4 map = surface[own];
+        const float2 xy = shown_normal(a, map);
+        d_map = {d_map.x / map.w, d_map.y / map.w, d_map.z / map.w, 0.0f};
+        d_map.w = d_map.x * depth + d_map.y * xy.x + d_map.z * xy.y;
+    }
+    reinterpret_cast<float4*>(a.d_surface)[own] = d_map;
 }

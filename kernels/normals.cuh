@@ -61,6 +61,12 @@ __device__ inline float2 slope_bwd(float focal_px, float before, float behind, f
     return {-d * (behind / sum), d * (before / sum)};
 }
 
+// Whether two depths side by side are of one surface; 0 is of none.
+__device__ inline bool is_smooth(float focal_px, float depth, float beside) {
+    const float nearer = fminf(depth, beside);
+    return nearer > 0.0f && focal_px * fabsf(beside - depth) <= STEP_MAX * nearer;
+}
+
 __device__ inline float3 upright(float2 slopes, float2 ray) {
     return {slopes.x, slopes.y, -(1.0f + slopes.x * ray.x + slopes.y * ray.y)};
 }

@@ -50,4 +50,30 @@ abi! {
         /// Fills up to the alignment.
         pub reserved: u32,
     }
+
+    /// `median_depths_bwd`: gradients of the Gaussians as rays meet them.
+    pub struct MedianBwdArgs<'a> {
+        /// [visible, 16], as in `RaysArgs`.
+        pub rays: In<'a, f32>,
+        /// `[instances]`
+        pub splat_from_instance: In<'a, u32>,
+        /// `[tiles]`
+        pub ranges: In<'a, TileRange>,
+        /// [h, w]; 0 where there is none.
+        pub depths: In<'a, f32>,
+        /// [h, w]
+        pub d_depths: In<'a, f32>,
+        /// [visible, 16], in the order of `rays`; added to.
+        pub d_rays: Out<'a, f32>,
+        /// Focal lengths in pixels.
+        pub focal_px: [f32; 2],
+        /// Principal point in pixels.
+        pub centre_px: [f32; 2],
+        /// Width and height in pixels.
+        pub size: [u32; 2],
+        /// Tiles in a row.
+        pub tiles_wide: u32,
+        /// The first tile that is listed.
+        pub first_tile: u32,
+    }
 }

@@ -56,7 +56,7 @@ pub use lpips::{
 };
 pub use median::{
     MEDIAN_ABSCISSAE, MEDIAN_BLOCK, MEDIAN_FROM, MEDIAN_MOVES, MEDIAN_NARROWINGS,
-    MEDIAN_NEWTON_STEPS, MEDIAN_REACH, MEDIAN_SLOPE_MIN, MEDIAN_TO, MedianArgs,
+    MEDIAN_NEWTON_STEPS, MEDIAN_REACH, MEDIAN_SLOPE_MIN, MEDIAN_TO, MedianArgs, MedianBwdArgs,
 };
 pub use neighbours::{
     BOX_WIDTH, EXTENT_WIDTH, JoinArgs, MOST_NEIGHBOURS, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW,
@@ -64,6 +64,7 @@ pub use neighbours::{
 };
 pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
+    OPAQUE_MIN, STEP_MAX,
 };
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,
@@ -72,7 +73,7 @@ pub use pack::{
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
-pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs};
+pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs, RaysBwdArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
 pub use smooth::{

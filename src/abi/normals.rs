@@ -11,6 +11,10 @@ constants! {
     pub const NORMALS_BLOCK: u32 = 256;
     /// Floats of a splat's features and of their gradients, and of a pixel of a surface's maps.
     pub const FEATURES_WIDTH: u32 = 4;
+    /// Least opacity of a pixel that is of a surface.
+    pub const OPAQUE_MIN: f32 = 0.5;
+    /// Most that depths of pixels side by side on one surface differ, in widths of a pixel.
+    pub const STEP_MAX: f32 = 4.0;
 }
 
 abi! {
@@ -36,9 +40,15 @@ abi! {
     pub struct NormalsArgs<'a> {
         /// [h, w, 4]: depth, x and y of the normal, opacity.
         pub surface: In<'a, f32>,
-        /// [h, w, 4]: of depth, x and y of the normal, and 0.
+        /// Median depths to take in place of those of `surface`, [h, w]; or null.
+        pub medians: In<'a, f32>,
+        /// Their gradients, [h, w].
+        pub d_medians: Out<'a, f32>,
+        /// [h, w, 4]: of depth, x and y of the normal, and the transmittance.
         pub d_surface: Out<'a, f32>,
-        /// One; added to: 1 - cos of the angle between the normals, by its weight.
+        /// The photograph's, [h, w], 0 where it excludes a pixel; or null.
+        pub mask: In<'a, u8>,
+        /// One; added to: 1 - cos of the angle between the normals.
         pub sum: Out<'a, f64>,
         /// Focal lengths in pixels.
         pub focal_px: [f32; 2],
@@ -48,7 +58,7 @@ abi! {
         pub size: [u32; 2],
         /// Gradient of what a pixel adds.
         pub d_mean: f32,
-        /// Not 0: a pixel counts by its opacity.
-        pub by_opacity: u32,
+        /// Not 0: depths are divided by the opacity, and only opaque pixels away from outlines count.
+        pub opaque: u32,
     }
 }

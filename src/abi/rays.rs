@@ -27,4 +27,24 @@ abi! {
         /// Fills up to the alignment.
         pub reserved: u32,
     }
+
+    /// `ray_gaussians_bwd`: gradients of the geometry from those of what rays meet.
+    pub struct RaysBwdArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// Standard deviations of the 3D filter, or null; `[gaussians]`.
+        pub filter_3d: In<'a, f32>,
+        /// Index of each Gaussian's splat; `[gaussians]`.
+        pub splat_from_gaussian: In<'a, u32>,
+        /// [visible, 16]
+        pub d_rays: In<'a, f32>,
+        /// [gaussians, 12]; added to.
+        pub d_geometry: Out<'a, f32>,
+        /// The view.
+        pub camera: ViewCamera,
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
 }

@@ -36,13 +36,11 @@ pub enum Term {
     /// Mean absolute error of the inverse depths against the photograph's map of them. Without such a
     /// map it has no value and no gradient.
     InverseDepth,
-    /// Mean of 1 - cos between the drawn normals and those of the surface that the drawn depths make
-    /// up. A pixel of the image's border, and one without depths next to it, counts like a right angle
-    /// and has no gradient.
+    /// Mean over all pixels of 1 - cos between the drawn normals and those of the surface that depths
+    /// make up.
     DepthNormal {
-        /// Whether pixels count by their opacity, to which no gradient goes this way (2D Gaussian
-        /// splatting, Huang et al. 2024), or all alike, as SuGaR has it.
-        by_opacity: bool,
+        /// Which depths, and of which pixels.
+        depths: NormalDepths,
     },
     /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
     Entropy,
@@ -57,6 +55,22 @@ pub enum Term {
         /// What these distances are divided by, world units.
         unit: f64,
     },
+}
+
+/// The depths whose normals the drawn ones are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormalDepths {
+    /// Those drawn, of all pixels, as SuGaR has it. A pixel of the image's border, and one without depths
+    /// next to it, counts like a right angle and has no gradient.
+    ///
+    /// In an empty background it falls when something is drawn there: black Gaussians on black.
+    All,
+    /// Those drawn, over the opacity. A pixel counts where it and the four beside it are opaque and no
+    /// mask of the photograph excludes them, and where no step of depth is between them. Any other adds
+    /// nothing. Which pixels count has no gradient.
+    Opaque,
+    /// The median depths, of such pixels.
+    Median,
 }
 
 /// What a term compares.
@@ -85,6 +99,8 @@ pub struct Inputs {
     pub inverse_depths: bool,
     /// The maps of the view's depths and normals.
     pub maps: bool,
+    /// The view's median depths.
+    pub median: bool,
     /// The nearest neighbours of all Gaussians.
     pub neighbours: bool,
     /// Samples of the Gaussians that the view sees.
@@ -119,8 +135,13 @@ pub enum Over {
 
 impl Inputs {
     /// Colours alone.
-    pub const NONE: Self =
-        Self { inverse_depths: false, maps: false, neighbours: false, samples: false };
+    pub const NONE: Self = Self {
+        inverse_depths: false,
+        maps: false,
+        median: false,
+        neighbours: false,
+        samples: false,
+    };
 
     /// What either needs.
     #[must_use]
@@ -128,6 +149,7 @@ impl Inputs {
         Self {
             inverse_depths: self.inverse_depths || other.inverse_depths,
             maps: self.maps || other.maps,
+            median: self.median || other.median,
             neighbours: self.neighbours || other.neighbours,
             samples: self.samples || other.samples,
         }
@@ -203,7 +225,10 @@ impl Term {
         match self {
             Self::Photometric { .. } | Self::Entropy => Inputs::NONE,
             Self::InverseDepth => Inputs { inverse_depths: true, ..Inputs::NONE },
-            Self::DepthNormal { .. } => Inputs { maps: true, ..Inputs::NONE },
+            Self::DepthNormal { depths } => {
+                let median = matches!(depths, NormalDepths::Median);
+                Inputs { maps: true, median, ..Inputs::NONE }
+            }
             Self::Density | Self::Normal => {
                 Inputs { neighbours: true, samples: true, ..Inputs::NONE }
             }

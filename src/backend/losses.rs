@@ -67,6 +67,9 @@ pub(crate) fn check_inputs(
         if needs.maps && !drawn.maps {
             return missing("maps of depths and normals");
         }
+        if needs.median && !drawn.median {
+            return missing("median depths");
+        }
         if needs.neighbours && !has_neighbours {
             return missing("lists of neighbours");
         }

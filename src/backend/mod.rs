@@ -68,4 +68,4 @@ pub use train_device::TrainDevice;
 pub use transmittances::Transmittances;
 
 pub use crate::abi::MOST_NEIGHBOURS;
-pub use crate::abi::terms::{At, Inputs, SampleRule, Term, Terms, Topic, Weighted};
+pub use crate::abi::terms::{At, Inputs, NormalDepths, SampleRule, Term, Terms, Topic, Weighted};

@@ -179,6 +179,7 @@ impl Drawing {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
             surface: wants.inputs.maps,
+            median: wants.inputs.median,
             trains: true,
             observe: wants.observe,
             colors: wants.compensation.map(ColorRoom::Learned),
@@ -188,7 +189,8 @@ impl Drawing {
 
     /// What terms may use of the frame.
     pub(crate) fn inputs(&self) -> Inputs {
-        Inputs { inverse_depths: self.inverse_depths, maps: self.surface, ..Inputs::NONE }
+        let &Self { inverse_depths, surface: maps, median, .. } = self;
+        Inputs { inverse_depths, maps, median, ..Inputs::NONE }
     }
 
     const fn plain(settings: &RenderSettings) -> Self {

@@ -16,6 +16,10 @@ const NO_DN_CONSISTENCY: Idle<SugarOptions> = Idle::When {
     is: |sugar| sugar.regularize != Regularize::DnConsistency,
     words: "without --regularize dn-consistency",
 };
+const NO_DEPTH_NORMALS: Idle<SugarOptions> = Idle::When {
+    is: |sugar| !matches!(sugar.regularize, Regularize::DnConsistency | Regularize::MedianNormal),
+    words: "without --regularize dn-consistency or median-normal",
+};
 
 options! {
     /// How surfaces are regularised after the photometric stage (SuGaR, Guédon and Lepetit 2024).
@@ -73,14 +77,17 @@ options! {
 
         /// Weight of the depth-normal loss
         ///
-        /// With dn-consistency, it compares rendered normals with normals of rendered depths.
+        /// It compares rendered normals with normals of rendered depths (dn-consistency) or of median
+        /// depths (median-normal).
         #[arg(value_name = "WEIGHT")]
-        dn_factor: f64 = 0.05, is rate, idle NO_DN_CONSISTENCY;
+        dn_factor: f64 = 0.05, is rate, idle NO_DEPTH_NORMALS;
 
-        /// Weigh pixels of that loss by opacity
+        /// Compare only opaque pixels in that loss
         ///
-        /// With dn-consistency. Otherwise all pixels count alike.
-        dn_by_opacity: bool = false, idle NO_DN_CONSISTENCY;
+        /// A pixel counts where it and those beside it have at least half of all opacity, are not masked,
+        /// and have depths without a step between them. With false all pixels count alike, as in SuGaR,
+        /// and empty backgrounds fill with black Gaussians.
+        dn_by_opacity: bool = true, idle NO_DN_CONSISTENCY;
 
         /// Sample points in each iteration
         ///
@@ -127,6 +134,9 @@ pub enum Regularize {
     /// As density, and rendered normals agree with rendered depths
     #[value(alias = "dn_consistency")]
     DnConsistency,
+    /// As density, and rendered normals agree with the depths by which half of the light is stopped
+    #[value(alias = "median_normal")]
+    MedianNormal,
 }
 
 /// Where the schedule of SuGaR's coarse stage starts.

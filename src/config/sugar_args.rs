@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::normalized::Normalized;
 
 /// What `-r` takes in SuGaR, besides a resolution.
-const TERMS: [&str; 4] = ["density", "sdf", "dn_consistency", "dn-consistency"];
+const TERMS: [&str; 6] =
+    ["density", "sdf", "dn_consistency", "dn-consistency", "median_normal", "median-normal"];
 
 /// What `-r` names where the stage after the coarse one is meant.
 const REFINEMENT: &str = "refinement";
@@ -113,6 +114,7 @@ mod tests {
             ("splat train -r density", "splat train --regularize density", 1),
             ("splat train -rsdf -r 2", "splat train --regularize sdf -r 2", 1),
             ("splat plan -r=dn_consistency -s a", "splat plan --regularize dn_consistency -s a", 1),
+            ("splat sugar -r median_normal", "splat sugar --regularize median_normal", 1),
             ("splat train -r 4 -s density", "splat train -r 4 -s density", 0),
             ("splat train -r -1 -r2", "splat train -r -1 -r2", 0),
             ("splat train -s a -- -r density", "splat train -s a -- -r density", 0),

@@ -57,7 +57,7 @@ pub use slot::{
 };
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
-    CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RAYS, SURFACE_GRADIENTS,
+    CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RaySlots, SURFACE_GRADIENTS,
     Samples, SplatSlots, SurfaceRows, Use, ViewRequest, ViewSizes, splat_capacity,
 };
 

@@ -17,8 +17,10 @@ slots! {
             "depths and normals of Gaussians in view";
         FEATURE_GRADIENTS: f32 = "gradients of features", Projected, ViewCount::VisibleOrOne,
             FEATURES_WIDTH, "gradients of depths and normals of Gaussians in view";
-        pub RAYS: f32 = "splats on rays", Projected, ViewCount::VisibleOrOne, RAY_WIDTH,
+        RAYS: f32 = "splats on rays", Projected, ViewCount::VisibleOrOne, RAY_WIDTH,
             "Gaussians in view, as rays meet them";
+        RAY_GRADIENTS: f32 = "gradients on rays", Projected, ViewCount::VisibleOrOne, RAY_WIDTH,
+            "gradients of Gaussians in view, as rays meet them";
         IMAGE: f32 = "image", Pixels, ViewCount::Pixels, 3, "the drawn view";
         BLENDED: u32 = "pixels", Pixels, ViewCount::Pixels, 1, "Gaussians blended in each pixel";
         INVERSE_DEPTHS: f32 = "inverse depths", Pixels, ViewCount::Pixels, 1,
@@ -33,6 +35,8 @@ slots! {
             "gradient of the inverse depths";
         D_MAPS: f32 = "gradient of surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
             "gradients of the depths and normals";
+        D_MEDIAN_DEPTHS: f32 = "gradient of median depths", Pixels, ViewCount::Pixels, 1,
+            "gradient of the median depths";
         SHOWN_DEPTHS: f32 = "shown depths", Surface, ViewCount::Pixels, 1,
             "depths that samples of surfaces are compared with";
         FARTHEST_DEPTH: u32 = "shown depths", Surface, ViewCount::One, 1,
@@ -215,6 +219,24 @@ impl<A: Source> FeatureSlots<A> {
     }
 }
 
+/// Splats as rays meet them.
+pub struct RaySlots<A: Source> {
+    /// [visible, 16]
+    pub values: A::Block<f32>,
+    /// Their gradients, where a backward pass follows; [visible, 16].
+    pub gradients: Option<A::Block<f32>>,
+}
+
+impl<A: Source> RaySlots<A> {
+    /// For so many splats. A view that sees nothing has room for one splat all the same.
+    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
+        Ok(Self {
+            values: source.take(&RAYS, sizes)?,
+            gradients: source.take_if(wants.backward(), &RAY_GRADIENTS, sizes)?,
+        })
+    }
+}
+
 /// The drawn pixels.
 pub struct CanvasSlots<A: Source> {
     /// Colours with the background, [height, width, 3].
@@ -256,6 +278,8 @@ pub struct PixelGradients<A: Source> {
     pub inverse_depths: Option<A::Block<f32>>,
     /// [height, width, 4]
     pub maps: Option<A::Block<f32>>,
+    /// [height, width]
+    pub median_depths: Option<A::Block<f32>>,
 }
 
 impl<A: Source> PixelGradients<A> {
@@ -266,12 +290,14 @@ impl<A: Source> PixelGradients<A> {
             image: source.take(&D_IMAGE, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
             maps: source.take_if(wants.maps, &D_MAPS, sizes)?,
+            median_depths: source.take_if(wants.median, &D_MEDIAN_DEPTHS, sizes)?,
         })
     }
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        self.image.bytes() + self.inverse_depths.bytes() + self.maps.bytes()
+        let maps = [&self.inverse_depths, &self.maps, &self.median_depths].map(Taken::bytes);
+        self.image.bytes() + maps.iter().sum::<u64>()
     }
 }
 

@@ -2,7 +2,7 @@
 //! consistency; 2D Gaussian splatting, Huang et al. 2024, equation 14, as SuGaR took it over).
 //!
 //! A Gaussian's normal is its shortest axis, turned towards the camera. What is blended of the normals
-//! has only x and y, from which z follows; what is blended of the depths is not divided by the opacity.
+//! has only x and y, from which z follows; what is blended is not divided by the opacity here.
 //! All is in camera axes, z along the view.
 
 use super::Real;
@@ -80,6 +80,21 @@ pub fn slope_bwd<R: Real>(focal_px: R, before: R, after: R, d_slope: R) -> [R; 2
     let sum = before + after;
     let d = R::TWO * focal_px * d_slope / sum;
     [-d * (after / sum), d * (before / sum)]
+}
+
+/// Least opacity of a pixel that is of a surface: what shines through the others is not of it.
+pub const OPAQUE_MIN: f64 = 0.5;
+
+/// Most that the depths of two pixels side by side on one surface differ, in widths of a pixel at the nearer
+/// depth: a surface that is seen at less than 14 degrees has no normal.
+pub const STEP_MAX: f64 = 4.0;
+
+/// Whether two depths side by side are of one surface, and not on both sides of an outline. A depth that is
+/// missing is 0, and of no surface.
+#[inline]
+pub fn is_smooth<R: Real>(focal_px: R, depth: R, beside: R) -> bool {
+    let nearer = depth.min(beside);
+    nearer > R::ZERO && focal_px * (beside - depth).abs() <= R::of(STEP_MAX) * nearer
 }
 
 /// Normal of the surface that a map of depths shows, from its slopes along x and y and the pixel's ray,

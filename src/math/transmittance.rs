@@ -9,6 +9,10 @@
 //!
 //! All is in camera axes; a ray is given by its slopes x/z and y/z, and places on it by their depth z.
 
+mod backward;
+
+pub use backward::{RayGaussianGradient, fall};
+
 use super::blend::{ALPHA_MAX, ALPHA_MIN};
 use super::linalg::{Mat3, Vec3, add, dot, mat_mul, mul, rotation, scale, sub, transpose};
 use super::splat::{Shape, Viewpoint};

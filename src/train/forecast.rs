@@ -53,6 +53,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
         Regularize::None => return None,
         Regularize::Density => Maps::Undrawn,
         Regularize::DnConsistency => Maps::Compared,
+        Regularize::MedianNormal => Maps::Medians,
         Regularize::Sdf => Maps::Sampled,
     };
     Some(PlannedCoarse {

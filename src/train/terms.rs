@@ -2,7 +2,7 @@
 
 use super::coarse::CoarseSchedule;
 use super::schedule;
-use crate::backend::{SampleRule, Term, Terms};
+use crate::backend::{NormalDepths, SampleRule, Term, Terms};
 use crate::config::{Config, OptimizeOptions, Regularize, SugarOptions};
 
 /// Weight of the opacities' mean entropy.
@@ -10,6 +10,10 @@ const ENTROPY_FACTOR: f64 = 0.1;
 
 /// Share of the extent of the cameras that the distances of the SDF term are measured in.
 const SDF_UNIT_SHARE: f64 = 0.1;
+
+/// Kinds of terms in which the density is that of a surface.
+const BY_DENSITY: [Regularize; 3] =
+    [Regularize::Density, Regularize::DnConsistency, Regularize::MedianNormal];
 
 /// A term of the loss.
 struct TermRow {
@@ -44,7 +48,7 @@ const ROWS: [TermRow; 7] = [
     TermRow {
         term: |_| Term::Density,
         weight: |moment| moment.sampled_weight(moment.sugar.estimation_factor),
-        window: |moment| moment.regularizes(&[Regularize::Density, Regularize::DnConsistency]),
+        window: |moment| moment.regularizes(&BY_DENSITY),
         due: |moment| moment.takes_samples(),
     },
     TermRow {
@@ -56,16 +60,13 @@ const ROWS: [TermRow; 7] = [
     TermRow {
         term: |_| Term::Normal,
         weight: |moment| moment.sampled_weight(moment.sugar.normal_factor),
-        window: |moment| {
-            let kinds = [Regularize::Density, Regularize::DnConsistency, Regularize::Sdf];
-            moment.regularizes(&kinds)
-        },
+        window: |moment| moment.regularizes(&BY_DENSITY) || moment.regularizes(&[Regularize::Sdf]),
         due: |moment| moment.takes_samples(),
     },
     TermRow {
-        term: |moment| Term::DepthNormal { by_opacity: moment.sugar.dn_by_opacity },
+        term: |moment| Term::DepthNormal { depths: moment.normal_depths() },
         weight: |moment| moment.sugar.dn_factor.max(0.0),
-        window: |moment| moment.regularizes(&[Regularize::DnConsistency]),
+        window: |moment| moment.regularizes(&[Regularize::DnConsistency, Regularize::MedianNormal]),
         due: |_| true,
     },
 ];
@@ -132,6 +133,14 @@ impl<'a> Moment<'a> {
 
     fn takes_samples(&self) -> bool {
         self.surface_iteration.is_some_and(|number| number.is_multiple_of(self.sugar.sdf_every))
+    }
+
+    fn normal_depths(&self) -> NormalDepths {
+        match self.sugar.regularize {
+            Regularize::MedianNormal => NormalDepths::Median,
+            _ if self.sugar.dn_by_opacity => NormalDepths::Opaque,
+            _ => NormalDepths::All,
+        }
     }
 
     /// Terms that are on every few iterations count as often more.
@@ -278,14 +287,18 @@ mod tests {
         let terms = |options: &SugarOptions| surface_terms(options, 0);
         assert_eq!(terms(&options).weight(VALUE_DN), 0.0);
         options.regularize = Regularize::DnConsistency;
-        let is_by_opacity = |terms: &Terms| {
-            terms.active().any(|one| one.term == Term::DepthNormal { by_opacity: true })
+        let compares = |terms: &Terms, depths| {
+            terms.active().any(|one| one.term == Term::DepthNormal { depths })
         };
         let found = terms(&options);
         assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
-        assert!(!is_by_opacity(&found) && found.needs().maps);
-        options.dn_by_opacity = true;
-        assert!(is_by_opacity(&terms(&options)));
+        assert!(compares(&found, NormalDepths::Opaque) && found.needs().maps);
+        options.dn_by_opacity = false;
+        assert!(compares(&terms(&options), NormalDepths::All));
+        options.regularize = Regularize::MedianNormal;
+        let found = terms(&options);
+        assert!(compares(&found, NormalDepths::Median) && found.needs().median);
+        assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
         options.dn_factor = 0.0;
         assert!(!terms(&options).needs().maps);
         options.regularize = Regularize::Sdf;

@@ -74,8 +74,8 @@ impl Drawing {
 
     /// What a view that is trained on has of it.
     pub fn wants(&self) -> Wants {
-        let inputs =
-            Inputs { inverse_depths: self.inverse_depth, maps: self.surface, ..Inputs::default() };
+        let (inverse_depths, maps, median) = (self.inverse_depth, self.surface, self.median);
+        let inputs = Inputs { inverse_depths, maps, median, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
         Wants { observe, inputs, compensation: self.compensation }
     }

@@ -12,7 +12,8 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, Peaks, Statistics, Term, Terms, chunks,
+    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, NormalDepths, Peaks, Statistics, Term, Terms,
+    chunks,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
@@ -195,7 +196,7 @@ impl Training {
             let target = self.device.target(shot.index, &shot.photo).unwrap();
             let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
             let terms = surface_rule(maps, self.iteration).terms();
-            let terms = &terms.with(Term::DepthNormal { by_opacity: false }, dn);
+            let terms = &terms.with(Term::DepthNormal { depths: NormalDepths::All }, dn);
             let seen = Seen {
                 view: &shot.view,
                 drawing: &settings,

@@ -12,7 +12,7 @@ use crate::common::scene::{
 use crate::common::{Draws, assert_relative, derivative, derivative_between_cuts, view};
 use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
 use splat::backend::frame_state::{Drawn, Scored};
-use splat::backend::{AdamStep, DeviceError, Rates, Term, Terms, TrainDevice};
+use splat::backend::{AdamStep, DeviceError, NormalDepths, Rates, Term, Terms, TrainDevice};
 use splat::dataset::Image;
 use splat::math::linalg::{Quat, dot, mul, rotation};
 use splat::math::normals::{
@@ -56,11 +56,12 @@ const BORDER: f64 = 1.0 - (35.0 * 27.0) / (37.0 * 29.0);
 fn compared<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (weight, by_opacity): (f64, bool),
+    (weight, depths): (f64, NormalDepths),
 ) -> (f64, B::Gradients) {
-    let settings = with_surface(settings(3, 7));
+    let median = depths == NormalDepths::Median;
+    let settings = Drawing { median, ..with_surface(settings(3, 7)) };
     let target = device.target(0, &photo(37, 29, None)).unwrap();
-    let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity }, weight);
+    let terms = Terms::photometric(0.2).with(Term::DepthNormal { depths }, weight);
     let (seen, mut gradients) = ((&straight(), &settings), B::Gradients::default());
     let loss = device.add_view(model, seen, (&target, &terms), &mut gradients).unwrap();
     (loss.read().unwrap().get("dn").unwrap(), gradients)
@@ -68,11 +69,13 @@ fn compared<B: TrainDevice>(
 
 fn discs_that_face_the_camera_disagree_at_the_border_only<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
-    for rule in [false, true] {
-        let (mean, _) = compared(device, &mut model, (0.05, rule));
+    let cases =
+        [(NormalDepths::All, BORDER), (NormalDepths::Opaque, 0.0), (NormalDepths::Median, 0.0)];
+    for (depths, expected) in cases {
+        let (mean, _) = compared(device, &mut model, (0.05, depths));
         // Pixels are finished when 1 to 2e-4 still shine through: their depths, not divided by the
         // opacity, differ by so much.
-        assert!((mean - BORDER).abs() < 2e-4, "by opacity {rule}: {mean} for {BORDER}");
+        assert!((mean - expected).abs() < 2e-4, "{depths:?}: {mean} for {expected}");
     }
 }
 
@@ -90,7 +93,7 @@ fn discs_turn_into_the_surface_that_they_make_up<B: TrainDevice>(device: &mut B)
     };
     let mut means = Vec::new();
     for number in 1..=40 {
-        let (mean, gradients) = compared(device, &mut model, (100.0, false));
+        let (mean, gradients) = compared(device, &mut model, (100.0, NormalDepths::All));
         device.step(&mut model, gradients, &AdamStep::new(number, only_turn)).unwrap();
         means.push(mean - BORDER);
     }
@@ -103,7 +106,7 @@ fn what_was_not_drawn_is_not_compared<B: TrainDevice>(device: &mut B) {
     let model = device.upload(&tame_gaussians(40, 3, 3)).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let frame = device.draw(&model, &view(), &settings(3, 3)).unwrap();
-    let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity: false }, 0.05);
+    let terms = Terms::photometric(0.2).with(Term::DepthNormal { depths: NormalDepths::All }, 0.05);
     let refused = device.compare(&model, frame, &target, &terms).err();
     let expected = matches!(refused, Some(DeviceError::MissingInput { term: "depth-normal", .. }));
     assert!(expected, "{refused:?}");
@@ -235,7 +238,7 @@ fn objective(
     let depths = if settings.inverse_depth { 0.3 } else { 0.0 };
     let terms = Terms::photometric(0.2)
         .with(Term::InverseDepth, depths)
-        .with(Term::DepthNormal { by_opacity: false }, WEIGHT);
+        .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
     let (frame, loss) = device.compare(model, frame, target, &terms).unwrap();
     let values = loss.read().unwrap();
     (values.total + WEIGHT * values.get("dn").unwrap(), frame)
@@ -276,7 +279,8 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
         let view = resized(&straight(), size);
         let mut model = device.upload(&wall([1.0, 0.0, 0.0, 0.0])).unwrap();
         let target = photo(size[0], size[1], None);
-        let terms = Terms::photometric(0.2).with(Term::DepthNormal { by_opacity: false }, 0.05);
+        let terms =
+            Terms::photometric(0.2).with(Term::DepthNormal { depths: NormalDepths::All }, 0.05);
         let (drawing, mut gradients) = (with_surface(settings(3, 1)), Default::default());
         let seen = (&view, &drawing);
         let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();

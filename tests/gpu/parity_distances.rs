@@ -8,7 +8,7 @@ use crate::common::surface::{ShownDepths, Solid, WITH_DEPTHS};
 use crate::common::surface::{SurfaceRule, SurfaceTerms};
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Snapshot, Term, TrainDevice};
+use splat::backend::{AdamStep, NormalDepths, Snapshot, Term, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::linalg::{mul_transposed, sub};
@@ -76,7 +76,7 @@ fn compared<B: TrainDevice>(
     let masked = photo(width, height, Some(vec![0; (width * height) as usize]));
     let target = device.target(0, &masked).unwrap();
     let settings = Drawing { inverse_depth: normals != 0.0, ..WITH_DEPTHS };
-    let terms = rule.terms().with(Term::DepthNormal { by_opacity: false }, normals);
+    let terms = rule.terms().with(Term::DepthNormal { depths: NormalDepths::All }, normals);
     let near = Some(&near);
     let seen = Seen { view, drawing: &settings, target: &target, terms: &terms, near };
     let mut gradients = Default::default();

@@ -14,7 +14,7 @@ use crate::common::scene::{
 };
 use crate::common::{Draws, view};
 use splat::backend::cpu::Cpu;
-use splat::backend::{AdamStep, Statistics, Term, TrainDevice};
+use splat::backend::{AdamStep, NormalDepths, Statistics, Term, TrainDevice};
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::model::Gaussians;
@@ -30,8 +30,8 @@ each_backend!(
 /// Of the normals in the loss.
 const WEIGHT: f64 = 0.3;
 
-/// Whether pixels count by their opacity.
-const RULES: [bool; 2] = [false, true];
+/// Which pixels count.
+const RULES: [NormalDepths; 3] = [NormalDepths::All, NormalDepths::Opaque, NormalDepths::Median];
 
 fn with_surface(settings: Drawing) -> Drawing {
     Drawing { surface: true, ..settings }
@@ -81,12 +81,13 @@ fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
-    (shot, by_opacity): (&Shot, bool),
+    (shot, depths): (&Shot, NormalDepths),
 ) -> (FirstStep, f64) {
     let mut model = device.upload(gaussians).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
-    let terms = shot.terms_drawn().with(Term::DepthNormal { by_opacity }, WEIGHT);
-    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, WEIGHT);
+    let drawing = Drawing { median: depths == NormalDepths::Median, ..shot.settings };
+    let (seen, mut gradients) = ((&shot.view, &drawing), Default::default());
     let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
     device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
@@ -104,7 +105,7 @@ fn assert_steps_agree<B: TrainDevice>(
     for rule in RULES {
         let (found, mean) = first_step(device, gaussians, (shot, rule));
         let (expected, expected_mean) = first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
-        let what = format!("{what}, by opacity {rule}");
+        let what = format!("{what}, {rule:?}");
         // Where a depth begins its slope is as steep as the pixels allow and has a rounding of 1e-6.
         let error = (mean - expected_mean).abs();
         assert!(error < 1e-5, "{what}: {mean} for {expected_mean}");
@@ -190,10 +191,10 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
     for gaussians in [together(&vec![behind; 40]), tame_gaussians(0, 1, 3)] {
         let settings = with_surface(settings(3, 5));
         let shot = shot(&gaussians, &straight(), settings, (5, Counted::All));
-        let (found, mean) = first_step(device, &gaussians, (&shot, false));
+        let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
         assert_eq!(mean, 1.0);
         assert!(found.snapshot.first_moments.quats.iter().all(|&moment| moment == 0.0));
-        let (_, mean) = first_step(device, &gaussians, (&shot, true));
+        let (_, mean) = first_step(device, &gaussians, (&shot, NormalDepths::Opaque));
         assert_eq!(mean, 0.0);
     }
 }
@@ -242,7 +243,8 @@ mod on_the_device {
             let [look, train] =
                 [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
             assert!(look == train, "{size:?} px");
-            let wholes = [(); 4].map(|()| first_step(device, &gaussians, (&shot, false)));
+            let wholes =
+                [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
             let expected = gradients(&wholes[0].0.snapshot);
             let apart = |other: &FirstStep| -> Vec<f64> {
                 let pairs = gradients(&other.snapshot).into_iter().zip(&expected);
@@ -258,7 +260,7 @@ mod on_the_device {
                         "{size:?} px, {bands}"
                     );
                 }
-                let (found, mean) = first_step(device, &gaussians, (&shot, false));
+                let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
                 assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");
                 for (group, error) in apart(&found).into_iter().enumerate() {
                     let noise = noise.iter().map(|errors| errors[group]).fold(0.0, f64::max);
@@ -279,7 +281,7 @@ mod on_the_device {
         let gaussians = device.download(&mut model).unwrap();
         let shot = noisy(&view());
         let [found, expected] = [compact(), full()].map(|mut device| {
-            let (step, mean) = first_step(&mut device, &gaussians, (&shot, false));
+            let (step, mean) = first_step(&mut device, &gaussians, (&shot, NormalDepths::All));
             (gradients(&step.snapshot), mean)
         });
         assert!((found.1 - expected.1).abs() < 1e-6, "{} and {}", found.1, expected.1);

@@ -10,7 +10,7 @@ use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Noise, Rates, Regularisers, ScreenFilter, Snapshot, Term, TrainDevice,
+    AdamStep, Noise, NormalDepths, Rates, Regularisers, ScreenFilter, Snapshot, Term, TrainDevice,
 };
 use splat::dataset::View;
 use splat::math::adam::Moments;
@@ -95,7 +95,10 @@ fn batch(kind: Kind, count: usize, seed: u64) -> (Gaussians, Vec<Shot>) {
         }
         shot.terms = shot.terms_drawn();
         if shot.settings.surface {
-            shot.terms.add(Term::DepthNormal { by_opacity: i % 2 == 1 }, WEIGHT);
+            shot.terms.add(
+                Term::DepthNormal { depths: [NormalDepths::All, NormalDepths::Opaque][i % 2] },
+                WEIGHT,
+            );
         }
         if matches!(kind, Kind::Entropy | Kind::All) {
             shot.terms.add(Term::Entropy, WEIGHT);

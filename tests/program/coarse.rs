@@ -101,6 +101,7 @@ fn the_stage_follows_the_photometric_one_and_does_each_thing_in_its_time() {
 #[case::density("density", &["density", "normal"], &["entropy", "sdf", "dn"])]
 #[case::distances("sdf", &["sdf", "normal"], &["entropy", "density", "dn"])]
 #[case::depths_and_normals("dn-consistency", &["density", "normal", "dn"], &["entropy", "sdf"])]
+#[case::medians_and_normals("median-normal", &["density", "normal", "dn"], &["entropy", "sdf"])]
 fn each_kind_of_terms_is_told_in_its_time(
     #[case] kind: &str,
     #[case] on: &[&str],

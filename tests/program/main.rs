@@ -23,6 +23,7 @@ mod completions;
 mod depths;
 #[cfg(unix)]
 mod depths_and_normals;
+mod empty_backgrounds;
 mod fixtures;
 mod foreign_files;
 #[cfg(target_os = "linux")]

@@ -3,7 +3,7 @@ use super::*;
 const ALL: [Term; 7] = [
     Term::Photometric { lambda_dssim: 0.2 },
     Term::InverseDepth,
-    Term::DepthNormal { by_opacity: false },
+    Term::DepthNormal { depths: NormalDepths::All },
     Term::Entropy,
     Term::Density,
     Term::Normal,
@@ -55,13 +55,19 @@ fn every_value_has_a_place_and_a_name_of_its_own() {
 fn what_has_no_weight_or_no_samples_is_off() {
     let mut terms = all();
     assert_eq!(terms.active().count(), ALL.len());
-    let every = Inputs { inverse_depths: true, maps: true, neighbours: true, samples: true };
+    let every = Inputs {
+        inverse_depths: true,
+        maps: true,
+        neighbours: true,
+        samples: true,
+        ..Inputs::NONE
+    };
     assert_eq!(terms.needs(), every);
     terms.samples.count = 0;
     let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();
     assert_eq!(left, ["photometric", "inverse depth", "depth-normal", "entropy"]);
     assert!(!terms.needs().neighbours && terms.sdf_unit().is_none());
-    terms.add(Term::DepthNormal { by_opacity: true }, 0.0);
+    terms.add(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.0);
     assert_eq!(terms.needs(), Inputs { inverse_depths: true, ..Inputs::NONE });
     assert_eq!((terms.weight(VALUE_DN), terms.weight(VALUE_SSIM)), (0.0, 0.5));
 }

@@ -11,6 +11,7 @@ use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
+use super::stage::median::MedianGradient;
 use super::stage::neighbours::NearestLists;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
@@ -24,6 +25,7 @@ use crate::backend::{
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
+use crate::math::field::GEOMETRY;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
@@ -194,10 +196,9 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         for Weighted { term, weight } in terms.active() {
             match *term {
                 Term::InverseDepth => depths = depth::compare(&self.canvas, target, *weight),
-                Term::DepthNormal { by_opacity } => {
-                    let viewpoint = &self.view.viewpoint;
-                    let compared = normals::compare(&self.canvas, viewpoint, *weight, by_opacity);
-                    normals = Some(compared);
+                Term::DepthNormal { depths } => {
+                    let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
+                    normals = Some(normals::compare(canvas, viewpoint, target, depths, *weight));
                 }
                 // Of the colours, or at samples.
                 _ => {}
@@ -236,6 +237,27 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
 }
 
 impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
+    /// Adds the gradients of the median depths to those of the geometry.
+    fn add_medians(
+        &self,
+        model: &Model<R, P>,
+        gradients: &mut Gradients<R, P>,
+    ) -> Result<(), DeviceError> {
+        let d_depths = self.kept.normals.as_ref().map_or(&[][..], |normals| &normals.d_medians);
+        if d_depths.is_empty() {
+            return Ok(());
+        }
+        let (field, viewpoint) =
+            (density_field(model, Capability::Surfaces)?, &self.view.viewpoint);
+        let rays = rays::rays(field, viewpoint, &self.splats);
+        let medians = MedianGradient { depths: &self.canvas.median_depths, d_depths };
+        let d_rays = median::backward(&rays, &self.bins, viewpoint, medians);
+        gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
+        let d_geometry = gradients.geometry.as_chunks_mut().0;
+        rays::backward(field, viewpoint, &self.splats, &d_rays, d_geometry);
+        Ok(())
+    }
+
     /// Leaves the gradients of its splats, and those of the terms at samples.
     pub(super) fn backward(
         self,
@@ -243,6 +265,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         near: Option<&NearestLists<P>>,
         gradients: &mut Gradients<R, P>,
     ) -> Result<Ready, DeviceError> {
+        self.add_medians(model, gradients)?;
         let Scores { terms, d_image, depths, normals, sampled } = self.kept;
         let of_maps = sampled_depths::gradients(normals, sampled.as_ref());
         let d_canvas = CanvasGradient {

@@ -40,7 +40,8 @@ impl PlannedCoarse {
         wants: &ViewRequest,
         in_bands: bool,
     ) -> Bytes {
-        let wants = ViewRequest { maps: self.maps.are_drawn(), ..*wants };
+        let (maps, median) = (self.maps.are_drawn(), self.maps == Maps::Medians);
+        let wants = ViewRequest { maps, median, ..*wants };
         let drawing = PlannedDrawing::new(gaussians, view, wants, in_bands);
         PlannedDrawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
     }

@@ -7,9 +7,9 @@ use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
     BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
-    PLACES, PixelGradients, Projected, RAYS, ROW_INSTANCES, Replay, ReplayBlock, SURFACE_GRADIENTS,
-    Samples, Source as _, SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes,
-    replay_list, splat_capacity,
+    PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay, ReplayBlock,
+    SURFACE_GRADIENTS, Samples, Source as _, SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest,
+    ViewSizes, replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -20,7 +20,10 @@ pub enum Maps {
     Undrawn,
     /// Depths and normals, which are compared before the backward pass.
     Compared,
-    /// The same, of which samples are compared with the depths before it and after it.
+    /// The same, with median depths, whose normals are compared.
+    Medians,
+    /// Depths and normals, of which samples are compared with the depths before the backward pass and
+    /// after it.
     Sampled,
 }
 
@@ -147,7 +150,7 @@ impl PlannedDrawing<'_> {
         }
         let mut rays = None;
         if wants.median || self.places.is_some() {
-            rays = Some(source.take(&RAYS, sizes)?);
+            rays = Some(RaySlots::reserve(source, sizes, wants)?);
         }
         source.sort32(visible, u32::BITS);
         source.sum32(visible);
@@ -171,7 +174,11 @@ impl PlannedDrawing<'_> {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, asked, gradients_of_pixels, colors, rays));
+        drop((canvas, asked, gradients_of_pixels, colors));
+        if wants.median && wants.backward() {
+            play_geometry(source, sizes, &mut kept.surface)?;
+        }
+        drop(rays);
         if let Some(terms) = self.terms {
             // Without features, which lie further on, the splats go, and what surface terms take lies in
             // their place.
@@ -250,9 +257,7 @@ fn play_sample_terms(
     if sizes.visible == 0 {
         return Ok(());
     }
-    if sums.is_none() {
-        *sums = Some(source.take(&SURFACE_GRADIENTS, sizes)?);
-    }
+    play_geometry(source, sizes, sums)?;
     let mut seen = None;
     if terms.seen {
         let SurfaceRows { rows, counts } = SurfaceRows::reserve(source, sizes)?;
@@ -264,6 +269,18 @@ fn play_sample_terms(
         play_near_rows(source, sizes)?;
     }
     drop(seen);
+    Ok(())
+}
+
+/// Room for gradients of geometry, where there is none from a view before.
+fn play_geometry(
+    source: &Replay,
+    sizes: &ViewSizes,
+    sums: &mut Option<ReplayBlock>,
+) -> Result<(), Infallible> {
+    if sums.is_none() && sizes.visible > 0 {
+        *sums = Some(source.take(&SURFACE_GRADIENTS, sizes)?);
+    }
     Ok(())
 }
 

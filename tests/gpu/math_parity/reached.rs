@@ -78,6 +78,8 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("axis_cam", "facing_normal"),
     ("upright", "surface_normal"),
     ("has_slope", "pixel_normals"),
+    ("is_smooth", "all_smooth"),
+    ("all_smooth", "pixel_normals"),
     ("pixel_normals", "compare_normals"),
     ("variation_along", "total_variation_bwd"),
     ("total_variation_bwd", "gather_grid"),

@@ -281,7 +281,10 @@ pub(crate) fn backward<R: Real>(
 }
 
 /// One slice of the instances for each row of tiles.
-fn split_by_tile_row<'a, T>(mut rest: &'a mut [T], bins: &Bins) -> Vec<(u32, &'a mut [T])> {
+pub(super) fn split_by_tile_row<'a, T>(
+    mut rest: &'a mut [T],
+    bins: &Bins,
+) -> Vec<(u32, &'a mut [T])> {
     let mut rows = Vec::with_capacity(bins.tiles[1] as usize);
     for tile_y in 0..bins.tiles[1] {
         let length = bins.range(bins.tiles[0] - 1, tile_y).end - bins.range(0, tile_y).start;

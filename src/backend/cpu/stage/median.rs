@@ -1,13 +1,15 @@
-//! Stage `median`: the depth of each pixel by which half of the light is stopped.
+//! Stage `median`: the depth of each pixel by which half of the light is stopped, and the gradients of
+//! it.
 //!
 //! Rows of tiles run in parallel; a pixel meets the Gaussians in its tile's list.
 
 use rayon::prelude::*;
 
 use super::bin::Bins;
+use super::blend::split_by_tile_row;
 use crate::math::Real;
 use crate::math::splat::{Rect, TILE, Viewpoint};
-use crate::math::transmittance::{OnRay, RayGaussian, median_depth};
+use crate::math::transmittance::{OnRay, RayGaussian, RayGaussianGradient, fall, median_depth};
 
 /// Median depths, world units along the view axis, [height, width]; 0 where there is none.
 pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewpoint<R>) -> Vec<R> {
@@ -29,6 +31,65 @@ pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewp
         }
     });
     depths
+}
+
+/// What a view's median depths are, and their gradients, [height, width].
+#[derive(Clone, Copy)]
+pub(crate) struct MedianGradient<'a, R> {
+    pub(crate) depths: &'a [R],
+    pub(crate) d_depths: &'a [R],
+}
+
+/// Gradients of the Gaussians as the rays meet them, one for each splat.
+pub(crate) fn backward<R: Real>(
+    rays: &[RayGaussian<R>],
+    bins: &Bins,
+    view: &Viewpoint<R>,
+    medians: MedianGradient<'_, R>,
+) -> Vec<RayGaussianGradient<R>> {
+    let mut per_instance = vec![RayGaussianGradient::default(); bins.splat_from_instance.len()];
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = &bins.splat_from_instance[range];
+            add_tile(rays, list, Rect::of_tile(tile_x, tile_y, view.size), view, medians, out);
+        }
+    });
+    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    let mut per_splat = vec![RayGaussianGradient::default(); rays.len()];
+    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_splat[splat].add(gradient);
+    }
+    per_splat
+}
+
+/// Adds what the pixels of a tile say of each Gaussian in its list.
+fn add_tile<R: Real>(
+    rays: &[RayGaussian<R>],
+    list: &[usize],
+    area: Rect,
+    view: &Viewpoint<R>,
+    MedianGradient { depths, d_depths }: MedianGradient<'_, R>,
+    out: &mut [RayGaussianGradient<R>],
+) {
+    let mut met = Vec::new();
+    for y in area.y0..area.y1 {
+        for x in area.x0..area.x1 {
+            let at = y as usize * view.size[0] as usize + x as usize;
+            let (depth, d_depth) = (depths[at], d_depths[at]);
+            if d_depth == R::ZERO {
+                continue;
+            }
+            let slopes = view.slopes([x, y]);
+            meet(rays, list, slopes, &mut met);
+            let d_log = d_depth / fall(met.iter().copied(), depth);
+            for (&index, sums) in list.iter().zip(out.iter_mut()) {
+                rays[index].log_transmittance_bwd(slopes, depth, d_log, sums);
+            }
+        }
+    }
 }
 
 /// The Gaussians of a list that the ray of these slopes meets, in the list's order.

@@ -1,13 +1,18 @@
 //! Stage `normals`: how far the normals that are drawn are from those of the depths that are drawn, and
 //! its gradient.
 
+use std::mem;
+
 use rayon::prelude::*;
 
 use super::blend::Canvas;
+use crate::abi::terms::NormalDepths;
+use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
-    blended_normal, blended_normal_bwd, slope, slope_bwd, surface_normal, surface_normal_bwd,
+    OPAQUE_MIN, blended_normal, blended_normal_bwd, is_smooth, slope, slope_bwd, surface_normal,
+    surface_normal_bwd,
 };
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
@@ -19,11 +24,50 @@ pub(crate) struct ComparedNormals<R> {
     pub(crate) mean: f64,
     /// Gradient of depth and of x and y of the normals with the weight, [height, width, 3].
     pub(crate) d_surface: Vec<R>,
+    /// Gradient of the final transmittance, [height, width]; empty where it has none.
+    pub(crate) d_through: Vec<R>,
+    /// Gradient of the median depths, [height, width]; empty where they are not compared.
+    pub(crate) d_medians: Vec<R>,
 }
 
 impl<R> ComparedNormals<R> {
     pub(crate) fn bytes(&self) -> Bytes {
-        Bytes::of::<R>(self.d_surface.capacity())
+        let all = [&self.d_surface, &self.d_through, &self.d_medians];
+        Bytes::of::<R>(all.into_iter().map(Vec::capacity).sum())
+    }
+}
+
+/// The depths and normals of a view that are compared.
+struct ComparedSurface<R> {
+    /// 0 where a pixel has none, [height, width].
+    depths: Vec<R>,
+    /// x and y, [height, width].
+    normals: Vec<[R; 2]>,
+}
+
+impl<R: Real> ComparedSurface<R> {
+    fn new(canvas: &Canvas<R>, mask: Option<&[u8]>, of: NormalDepths) -> Self {
+        let sums = canvas.surface.as_chunks::<4>().0;
+        match of {
+            NormalDepths::All => Self {
+                depths: sums.iter().map(|pixel| pixel[0]).collect(),
+                normals: sums.iter().map(|pixel| [pixel[1], pixel[2]]).collect(),
+            },
+            NormalDepths::Opaque | NormalDepths::Median => {
+                let shown = |(at, &[depth, x, y, opacity]): (usize, &[R; 4])| {
+                    let is_excluded = mask.is_some_and(|mask| mask[at] == 0);
+                    if is_excluded || opacity < R::of(OPAQUE_MIN) {
+                        return (R::ZERO, [R::ZERO; 2]);
+                    }
+                    let medians =
+                        canvas.median_depths.get(at).filter(|_| of == NormalDepths::Median);
+                    let depth = medians.copied().unwrap_or(depth / opacity);
+                    (depth, [x / opacity, y / opacity])
+                };
+                let (depths, normals) = sums.iter().enumerate().map(shown).unzip();
+                Self { depths, normals }
+            }
+        }
     }
 }
 
@@ -41,24 +85,26 @@ struct NormalPixel<R> {
 #[derive(Clone, Copy)]
 struct SurfaceMapsOf<'a, R> {
     view: &'a Viewpoint<R>,
-    /// [height, width, 4]
-    surface: &'a [R],
+    of: NormalDepths,
+    shown: &'a ComparedSurface<R>,
 }
 
 /// Compares the normals of a frame with those of its depths.
 pub(crate) fn compare<R: Real>(
     canvas: &Canvas<R>,
     view: &Viewpoint<R>,
+    target: &Image,
+    of: NormalDepths,
     weight: f64,
-    by_opacity: bool,
 ) -> ComparedNormals<R> {
-    let maps = SurfaceMapsOf { view, surface: &canvas.surface };
+    let shown = ComparedSurface::new(canvas, target.mask.as_deref(), of);
+    let maps = SurfaceMapsOf { view, of, shown: &shown };
     let width = canvas.size[0];
     let pixels = canvas.surface.len() / 4;
     let d_mean = R::of(weight / pixels as f64);
     let of_pixels: Vec<NormalPixel<R>> = (0..canvas.size[1])
         .into_par_iter()
-        .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], by_opacity, d_mean)))
+        .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], d_mean)))
         .collect();
     // Sums of blocks of fixed length, added in order: the same on any number of threads.
     const BLOCK: usize = 1 << 14;
@@ -67,15 +113,47 @@ pub(crate) fn compare<R: Real>(
         .map(|block| block.iter().map(|pixel| pixel.disagreement.to_f64()).sum())
         .collect();
     let mean = sums.iter().sum::<f64>() / pixels as f64;
-    let d_surface = (0..canvas.size[1])
+    let mut d_shown: Vec<[R; 3]> = (0..canvas.size[1])
         .into_par_iter()
         .flat_map_iter(|y| (0..width).map(move |x| [x, y]))
-        .flat_map_iter(|at| {
+        .map(|at| {
             let [x, y] = of_pixels[maps.index(at)].d_normal;
             [maps.d_depth(at, &of_pixels), x, y]
         })
         .collect();
-    ComparedNormals { mean, d_surface }
+    let d_medians = match of {
+        NormalDepths::All | NormalDepths::Opaque => Vec::new(),
+        // The drawn depths have no part in it.
+        NormalDepths::Median => d_shown.iter_mut().map(|d| mem::take(&mut d[0])).collect(),
+    };
+    let [d_surface, d_through] = match of {
+        NormalDepths::All => [d_shown.into_flattened(), Vec::new()],
+        NormalDepths::Opaque | NormalDepths::Median => over_opacity_bwd(canvas, &shown, d_shown),
+    };
+    ComparedNormals { mean, d_surface, d_through, d_medians }
+}
+
+/// Gradients of what is blended and of the final transmittance, from those of depths and normals that
+/// are divided by the opacity.
+fn over_opacity_bwd<R: Real>(
+    canvas: &Canvas<R>,
+    shown: &ComparedSurface<R>,
+    mut d_shown: Vec<[R; 3]>,
+) -> [Vec<R>; 2] {
+    let opacities = canvas.surface.as_chunks::<4>().0.iter().map(|pixel| pixel[3]);
+    let values = shown.depths.iter().zip(&shown.normals).zip(opacities);
+    let d_through = d_shown
+        .iter_mut()
+        .zip(values)
+        .map(|(d_shown, ((&depth, &[x, y]), opacity))| {
+            if depth <= R::ZERO {
+                return R::ZERO;
+            }
+            *d_shown = d_shown.map(|d| d / opacity);
+            dot(*d_shown, [depth, x, y])
+        })
+        .collect();
+    [d_shown.into_flattened(), d_through]
 }
 
 impl<R: Real> SurfaceMapsOf<'_, R> {
@@ -84,7 +162,7 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
     }
 
     fn depth(&self, at: [u32; 2]) -> R {
-        self.surface[self.index(at) * 4]
+        self.shown.depths[self.index(at)]
     }
 
     /// The pixels before and behind along an axis, where there are both.
@@ -97,7 +175,10 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
 
     fn slope(&self, at: [u32; 2], axis: usize) -> Option<R> {
         let [before, behind] = self.beside(at, axis)?.map(|at| self.depth(at));
-        slope(self.view.focal_px[axis], before, behind)
+        let focal_px = self.view.focal_px[axis];
+        let is_smooth = |beside| is_smooth(focal_px, self.depth(at), beside);
+        let counts = self.of == NormalDepths::All || (is_smooth(before) && is_smooth(behind));
+        counts.then(|| slope(focal_px, before, behind)).flatten()
     }
 
     /// x/z and y/z of what the centre of a pixel shows.
@@ -108,22 +189,24 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
         })
     }
 
-    /// What a pixel adds; at the border, and where there are no depths beside it, all that it may add.
-    fn pixel(&self, at: [u32; 2], by_opacity: bool, d_mean: R) -> NormalPixel<R> {
-        let &[_, x, y, opacity] =
-            self.surface.as_chunks().0.get(self.index(at)).unwrap_or(&[R::ZERO; 4]);
-        let weight = if by_opacity { opacity } else { R::ONE };
+    /// What a pixel adds. Of all pixels those count, too, that have no normal of depths: like a right
+    /// angle.
+    fn pixel(&self, at: [u32; 2], d_mean: R) -> NormalPixel<R> {
         let (Some(along_x), Some(along_y)) = (self.slope(at, 0), self.slope(at, 1)) else {
+            let disagreement = match self.of {
+                NormalDepths::All => R::ONE,
+                NormalDepths::Opaque | NormalDepths::Median => R::ZERO,
+            };
             let nothing = [R::ZERO; 2];
-            return NormalPixel { disagreement: weight, d_slopes: nothing, d_normal: nothing };
+            return NormalPixel { disagreement, d_slopes: nothing, d_normal: nothing };
         };
+        let xy = self.shown.normals[self.index(at)];
         let (slopes, ray) = ([along_x, along_y], self.ray(at));
-        let (drawn, expected) = (blended_normal([x, y]), surface_normal(slopes, ray));
-        let d_dot = -d_mean * weight;
+        let (drawn, expected) = (blended_normal(xy), surface_normal(slopes, ray));
         NormalPixel {
-            disagreement: weight * (R::ONE - dot(drawn, expected)),
-            d_slopes: surface_normal_bwd(slopes, ray, drawn.map(|n| n * d_dot)),
-            d_normal: blended_normal_bwd([x, y], expected.map(|n| n * d_dot)),
+            disagreement: R::ONE - dot(drawn, expected),
+            d_slopes: surface_normal_bwd(slopes, ray, drawn.map(|n| -(n * d_mean))),
+            d_normal: blended_normal_bwd(xy, expected.map(|n| -(n * d_mean))),
         }
     }
 
@@ -151,166 +234,4 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::bin::bin;
-    use super::super::blend::forward;
-    use super::*;
-    use crate::backend::Drawing;
-    use crate::math::linalg::{Vec3, normalize, scale};
-    use crate::math::random::{RandomStream, RandomUse};
-
-    const SIZE: [u32; 2] = [11, 8];
-    const PIXELS: usize = 88;
-
-    fn view() -> Viewpoint<f64> {
-        Viewpoint {
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            translation: [0.0; 3],
-            centre_world: [0.0; 3],
-            focal_px: [13.0, 9.0],
-            centre_px: [5.2, 4.9],
-            size: SIZE,
-            near: 0.01,
-            variance_px2: 0.3,
-            compensates: false,
-        }
-    }
-
-    /// A canvas of nothing with these maps.
-    fn canvas(surface: Vec<f64>) -> Canvas<f64> {
-        let settings = Drawing { surface: true, ..Drawing::DEFAULT };
-        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
-        assert_eq!(canvas.surface.len(), surface.len());
-        canvas.surface = surface;
-        canvas
-    }
-
-    fn compared(surface: &[f64], by_opacity: bool) -> ComparedNormals<f64> {
-        compare(&canvas(surface.to_vec()), &view(), 1.7, by_opacity)
-    }
-
-    /// The maps of the plane of this unit normal through a point of the view axis.
-    fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
-        let (view, mut surface) = (view(), Vec::new());
-        for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
-            let [x, y] =
-                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
-            let depth = depth * normal[2] / dot(normal, [x, y, 1.0]);
-            surface.extend([depth, normal[0], normal[1], 1.0]);
-        }
-        surface
-    }
-
-    /// Pixels at the border, as a share of all.
-    const BORDER: f64 = 34.0 / 88.0;
-
-    #[test]
-    fn a_plane_at_any_angle_disagrees_at_the_border_only() {
-        for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
-            let normal = normalize([along[0], along[1], -1.0]);
-            for by_opacity in [false, true] {
-                let found = compared(&plane(normal, 2.5), by_opacity);
-                // Rounding of a hundred terms.
-                assert!((found.mean - BORDER).abs() < 1e-13, "{along:?}: {}", found.mean);
-            }
-            // The other way round it disagrees all over, save where it faces the camera.
-            let turned = normalize([-along[0], -along[1], -1.0]);
-            let mut surface = plane(normal, 2.5);
-            for pixel in surface.as_chunks_mut::<4>().0 {
-                (pixel[1], pixel[2]) = (turned[0], turned[1]);
-            }
-            let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
-            let found = compared(&surface, false).mean;
-            assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
-        }
-    }
-
-    #[test]
-    fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
-        let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
-        let surface: Vec<f64> =
-            (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
-        let maps = SurfaceMapsOf { view: &view, surface: &surface };
-        let point = |at: [u32; 2]| {
-            let [x, y] = maps.ray(at);
-            scale([x, y, 1.0], maps.depth(at))
-        };
-        for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
-            let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
-            let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
-            let [down, along] =
-                [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
-            let expected = normalize(crate::math::linalg::cross(down, along));
-            let slopes = [0, 1].map(|axis| maps.slope(at, axis).expect("depths"));
-            let found = surface_normal(slopes, maps.ray(at));
-            for (found, expected) in found.iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
-            }
-        }
-    }
-
-    #[test]
-    fn gradients_of_the_maps_agree_with_their_differences() {
-        let draws = RandomStream::new(3, 0, RandomUse::Sample);
-        let mut surface: Vec<f64> = (0..PIXELS as u64 * 4)
-            .map(|i| draws.uniform(i))
-            .enumerate()
-            .map(|(i, u)| [1.0 + u, 1.2 * u - 0.6, 1.2 * u - 0.6, 0.2 + 0.8 * u][i % 4])
-            .collect();
-        // Nothing is drawn of two pixels that lie beside one.
-        surface[4 * (3 * 11 + 4)] = 0.0;
-        surface[4 * (3 * 11 + 6)] = 0.0;
-        for by_opacity in [false, true] {
-            let found = compared(&surface, by_opacity).d_surface;
-            for pixel in 0..PIXELS {
-                for channel in 0..3 {
-                    let at = pixel * 4 + channel;
-                    if channel == 0 && surface[at] == 0.0 {
-                        // Where depth begins the slope beside it has a jump.
-                        continue;
-                    }
-                    let moved = |h: f64| {
-                        let mut surface = surface.clone();
-                        surface[at] += h;
-                        1.7 * compared(&surface, by_opacity).mean
-                    };
-                    let h = 1e-4;
-                    let expected = (8.0 * (moved(h) - moved(-h))
-                        - (moved(2.0 * h) - moved(-2.0 * h)))
-                        / (12.0 * h);
-                    let found = found[pixel * 3 + channel];
-                    // Rounding leaves 1e-16 / 1e-4.
-                    let error = (found - expected).abs() / found.abs().max(1e-4);
-                    assert!(
-                        error < 1e-7,
-                        "by opacity {by_opacity}, pixel {pixel}: {found} for {expected}"
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn grazing_normals_and_missing_depths_give_finite_results() {
-        let mut surface = plane(normalize([1.0, 0.2, -0.46]), 2.5);
-        for (i, pixel) in surface.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            pixel[0] = pixel[0].abs();
-            match i % 5 {
-                0 => (pixel[1], pixel[2]) = (0.6, 0.8),
-                1 => (pixel[1], pixel[2]) = (3.0, -1.0),
-                2 => pixel[0] = 0.0,
-                3 => pixel[0] *= 1e-30,
-                _ => {}
-            }
-        }
-        for by_opacity in [false, true] {
-            let found = compared(&surface, by_opacity);
-            assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
-            assert!(found.d_surface.iter().all(|d| d.is_finite()));
-        }
-        // Of nothing at all there is no surface.
-        let nothing = compared(&[0.0; PIXELS * 4], false);
-        assert_eq!(nothing.mean, 1.0);
-        assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
-    }
-}
+mod tests;

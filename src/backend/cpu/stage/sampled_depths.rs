@@ -63,14 +63,18 @@ pub(crate) fn gradients<R: Real>(
     normals: Option<ComparedNormals<R>>,
     sampled: Option<&Sampled<R>>,
 ) -> MapGradients<R> {
-    let mut surface = normals.map_or(Vec::new(), |compared| compared.d_surface);
+    let (mut surface, mut through) =
+        normals.map_or_else(Default::default, |compared| (compared.d_surface, compared.d_through));
     let Some(Sampled { map, d_depths }) = sampled else {
-        return MapGradients { surface, through: Vec::new() };
+        return MapGradients { surface, through };
     };
     surface.resize(d_depths.len() * 3, R::ZERO);
     for (d_pixel, &d_depth) in surface.as_chunks_mut::<3>().0.iter_mut().zip(d_depths) {
         d_pixel[0] += d_depth;
     }
-    let through = d_depths.iter().map(|&d| d * map.farthest).collect();
+    through.resize(d_depths.len(), R::ZERO);
+    for (d_pixel, &d_depth) in through.iter_mut().zip(d_depths) {
+        *d_pixel += d_depth * map.farthest;
+    }
     MapGradients { surface, through }
 }

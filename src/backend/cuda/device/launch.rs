@@ -231,7 +231,9 @@ kernels! {
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
     ray_gaussians: rays::ray_gaussians(RaysArgs) x RAYS_BLOCK;
+    ray_gaussians_bwd: rays::ray_gaussians_bwd(RaysBwdArgs) x RAYS_BLOCK;
     median_depths: median::median_depths(MedianArgs) x MEDIAN_BLOCK;
+    median_depths_bwd: median::median_depths_bwd(MedianBwdArgs) x MEDIAN_BLOCK;
     transmittances: transmittance::transmittances(TransmittanceArgs) x TRANSMITTANCE_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;

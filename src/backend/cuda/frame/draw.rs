@@ -14,7 +14,7 @@ use crate::backend::cuda::stage::{bands, bin, median, normals, project, rays, tr
 use crate::backend::frame_state::Fresh;
 use crate::backend::{Capability, DeviceError, Drawing};
 use crate::dataset::View;
-use crate::layout::PixelGradients;
+use crate::layout::{PixelGradients, ViewRequest};
 
 /// Draws a view, in bands where the session says so.
 pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
@@ -31,16 +31,18 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         normals::add_features(session, model, &camera, wants, &mut splats)?;
     }
     if wants.median {
-        rays::add(session, model, &camera, &mut splats)?;
+        rays::add(session, model, &camera, wants, &mut splats)?;
     }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let sizes = splats.sizes(model.len(), &camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
-    let (mut d_image, mut d_inverse_depths, mut d_surface) = (None, None, None);
+    let (mut d_image, mut d_inverse_depths) = (None, None);
+    let (mut d_surface, mut d_median_depths) = (None, None);
     if wants.backward() {
         let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
         (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
+        d_median_depths = of_pixels.median_depths;
         d_image = Some(of_pixels.image);
     }
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
@@ -57,6 +59,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         d_image,
         d_inverse_depths,
         d_surface,
+        d_median_depths,
         kept: S::nothing(),
         colors,
         canvas,
@@ -79,7 +82,7 @@ pub(in crate::backend::cuda) fn transmittances<P: CudaPrimitive>(
     require::<P>(Capability::Surfaces, true)?;
     let camera = project::camera(view, settings)?;
     let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
-    rays::add(session, model, &camera, &mut splats)?;
+    rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let mut asked = transmittance::Asked::new(session, places)?;
     let drawn = DrawnView { camera: &camera, settings };

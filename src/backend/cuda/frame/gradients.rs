@@ -17,7 +17,7 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
-use crate::backend::cuda::stage::{densify, weights};
+use crate::backend::cuda::stage::{densify, median, rays, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::memory::Bytes;
@@ -57,7 +57,13 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         weights::prepare(session, &mut self.splats, d_image)?;
         let canvas = &mut self.canvas;
-        let pixels = Pixels { canvas, d_image, d_inverse_depths: None, d_surface: None };
+        let pixels = Pixels {
+            canvas,
+            d_image,
+            d_inverse_depths: None,
+            d_surface: None,
+            d_median_depths: None,
+        };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
         weights::add(session, model, &self.splats)
@@ -73,7 +79,10 @@ fn splats_backward(
     mut pixels: Pixels<'_>,
 ) -> Result<(), DeviceError> {
     match lists {
-        Lists::Whole(bins) => blend::backward(session, splats, bins, view, &mut pixels),
+        Lists::Whole(bins) => {
+            blend::backward(session, splats, bins, view, &mut pixels)?;
+            median::add_gradients(session, splats, bins, view.camera, &pixels)
+        }
         Lists::Bands(bands) => bands.backward(session, splats, view, &mut pixels),
     }
 }
@@ -96,6 +105,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             return Err(no_batches::<P>());
         }
         let (mut view, terms) = self.pixels_backward(session, model)?;
+        rays::backward(session, model, &view.camera, &mut view.splats, &mut gradients.geometry)?;
         let losses = view.regularise(session, model, near, &mut gradients.geometry, &terms)?;
         view.release_splats();
         gradients.views.push(view);
@@ -118,7 +128,9 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             // Nothing will come of them: not even zeros need be added up.
             features.gradients = None;
         }
-        let pixels = Pixels { canvas: &mut self.canvas, d_image, d_inverse_depths, d_surface };
+        let d_median_depths = self.d_median_depths.as_ref();
+        let canvas = &mut self.canvas;
+        let pixels = Pixels { canvas, d_image, d_inverse_depths, d_surface, d_median_depths };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
         densify::observe(session, model, &self.splats, view)?;

@@ -1,7 +1,7 @@
 //! Comparing a drawn view with its photograph.
 
 use super::view::{Frame, Scores};
-use crate::abi::terms::{At, Term, Terms, VALUE_DEPTH_L1, Weighted};
+use crate::abi::terms::{At, NormalDepths, Term, Terms, VALUE_DEPTH_L1, Weighted};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::Model;
@@ -11,6 +11,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
+use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::ShownDepths;
 use crate::backend::cuda::stage::{depth, loss, normals, surface};
@@ -39,7 +40,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
         let image = compared.unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, target, terms, d_image)?;
-        let has_surface = self.compare_normals(session, terms)?;
+        let has_surface = self.compare_normals(session, target, terms)?;
         let report = session.status.report(&session.heap, &session.stream)?;
         let has_value =
             |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_inverse_depths;
@@ -70,16 +71,22 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     fn compare_normals(
         &mut self,
         session: &mut Session,
+        target: &Target,
         terms: &Terms,
     ) -> Result<bool, DeviceError> {
-        let rule = terms.active().find_map(|weighted| match weighted.term {
-            Term::DepthNormal { by_opacity } => Some((weighted.weight, by_opacity)),
+        let rule = terms.active().find_map(|&Weighted { term, weight }| match term {
+            Term::DepthNormal { depths } => Some(NormalsRule { depths, weight, target }),
             _ => None,
         });
+        // Where nothing is compared with them no gradient comes of them.
+        self.d_median_depths.take_if(|_| {
+            rule.is_none_or(|NormalsRule { depths, .. }| depths != NormalDepths::Median)
+        });
         match (rule, &self.canvas.surface, &mut self.d_surface) {
-            (Some((weight, by_opacity)), Some(surface), Some(d_surface)) => {
-                let camera = &self.camera;
-                normals::compare(session, surface, camera, weight, by_opacity, d_surface)?;
+            (Some(rule), Some(surface), Some(d_surface)) => {
+                let medians = self.canvas.median_depths.as_ref().zip(self.d_median_depths.as_mut());
+                let medians = medians.map(|(depths, d_depths)| Medians { depths, d_depths });
+                normals::compare(session, surface, medians, &self.camera, rule, d_surface)?;
                 Ok(true)
             }
             _ => Ok(false),

@@ -27,6 +27,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     pub(super) d_inverse_depths: Option<Block<f32>>,
     /// Of the surface's maps, [height, width, 4], where they are drawn.
     pub(super) d_surface: Option<Block<f32>>,
+    /// Of the median depths, where they are compared.
+    pub(super) d_median_depths: Option<Block<f32>>,
     pub(super) kept: S::Kept<Scores>,
     /// Room for other colours than those drawn.
     pub(super) colors: Option<ColorScratch>,
@@ -69,12 +71,13 @@ impl<S: FrameState, P> Frame<S, P> {
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_surface, colors, .. } = self;
+        let Self { d_image, d_inverse_depths, d_surface, d_median_depths, colors, .. } = self;
         let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
         Frame {
             d_image,
             d_inverse_depths,
             d_surface,
+            d_median_depths,
             kept: kept(self.kept),
             colors,
             canvas,
@@ -163,8 +166,8 @@ impl<S: FrameState, P> Frame<S, P> {
 
     /// Bytes of the gradients of the image and of what is drawn beside it.
     fn gradients_of_pixels(&self) -> Bytes {
-        let all = [&self.d_image, &self.d_inverse_depths, &self.d_surface].into_iter().flatten();
-        all.map(Block::bytes).sum()
+        let maps = [&self.d_inverse_depths, &self.d_surface, &self.d_median_depths];
+        [&self.d_image].into_iter().chain(maps).flatten().map(Block::bytes).sum()
     }
 }
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
+use super::median;
 use super::project::{DrawnView, Splats};
 use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
@@ -183,7 +184,8 @@ impl Bands {
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
             blend::add_gradients(session, splats, &bins, view, pixels)?;
             pixels.canvas.kept = None;
-            session.timers.end(&begun, &session.stream)
+            session.timers.end(&begun, &session.stream)?;
+            median::add_gradients(session, splats, &bins, view.camera, pixels)
         })
         .map(drop)
     }

@@ -90,6 +90,8 @@ pub(crate) struct Pixels<'a> {
     pub(crate) d_inverse_depths: Option<&'a Block<f32>>,
     /// Gradient of the surface's maps, where the normals were compared; [height, width, 4].
     pub(crate) d_surface: Option<&'a Block<f32>>,
+    /// Gradient of the median depths, where their normals were compared; [height, width].
+    pub(crate) d_median_depths: Option<&'a Block<f32>>,
 }
 
 /// Draws the tiles that are listed.
@@ -185,7 +187,7 @@ pub(crate) fn add_gradients(
     splats: &mut Splats,
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
-    Pixels { canvas, d_image, d_inverse_depths, d_surface }: &mut Pixels<'_>,
+    Pixels { canvas, d_image, d_inverse_depths, d_surface, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
     let Splats { records, gradients, features, .. } = splats;

@@ -2,13 +2,14 @@
 //! those of the maps' depths.
 
 use super::project::{Features, Splats};
-use crate::abi::terms::VALUE_DN;
-use crate::abi::{FeaturesArgs, NORMALS_SIDE, NormalsArgs, ViewCamera};
+use crate::abi::terms::{NormalDepths, VALUE_DN};
+use crate::abi::{FeaturesArgs, In, NORMALS_SIDE, NormalsArgs, Out, ViewCamera};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::ViewRequest;
@@ -40,27 +41,49 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     Ok(())
 }
 
-/// Compares the maps' normals with those of the maps' depths, and leaves the gradients of both.
+/// How normals are compared with those of depths.
+#[derive(Clone, Copy)]
+pub(crate) struct NormalsRule<'a> {
+    pub(crate) depths: NormalDepths,
+    pub(crate) weight: f64,
+    /// The photograph, which waits no more and whose mask may exclude pixels.
+    pub(crate) target: &'a Target,
+}
+
+/// Median depths and room for their gradients, [height, width], where they take the place of the maps'.
+pub(crate) struct Medians<'a> {
+    pub(crate) depths: &'a Block<f32>,
+    pub(crate) d_depths: &'a mut Block<f32>,
+}
+
+/// Compares the maps' normals with those of depths, and leaves the gradients of both.
 pub(crate) fn compare(
     session: &mut Session,
     surface: &Block<f32>,
+    medians: Option<Medians<'_>>,
     camera: &ViewCamera,
-    weight: f64,
-    by_opacity: bool,
+    NormalsRule { depths, weight, target }: NormalsRule<'_>,
     d_surface: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
+    let (medians, d_medians) = match medians {
+        Some(Medians { depths, d_depths }) => (depths.read(), d_depths.write()),
+        None => (In::NULL, Out::NULL),
+    };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let pixels = f64::from(camera.size[0]) * f64::from(camera.size[1]);
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the device's precision")]
     let args = NormalsArgs {
         surface: surface.read(),
+        medians,
+        d_medians,
         d_surface: d_surface.write(),
+        mask: target.mask(),
         sum: session.status.sum(VALUE_DN),
         focal_px: camera.focal_px,
         centre_px: camera.centre_px,
         size: camera.size,
         d_mean: (weight / pixels) as f32,
-        by_opacity: u32::from(by_opacity),
+        opaque: u32::from(depths != NormalDepths::All),
     };
     let squares = camera.size.map(|side| side.div_ceil(NORMALS_SIDE) as usize);
     let blocks = squares[0] * squares[1];

@@ -19,6 +19,9 @@ use crate::memory::Bytes;
 /// What splats give to the maps of a surface.
 pub(crate) type Features = layout::FeatureSlots<Heap>;
 
+/// Splats as rays meet them.
+pub(crate) type Rays = layout::RaySlots<Heap>;
+
 /// The Gaussians that a view sees.
 pub(crate) struct Splats {
     /// How many.
@@ -32,8 +35,8 @@ pub(crate) struct Splats {
     pub(crate) gradients: Block<f32>,
     /// What they give to the maps of a surface, where those are drawn.
     pub(crate) features: Option<Features>,
-    /// As rays meet them, [visible, 16], where that is wanted.
-    pub(crate) rays: Option<Block<f32>>,
+    /// As rays meet them, where that is wanted.
+    pub(crate) rays: Option<Rays>,
 }
 
 /// What is known of the splats, [capacity, 12]; nothing once a step alone is to follow.
@@ -65,13 +68,15 @@ impl Splats {
     pub(crate) fn bytes(&self) -> Bytes {
         let features = self.features.as_ref().map_or(Bytes::default(), |f| f.values.bytes());
         let records = self.records.0.as_ref().map_or(Bytes::default(), Block::bytes);
-        let rays = self.rays.as_ref().map_or(Bytes::default(), Block::bytes);
+        let rays = self.rays.as_ref().map_or(Bytes::default(), |rays| rays.values.bytes());
         records + self.splat_from_gaussian.bytes() + features + rays
     }
 
     pub(crate) fn gradient_bytes(&self) -> Bytes {
         let features = self.features.as_ref().and_then(|features| features.gradients.as_ref());
-        self.gradients.bytes() + features.map_or(Bytes::default(), Block::bytes)
+        let rays = self.rays.as_ref().and_then(|rays| rays.gradients.as_ref());
+        let beside = [features, rays].map(|taken| taken.map_or(Bytes::default(), Block::bytes));
+        self.gradients.bytes() + beside[0] + beside[1]
     }
 
     /// Gives their records back, whose place the gradients of the terms at samples take. Where there are
@@ -92,7 +97,8 @@ impl Splats {
     pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         self.gradients.zero(stream)?;
         let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
-        features.map_or(Ok(()), |gradients| gradients.zero(stream))
+        let rays = self.rays.as_mut().and_then(|rays| rays.gradients.as_mut());
+        features.into_iter().chain(rays).try_for_each(|gradients| gradients.zero(stream))
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn regularise<P: CudaPrimitive>(
 ) -> Result<PendingLosses, DeviceError> {
     check_inputs(
         terms,
-        Inputs { inverse_depths: true, maps: true, ..Inputs::NONE },
+        Inputs { inverse_depths: true, maps: true, median: true, ..Inputs::NONE },
         near.is_some(),
     )?;
     let near = near.filter(|_| terms.needs().samples);
@@ -91,7 +91,7 @@ pub(crate) fn regularise<P: CudaPrimitive>(
 }
 
 /// Gradients of all Gaussians' geometry that nothing was added to.
-fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
+pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
     let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)

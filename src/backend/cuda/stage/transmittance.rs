@@ -40,7 +40,7 @@ impl Asked {
         let Some(rays) = &splats.rays else { return Ok(()) };
         let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
         let args = TransmittanceArgs {
-            rays: rays.read(),
+            rays: rays.values.read(),
             splat_from_instance: bins.splat_from_instance.read(),
             ranges: bins.ranges.read(),
             places: self.places.read(),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::backend::cuda::BandPolicy;
 use crate::backend::{
-    Compensation, Inputs, RenderSettings, SampleRule, ScreenFilter, Statistics, Term, Terms, Wants,
+    Compensation, Inputs, NormalDepths, RenderSettings, SampleRule, ScreenFilter, Statistics, Term,
+    Terms, Wants,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
 use crate::math::random::{RandomStream, RandomUse};
@@ -182,7 +183,10 @@ impl Case {
             .with(Term::Density, weight(has_density))
             .with(Term::Normal, weight(coarse != CoarseCase::Entropy))
             .with(Term::Sdf { unit: 0.1 }, weight(coarse == CoarseCase::Distances))
-            .with(Term::DepthNormal { by_opacity: false }, weight(coarse == CoarseCase::Normals))
+            .with(
+                Term::DepthNormal { depths: NormalDepths::All },
+                weight(coarse == CoarseCase::Normals),
+            )
             .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
     }
 

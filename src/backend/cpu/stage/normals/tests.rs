@@ -1,0 +1,235 @@
+use super::super::bin::bin;
+use super::super::blend::forward;
+use super::*;
+use crate::backend::Drawing;
+use crate::math::linalg::{Vec3, normalize, scale};
+use crate::math::random::{RandomStream, RandomUse};
+
+const SIZE: [u32; 2] = [11, 8];
+const PIXELS: usize = 88;
+
+fn view() -> Viewpoint<f64> {
+    Viewpoint {
+        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        translation: [0.0; 3],
+        centre_world: [0.0; 3],
+        focal_px: [13.0, 9.0],
+        centre_px: [5.2, 4.9],
+        size: SIZE,
+        near: 0.01,
+        variance_px2: 0.3,
+        compensates: false,
+    }
+}
+
+/// A canvas of nothing with these maps.
+fn canvas(surface: Vec<f64>) -> Canvas<f64> {
+    let settings = Drawing { surface: true, ..Drawing::DEFAULT };
+    let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+    assert_eq!(canvas.surface.len(), surface.len());
+    canvas.surface = surface;
+    canvas
+}
+
+fn compared(surface: &[f64], of: NormalDepths) -> ComparedNormals<f64> {
+    compared_under(surface, of, None)
+}
+
+fn compared_under(
+    surface: &[f64],
+    of: NormalDepths,
+    mask: Option<Vec<u8>>,
+) -> ComparedNormals<f64> {
+    let [width, height] = SIZE;
+    let photo = Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None };
+    compare(&canvas(surface.to_vec()), &view(), &photo, of, 1.7)
+}
+
+const BOTH: [NormalDepths; 2] = [NormalDepths::All, NormalDepths::Opaque];
+
+/// The maps of the plane of this unit normal through a point of the view axis.
+fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
+    let (view, mut surface) = (view(), Vec::new());
+    for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
+        let [x, y] = [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
+        let depth = depth * normal[2] / dot(normal, [x, y, 1.0]);
+        surface.extend([depth, normal[0], normal[1], 1.0]);
+    }
+    surface
+}
+
+/// Pixels at the border, as a share of all.
+const BORDER: f64 = 34.0 / 88.0;
+
+#[test]
+fn a_plane_at_any_angle_disagrees_at_the_border_only() {
+    for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
+        let normal = normalize([along[0], along[1], -1.0]);
+        for (of, expected) in BOTH.into_iter().zip([BORDER, 0.0]) {
+            let found = compared(&plane(normal, 2.5), of);
+            // Rounding of a hundred terms.
+            assert!((found.mean - expected).abs() < 1e-13, "{along:?}: {}", found.mean);
+        }
+        // The other way round it disagrees all over, save where it faces the camera.
+        let turned = normalize([-along[0], -along[1], -1.0]);
+        let mut surface = plane(normal, 2.5);
+        for pixel in surface.as_chunks_mut::<4>().0 {
+            (pixel[1], pixel[2]) = (turned[0], turned[1]);
+        }
+        let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
+        let found = compared(&surface, NormalDepths::All).mean;
+        assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
+    }
+}
+
+#[test]
+fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
+    let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
+    let surface: Vec<f64> =
+        (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
+    let of = NormalDepths::All;
+    let shown = ComparedSurface::new(&canvas(surface), None, of);
+    let maps = SurfaceMapsOf { view: &view, of, shown: &shown };
+    let point = |at: [u32; 2]| {
+        let [x, y] = maps.ray(at);
+        scale([x, y, 1.0], maps.depth(at))
+    };
+    for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
+        let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
+        let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
+        let [down, along] =
+            [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
+        let expected = normalize(crate::math::linalg::cross(down, along));
+        let slopes = [0, 1].map(|axis| maps.slope(at, axis).expect("depths"));
+        let found = surface_normal(slopes, maps.ray(at));
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn gradients_of_the_maps_agree_with_their_differences() {
+    let draws = RandomStream::new(3, 0, RandomUse::Sample);
+    let mut surface: Vec<f64> = (0..PIXELS as u64 * 4)
+        .map(|i| draws.uniform(i))
+        .enumerate()
+        .map(|(i, u)| [1.0 + u, 1.2 * u - 0.6, 1.2 * u - 0.6, 0.2 + 0.8 * u][i % 4])
+        .collect();
+    // Nothing is drawn of two pixels that lie beside one.
+    surface[4 * (3 * 11 + 4)] = 0.0;
+    surface[4 * (3 * 11 + 6)] = 0.0;
+    // Where depth begins the slope beside it has a jump.
+    let has_jump = |pixel: usize| surface[pixel * 4] == 0.0;
+    assert_gradients(&surface, NormalDepths::All, has_jump);
+}
+
+/// Holds the gradients of the maps against differences, but those of depths that are left out.
+fn assert_gradients(surface: &[f64], of: NormalDepths, leaves_out: impl Fn(usize) -> bool) {
+    let found = compared(surface, of);
+    for at in (0..PIXELS).flat_map(|pixel| (0..4).map(move |channel| [pixel, channel])) {
+        let [pixel, channel] = at;
+        if channel == 0 && leaves_out(pixel) {
+            continue;
+        }
+        let moved = |h: f64| {
+            let mut surface = surface.to_vec();
+            surface[pixel * 4 + channel] += h;
+            1.7 * compared(&surface, of).mean
+        };
+        let h = 1e-4;
+        let expected =
+            (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+        let found = match channel {
+            // More opacity is less that passes.
+            3 => -found.d_through.get(pixel).copied().unwrap_or(0.0),
+            _ => found.d_surface[pixel * 3 + channel],
+        };
+        // Rounding leaves 1e-16 / 1e-4.
+        let error = (found - expected).abs() / found.abs().max(1e-4);
+        assert!(error < 1e-7, "{of:?}, {at:?}: {found} for {expected}");
+    }
+}
+
+/// A bumpy wall, with opacities from 0.6 to 1.
+fn bumpy() -> Vec<f64> {
+    let draws = RandomStream::new(3, 2, RandomUse::Sample);
+    let mut unit = (0..).map(|at| draws.uniform(at));
+    let mut next = |low: f64, high: f64| low + (high - low) * unit.next().unwrap_or(0.5);
+    let pixel = |_| {
+        let opacity = next(0.6, 1.0);
+        [2.0 + next(0.0, 0.3), next(-0.6, 0.6), next(-0.6, 0.6), 1.0].map(|v| v * opacity)
+    };
+    (0..PIXELS).flat_map(pixel).collect()
+}
+
+#[test]
+fn gradients_over_the_opacity_agree_with_their_differences() {
+    let mut surface = bumpy();
+    // Transparent, and beyond a step of depth.
+    surface[4 * (3 * 11 + 4) + 3] = 0.2;
+    surface[4 * (5 * 11 + 7)] *= 3.0;
+    assert_gradients(&surface, NormalDepths::Opaque, |_| false);
+    assert!(compared(&surface, NormalDepths::All).d_through.is_empty());
+}
+
+#[test]
+fn only_opaque_pixels_away_from_outlines_count() {
+    let surface = bumpy();
+    let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
+    let counts = |found: &ComparedNormals<f64>, pixel| {
+        found.d_surface[3 * at(pixel) + 1..3 * at(pixel) + 3] != [0.0; 2]
+    };
+    let centre = [5, 4];
+    let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
+    let all = compared(&surface, NormalDepths::Opaque);
+    assert!(around.iter().all(|&pixel| counts(&all, pixel)));
+    let mut transparent = surface.clone();
+    transparent[4 * at(centre) + 3] = 0.4;
+    let mut far = surface.clone();
+    far[4 * at(centre)] *= 4.0;
+    let mut mask = vec![255; PIXELS];
+    mask[at(centre)] = 0;
+    for found in [
+        compared(&transparent, NormalDepths::Opaque),
+        compared(&far, NormalDepths::Opaque),
+        compared_under(&surface, NormalDepths::Opaque, Some(mask)),
+    ] {
+        for y in 1..7 {
+            for x in 1..10 {
+                let is_near = around.contains(&[x, y]);
+                assert_eq!(counts(&found, [x, y]), !is_near, "{x}, {y}");
+            }
+        }
+        // What has a depth for nobody has no gradient of it.
+        assert_eq!(found.d_surface[3 * at(centre)], 0.0);
+        assert_eq!(found.d_through[at(centre)], 0.0);
+    }
+    // Nothing is won by drawing where nothing is.
+    let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::Opaque);
+    assert_eq!(nothing.mean, 0.0);
+}
+
+#[test]
+fn grazing_normals_and_missing_depths_give_finite_results() {
+    let mut surface = plane(normalize([1.0, 0.2, -0.46]), 2.5);
+    for (i, pixel) in surface.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        pixel[0] = pixel[0].abs();
+        match i % 5 {
+            0 => (pixel[1], pixel[2]) = (0.6, 0.8),
+            1 => (pixel[1], pixel[2]) = (3.0, -1.0),
+            2 => pixel[0] = 0.0,
+            3 => pixel[0] *= 1e-30,
+            _ => {}
+        }
+    }
+    for of in BOTH {
+        let found = compared(&surface, of);
+        assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
+        assert!(found.d_surface.iter().all(|d| d.is_finite()));
+    }
+    // Of nothing at all there is no surface.
+    let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::All);
+    assert_eq!(nothing.mean, 1.0);
+    assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
+}
