@@ -25,8 +25,8 @@ pub use bound::{BindError, BindRule, BoundStart, bind_mesh, colors_of_model, ref
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
-pub use extracted::{Extracted, ExtractionFigures};
-pub use finish::{Finished, FinishingWork, finish};
+pub use extracted::{Extracted, ExtractionFigures, Surface};
+pub use finish::{Finished, FinishingWork, StepSeconds, finish};
 pub use focus::{Focus, meshed_box};
 pub use options::{
     LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
