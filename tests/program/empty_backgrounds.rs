@@ -34,8 +34,9 @@ fn write_scene(place: &TestFolder, is_masked: bool) -> PathBuf {
 fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
     let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
     let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let of_split = events.filter(|event| event["event"] == "evaluated" && event["split"] == split);
-    of_split.last().unwrap()["mean"]["psnr"].as_f64().unwrap()
+    let mut of_split =
+        events.filter(|event| event["event"] == "evaluated" && event["split"] == split);
+    of_split.next_back().unwrap()["mean"]["psnr"].as_f64().unwrap()
 }
 
 #[rstest]
