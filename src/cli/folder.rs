@@ -15,7 +15,7 @@ use crate::files::{
 };
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 15] = [
+const RESULTS: [&str; 16] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -30,6 +30,7 @@ const RESULTS: [&str; 15] = [
     "exposure.json",
     "geometry.json",
     "mesh_images.json",
+    "mesh_images",
     "input.ply",
 ];
 

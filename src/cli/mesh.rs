@@ -25,9 +25,9 @@ use crate::memory::plan::{
 use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
     DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, MeshTexture, PoissonOptions, TetrahedraOptions, TextureFigures, TextureOptions,
-    TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse, meshed_box, texture,
-    view_maps, write_mesh,
+    MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions, TextureFigures,
+    TextureOptions, TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse,
+    meshed_box, texture, view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_filter};
@@ -64,7 +64,7 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
         &DeviceOptions::of_surface(&opened.config, matches),
         Meshing { options, opened: &opened, exposures: &exposures },
     )?;
-    let MadeMesh { figures, world_box, finished, texture } = made;
+    let MadeMesh { figures, extraction_seconds, world_box, finished, texture } = made;
     let _work = WorkFolder::open(&args.model.model_path);
     let folder = args.model.model_path.join("mesh").join(format!("iteration_{}", opened.iteration));
     create_folder(&folder)?;
@@ -75,13 +75,14 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
         iteration: opened.iteration,
         bbox: world_box.map(|world_box| [world_box.low, world_box.high]),
         extraction: &figures,
+        extraction_seconds,
         seconds: started.elapsed().as_secs_f64(),
         work: &finished.work,
         mesh: &finished.report,
         texture: texture.as_ref().map(|texture| &texture.figures),
     };
     write_text(&folder.join(name).with_extension("json"), &serde_json::to_string_pretty(&record)?)?;
-    tracing::info!("{}", described(&finished, started.elapsed().as_secs_f64()));
+    tracing::info!("{}", described(&finished, extraction_seconds, started.elapsed().as_secs_f64()));
     if let Some(texture) = &texture {
         tracing::info!("{}", texture_described(&texture.figures));
     }
@@ -154,6 +155,7 @@ pub(super) fn exposures(
 /// A mesh, and how it was made.
 struct MadeMesh {
     figures: ExtractionFigures,
+    extraction_seconds: f64,
     /// The box; none of a surface without one.
     world_box: Option<WorldBox>,
     finished: Finished,
@@ -229,6 +231,7 @@ impl Meshing<'_> {
         };
         let room = room(config.memory.host_limit);
         let mut drawn = DrawnModel { device, model: &model, views, settings };
+        let started = Instant::now();
         let extracted = match (options.method, &world_box) {
             (MeshMethod::Poisson, Some(world_box)) => {
                 let seed = config.run.seed;
@@ -239,10 +242,17 @@ impl Meshing<'_> {
             }
             (_, world_box) => fuse(&mut drawn, world_box.as_ref(), &focus, &options.tsdf, room),
         }?;
+        let extraction_seconds = started.elapsed().as_secs_f64();
         let eyes: Vec<_> = training().map(|view| view.pose.centre_world()).collect();
-        let finished = finish(extracted.mesh, &eyes, options)?;
+        let finished = finish(extracted.surfaces, &eyes, options)?;
         let texture = texture(&mut drawn, &finished.mesh, &options.texture, exposures, room)?;
-        Ok(MadeMesh { figures: extracted.figures, world_box, finished, texture })
+        Ok(MadeMesh {
+            figures: extracted.figures,
+            extraction_seconds,
+            world_box,
+            finished,
+            texture,
+        })
     }
 }
 
@@ -285,6 +295,7 @@ struct MeshRecord<'a> {
     /// Opposite corners of the box, world space.
     bbox: Option<[[f64; 3]; 2]>,
     extraction: &'a ExtractionFigures,
+    extraction_seconds: f64,
     /// Seconds from the start of the command.
     seconds: f64,
     work: &'a FinishingWork,
@@ -305,7 +316,7 @@ pub(super) fn texture_described(figures: &TextureFigures) -> String {
 }
 
 /// A line about a mesh for a person.
-fn described(finished: &Finished, seconds: f64) -> String {
+fn described(finished: &Finished, extraction_seconds: f64, seconds: f64) -> String {
     let Finished { report, work, .. } = finished;
     let mut text = format!("{} triangles, {} vertices", report.faces, report.vertices);
     if let Some(faces) = work.decimated_from {
@@ -317,6 +328,13 @@ fn described(finished: &Finished, seconds: f64) -> String {
         write!(text, ", open: {} boundary edges", report.boundary_edges).ok();
     }
     let pieces = if report.components == 1 { "piece" } else { "pieces" };
-    write!(text, ", {} {pieces}, {seconds:.1} s", report.components).ok();
+    let StepSeconds { cleaning, decimation } = work.seconds;
+    write!(
+        text,
+        ", {} {pieces}, {seconds:.1} s (extraction {extraction_seconds:.1} s, cleaning {cleaning:.1} s, \
+         decimation {decimation:.1} s)",
+        report.components
+    )
+    .ok();
     text
 }

@@ -22,6 +22,7 @@ mod mesh;
 mod output;
 mod parser;
 mod plan;
+mod png;
 mod preset;
 mod profile;
 mod refine;

@@ -180,6 +180,12 @@ pub(super) fn forwarded(
     line
 }
 
+pub(super) fn flag(long: &str, path: &Path) -> OsString {
+    let mut word = OsString::from(format!("--{long}="));
+    word.push(path);
+    word
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,29 +1,28 @@
 //! `splat sugar`: from photographs to a mesh, stage by stage.
 
+mod args;
+mod surface_stages;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{ArgMatches, Args};
+pub(super) use args::SugarArgs;
+use clap::ArgMatches;
+use surface_stages::{meshing, refining};
 
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::folder;
-use super::mesh::{self, MeshArgs};
 use super::output::{print_paths, shell_word};
-use super::parser::{command_of, is_typed, parse};
+use super::parser::{command_of, parse};
 use super::preset;
-use super::refine::{self, BoundOptions, RefineArgs};
 use super::scene::absolute;
-use super::stages::{CommandStage, StageRecords, StageState, forwarded};
+use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
-use crate::config::{
-    Config, Layers, MemoryOptions, Regularize, RunOptions, SceneOptions, Typed, resolve,
-};
+use crate::config::{Config, Layers, Regularize, SceneOptions, Typed, resolve};
 use crate::files::FolderLock;
-use crate::mesh::{MeshFormat, MeshOptions, TextureOptions};
-use crate::telemetry::ProgressStyle;
 
 /// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
 const PHOTOMETRIC: u32 = 7000;
@@ -31,52 +30,8 @@ const PHOTOMETRIC: u32 = 7000;
 /// Surface terms where none are named: of SuGaR's those with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
 
-/// How a surface is found where it is not said: as in SuGaR.
-const METHOD: &str = "--method=poisson";
-
-/// Where the colours of a texture come from where it is not said: as in SuGaR.
-const TEXTURE: &str = "--texture=gaussians";
-
-/// The name of the stage that refines.
-const REFINE: &str = "refine";
-
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
-
-/// Arguments of `splat sugar`.
-#[derive(Args)]
-pub(super) struct SugarArgs {
-    /// Train nothing: mesh a model that has its surface terms already
-    ///
-    /// The model is that of --coarse-checkpoint, or else the one in -m.
-    #[arg(long)]
-    skip_coarse: bool,
-
-    /// The model folder of --skip-coarse, or a point cloud in it
-    #[arg(long, value_name = "MODEL", requires = "skip_coarse")]
-    coarse_checkpoint: Option<PathBuf>,
-
-    /// End with the mesh: bind no Gaussians to it
-    #[arg(long)]
-    skip_refinement: bool,
-
-    /// Iterations of the refinement, whatever --refinement-time says
-    #[arg(long, value_name = "N")]
-    refinement_iterations: Option<u32>,
-
-    /// Also write the mesh as OBJ, with its texture
-    #[arg(long, alias = "export-uv-textured-mesh")]
-    export_obj: bool,
-
-    #[command(flatten)]
-    pub(super) train: TrainArgs,
-
-    #[command(flatten)]
-    mesh: MeshOptions,
-
-    #[command(flatten)]
-    bound: BoundOptions,
-}
 
 /// Runs the stages that are not complete, each as the command that it is, and prints what they wrote.
 pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -264,12 +219,6 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     ))
 }
 
-fn flag(long: &str, path: &Path) -> OsString {
-    let mut word = OsString::from(format!("--{long}="));
-    word.push(path);
-    word
-}
-
 /// Trains, and looks whether the folder holds what was to be trained.
 fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (args, matches) = parse::<TrainArgs>(TRAIN, line)?;
@@ -289,104 +238,4 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
         config.last_iteration()
     ))
     .into())
-}
-
-/// The files that are asked for, as an argument.
-fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
-    let mut formats = args.mesh.formats.clone();
-    if args.export_obj && !formats.contains(&MeshFormat::Obj) {
-        formats.push(MeshFormat::Obj);
-    }
-    let names: Vec<&str> = formats.iter().map(|format| format.extension()).collect();
-    (args.export_obj || is_typed(matches, "formats"))
-        .then(|| format!("--formats={}", names.join(",")).into())
-}
-
-/// The texture that is asked for: by default that of the Gaussians.
-fn texture(matches: &ArgMatches) -> Vec<OsString> {
-    let mut line = forwarded(&command_of::<TextureOptions>("texture"), matches, |_| true);
-    if !is_typed(matches, "texture") {
-        line.push(TEXTURE.into());
-    }
-    line
-}
-
-fn words(line: &[OsString]) -> Vec<String> {
-    line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
-}
-
-/// The stage that makes a mesh.
-fn meshing(
-    model_path: &Path,
-    args: &SugarArgs,
-    matches: &ArgMatches,
-    takes: impl Fn(&str) -> bool,
-) -> CommandStage {
-    let of_mesh = command_of::<MeshOptions>("mesh");
-    let of_texture = command_of::<TextureOptions>("texture");
-    let is_in = |command: &clap::Command, id: &str| {
-        command.get_arguments().any(|arg| arg.get_id().as_str() == id)
-    };
-    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
-    if !is_typed(matches, "method") {
-        options.insert(0, METHOD.into());
-    }
-    if args.skip_refinement {
-        options.extend(texture(matches));
-        options.extend(formats(args, matches));
-    }
-    let command = command_of::<MeshArgs>("mesh");
-    let mut line = vec![flag("model-path", model_path)];
-    line.extend(options.iter().cloned());
-    line.extend(forwarded(&command, matches, |id| {
-        id != "model_path" && !is_in(&of_mesh, id) && takes(id)
-    }));
-    CommandStage { name: "mesh", line, options: words(&options), run: run_meshing }
-}
-
-fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let (args, matches) = parse::<MeshArgs>("mesh", line)?;
-    mesh::make(&args, &matches)
-}
-
-/// The stage that binds Gaussians to the mesh and trains both.
-fn refining(
-    model_path: &Path,
-    args: &SugarArgs,
-    matches: &ArgMatches,
-) -> anyhow::Result<CommandStage> {
-    let mut options = forwarded(&command_of::<BoundOptions>("bound"), matches, |_| true);
-    options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
-    options.extend(texture(matches));
-    options.extend(formats(args, matches));
-    let mut line = vec![flag("model-path", model_path)];
-    line.extend(options.iter().cloned());
-    let of_machine = command_of::<MachineOptions>("machine");
-    line.extend(forwarded(&of_machine, matches, |_| true));
-    // What it refuses is refused before anything is trained.
-    parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
-    Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
-}
-
-/// Binds Gaussians to the mesh of the stage before, whatever was refined in its place.
-fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut line = line.to_vec();
-    let is_ply = |path: &&PathBuf| path.extension().is_some_and(|it| it == "ply");
-    line.extend(before.iter().find(is_ply).map(|path| flag("mesh", path)));
-    let (mut args, matches) = parse::<RefineArgs>(REFINE, &line)?;
-    args.replaces_other = true;
-    refine::make(&args, &matches)
-}
-
-/// Options of a device and how a command reports, which stages share.
-#[derive(Args)]
-struct MachineOptions {
-    #[command(flatten)]
-    _memory: MemoryOptions,
-    #[command(flatten)]
-    _run: RunOptions,
-    #[arg(id = "quiet", long = "quiet")]
-    _quiet: bool,
-    #[arg(id = "progress", long = "progress", value_enum, default_value_t = ProgressStyle::Bar)]
-    _progress: ProgressStyle,
 }

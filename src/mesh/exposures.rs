@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::math::linalg::{Mat3, Vec3, cross, dot, mul, sub};
+use crate::train::pictures::byte;
 
 /// The file in the model folder.
 const FILE: &str = "exposure.json";
@@ -83,12 +84,6 @@ fn inverse(matrix: &Mat3<f64>) -> Option<Mat3<f64>> {
     // The columns of the adjugate are the cross products of the rows.
     let columns = [cross(b, c), cross(c, a), cross(a, b)];
     Some(std::array::from_fn(|row| columns.map(|column| column[row] / determinant)))
-}
-
-/// A channel of 0 to 1 in 255 steps.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-pub(super) fn byte(channel: f64) -> u8 {
-    (255.0 * channel).round() as u8
 }
 
 #[cfg(test)]

@@ -3,13 +3,29 @@
 use serde::Serialize;
 use splat_mesh::Mesh;
 
-/// A surface as a method leaves it, and how it was made.
+/// What a method leaves, and how it was made.
 #[derive(Clone, Debug)]
 pub struct Extracted {
-    /// The surface, world space, with colours.
-    pub mesh: Mesh,
-    /// How it was made.
+    /// Surfaces that are finished each by itself and do not touch.
+    pub surfaces: Vec<Surface>,
+    /// How they were made.
     pub figures: ExtractionFigures,
+}
+
+impl Extracted {
+    /// One surface.
+    pub(super) fn whole(mesh: Mesh, figures: ExtractionFigures) -> Self {
+        Self { surfaces: vec![Surface { mesh, weight: 1.0 }], figures }
+    }
+}
+
+/// A surface, world space, with colours.
+#[derive(Clone, Debug)]
+pub struct Surface {
+    /// Its triangles.
+    pub mesh: Mesh,
+    /// Its part of the triangles that are wanted in all, over the sum of the parts.
+    pub weight: f64,
 }
 
 /// Figures of a method.

@@ -1,12 +1,19 @@
 //! From what an extraction leaves to a mesh that other programs open.
 
+use std::time::Instant;
+
 use serde::Serialize;
-use splat_mesh::clean::{CleanCounts, CleanError, CleanOptions, Sides, clean};
+use splat_mesh::clean::{
+    CleanCounts, CleanError, CleanOptions, Dropped, MinComponent, Sides, clean, drop_small,
+};
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
-use super::{ExtractionError, MeshOptions};
+use super::{ExtractionError, MeshOptions, Surface};
 use crate::math::linalg::Vec3;
+
+/// Fewest triangles of a piece of a decimated surface.
+const CRUMB_FACES: usize = 10;
 
 /// A clean mesh of the wanted size.
 #[derive(Clone, Debug)]
@@ -24,45 +31,155 @@ pub struct Finished {
 pub struct FinishingWork {
     /// Triangles that the method made.
     pub extracted: usize,
-    /// What cleaning found.
-    pub cleaned: CleanCounts,
+    /// Pieces that were too small.
+    pub dropped: Dropped,
+    /// What cleaning found after that, for each surface.
+    pub cleaned: Vec<CleanCounts>,
     /// Triangles before decimation; none where there were few enough.
     pub decimated_from: Option<usize>,
+    /// Seconds that it took.
+    pub seconds: StepSeconds,
 }
 
-/// Cleans a surface that cameras at `eyes` (world space) have seen, decimates it and gives it normals.
+/// Seconds of the steps after the extraction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StepSeconds {
+    /// Cleaning.
+    pub cleaning: f64,
+    /// Decimation.
+    pub decimation: f64,
+}
+
+/// Drops small pieces, decimates surfaces that cameras at `eyes` (world space) have seen, each to its part
+/// of the target, cleans and joins them and gives them normals.
 pub fn finish(
-    mesh: Mesh,
+    mut surfaces: Vec<Surface>,
     eyes: &[Vec3<f64>],
     options: &MeshOptions,
 ) -> Result<Finished, ExtractionError> {
-    let extracted = mesh.faces.len();
-    let cleaning = CleanOptions {
-        min_component: options.min_component.0,
-        sides: Sides::Outward(eyes),
-        fill_hole_edges: options.fill_holes,
-    };
-    let (mut mesh, cleaned) = clean(mesh, &cleaning).map_err(|error| match error {
-        CleanError::NothingLeft { faces, .. } if faces > 0 => {
-            ExtractionError::NothingLeft { faces, min_component: options.min_component }
-        }
-        other => other.into(),
-    })?;
-    let mut decimated_from = None;
-    if options.decimation_target > 0 && mesh.faces.len() > options.decimation_target {
-        decimated_from = Some(mesh.faces.len());
-        let (smaller, decimated) = decimate(mesh, &DecimateOptions::to(options.decimation_target))?;
-        if decimated.faces > options.decimation_target {
-            tracing::warn!(
-                "the mesh keeps {} triangles, above --decimation-target {}: the surface allows no \
-                 fewer",
-                decimated.faces,
-                options.decimation_target
-            );
-        }
-        mesh = smaller;
+    let MeshOptions { decimation_target, fill_holes, .. } = *options;
+    let min_component = options.min_component.0;
+    let faces = |surfaces: &[Surface]| surfaces.iter().map(|it| it.mesh.faces.len()).sum::<usize>();
+    let extracted = faces(&surfaces);
+    let (mut seconds, mut dropped, mut cleaned) =
+        (StepSeconds::default(), Dropped::default(), Vec::new());
+    for surface in &mut surfaces {
+        // Before decimation, which would spend triangles on them.
+        let small = timed(&mut seconds.cleaning, || drop_small(&mut surface.mesh, min_component));
+        dropped.components += small.components;
+        dropped.faces += small.faces;
+    }
+    let wanted = faces(&surfaces);
+    if wanted == 0 && extracted > 0 {
+        let min_component = options.min_component;
+        return Err(ExtractionError::NothingLeft { faces: extracted, min_component });
+    }
+    surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
+    let mut mesh = Mesh::default();
+    for (surface, target) in targets(surfaces, decimation_target) {
+        let (surface, min_component) = match target {
+            Some(target) => {
+                let smaller = timed(&mut seconds.decimation, || decimated(surface.mesh, target))?;
+                (smaller, crumbs(min_component))
+            }
+            None => (surface.mesh, min_component),
+        };
+        let cleaning = CleanOptions {
+            min_component,
+            sides: Sides::Outward(eyes),
+            fill_hole_edges: fill_holes,
+        };
+        let (surface, counts) = timed(&mut seconds.cleaning, || clean(surface, &cleaning))?;
+        cleaned.push(counts);
+        append(&mut mesh, surface);
+    }
+    if decimation_target > 0 && mesh.faces.len() > decimation_target {
+        tracing::warn!(
+            "the mesh keeps {} triangles, above --decimation-target {decimation_target}: the surface \
+             allows no fewer",
+            mesh.faces.len(),
+        );
     }
     mesh.normals = vertex_normals(&mesh);
     let report = MeshReport::of(&mesh).map_err(CleanError::from)?;
-    Ok(Finished { mesh, work: FinishingWork { extracted, cleaned, decimated_from }, report })
+    let decimated_from = (decimation_target > 0 && wanted > decimation_target).then_some(wanted);
+    let work = FinishingWork { extracted, dropped, cleaned, decimated_from, seconds };
+    Ok(Finished { mesh, work, report })
+}
+
+/// The smallest piece that stays of a decimated surface: decimation tears off some of a few triangles.
+fn crumbs(asked: MinComponent) -> MinComponent {
+    match asked {
+        MinComponent::Faces(0) => asked,
+        _ => MinComponent::Faces(CRUMB_FACES),
+    }
+}
+
+/// The surfaces, and how far each is decimated, if at all: those with fewer triangles than their part leave
+/// the rest to the others.
+fn targets(surfaces: Vec<Surface>, target: usize) -> Vec<(Surface, Option<usize>)> {
+    let faces: Vec<usize> = surfaces.iter().map(|surface| surface.mesh.faces.len()).collect();
+    let weights: Vec<f64> = surfaces.iter().map(|surface| surface.weight).collect();
+    surfaces.into_iter().zip(parted(&faces, &weights, target)).collect()
+}
+
+fn parted(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>> {
+    let mut targets = vec![None; faces.len()];
+    if target == 0 || faces.iter().sum::<usize>() <= target {
+        return targets;
+    }
+    let (mut left, mut open) = (target, (0..faces.len()).collect::<Vec<_>>());
+    loop {
+        let all: f64 = open.iter().map(|&index| weights[index]).sum();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most `left`"
+        )]
+        let part = |index: usize| ((left as f64 * weights[index] / all) as usize).max(1);
+        let (small, large): (Vec<usize>, Vec<usize>) =
+            open.iter().partition(|&&index| faces[index] <= part(index));
+        if small.is_empty() {
+            for index in large {
+                targets[index] = Some(part(index));
+            }
+            return targets;
+        }
+        left -= small.iter().map(|&index| faces[index]).sum::<usize>();
+        open = large;
+    }
+}
+
+fn decimated(mesh: Mesh, target: usize) -> Result<Mesh, ExtractionError> {
+    Ok(decimate(mesh, &DecimateOptions::to(target))?.0)
+}
+
+/// Adds the seconds that a step takes.
+fn timed<T>(seconds: &mut f64, step: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let done = step();
+    *seconds += started.elapsed().as_secs_f64();
+    done
+}
+
+/// Adds a mesh without joining it.
+fn append(mesh: &mut Mesh, other: Mesh) {
+    let first = u32::try_from(mesh.vertices.len()).unwrap_or(u32::MAX);
+    mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));
+    mesh.vertices.extend(other.vertices);
+    mesh.colors.extend(other.colors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triangles_are_parted_by_weight_and_the_small_leave_theirs() {
+        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 400), [Some(300), Some(100)]);
+        assert_eq!(parted(&[900, 50], &[3.0, 1.0], 400), [Some(350), None]);
+        assert_eq!(parted(&[900, 900], &[3.0, 1.0], 1800), [None, None]);
+        assert_eq!(parted(&[900], &[3.0], 0), [None]);
+        assert_eq!(parted(&[900, 10], &[0.0, 1.0], 500), [Some(490), None]);
+    }
 }

@@ -22,8 +22,12 @@ use crate::train::event::Split;
 /// Gaussians whose density is summed, those whose centres are nearest to what a pixel shows.
 const NEIGHBOURS: usize = 16;
 
-/// Pixels that are looked at for each point that is wanted, since not every ray meets the surface.
+/// Pixels that are looked at for each point that is wanted of the first view, since not every ray meets
+/// the surface.
 const PIXELS_A_POINT: f64 = 2.0;
+
+/// How many more are looked at in the others than would have been enough in the view before.
+const SPARE_PIXELS: f64 = 1.1;
 
 /// Opaque Gaussians, found by their centres.
 pub(super) struct OpaqueGaussians<'a> {
@@ -97,10 +101,16 @@ pub(super) fn level_set_points<B: TrainDevice>(
     let views = drawn.views.split(Split::Train).len().max(1);
     let a_view = wanted.div_ceil(views as u64);
     let mut points = OrientedPoints::default();
-    let mut number = 0;
+    let (mut number, mut pixels_a_point) = (0, PIXELS_A_POINT);
     drawn.each(PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
-        let found = sightings(view, opaque, a_view, narrow(level), stream(RandomUse::SurfacePixel));
+        let pixels = PixelSample {
+            wanted: pixels_a_point * a_view as f64,
+            stream: stream(RandomUse::SurfacePixel),
+        };
+        let (looked_at, found) = sightings(view, opaque, &pixels, narrow(level));
+        let found_share = found.len() as f64 / looked_at.max(1) as f64;
+        pixels_a_point = (SPARE_PIXELS / found_share).clamp(SPARE_PIXELS, 2.0 * PIXELS_A_POINT);
         let share = a_view as f64 / found.len().max(1) as f64;
         let keeps = stream(RandomUse::SurfacePoint);
         let kept = found.iter().zip(0..).filter(|&(_, index)| keeps.uniform(index) < share);
@@ -115,19 +125,28 @@ pub(super) fn level_set_points<B: TrainDevice>(
     Ok(points)
 }
 
-/// What the rays of some pixels of a view meet.
+/// Which pixels of a view are looked at.
+struct PixelSample {
+    /// About how many.
+    wanted: f64,
+    /// Chooses them.
+    stream: RandomStream,
+}
+
+/// How many rays of pixels of a view are followed, and what they meet.
 fn sightings(
     view: &DrawnDepths,
     opaque: &OpaqueGaussians<'_>,
-    wanted: u64,
+    pixels: &PixelSample,
     level: f32,
-    pixels: RandomStream,
-) -> Vec<SurfaceSighting> {
-    let seen: Vec<usize> = view.pixels_with_depth().collect();
-    let share = PIXELS_A_POINT * wanted as f64 / seen.len().max(1) as f64;
+) -> (usize, Vec<SurfaceSighting>) {
+    let mut seen: Vec<usize> = view.pixels_with_depth().collect();
+    let share = pixels.wanted / seen.len().max(1) as f64;
+    seen.retain(|&pixel| pixels.stream.uniform(pixel as u64) < share);
+    let looked_at = seen.len();
     let eye = view.eye();
-    seen.into_par_iter()
-        .filter(|&pixel| pixels.uniform(pixel as u64) < share)
+    let found = seen
+        .into_par_iter()
         .map_init(Vec::new, |kernels, pixel| {
             let place = view.place(pixel);
             opaque.near(place, kernels);
@@ -146,5 +165,6 @@ fn sightings(
             })
         })
         .flatten()
-        .collect()
+        .collect();
+    (looked_at, found)
 }

@@ -28,8 +28,8 @@ pub use bound::{
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
-pub use extracted::{Extracted, ExtractionFigures};
-pub use finish::{Finished, FinishingWork, finish};
+pub use extracted::{Extracted, ExtractionFigures, Surface};
+pub use finish::{Finished, FinishingWork, StepSeconds, finish};
 pub use focus::{Focus, meshed_box};
 pub use host_plan::{MeshedScene, mesh_host_rows, view_maps};
 pub use options::{

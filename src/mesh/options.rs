@@ -56,8 +56,8 @@ impl MeshFormat {
     }
 }
 
-/// The smallest connected piece that stays, as it is typed: `1%` of the largest one's area, or a number
-/// of triangles.
+/// The smallest connected piece that stays, as it is typed: `1%` of the largest one's triangles, or a
+/// number of triangles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LeastComponent(pub MinComponent);
 
@@ -68,7 +68,7 @@ impl FromStr for LeastComponent {
         let share = text.strip_suffix('%').map(|percent| percent.trim().parse::<f64>());
         let read = match share {
             Some(Ok(percent)) if (0.0..=100.0).contains(&percent) => {
-                Some(MinComponent::AreaShare(percent / 100.0))
+                Some(MinComponent::FaceShare(percent / 100.0))
             }
             Some(_) => None,
             None => text.trim().parse().ok().map(MinComponent::Faces),
@@ -82,7 +82,7 @@ impl FromStr for LeastComponent {
 impl fmt::Display for LeastComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            MinComponent::AreaShare(share) => write!(f, "{}%", 100.0 * share),
+            MinComponent::FaceShare(share) => write!(f, "{}%", 100.0 * share),
             MinComponent::Faces(faces) => write!(f, "{faces}"),
             MinComponent::Largest(count) => write!(f, "the {count} largest"),
         }
@@ -116,7 +116,7 @@ pub struct MeshOptions {
 
     /// Smallest connected piece that stays
     ///
-    /// A share of the largest piece's area, such as 1%, or a number of triangles.
+    /// A share of the triangles of the largest piece, such as 1%, or a number of triangles; both before decimation.
     #[arg(long, value_name = "SHARE%|N", default_value_t = Self::default().min_component)]
     pub min_component: LeastComponent,
 
@@ -279,7 +279,7 @@ impl Default for PoissonOptions {
     fn default() -> Self {
         Self {
             surface_level: 0.3,
-            surface_points: 10_000_000,
+            surface_points: 2_000_000,
             mesh_background: false,
             outliers: Outliers::Cells,
             poisson_depth: 10,
@@ -297,7 +297,7 @@ impl Default for MeshOptions {
             bbox_min: None,
             bbox_max: None,
             center_bbox: true,
-            min_component: LeastComponent(MinComponent::AreaShare(0.01)),
+            min_component: LeastComponent(MinComponent::FaceShare(0.001)),
             fill_holes: 0,
             decimation_target: 1_000_000,
             formats: vec![MeshFormat::Ply, MeshFormat::Glb],
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_least_component_is_a_share_or_a_number() {
         let read = |text: &str| text.parse::<LeastComponent>().map(|least| least.0);
-        assert_eq!(read("1%"), Ok(MinComponent::AreaShare(0.01)));
+        assert_eq!(read("1%"), Ok(MinComponent::FaceShare(0.01)));
         assert_eq!(read("100"), Ok(MinComponent::Faces(100)));
         for text in ["", "%", "-1%", "101%", "1.5", "many"] {
             assert!(read(text).is_err(), "{text}");

@@ -13,7 +13,7 @@ use splat_mesh::poisson::{
 };
 use splat_mesh::watch::Watch;
 
-use super::extracted::{Extracted, ExtractionFigures, PoissonFigures};
+use super::extracted::{Extracted, ExtractionFigures, PoissonFigures, Surface};
 use super::level_set::{OpaqueGaussians, level_set_points};
 use super::options::{Outliers, PoissonOptions};
 use super::{DrawnModel, ExtractionError, WorldBox};
@@ -66,14 +66,21 @@ pub fn fit<B: TrainDevice>(
     drop(opaque);
     tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
     let (inside, around) = parted(points, world_box, options.mesh_background);
-    let (mut mesh, figures) = surface(inside, independent, options, room)?;
+    // A point stands for a part of the views.
+    let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
+    let (mesh, figures) = surface(inside, independent, options, room)?;
+    let mut surfaces = vec![Surface { mesh, weight }];
     let mut all = vec![figures];
     if options.mesh_background {
-        let (background, figures) = surface(around, independent, options, room)?;
-        append(&mut mesh, background);
-        all.push(figures);
+        match surface(around, independent, options, room) {
+            Ok((mesh, figures)) => {
+                surfaces.push(Surface { mesh, weight: background_weight });
+                all.push(figures);
+            }
+            Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
+        }
     }
-    Ok(Extracted { mesh, figures: ExtractionFigures::Poisson(all) })
+    Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(all) })
 }
 
 /// The points in a box, and on demand those around it, up to four times as far from its centre.
@@ -116,6 +123,12 @@ fn surface(
         ..PoissonSettings::default()
     };
     let mut made = reconstruct(&points, &settings, &watch)?;
+    tracing::info!(
+        "surface of {} triangles through {} points, 2^{} cells along its cube",
+        made.mesh.faces.len(),
+        points.len(),
+        made.depth
+    );
     if made.is_cut {
         tracing::warn!(
             "the surface was not followed to its end, for which --host-limit leaves no memory: it is \
@@ -170,12 +183,4 @@ fn drop_outliers(
     let dropped = points.retain(&keep);
     checked(points, FEWEST_POINTS)?;
     Ok(dropped)
-}
-
-/// Adds a mesh without joining it.
-fn append(mesh: &mut Mesh, other: Mesh) {
-    let first = u32::try_from(mesh.vertices.len()).unwrap_or(u32::MAX);
-    mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));
-    mesh.vertices.extend(other.vertices);
-    mesh.colors.extend(other.colors);
 }

@@ -67,7 +67,7 @@ pub fn cut_tetrahedra<B: TrainDevice>(
         tetrahedra: found.tetrahedra.len(),
         dropped: made.dropped_faces,
     };
-    Ok(Extracted { mesh, figures })
+    Ok(Extracted::whole(mesh, figures))
 }
 
 /// The opaque Gaussians in a box whose places are finite.

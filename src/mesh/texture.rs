@@ -11,12 +11,12 @@ use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
 use splat_mesh::file::Picture;
 
 use super::drawn::{PixelDepth, camera_of};
-use super::exposures::byte;
 use super::texture_options::{AtlasKind, TextureOptions, TextureSource};
 use super::{DrawnModel, Exposures, ExtractionError};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
 use crate::train::event::Split;
+use crate::train::pictures::byte;
 
 /// Greatest side of a texture that is not asked for, in texels: what browsers without a GPU still show.
 const MOST_UNASKED_PX: u32 = 8192;

@@ -49,5 +49,5 @@ pub fn fuse<B: TrainDevice>(
     drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
     let fused = fusion.surface(&watch)?;
     let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
-    Ok(Extracted { mesh: fused.mesh, figures: ExtractionFigures::Tsdf { voxel, bricks, views } })
+    Ok(Extracted::whole(fused.mesh, ExtractionFigures::Tsdf { voxel, bricks, views }))
 }

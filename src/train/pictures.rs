@@ -28,7 +28,7 @@ pub fn heat(value: f64) -> [u8; 3] {
     clippy::cast_sign_loss,
     reason = "clamped to 0..=255 before"
 )]
-pub(super) fn byte(value: f64) -> u8 {
+pub fn byte(value: f64) -> u8 {
     (255.0 * value).round().clamp(0.0, 255.0) as u8
 }
 

@@ -211,6 +211,13 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     for part in ["poisson.glb", "texture", "2 test views", "PSNR", "on the mesh"] {
         assert!(table.contains(part), "{part} is missing:\n{table}");
     }
+    for name in ["00000.png", "00001.png"] {
+        let picture = place.model().join("mesh_images/test").join(name);
+        let pixels = image::open(&picture).unwrap().to_rgb8();
+        let lit = pixels.pixels().filter(|pixel| pixel.0.iter().any(|&value| value > 25)).count();
+        assert_eq!((pixels.width(), pixels.height()), (128, 96));
+        assert!(lit > 1000, "{}: {lit} of {} pixels", picture.display(), 128 * 96);
+    }
 
     // Files that do not serve are named.
     let broken = place.path("broken.glb");

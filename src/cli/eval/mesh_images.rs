@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use image::ExtendedColorType;
 use serde::Serialize;
 use splat_mesh::Mesh;
 use splat_mesh::draw::{DrawnPixels, Paint, draw};
@@ -13,15 +14,20 @@ use super::newest::newest_mesh;
 use crate::backend::cpu::measure;
 use crate::cli::exit::DataError;
 use crate::cli::output::print;
+use crate::cli::png::write_png;
 use crate::cli::scene::{ModelArgs, none_to_compare};
 use crate::dataset::Image;
-use crate::files::{WorkFolder, check_writable, write_atomically};
+use crate::files::{WorkFolder, check_writable, create_folder, write_atomically};
 use crate::mesh::camera_of;
 use crate::train::Views;
 use crate::train::event::{Metrics, Split};
+use crate::train::pictures::byte;
 
 /// The file of the figures in the model folder.
 const FIGURES: &str = "mesh_images.json";
+
+/// The folder of the pictures in the model folder, with a folder for each split.
+const PICTURES: &str = "mesh_images";
 
 /// Figures of a mesh's images.
 #[derive(Serialize)]
@@ -85,15 +91,25 @@ pub(super) fn run(
     let mut views = Views::new(&opened.dataset, &opened.images);
     let order = views.split(split);
     views.schedule_decoding(order);
+    let folder = (!json)
+        .then(|| create_folder(&args.model_path.join(PICTURES).join(split.name())))
+        .transpose()?;
     let mut per_view = Vec::new();
-    for &index in order {
+    for (position, &index) in order.iter().enumerate() {
         let Some(photograph) = views.fetch(index).filter(|_| !views.is_hidden(index)) else {
             continue;
         };
         let view = views.view(index);
         let drawn = draw(&mesh, paint(texture.as_ref()), &camera_of(view), views.near());
         let background = opened.config.scene.background_color().0;
-        let figures = figures(&drawn, background, &photograph)?;
+        let image = before(background, &drawn);
+        let figures = figures(&drawn, &image, &photograph)?;
+        if let Some(folder) = &folder {
+            let samples: Vec<u8> = image.iter().map(|&value| byte(value.into())).collect();
+            let path = folder.join(format!("{position:05}.png"));
+            let size = [photograph.width, photograph.height];
+            write_png(&path, size, &samples, ExtendedColorType::Rgb8)?;
+        }
         per_view.push(MeshImage { name: view.name.clone(), figures });
     }
     for warning in views.take_warnings() {
@@ -144,17 +160,17 @@ fn paint(texture: Option<&MeshPicture>) -> Paint<'_> {
         .map_or(Paint::Vertices, |MeshPicture { atlas, picture }| Paint::Texture { atlas, picture })
 }
 
-fn figures(
-    drawn: &DrawnPixels,
-    background: [f32; 3],
-    photograph: &Image,
-) -> anyhow::Result<ImageFigures> {
-    let size = [photograph.width, photograph.height];
-    let behind = |(color, covers): (&[f32; 3], &f32)| -> [f32; 3] {
+/// What is drawn, before the background: 3 values a pixel.
+fn before(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
+    let pixel = |(color, covers): (&[f32; 3], &f32)| -> [f32; 3] {
         std::array::from_fn(|channel| color[channel] + (1.0 - covers) * background[channel])
     };
-    let image: Vec<f32> = drawn.colors.iter().zip(&drawn.covers).flat_map(behind).collect();
-    let Metrics { psnr, ssim, l1, .. } = measure(&image, size, photograph)?.into();
+    drawn.colors.iter().zip(&drawn.covers).flat_map(pixel).collect()
+}
+
+fn figures(drawn: &DrawnPixels, image: &[f32], photograph: &Image) -> anyhow::Result<ImageFigures> {
+    let size = [photograph.width, photograph.height];
+    let Metrics { psnr, ssim, l1, .. } = measure(image, size, photograph)?.into();
     let counts = |pixel: usize| photograph.mask.as_ref().is_none_or(|mask| mask[pixel] > 0);
     let (mut errors, mut covered, mut all) = (0.0, 0_u32, 0_u32);
     for pixel in (0..drawn.covers.len()).filter(|&pixel| counts(pixel)) {

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use image::{ExtendedColorType, ImageEncoder};
+use image::ExtendedColorType;
 
+use crate::cli::png::write_png;
 use crate::dataset::Image;
-use crate::files::{OutputError, create_folder, write_atomically, write_text};
+use crate::files::{OutputError, create_folder, write_text};
 use crate::train::eval::EvaluatedView;
 use crate::train::event::Picture;
 use crate::train::pictures::{photo_picture, render_picture};
@@ -125,18 +126,6 @@ fn write_16_bits(
     // The encoder takes samples in the machine's order of bytes.
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     write_png(path, size, &bytes, kind)
-}
-
-fn write_png(
-    path: &Path,
-    [width, height]: [u32; 2],
-    bytes: &[u8],
-    kind: ExtendedColorType,
-) -> Result<(), OutputError> {
-    write_atomically(path, |out| {
-        let encoder = image::codecs::png::PngEncoder::new(out);
-        encoder.write_image(bytes, width, height, kind).map_err(std::io::Error::other)
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Connected pieces of a surface.
 
+use serde::Serialize;
+
 use super::weld::keep_faces;
 use crate::mesh::Mesh;
 use crate::place::{area, corners};
@@ -8,8 +10,9 @@ use crate::union_find::UnionFind;
 /// The smallest component that cleaning lets stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinComponent {
-    /// Of this share of the largest one's area.
-    AreaShare(f64),
+    /// Of this share of the faces of the one with the most. Before decimation faces are as large as what
+    /// the surface was made of is fine, so that what is near and small counts as what is far and large.
+    FaceShare(f64),
     /// Of so many faces.
     Faces(usize),
     /// So many, those of the most area.
@@ -17,10 +20,12 @@ pub enum MinComponent {
 }
 
 /// What was dropped.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Dropped {
-    pub(super) components: usize,
-    pub(super) faces: usize,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// Components.
+    pub components: usize,
+    /// Their faces.
+    pub faces: usize,
 }
 
 /// Faces of a mesh by connected piece.
@@ -57,8 +62,8 @@ impl Components {
     }
 }
 
-/// Drops the components that are too small.
-pub(super) fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
+/// Drops the components that are too small. Their vertices stay, unused.
+pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
     let components = Components::of(mesh);
     let mut areas = vec![0.0; components.count];
     let mut faces = vec![0_usize; components.count];
@@ -67,9 +72,9 @@ pub(super) fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
         faces[component as usize] += 1;
     }
     let stays: Vec<bool> = match min {
-        MinComponent::AreaShare(share) => {
-            let least = share * areas.iter().copied().fold(0.0, f64::max);
-            areas.iter().map(|&area| area >= least).collect()
+        MinComponent::FaceShare(share) => {
+            let least = share * faces.iter().copied().max().unwrap_or(0) as f64;
+            faces.iter().map(|&count| count as f64 >= least).collect()
         }
         MinComponent::Faces(least) => faces.iter().map(|&count| count >= least).collect(),
         MinComponent::Largest(most) => {

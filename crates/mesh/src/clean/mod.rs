@@ -9,7 +9,7 @@ mod outward;
 mod peel;
 mod weld;
 
-pub use components::MinComponent;
+pub use components::{Dropped, MinComponent, drop_small};
 pub use counts::CleanCounts;
 pub use peel::{face_centres, peel_border};
 
@@ -46,7 +46,7 @@ pub struct CleanOptions<'a> {
 
 impl Default for CleanOptions<'_> {
     fn default() -> Self {
-        let min_component = MinComponent::AreaShare(0.01);
+        let min_component = MinComponent::FaceShare(0.001);
         Self { min_component, sides: Sides::Outward(&[]), fill_hole_edges: 0 }
     }
 }
@@ -121,7 +121,7 @@ fn round(
     let parted = manifold::separate(mesh);
     counts.nonmanifold_edges += parted.edges;
     counts.split_vertices += parted.vertices;
-    let dropped = components::drop_small(mesh, options.min_component);
+    let dropped = drop_small(mesh, options.min_component);
     counts.small_components += dropped.components;
     counts.component_faces += dropped.faces;
     left(mesh, "the removal of small components")?;

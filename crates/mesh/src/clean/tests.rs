@@ -156,14 +156,14 @@ fn cameras_decide_where_they_see_a_surface() {
 }
 
 #[test]
-fn small_components_go_by_area_faces_or_rank() {
+fn small_components_go_by_share_number_or_rank() {
     let all = joined(
         joined(sphere(1.0, 3), &moved(sphere(0.5, 1), [4.0, 0.0, 0.0])),
         &moved(sphere(0.05, 2), [8.0, 0.0, 0.0]),
     );
     for (min, components) in [
-        (MinComponent::AreaShare(0.01), 2),
-        (MinComponent::AreaShare(0.3), 1),
+        (MinComponent::FaceShare(0.1), 2),
+        (MinComponent::FaceShare(0.3), 1),
         (MinComponent::Faces(33), 2),
         (MinComponent::Largest(2), 2),
         (MinComponent::Largest(50), 3),

@@ -15,7 +15,7 @@ use collapse::collapse;
 
 /// How many times the final target a mesh in blocks keeps until the last pass, which alone moves what
 /// lies between blocks.
-const BLOCKS_KEEP: usize = 4;
+const BLOCKS_KEEP: usize = 2;
 
 /// How far to decimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub struct DecimateOptions {
 }
 
 impl DecimateOptions {
-    /// Down to so many faces, in blocks above 8 million.
+    /// Down to so many faces, in blocks above a million.
     pub fn to(target_faces: usize) -> Self {
-        Self { target_faces, block_faces: 8_000_000 }
+        Self { target_faces, block_faces: 1_000_000 }
     }
 }
 

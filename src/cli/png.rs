@@ -1,0 +1,20 @@
+//! Pictures in PNG files.
+
+use std::path::Path;
+
+use image::{ExtendedColorType, ImageEncoder};
+
+use crate::files::{OutputError, write_atomically};
+
+/// Writes samples, row by row, in the machine's order of bytes.
+pub(super) fn write_png(
+    path: &Path,
+    [width, height]: [u32; 2],
+    bytes: &[u8],
+    kind: ExtendedColorType,
+) -> Result<(), OutputError> {
+    write_atomically(path, |out| {
+        let encoder = image::codecs::png::PngEncoder::new(out);
+        encoder.write_image(bytes, width, height, kind).map_err(std::io::Error::other)
+    })
+}
