@@ -71,7 +71,7 @@ pub fn finish(
     }
     let wanted = faces(&surfaces);
     if wanted == 0 && extracted > 0 {
-        let min_component = options.min_component;
+        let min_component = options.min_component.to_string();
         return Err(ExtractionError::NothingLeft { faces: extracted, min_component });
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
