@@ -8,7 +8,7 @@ use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
-use super::{LeastComponent, WorldBox};
+use super::WorldBox;
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -143,8 +143,8 @@ pub enum ExtractionError {
     NothingLeft {
         /// Triangles before cleaning.
         faces: usize,
-        /// The smallest piece that stays.
-        min_component: LeastComponent,
+        /// The smallest piece that stays, as it is typed.
+        min_component: String,
     },
     /// Cleaning left nothing.
     #[error(transparent)]

@@ -73,10 +73,8 @@ pub fn finish(
     }
     let wanted = faces(&surfaces);
     if wanted == 0 && extracted > 0 {
-        return Err(ExtractionError::NothingLeft {
-            faces: extracted,
-            min_component: options.min_component,
-        });
+        let min_component = options.min_component.to_string();
+        return Err(ExtractionError::NothingLeft { faces: extracted, min_component });
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
     let mut mesh = Mesh::default();
@@ -135,12 +133,14 @@ fn parted(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>>
     let (mut left, mut open) = (target, (0..faces.len()).collect::<Vec<_>>());
     loop {
         let all: f64 = open.iter().map(|&index| weights[index]).sum();
+        let share =
+            |index: usize| if all > 0.0 { weights[index] / all } else { 1.0 / open.len() as f64 };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "at most `left`"
         )]
-        let part = |index: usize| ((left as f64 * weights[index] / all) as usize).max(1);
+        let part = |index: usize| ((left as f64 * share(index)) as usize).max(1);
         let (small, large): (Vec<usize>, Vec<usize>) =
             open.iter().partition(|&&index| faces[index] <= part(index));
         if small.is_empty() {
