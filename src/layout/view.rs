@@ -25,12 +25,10 @@ slots! {
         BLENDED: u32 = "pixels", Pixels, ViewCount::Pixels, 1, "Gaussians blended in each pixel";
         INVERSE_DEPTHS: f32 = "inverse depths", Pixels, ViewCount::Pixels, 1,
             "inverse depths of the drawn view";
-        MAPS: f32 = "surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
-            "depths and normals of the drawn view";
+        MAPS: f32 = "surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH, "depths and normals";
         MEDIAN_DEPTHS: f32 = "median depths", Pixels, ViewCount::Pixels, 1,
             "depths by which half of the light is stopped";
-        D_IMAGE: f32 = "gradient of the image", Pixels, ViewCount::Pixels, 3,
-            "gradient of the drawn view";
+        D_IMAGE: f32 = "gradient of the image", Pixels, ViewCount::Pixels, 3, "gradient of the view";
         D_INVERSE_DEPTHS: f32 = "gradient of inverse depths", Pixels, ViewCount::Pixels, 1,
             "gradient of the inverse depths";
         D_MAPS: f32 = "gradient of surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,

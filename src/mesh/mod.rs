@@ -16,6 +16,7 @@ mod level_set;
 mod options;
 mod poisson;
 mod postprocess;
+mod postprocess_options;
 mod tetrahedra;
 mod texture;
 mod texture_options;
@@ -38,7 +39,8 @@ pub use options::{
     TetrahedraOptions, TsdfOptions,
 };
 pub use poisson::fit;
-pub use postprocess::{PostprocessOptions, postprocess};
+pub use postprocess::postprocess;
+pub use postprocess_options::PostprocessOptions;
 pub use tetrahedra::cut_tetrahedra;
 pub use texture::{MeshTexture, TextureFigures, texture};
 pub use texture_options::{AtlasKind, TextureOptions, TextureSource};

@@ -1,40 +1,13 @@
 //! The frayed border of a mesh, taken off where there are few Gaussians, as SuGaR's post-processing does it.
 
-use clap::Args;
 use rayon::prelude::*;
 use splat_mesh::clean::{CleanError, face_centres, keep_faces, peel_border};
 use splat_mesh::{MeshReport, vertex_normals};
 
 use super::level_set::OpaqueGaussians;
+use super::postprocess_options::PostprocessOptions;
 use super::{ExtractionError, Finished};
 use crate::model::Gaussians;
-
-/// How the border of a mesh is taken off.
-#[derive(Args, Clone, Debug, PartialEq)]
-#[command(next_help_heading = "Mesh")]
-pub struct PostprocessOptions {
-    /// Take off triangles at the border where there are few Gaussians
-    #[arg(long)]
-    pub postprocess_mesh: bool,
-
-    /// How many rings of triangles --postprocess-mesh looks at
-    #[arg(long, value_name = "N", requires = "postprocess_mesh", default_value_t = Self::default().postprocess_iterations)]
-    pub postprocess_iterations: u32,
-
-    /// Density in a triangle's middle above which it stays, 0 and more
-    #[arg(long, value_name = "DENSITY", requires = "postprocess_mesh", default_value_t = Self::default().postprocess_density_threshold)]
-    pub postprocess_density_threshold: f64,
-}
-
-impl Default for PostprocessOptions {
-    fn default() -> Self {
-        Self {
-            postprocess_mesh: false,
-            postprocess_iterations: 5,
-            postprocess_density_threshold: 0.1,
-        }
-    }
-}
 
 /// Takes triangles off the border of a mesh, ring by ring, but for those in whose middle the density of the
 /// Gaussians is high; a closed mesh stays as it is.

@@ -207,7 +207,9 @@ mod tests {
         assert!(!whole.forecast(Some(at_once)).in_bands);
         let tight = whole.forecast(Some(Bytes(at_once.0 - 1)));
         assert!(tight.in_bands && tight.peak < at_once);
-        assert_eq!((tight.photographs_resident, tight.training_scale), (0, 1.0));
+        let tightest = whole.forecast(Some(least));
+        assert!(tightest.peak <= least && tightest.training_scale == 1.0);
+        assert!(tightest.photographs_resident <= tight.photographs_resident);
         let smaller = PlannedRefinement { resolution: true, ..whole };
         assert!(smaller.least() <= least);
     }

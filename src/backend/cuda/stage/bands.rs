@@ -1,8 +1,6 @@
 //! A view in bands of its rows of tiles, where the lists of all of them do not fit the memory left.
-//!
-//! A band is listed and drawn into the image, and its lists make room for the next one's. Nothing
-//! is kept of a band: the backward pass lists and draws each anew before it adds to the gradients.
-//! The pixels are those of the view drawn at once.
+//! A band is listed and drawn into the image, and its lists make room for the next one's. The backward
+//! pass lists and draws each anew before it adds to the gradients. Pixels are as of a view drawn at once.
 
 use std::ops::Range;
 
