@@ -254,11 +254,19 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
     let least = number(&json(&place, &flags[..4])["least"]);
     // A little more than the least, of which 97 of 100 are taken.
     let limit = format!("{}MiB", ((least * 100 / 97) >> 20) + 2);
-    let report = json_of(&plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat()).done());
+    let ended = plan(&place, &[&flags[..], &["--vram-limit", &limit]].concat());
+    let report = json_of(&ended);
     assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
+    // What follows in `splat sugar` takes more than training does.
+    assert_eq!(ended.code, Some(4), "{ended:#?}");
+    ended.says(&["splat refine with 1000000 Gaussians"]);
     let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
     let ended = plan(&place, &[&flags[..], &kept].concat());
-    assert_eq!(ended.code, Some(4), "{ended:#?}");
+    assert_eq!(
+        (json_of(&ended)["fits"].clone(), ended.code),
+        (false.into(), Some(4)),
+        "{ended:#?}"
+    );
 }
 
 #[rstest]
@@ -415,7 +423,10 @@ fn every_buffer_of_the_layout_is_planned() {
         context,
         granule,
     });
-    let training = [run.ledger(false), run.ledger(true), moving.ledger(false)];
+    let coarse = run.coarse.map(|coarse| PlannedCoarse { maps: Maps::Medians, ..coarse });
+    let median = PlannedRun { coarse, ..run.clone() };
+    let training =
+        [run.ledger(false), run.ledger(true), moving.ledger(false), median.ledger(false)];
     let later = meshing.map(|meshing| meshing.ledger(false));
     let rows = training.into_iter().chain(later).chain([refinement.ledger(false)]);
     let rows: Vec<_> = rows.flatten().collect();

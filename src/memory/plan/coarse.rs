@@ -40,8 +40,7 @@ impl PlannedCoarse {
         wants: &ViewRequest,
         in_bands: bool,
     ) -> Bytes {
-        let (maps, median) = (self.maps.are_drawn(), self.maps == Maps::Medians);
-        let wants = ViewRequest { maps, median, ..*wants };
+        let wants = self.maps.added_to(*wants);
         let drawing = PlannedDrawing::new(gaussians, view, wants, in_bands);
         PlannedDrawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
     }

@@ -28,6 +28,11 @@ pub enum Maps {
 }
 
 impl Maps {
+    /// A request with them.
+    pub(super) fn added_to(self, wants: ViewRequest) -> ViewRequest {
+        ViewRequest { maps: self.are_drawn(), median: self == Self::Medians, ..wants }
+    }
+
     /// Whether there are any.
     pub fn are_drawn(self) -> bool {
         self != Self::Undrawn

@@ -210,7 +210,7 @@ impl PlannedRun {
             let (model, view) = (model.with(most), seen.of(most));
             let coarse = stage("coarse training", most, &|source| {
                 rounds::search(source, most);
-                let wants = ViewRequest { maps: maps.are_drawn(), ..train };
+                let wants = maps.added_to(train);
                 let drawing = PlannedDrawing::new(most, &view, wants, in_bands);
                 batch(&PlannedDrawing { terms: Some(maps.into()), ..drawing }, source);
                 // What is too transparent goes, once.
