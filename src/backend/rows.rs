@@ -36,6 +36,11 @@ pub trait Rows<P> {
         OptionalColumns::NONE
     }
 
+    /// All of them, where the host holds them already: then nothing need be copied.
+    fn whole(&self) -> Option<&Snapshot<P>> {
+        None
+    }
+
     /// Some of them, in their order.
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, Self::Error>;
 }
@@ -53,6 +58,10 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
 
     fn optional(&self) -> OptionalColumns {
         Self::optional(self)
+    }
+
+    fn whole(&self) -> Option<&Self> {
+        Some(self)
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Self, DeviceError> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 pub(super) use args::SugarArgs;
 use clap::ArgMatches;
+pub(super) use surface_stages::{SUGAR_METHOD, SUGAR_TEXTURE};
 use surface_stages::{meshing, refining};
 
 use super::exit::{DataError, UsageError};

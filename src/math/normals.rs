@@ -82,7 +82,7 @@ pub fn slope_bwd<R: Real>(focal_px: R, before: R, after: R, d_slope: R) -> [R; 2
     [-d * (after / sum), d * (before / sum)]
 }
 
-/// Least opacity of a pixel that is of a surface: what shines through the others is not of it.
+/// Least opacity of a pixel that shows a surface: through a more transparent one, mostly the background is seen.
 pub const OPAQUE_MIN: f64 = 0.5;
 
 /// Most that the depths of two pixels side by side on one surface differ, in widths of a pixel at the nearer

@@ -67,6 +67,8 @@ pub struct PoissonFigures {
     pub depth: u32,
     /// Side of a cell, scene units.
     pub cell: f64,
-    /// Triangles that were cut off.
+    /// Triangles that were cut off because the training views look through them.
+    pub in_free_space: usize,
+    /// Triangles that were cut off because few points are around.
     pub trimmed: usize,
 }

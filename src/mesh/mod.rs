@@ -1,8 +1,9 @@
 //! From Gaussians to a triangle mesh.
 //!
 //! `focus` says where the object is, `drawn` what the training views show of it; a file for each method makes
-//! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into files. The geometry itself is the
-//! crate `splat-mesh`, which knows nothing of Gaussians.
+//! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into
+//! files; `bound` puts Gaussians onto its triangles. The geometry itself is the crate `splat-mesh`, which knows
+//! nothing of Gaussians.
 
 mod bound;
 mod drawn;
@@ -11,6 +12,7 @@ mod exposures;
 mod extracted;
 mod finish;
 mod focus;
+mod free_space;
 mod host_plan;
 mod level_set;
 mod options;

@@ -215,7 +215,8 @@ pub struct PoissonOptions {
 
     /// Share of the vertices to cut off, those with the fewest points around
     ///
-    /// 0 keeps a closed surface.
+    /// Before that, what closes the surface through space that most training views look through is cut
+    /// off. With 0 nothing is: the surface stays closed.
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().density_trim)]
     pub density_trim: f64,
 

@@ -4,7 +4,6 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
-use splat_mesh::Mesh;
 use splat_mesh::points::{
     OrientedPoints, checked, normals_agreement, outliers_by_cells, outliers_by_neighbours,
 };
@@ -14,6 +13,7 @@ use splat_mesh::poisson::{
 use splat_mesh::watch::Watch;
 
 use super::extracted::{Extracted, ExtractionFigures, PoissonFigures, Surface};
+use super::free_space::cut_free_space;
 use super::level_set::{OpaqueGaussians, level_set_points};
 use super::options::{Outliers, PoissonOptions};
 use super::{DrawnModel, ExtractionError, WorldBox};
@@ -68,19 +68,43 @@ pub fn fit<B: TrainDevice>(
     let (inside, around) = parted(points, world_box, options.mesh_background);
     // A point stands for a part of the views.
     let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
-    let (mesh, figures) = surface(inside, independent, options, room)?;
-    let mut surfaces = vec![Surface { mesh, weight }];
-    let mut all = vec![figures];
+    let mut fitted = vec![surface(inside, weight, independent, options, room)?];
     if options.mesh_background {
-        match surface(around, independent, options, room) {
-            Ok((mesh, figures)) => {
-                surfaces.push(Surface { mesh, weight: background_weight });
-                all.push(figures);
-            }
+        match surface(around, background_weight, independent, options, room) {
+            Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
     }
-    Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(all) })
+    if options.density_min.is_some() || options.density_trim > 0.0 {
+        let reach = if options.mesh_background { BACKGROUND } else { 1.0 };
+        cut_free_space(drawn, &mut fitted, &world_box.scaled(reach))?;
+        fitted.iter_mut().try_for_each(|fitted| fitted.trim(options))?;
+    }
+    let (surfaces, figures) =
+        fitted.into_iter().map(|Fitted { surface, figures, .. }| (surface, figures)).unzip();
+    Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(figures) })
+}
+
+/// A surface and the points that it was fitted to.
+pub(super) struct Fitted {
+    pub(super) surface: Surface,
+    /// Points a cell around each vertex.
+    pub(super) densities: Vec<f32>,
+    /// Places of the points, world space.
+    pub(super) points: Vec<[f32; 3]>,
+    pub(super) figures: PoissonFigures,
+}
+
+impl Fitted {
+    /// Cuts off what few points support, as the options say.
+    fn trim(&mut self, options: &PoissonOptions) -> Result<(), ExtractionError> {
+        let cut = match options.density_min {
+            Some(least) => Trim::PointsACell(least),
+            None => Trim::Quantile(options.density_trim),
+        };
+        self.figures.trimmed = trim(&mut self.surface.mesh, &mut self.densities, cut)?;
+        Ok(())
+    }
 }
 
 /// The points in a box, and on demand those around it, up to four times as far from its centre.
@@ -103,13 +127,14 @@ fn parted(
     (points, around)
 }
 
-/// The surface through some points of `independent` Gaussians.
+/// The closed surface through some points of `independent` Gaussians.
 fn surface(
     mut points: OrientedPoints,
+    weight: f64,
     independent: usize,
     options: &PoissonOptions,
     room: Bytes,
-) -> Result<(Mesh, PoissonFigures), ExtractionError> {
+) -> Result<Fitted, ExtractionError> {
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
     let needed = if options.force { 0.0 } else { AGREEMENT_MIN };
@@ -122,7 +147,7 @@ fn surface(
         bricks: usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX),
         ..PoissonSettings::default()
     };
-    let mut made = reconstruct(&points, &settings, &watch)?;
+    let made = reconstruct(&points, &settings, &watch)?;
     tracing::info!(
         "surface of {} triangles through {} points, 2^{} cells along its cube",
         made.mesh.faces.len(),
@@ -135,21 +160,17 @@ fn surface(
              open there"
         );
     }
-    let cut = match options.density_min {
-        Some(least) => Trim::PointsACell(least),
-        None if options.density_trim > 0.0 => Trim::Quantile(options.density_trim),
-        None => Trim::Nothing,
-    };
-    let trimmed = trim(&mut made.mesh, &mut made.densities, cut)?;
     let figures = PoissonFigures {
         points: points.len(),
         outliers,
         agreement,
         depth: made.depth,
         cell: made.cell,
-        trimmed,
+        in_free_space: 0,
+        trimmed: 0,
     };
-    Ok((made.mesh, figures))
+    let surface = Surface { mesh: made.mesh, weight };
+    Ok(Fitted { surface, densities: made.densities, points: points.places, figures })
 }
 
 /// Every n-th point, so that about one is left of each Gaussian: those of one Gaussian always agree, of

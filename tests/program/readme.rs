@@ -6,9 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::events::{events_files, values_of_tags};
-use crate::common::program::{TestFolder, end};
+use crate::common::lpips::{tensors, write};
+use crate::common::program::{TestFolder, end, text};
 use assert_cmd::Command;
 use serde_json::Value;
+use splat::perceptual::LpipsNet;
 
 const README: &str = include_str!("../../README.md");
 
@@ -45,12 +47,15 @@ fn json(path: &Path) -> Value {
 #[test]
 fn the_script_for_a_card_trains_resumes_measures_and_compares() {
     let place = TestFolder::with_scene();
-    let run = || {
+    let weights = place.path("alex.safetensors");
+    write(&weights, &tensors(LpipsNet::Alex));
+    let run = |weights: &str| {
         let mut shell = sh(script("On a 16 GB card"), &place.path(""));
+        shell.env("SPLAT_LPIPS_WEIGHTS", weights);
         // The CPU stands in for the card.
         end(shell.args(["scene", "out", "40", "--device", "cpu", "--max-points", "1000"])).done()
     };
-    let first = run();
+    let first = run("");
     for part in ["trains on", "6000000", "test PSNR", "adc"] {
         assert!(first.stdout.contains(part), "{part}: {first:#?}");
     }
@@ -60,7 +65,9 @@ fn the_script_for_a_card_trains_resumes_measures_and_compares() {
         assert_eq!((&summary["iteration"], &summary["state"]), (&40.into(), &"complete".into()));
     }
     let ply = fs::read(place.ply_of("out/adc", 40)).unwrap();
-    let again = run();
+    assert!(!first.stdout.contains("LPIPS"), "{first:#?}");
+    let again = run(text(&weights));
+    assert!(again.stdout.contains("| test LPIPS (alex) ↓ |"), "{again:#?}");
     assert!(again.stderr.contains("there is nothing to train"), "{again:#?}");
     assert_eq!(fs::read(place.ply_of("out/adc", 40)).unwrap(), ply);
     assert_eq!(again.stdout.lines().last(), first.stdout.lines().last());

@@ -7,6 +7,7 @@
 //! | [`tsdf`] | depth maps | signed distances on [`bricks`] |
 //! | [`points`], [`poisson`] | oriented points | an implicit function on [`bricks`] |
 //! | [`cubes`] | a function on bricks | a mesh |
+//! | [`free_space`] | places and depth maps | which of them views look through |
 //! | [`delaunay`], [`tetrahedra`] | points, and what is inside | a mesh |
 //! | [`restricted`] | a cloud of triangles | a mesh of their vertices |
 //! | [`clean`], [`decimate`] | a mesh | a better or smaller one |
@@ -30,6 +31,7 @@ pub mod delaunay;
 pub mod draw;
 mod edges;
 pub mod file;
+pub mod free_space;
 #[cfg(test)]
 mod known_meshes;
 mod mesh;

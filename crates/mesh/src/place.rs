@@ -53,6 +53,11 @@ impl Bounds {
         })
     }
 
+    /// Whether a place is in it.
+    pub fn holds(&self, place: Vec3) -> bool {
+        (0..3).all(|axis| self.low[axis] <= place[axis] && place[axis] <= self.high[axis])
+    }
+
     /// The box of a mesh's vertices that faces use.
     pub fn of_faces(mesh: &Mesh) -> Self {
         Self::of(mesh.faces.iter().flat_map(|&face| corners(mesh, face)))

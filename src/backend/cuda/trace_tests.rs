@@ -42,6 +42,26 @@ const CASES: u64 = 200;
 /// More than any case takes.
 const BUDGET: Bytes = Bytes(64 << 30);
 
+/// Rates of a step.
+const RATES: Rates = Rates {
+    means: 1e-4,
+    log_scales: 5e-3,
+    quats: 1e-3,
+    opacity_logits: 0.05,
+    sh_dc: 2.5e-3,
+    sh_rest: 1e-4,
+};
+
+/// Rates of a step after which every parameter is where it was.
+const AT_REST: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.0,
+    sh_dc: 0.0,
+    sh_rest: 0.0,
+};
+
 /// A device that is not there, and what happened on it.
 struct DryRun {
     case: Case,
@@ -142,15 +162,7 @@ impl DryRun {
         let mut gradients = Gradients::default();
         let samples = device.backward(model, frame, near, &mut gradients)?;
         assert!(samples.is_ready());
-        let rates = Rates {
-            means: 1e-4,
-            log_scales: 5e-3,
-            quats: 1e-3,
-            opacity_logits: 0.05,
-            sh_dc: 2.5e-3,
-            sh_rest: 1e-4,
-        };
-        device.step(model, gradients, &AdamStep::new(number, rates))?;
+        device.step(model, gradients, &AdamStep::new(number, RATES))?;
         drop(tables);
         assert!(loss.is_ready());
         self.record(&format!("iteration {number}"), |source| expected.replay(source, Some(terms)));

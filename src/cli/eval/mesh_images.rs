@@ -91,6 +91,8 @@ pub(super) fn run(
     let mut views = Views::new(&opened.dataset, &opened.images);
     let order = views.split(split);
     views.schedule_decoding(order);
+    // Pictures and figures are written there first, and swept if this program is killed.
+    let _work = WorkFolder::open(&args.model_path);
     let folder = (!json)
         .then(|| create_folder(&args.model_path.join(PICTURES).join(split.name())))
         .transpose()?;
@@ -127,7 +129,6 @@ pub(super) fn run(
     };
     let text = if json { serde_json::to_string_pretty(&report)? } else { table(&report, &mesh) };
     let printed = print(&text);
-    let _work = WorkFolder::open(&args.model_path);
     let written = write_atomically(&args.model_path.join(FIGURES), |out| {
         serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
     });

@@ -9,13 +9,14 @@ use crate::cli::host_limit::BOUND_MESH;
 use crate::cli::mesh::{meshing, planned_model};
 use crate::cli::parser::is_typed;
 use crate::cli::refine::{BoundOptions, bound_bytes, refining};
+use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
 use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::memory::plan::{
     BoundSizes, Forecast, Host, PlannedMeshing, PlannedRefinement, PlannedRow,
 };
-use crate::mesh::{MeshMethod, MeshOptions, MeshedScene, TextureSource, mesh_host_rows};
+use crate::mesh::{MeshOptions, MeshedScene, TextureSource, mesh_host_rows};
 use crate::train::forecast;
 
 /// Triangles of a mesh that is not decimated: as many as one is decimated to otherwise.
@@ -48,10 +49,10 @@ pub(super) fn stages(
     let mut options = typed.mesh.clone();
     // As `splat sugar` has them where they are not named.
     if !is_typed(matches, "method") {
-        options.method = MeshMethod::Poisson;
+        options.method = SUGAR_METHOD;
     }
     if !is_typed(matches, "texture") {
-        options.texture.texture = TextureSource::Gaussians;
+        options.texture.texture = SUGAR_TEXTURE;
     }
     let count = report.gaussians.count;
     let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, ValueEnum};
 
 use super::super::mesh::{self, MeshArgs};
 use super::super::parser::{command_of, is_typed, parse};
@@ -11,18 +11,18 @@ use super::super::refine::{self, BoundOptions, RefineArgs};
 use super::super::stages::{CommandStage, flag, forwarded};
 use super::args::SugarArgs;
 use crate::config::{MemoryOptions, RunOptions};
-use crate::mesh::{MeshFormat, MeshMethod, MeshOptions, TextureOptions};
+use crate::mesh::{MeshFormat, MeshMethod, MeshOptions, TextureOptions, TextureSource};
 use crate::telemetry::ProgressStyle;
 
 /// How a surface is found where it is not said: as in SuGaR.
-const METHOD: &str = "--method=poisson";
+pub(in crate::cli) const SUGAR_METHOD: MeshMethod = MeshMethod::Poisson;
 
 /// What is around the box: meshed, too, as in SuGaR. Without it Gaussians have nothing to be bound to
 /// there, and the photographs teach those of the box its colours.
 const BACKGROUND: &str = "--mesh-background=true";
 
 /// Where the colours of a texture come from where it is not said: as in SuGaR.
-const TEXTURE: &str = "--texture=gaussians";
+pub(in crate::cli) const SUGAR_TEXTURE: TextureSource = TextureSource::Gaussians;
 
 /// The name of the stage that refines.
 const REFINE: &str = "refine";
@@ -42,9 +42,16 @@ fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
 fn texture(matches: &ArgMatches) -> Vec<OsString> {
     let mut line = forwarded(&command_of::<TextureOptions>("texture"), matches, |_| true);
     if !is_typed(matches, "texture") {
-        line.push(TEXTURE.into());
+        line.push(named("texture", &SUGAR_TEXTURE));
     }
     line
+}
+
+/// An option with one of its named values, as an argument.
+fn named(option: &str, value: &impl ValueEnum) -> OsString {
+    let value = value.to_possible_value();
+    let name = value.as_ref().map_or_else(Default::default, |value| value.get_name());
+    format!("--{option}={name}").into()
 }
 
 fn words(line: &[OsString]) -> Vec<String> {
@@ -65,12 +72,12 @@ pub(super) fn meshing(
     };
     let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
     let has_method = is_typed(matches, "method");
-    let is_poisson = !has_method || args.mesh.method == MeshMethod::Poisson;
-    if is_poisson && !is_typed(matches, "mesh_background") {
+    let method = if has_method { args.mesh.method } else { SUGAR_METHOD };
+    if method == MeshMethod::Poisson && !is_typed(matches, "mesh_background") {
         options.insert(0, BACKGROUND.into());
     }
     if !has_method {
-        options.insert(0, METHOD.into());
+        options.insert(0, named("method", &method));
     }
     if args.skip_refinement {
         options.extend(texture(matches));

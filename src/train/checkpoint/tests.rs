@@ -155,6 +155,9 @@ fn each_row_is_asked_for_once_and_a_fault_on_the_way_leaves_the_old_file() {
     let path = about(9).write(folder.path(), &mut source, None).unwrap();
     assert_eq!(source.asked_for, [0..CHUNK_ROWS, CHUNK_ROWS..CHUNK_ROWS + 5]);
     let before = fs::read(&path).unwrap();
+    let elsewhere = folder.path().join("whole");
+    let of_whole = about(9).write(&elsewhere, &mut source.whole, None).unwrap();
+    assert!(fs::read(of_whole).unwrap() == before, "chunks and the whole make the same file");
     source.broken_from = CHUNK_ROWS;
     let error = about(9).write(folder.path(), &mut source, None).unwrap_err();
     assert!(matches!(error, crate::train::TrainError::Device(_)), "{error}");

@@ -22,7 +22,8 @@ use crate::train::finite::check_snapshot;
 
 impl Checkpoint {
     /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
-    /// model folder: to a temporary file, synced and renamed. Holds one chunk of the model at a time.
+    /// model folder: to a temporary file, synced and renamed. Of a model that is not on the host it holds one
+    /// chunk at a time.
     pub fn write<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -73,11 +74,16 @@ impl Checkpoint {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
             file.write_all(header.as_bytes()).map_err(fail)?;
             let mut places = ColumnOffsets::behind(8 + header.len() as u64, &columns, rows);
-            for chunk in chunks(rows) {
-                let first = chunk.start;
-                let rows = model.read(chunk)?;
-                check_snapshot(&rows, first)?;
-                places.fill(file, &rows).map_err(fail)?;
+            if let Some(all) = model.whole() {
+                check_snapshot(all, 0)?;
+                places.fill(file, all).map_err(fail)?;
+            } else {
+                for chunk in chunks(rows) {
+                    let first = chunk.start;
+                    let rows = model.read(chunk)?;
+                    check_snapshot(&rows, first)?;
+                    places.fill(file, &rows).map_err(fail)?;
+                }
             }
             let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
             file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{CHUNK_ROWS, TrainDevice};
+use crate::backend::TrainDevice;
 use crate::config::Config;
 use crate::export::NewPly;
 use crate::files::{OutputError, create_folder};
@@ -199,14 +199,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
-    /// Bytes that a thread takes of the model for a file: a copy, and of a checkpoint the chunk that is
-    /// written.
+    /// Bytes that a thread takes of the model for a file: a copy.
     fn copy_for(&self, what: Saved) -> Bytes {
         let sh_degree = self.setup.config.optimize.sh_degree;
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
         let row = row_bytes::<Gaussians>(sh_degree, optional) as u64;
         let values = match what {
-            Saved::Checkpoint => (rows + rows.min(CHUNK_ROWS)) as u64 * row,
+            Saved::Checkpoint => rows as u64 * row,
             // The filter of a model that has one is read with all the rest.
             Saved::PointCloud if optional.filter_3d => rows as u64 * row,
             Saved::PointCloud => rows as u64 * row.div_ceil(3),

@@ -6,22 +6,14 @@ use crate::narrow::to_u32;
 /// Shows `visit` the texels whose centres lie in a triangle on a picture, row by row. Of two triangles
 /// with a common side, exactly one has the centres on it.
 pub fn for_each_texel(
-    mut corners_px: [[f64; 2]; 3],
+    corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
     mut visit: impl FnMut(u32, u32),
 ) {
-    let doubled = doubled_area_px(corners_px);
-    if doubled == 0.0 || !doubled.is_finite() {
-        return;
-    }
-    if doubled < 0.0 {
-        corners_px.swap(1, 2);
-    }
-    let [a, b, c] = corners_px;
+    let Some([a, b, c]) = turned_positive(corners_px) else { return };
     let sides = [EdgeSide::new(a, b), EdgeSide::new(b, c), EdgeSide::new(c, a)];
     let range = |axis: usize, size: u32| {
-        let low = a[axis].min(b[axis]).min(c[axis]);
-        let high = a[axis].max(b[axis]).max(c[axis]);
+        let (low, high) = extent([a, b, c], axis);
         // Centres from low to high.
         (texel((low - 0.5).ceil(), size), texel((high - 0.5).floor() + 1.0, size))
     };
@@ -39,21 +31,13 @@ pub fn for_each_texel(
 /// Shows `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by
 /// row; nothing of a triangle without area.
 pub(crate) fn for_each_touched(
-    mut corners_px: [[f64; 2]; 3],
+    corners_px: [[f64; 2]; 3],
     [width, height]: [u32; 2],
     mut visit: impl FnMut(u32, u32),
 ) {
-    let doubled = doubled_area_px(corners_px);
-    if doubled == 0.0 || !doubled.is_finite() {
-        return;
-    }
-    if doubled < 0.0 {
-        corners_px.swap(1, 2);
-    }
-    let [a, b, c] = corners_px;
+    let Some([a, b, c]) = turned_positive(corners_px) else { return };
     let range = |axis: usize, size: u32| {
-        let low = a[axis].min(b[axis]).min(c[axis]);
-        let high = a[axis].max(b[axis]).max(c[axis]);
+        let (low, high) = extent([a, b, c], axis);
         (texel(low.floor(), size), texel(high.ceil(), size))
     };
     let (columns, rows) = (range(0, width), range(1, height));
@@ -72,6 +56,19 @@ pub(crate) fn for_each_touched(
             }
         }
     }
+}
+
+/// The corners in the order in which their area is positive; none of a triangle without area.
+fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
+    let doubled = doubled_area_px(corners_px);
+    let [a, b, c] = corners_px;
+    let turned = if doubled < 0.0 { [a, c, b] } else { corners_px };
+    (doubled != 0.0 && doubled.is_finite()).then_some(turned)
+}
+
+/// The least and the greatest place of the corners along an axis.
+fn extent([a, b, c]: [[f64; 2]; 3], axis: usize) -> (f64, f64) {
+    (a[axis].min(b[axis]).min(c[axis]), a[axis].max(b[axis]).max(c[axis]))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]

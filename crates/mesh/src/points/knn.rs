@@ -1,4 +1,4 @@
-//! Outliers by the distance of the nearest neighbours, for parity with the reference.
+//! Distances of the nearest points, and outliers by them as the reference has them.
 
 use std::num::NonZeroUsize;
 
@@ -41,4 +41,15 @@ pub fn outliers_by_neighbours(
     let mut means = means.into_iter();
     let keeps = |place| is_finite(place) && means.next().is_some_and(|mean| mean <= most);
     places.iter().map(keeps).collect()
+}
+
+/// The distance of the nearest of these points to each place, scene units; infinite where there is no point.
+pub fn nearest_distances(points: &[[f32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
+    let tree = (!points.is_empty()).then(|| ImmutableKdTree::<f32, 3>::new_from_slice(points));
+    let Some(Ok(tree)) = tree else { return vec![f32::INFINITY; places.len()] };
+    let nearest = |place: &[f32; 3]| {
+        let near = tree.query(place).nearest_one::<SquaredEuclidean<f32>>().execute();
+        near.distance.max(0.0).sqrt()
+    };
+    places.par_iter().map(nearest).collect()
 }

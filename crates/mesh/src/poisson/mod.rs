@@ -28,7 +28,7 @@ pub use crate::cube::Cube;
 pub use error::PoissonError;
 pub use levels::{DEEPEST, SHALLOWEST};
 pub use solve::LevelReport;
-pub use trim::{NothingLeft, Trim, open_edges, trim};
+pub use trim::{NothingLeft, Trim, cut_off, open_edges, trim};
 
 use rayon::prelude::*;
 

@@ -36,11 +36,19 @@ pub fn trim(mesh: &mut Mesh, densities: &mut Vec<f32>, trim: Trim) -> Result<usi
         Trim::PointsACell(least) => least,
         Trim::Quantile(share) => quantile(densities, share),
     };
+    let goes: Vec<bool> = densities.iter().map(|&density| f64::from(density) < least).collect();
+    cut_off(mesh, densities, &goes)
+}
+
+/// Drops the vertices that `goes` names, and faces that touch them; and then vertices without a face. Returns
+/// how many faces went. `densities` and `goes` have a value a vertex.
+pub fn cut_off(
+    mesh: &mut Mesh,
+    densities: &mut Vec<f32>,
+    goes: &[bool],
+) -> Result<usize, NothingLeft> {
     let before = NothingLeft { vertices: mesh.vertices.len(), faces: mesh.faces.len() };
-    // A vertex without a density has none.
-    let density = |vertex: u32| densities.get(vertex as usize).copied().unwrap_or(0.0);
-    let stays = |vertex: &u32| f64::from(density(*vertex)) >= least;
-    mesh.faces.retain(|face| face.iter().all(stays));
+    mesh.faces.retain(|face| !face.iter().any(|&vertex| goes[vertex as usize]));
     if mesh.faces.is_empty() {
         return Err(before);
     }

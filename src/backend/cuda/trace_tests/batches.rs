@@ -2,24 +2,14 @@
 
 use super::case::Case;
 use super::expected::Expected;
-use super::{DryRun, Gradients, Model, NearestLists, Target};
+use super::{AT_REST, DryRun, Gradients, Model, NearestLists, Target};
 use crate::abi::terms::Terms;
 use crate::backend::{
     AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Pending as _, Photo,
-    Rates, Render as _, Stay, Store as _,
+    Render as _, Stay, Store as _,
 };
 use crate::memory::plan::PlannedBatch;
 use crate::model::Gaussians;
-
-/// Every parameter stays where it is.
-const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
 
 impl DryRun {
     /// Adds the gradients of a view to those of its batch. What was to be taken for it.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::case::{Case, SeenView};
-use super::{DryRun, Gradients, Model, Target};
+use super::{AT_REST, DryRun, Gradients, Model, Target};
 use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::{BandPolicy, CudaOptions};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
-    DeviceError, Objective, Photo, Rates, Render as _, Stay, Store as _, TableStep,
+    DeviceError, Objective, Photo, Render as _, Stay, Store as _, TableStep,
 };
 use crate::dataset::{Image, View};
 use crate::memory::{Bytes, Rung, TrainingScale};
@@ -17,15 +17,6 @@ use rstest::rstest;
 
 /// 46 MiB of what pixels take.
 const PX: [u32; 2] = [1600, 1200];
-
-const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
 
 const TABLES_AT_REST: AppearanceRule = AppearanceRule {
     rate_init: 0.0,

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::DryRun;
 use super::case::SeenView;
 use super::expected::Expected;
+use super::{DryRun, RATES};
 use crate::backend::cuda::{Gradients, Model, Target};
 use crate::backend::{
-    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Look, Objective, Rates,
-    Render as _, Store as _, Transmittances as _,
+    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Look, Objective, Render as _,
+    Store as _, Transmittances as _,
 };
 use crate::layout::{BOUND_GRADIENTS, Source as _};
 use crate::math::bound::PerTriangle;
@@ -63,15 +63,7 @@ impl DryRun {
         let (frame, loss) = device.objective(&model, frame, &objective)?;
         let mut gradients = Gradients::default();
         device.backward(&mut model, frame, None, &mut gradients)?;
-        let rates = Rates {
-            means: 1e-4,
-            log_scales: 5e-3,
-            quats: 1e-3,
-            opacity_logits: 0.05,
-            sh_dc: 2.5e-3,
-            sh_rest: 1e-4,
-        };
-        let step = BoundStep { adam: AdamStep::new(1, rates), normal_consistency: 0.1 };
+        let step = BoundStep { adam: AdamStep::new(1, RATES), normal_consistency: 0.1 };
         device.step_bound(&mut model, &mut binding, gradients, &step)?;
         drop(loss);
         self.record("step of the bound", |source| {

@@ -1,0 +1,157 @@
+//! Which places lie in free space: those that views look through.
+//!
+//! Each view casts a vote on a place: that it looks through it, or that it shows a surface there. It casts
+//! none on a place that it does not see, behind a surface or beside the picture, and none where it looks
+//! through at something that lies too far away to be meshed: there the place may stay as a backdrop.
+
+use rayon::prelude::*;
+
+use crate::narrow::{floor_i32, to_f64s, to_index};
+use crate::place::Bounds;
+use crate::tsdf::DepthView;
+
+/// The votes on some places.
+#[derive(Clone, Debug)]
+pub struct SightVotes<'a> {
+    /// World space.
+    places: &'a [[f32; 3]],
+    /// How far from a surface a place is on it, along a view's axis, scene units.
+    margin: f64,
+    /// What is meshed, world space.
+    meshed: Bounds,
+    /// Views that look through a place less those that show a surface there.
+    votes: Vec<i32>,
+}
+
+impl<'a> SightVotes<'a> {
+    /// No votes yet on these places, world space. Those up to `margin` scene units before or behind a surface,
+    /// along the view's axis, are on it. `meshed` is the box of what is meshed.
+    pub fn new(places: &'a [[f32; 3]], margin: f64, meshed: Bounds) -> Self {
+        Self { places, margin, meshed, votes: vec![0; places.len()] }
+    }
+
+    /// Adds the votes of a view. Where it has no depth it looks through all there is.
+    pub fn add(&mut self, view: &DepthView<'_>) {
+        let (margin, meshed) = (self.margin, self.meshed);
+        let of_place = |(vote, &place): (&mut i32, &[f32; 3])| {
+            *vote += vote_of(view, place, margin, &meshed);
+        };
+        self.votes.par_iter_mut().zip(self.places.par_iter()).for_each(of_place);
+    }
+
+    /// Whether more views look through a place than show a surface there.
+    pub fn is_free(&self) -> Vec<bool> {
+        self.votes.iter().map(|&votes| votes > 0).collect()
+    }
+}
+
+/// 1 where a view looks through a place, -1 where it shows a surface there, else 0.
+fn vote_of(view: &DepthView<'_>, place: [f32; 3], margin: f64, meshed: &Bounds) -> i32 {
+    let camera = &view.camera;
+    let place_cam = camera.cam(to_f64s(place));
+    let depth = place_cam[2];
+    // What is so near to the camera was never seen.
+    if depth <= margin {
+        return 0;
+    }
+    let [x, y] = camera.pixel(place_cam).map(floor_i32);
+    let is_in = |at: i32, size: usize| at >= 0 && to_index(at) < size;
+    if !is_in(x, camera.width) || !is_in(y, camera.height) {
+        return 0;
+    }
+    let pixel = to_index(y) * camera.width + to_index(x);
+    if view.mask.is_some_and(|mask| !mask[pixel]) {
+        return 0;
+    }
+    let seen = f64::from(view.depths[pixel]);
+    let shows_nothing = seen.is_nan() || seen <= 0.0;
+    if shows_nothing {
+        1
+    } else if seen > depth + margin {
+        i32::from(meshed.holds(camera.world(to_index(x), to_index(y), seen)))
+    } else if seen >= depth - margin {
+        -1
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::camera::Camera;
+
+    /// A camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
+    fn camera(eye: [f64; 3]) -> Camera {
+        Camera {
+            width: 10,
+            height: 10,
+            focal_px: [5.0; 2],
+            centre_px: [5.0; 2],
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            translation: eye.map(|along| -along),
+        }
+    }
+
+    const EVERYTHING: Bounds = Bounds { low: [-100.0; 3], high: [100.0; 3] };
+
+    fn view<'a>(depths: &'a [f32], mask: Option<&'a [bool]>) -> DepthView<'a> {
+        DepthView { camera: camera([0.0; 3]), depths, normals: None, mask, colors: &[] }
+    }
+
+    #[test]
+    fn a_place_before_what_a_view_shows_is_free_and_no_other_is() {
+        let places = [
+            // Before the wall, within the margin on both sides of it, behind it.
+            ([0.0, 0.0, 2.0], true),
+            ([0.0, 0.0, 3.95], false),
+            ([0.0, 0.0, 4.05], false),
+            ([0.0, 0.0, 6.0], false),
+            // Behind the camera, and beside its picture.
+            ([0.0, 0.0, -2.0], false),
+            ([3.0, 0.0, 2.0], false),
+        ];
+        let at: Vec<[f32; 3]> = places.iter().map(|&(place, _)| place).collect();
+        let mut votes = SightVotes::new(&at, 0.1, EVERYTHING);
+        votes.add(&view(&[4.0; 100], None));
+        let expected: Vec<bool> = places.iter().map(|&(_, is_free)| is_free).collect();
+        assert_eq!(votes.is_free(), expected);
+    }
+
+    #[test]
+    fn where_views_disagree_the_greater_number_decides() {
+        let place = [[0.0, 0.0, 2.0]];
+        let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
+        votes.add(&view(&[4.0; 100], None));
+        votes.add(&view(&[2.0; 100], None));
+        assert_eq!(votes.is_free(), [false], "one against one");
+        votes.add(&view(&[4.0; 100], None));
+        assert_eq!(votes.is_free(), [true], "two against one");
+    }
+
+    #[test]
+    fn a_place_before_what_is_not_meshed_stays_as_a_backdrop() {
+        let place = [[0.0, 0.0, 2.0]];
+        let free = |to: f64| {
+            let meshed = Bounds { low: [-5.0; 3], high: [5.0, 5.0, to] };
+            let mut votes = SightVotes::new(&place, 0.1, meshed);
+            votes.add(&view(&[4.0; 100], None));
+            votes.is_free()
+        };
+        assert_eq!(free(4.5), [true], "the wall is meshed");
+        assert_eq!(free(3.5), [false], "it is not");
+    }
+
+    #[test]
+    fn a_view_without_depth_looks_through_but_not_where_it_is_masked() {
+        let place = [[0.0, 0.0, 2.0]];
+        let free = |mask: Option<&[bool]>| {
+            let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
+            votes.add(&view(&[0.0; 100], mask));
+            votes.is_free()
+        };
+        assert_eq!(free(None), [true]);
+        assert_eq!(free(Some(&[true; 100])), [true]);
+        assert_eq!(free(Some(&[false; 100])), [false]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What closes a surface through free space: a closed surface through points goes on where there are none, and
+//! hides there what is behind from the cameras.
+
+use rayon::prelude::*;
+use splat_mesh::free_space::SightVotes;
+use splat_mesh::place::Bounds;
+use splat_mesh::points::nearest_distances;
+use splat_mesh::poisson::cut_off;
+
+use super::drawn::PixelDepth;
+use super::poisson::Fitted;
+use super::{DrawnModel, ExtractionError, WorldBox};
+use crate::backend::TrainDevice;
+
+/// Cells from a surface up to which a place is on it: the finest cells blur it by two or three.
+const MARGIN_CELLS: f64 = 4.0;
+
+/// Cells to the nearest point beyond which a vertex closes the surface through free space. A nearer one closes
+/// a small hole between points, which looks better closed.
+const FAR_CELLS: f64 = 8.0;
+
+/// Points a cell below which a vertex can be far from all.
+const SPARSE: f32 = 0.5;
+
+/// Cuts off vertices far from all points that more training views look through than show, at what is in the
+/// box `meshed` or at nothing.
+pub(super) fn cut_free_space<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    surfaces: &mut [Fitted],
+    meshed: &WorldBox,
+) -> Result<(), ExtractionError> {
+    let meshed = Bounds { low: meshed.low, high: meshed.high };
+    let far: Vec<FarVertices> = surfaces.iter().map(FarVertices::of).collect();
+    let mut votes: Vec<SightVotes<'_>> = far
+        .iter()
+        .zip(surfaces.iter())
+        .map(|(far, Fitted { figures, .. })| {
+            SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
+        })
+        .collect();
+    drawn.each(PixelDepth::Median, |view| {
+        votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
+        Ok(())
+    })?;
+    for ((votes, far), fitted) in votes.iter().zip(&far).zip(surfaces) {
+        let mut goes = vec![false; fitted.densities.len()];
+        for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
+            goes[row] = is_free;
+        }
+        fitted.figures.in_free_space =
+            cut_off(&mut fitted.surface.mesh, &mut fitted.densities, &goes)?;
+    }
+    Ok(())
+}
+
+/// The vertices of a surface that are far from its points.
+struct FarVertices {
+    rows: Vec<usize>,
+    /// World space.
+    places: Vec<[f32; 3]>,
+}
+
+impl FarVertices {
+    fn of(Fitted { surface, densities, points, figures }: &Fitted) -> Self {
+        let vertices = &surface.mesh.vertices;
+        // Only where the cells have no points the nearest can be far.
+        let sparse: Vec<usize> =
+            (0..vertices.len()).filter(|&row| densities[row] < SPARSE).collect();
+        let places: Vec<[f32; 3]> = sparse.iter().map(|&row| vertices[row]).collect();
+        let distances = nearest_distances(points, &places);
+        let is_far = |distance: f32| f64::from(distance) > FAR_CELLS * figures.cell;
+        let (rows, places) = sparse
+            .into_par_iter()
+            .zip(places)
+            .zip(distances)
+            .filter(|&(_, distance)| is_far(distance))
+            .map(|(vertex, _)| vertex)
+            .unzip();
+        Self { rows, places }
+    }
+}
