@@ -10,6 +10,7 @@ mod morton;
 mod narrow;
 mod opacity;
 mod place;
+mod ply;
 mod quaternion;
 mod random;
 mod splats;
@@ -17,6 +18,7 @@ mod worst;
 
 pub use edit::{CropBox, CropSphere};
 pub use fault::FormatFault;
+pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use quaternion::UnitQuat;
 pub use splats::{
