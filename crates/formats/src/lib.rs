@@ -1,7 +1,9 @@
 //! Files of Gaussians.
 
+mod antimatter;
 mod cursor;
 mod edit;
+mod encoded;
 mod fault;
 mod harmonics;
 #[cfg(test)]
@@ -14,9 +16,12 @@ mod ply;
 mod quaternion;
 mod random;
 mod splats;
+mod spz;
 mod worst;
 
+pub use antimatter::{parse_splat, write_splat};
 pub use edit::{CropBox, CropSphere};
+pub use encoded::EncodedSplats;
 pub use fault::FormatFault;
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
@@ -24,5 +29,8 @@ pub use quaternion::UnitQuat;
 pub use splats::{
     Antialiasing, CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, SplatsError,
     sh_rest_count,
+};
+pub use spz::{
+    SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, parse_spz,
 };
 pub use worst::WorstErrors;
