@@ -5,7 +5,9 @@ mod cursor;
 mod edit;
 mod encoded;
 mod fault;
+mod folder;
 mod harmonics;
+mod json;
 #[cfg(test)]
 mod known_splats;
 mod morton;
@@ -15,6 +17,7 @@ mod place;
 mod ply;
 mod quaternion;
 mod random;
+mod sog;
 mod splats;
 mod spz;
 mod worst;
@@ -24,8 +27,10 @@ pub use edit::{CropBox, CropSphere};
 pub use encoded::EncodedSplats;
 pub use fault::FormatFault;
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
+pub use folder::{PartSink, PartSource, ZipSink};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use quaternion::UnitQuat;
+pub use sog::{SogError, SogOptions, read_sog, write_sog};
 pub use splats::{
     Antialiasing, CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, SplatsError,
     sh_rest_count,
