@@ -104,9 +104,9 @@ impl HarmonicTurn {
             }
             for to in band.clone() {
                 turned[to] = std::array::from_fn(|channel| {
-                    let products = band.clone().map(|from| {
-                        self.matrix[to + 1][from + 1] * f64::from(rest[from][channel])
-                    });
+                    let products = band
+                        .clone()
+                        .map(|from| self.matrix[to + 1][from + 1] * f64::from(rest[from][channel]));
                     to_f32(products.sum())
                 });
             }
@@ -136,7 +136,8 @@ mod tests {
             let mut after = before[..count].to_vec();
             HarmonicTurn::of(&rotation).turn(&mut after);
             for direction in [[1.0, 0.0, 0.0], [0.0, -0.6, 0.8], [0.48, 0.6, 0.64]] {
-                let turned = rotation.map(|row| row.iter().zip(direction).map(|(a, b)| a * b).sum());
+                let turned =
+                    rotation.map(|row| row.iter().zip(direction).map(|(a, b)| a * b).sum());
                 let (expected, found) = (value(&before[..count], direction), value(&after, turned));
                 // Fifteen coefficients below 1, rounded to f32.
                 assert!((expected - found).abs() < 1e-6, "{count}: {expected} {found}");

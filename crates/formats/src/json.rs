@@ -18,8 +18,9 @@ pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Resul
     if depth(bytes) > MOST_DEPTH {
         return Err(FormatFault::damaged(format!("its {what} is nested deeper than {MOST_DEPTH}")));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|error| FormatFault::damaged(format!("its {what} is not what is expected: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        FormatFault::damaged(format!("its {what} is not what is expected: {error}"))
+    })
 }
 
 /// The deepest nesting of brackets outside strings.

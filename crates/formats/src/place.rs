@@ -137,11 +137,8 @@ mod tests {
         let mut splats = random_splats(20, 3, 5);
         let before = splats.columns().clone();
         let quarter_about_z = [1.0, 0.0, 0.0, 1.0];
-        let to = ScenePlacement {
-            rotation: quarter_about_z,
-            scale: 2.0,
-            translation: [1.0, 0.0, -1.0],
-        };
+        let to =
+            ScenePlacement { rotation: quarter_about_z, scale: 2.0, translation: [1.0, 0.0, -1.0] };
         assert_eq!(splats.place(&to), Ok(0));
         let after = splats.columns();
         for row in 0..20 {
@@ -171,7 +168,9 @@ mod tests {
         let rotation = [0.5, -0.5, 0.1, 0.7];
         splats.place(&ScenePlacement { rotation, scale: 4.0, ..Default::default() }).unwrap();
         let back = [0.5, 0.5, -0.1, -0.7];
-        splats.place(&ScenePlacement { rotation: back, scale: 0.25, ..Default::default() }).unwrap();
+        splats
+            .place(&ScenePlacement { rotation: back, scale: 0.25, ..Default::default() })
+            .unwrap();
         let after = splats.columns();
         let close = |a: &[[f32; 3]], b: &[[f32; 3]], most: f32| {
             a.as_flattened().iter().zip(b.as_flattened()).all(|(a, b)| (a - b).abs() < most)
@@ -185,7 +184,8 @@ mod tests {
 
     #[rstest]
     fn up_axes_are_taken_to_one_another(
-        #[values(UpAxis::X, UpAxis::Y, UpAxis::Z, UpAxis::NegativeX, UpAxis::NegativeY)] from: UpAxis,
+        #[values(UpAxis::X, UpAxis::Y, UpAxis::Z, UpAxis::NegativeX, UpAxis::NegativeY)]
+        from: UpAxis,
         #[values(UpAxis::X, UpAxis::Y, UpAxis::NegativeZ, UpAxis::NegativeX)] to: UpAxis,
     ) {
         let turned = matrix(from.rotation_to(to))
@@ -199,7 +199,9 @@ mod tests {
     fn what_is_no_placement_is_refused() {
         let mut splats = random_splats(2, 0, 7);
         let refused = |to: ScenePlacement| splats.clone().place(&to).unwrap_err().to_string();
-        assert!(refused(ScenePlacement { scale: 0.0, ..Default::default() }).contains("scale is 0"));
+        assert!(
+            refused(ScenePlacement { scale: 0.0, ..Default::default() }).contains("scale is 0")
+        );
         let rotation = [0.0; 4];
         assert!(refused(ScenePlacement { rotation, ..Default::default() }).contains("rotation"));
         let translation = [f64::NAN, 0.0, 0.0];

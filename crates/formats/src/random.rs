@@ -26,6 +26,7 @@ impl SplatRandom {
     }
 
     /// Uniform in [0, 1), a multiple of 2^-53.
+    #[cfg(test)]
     pub(crate) fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -116,9 +116,7 @@ impl SplatColumns {
             ("sh_rest", self.sh_rest.len(), n * sh_rest_count(self.sh_degree)),
         ];
         match lengths.into_iter().find(|(_, found, expected)| found != expected) {
-            Some((column, found, expected)) => {
-                Err(SplatsError::Length { column, found, expected })
-            }
+            Some((column, found, expected)) => Err(SplatsError::Length { column, found, expected }),
             None => Ok(()),
         }
     }

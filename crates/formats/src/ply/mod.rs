@@ -87,8 +87,14 @@ mod tests {
         let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().take(66).collect();
         assert_eq!(lines[..3], ["ply", "format binary_little_endian 1.0", "element vertex 3"]);
-        let expected =
-            [(3, "x"), (6, "nx"), (9, "f_dc_0"), (12, "f_rest_0"), (56, "f_rest_44"), (57, "opacity")];
+        let expected = [
+            (3, "x"),
+            (6, "nx"),
+            (9, "f_dc_0"),
+            (12, "f_rest_0"),
+            (56, "f_rest_44"),
+            (57, "opacity"),
+        ];
         for (line, name) in expected.into_iter().chain([(58, "scale_0"), (64, "rot_3")]) {
             assert_eq!(lines[line], format!("property float {name}"));
         }

@@ -11,9 +11,24 @@ pub(super) const CHUNK_ROWS: usize = 256;
 
 /// Columns of a chunk in their order.
 pub(super) const RANGE_NAMES: [&str; 18] = [
-    "min_x", "min_y", "min_z", "max_x", "max_y", "max_z", "min_scale_x", "min_scale_y",
-    "min_scale_z", "max_scale_x", "max_scale_y", "max_scale_z", "min_r", "min_g", "min_b", "max_r",
-    "max_g", "max_b",
+    "min_x",
+    "min_y",
+    "min_z",
+    "max_x",
+    "max_y",
+    "max_z",
+    "min_scale_x",
+    "min_scale_y",
+    "min_scale_z",
+    "max_scale_x",
+    "max_scale_y",
+    "max_scale_z",
+    "min_r",
+    "min_g",
+    "min_b",
+    "max_r",
+    "max_g",
+    "max_b",
 ];
 
 /// Columns of a Gaussian in their order.

@@ -3,9 +3,7 @@
 use std::io::{BufRead, Read};
 
 use super::header::{PlyElement, PlyHead, PlyType};
-use super::packed::{
-    CHUNK_ROWS, PackedRanges, RANGE_NAMES, Range3, WORD_NAMES, unpack_harmonic,
-};
+use super::packed::{CHUNK_ROWS, PackedRanges, RANGE_NAMES, Range3, WORD_NAMES, unpack_harmonic};
 use crate::fault::FormatFault;
 use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
@@ -118,9 +116,8 @@ impl PackedTables {
                 }
                 Some(values)
             };
-            let range = |first: usize| {
-                Some(Range3 { low: triple(first)?, high: triple(first + 3)? })
-            };
+            let range =
+                |first: usize| Some(Range3 { low: triple(first)?, high: triple(first + 3)? });
             Some(PackedRanges {
                 means: range(0)?,
                 log_scales: range(6)?,
@@ -154,11 +151,7 @@ impl PackedTables {
     }
 }
 
-fn offsets(
-    element: &PlyElement,
-    names: &[&str],
-    kind: PlyType,
-) -> Result<Vec<usize>, FormatFault> {
+fn offsets(element: &PlyElement, names: &[&str], kind: PlyType) -> Result<Vec<usize>, FormatFault> {
     names.iter().map(|name| Ok(element.property(name, &[kind])?.offset)).collect()
 }
 

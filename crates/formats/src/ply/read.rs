@@ -27,8 +27,7 @@ const REST_VALUES: [usize; 4] = [0, 9, 24, 45];
 
 impl RowLayout {
     fn of(element: &PlyElement) -> Result<Self, FormatFault> {
-        let one =
-            |name: &str| element.property(name, &[PlyType::F32, PlyType::F64]).cloned();
+        let one = |name: &str| element.property(name, &[PlyType::F32, PlyType::F64]).cloned();
         let numbered = |prefix: &str, count: usize| {
             (0..count).map(|i| one(&format!("{prefix}{i}"))).collect::<Result<Vec<_>, _>>()
         };
@@ -56,7 +55,8 @@ impl RowLayout {
     }
 
     fn take(&self, row: &[u8], columns: &mut SplatColumns) {
-        let values = |properties: &[PlyProperty]| std::array::from_fn(|i| value(&properties[i], row));
+        let values =
+            |properties: &[PlyProperty]| std::array::from_fn(|i| value(&properties[i], row));
         let mut scales = values(&self.scales);
         let mut opacity = value(&self.opacity, row);
         if let Some(filter) = &self.filter {

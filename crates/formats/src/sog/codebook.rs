@@ -57,9 +57,8 @@ impl Codebook {
             return Self { entries: vec![0.0; ENTRIES] };
         };
         let (low, high) = (f64::from(first.value), f64::from(last.value));
-        let mut entries: Vec<f64> = (0..ENTRIES)
-            .map(|k| low + (high - low) * (k as f64 + 0.5) / ENTRIES as f64)
-            .collect();
+        let mut entries: Vec<f64> =
+            (0..ENTRIES).map(|k| low + (high - low) * (k as f64 + 0.5) / ENTRIES as f64).collect();
         let sums = running_sums(&numbers);
         for _ in 0..PASSES {
             let mut moved = false;

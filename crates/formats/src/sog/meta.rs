@@ -8,8 +8,22 @@ pub(crate) const META_NAME: &str = "meta.json";
 /// The version that is read and written.
 pub(super) const VERSION: u32 = 2;
 
+/// Entries of a palette in a line of its picture.
+pub(super) const ENTRIES_A_LINE: usize = 64;
+
 /// The model of Gaussians that want the 2D filter of Mip-Splatting.
 pub(super) const ANTIALIASED: &str = "antialiased";
+
+/// What all versions have; the first has no number.
+#[derive(Debug, Deserialize)]
+pub(super) struct SogVersion {
+    #[serde(default = "first_version")]
+    pub(super) version: u32,
+}
+
+const fn first_version() -> u32 {
+    1
+}
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct SogMeta {

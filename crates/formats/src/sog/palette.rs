@@ -50,7 +50,8 @@ impl ShPalette {
                 members.clusters(shares[cell], PASSES, seed ^ (cell as u64 + 1)).centers
             })
             .collect();
-        let mut layers = Layers { cells: cells.centers, entries: RowTable::like(rows), starts: vec![0] };
+        let mut layers =
+            Layers { cells: cells.centers, entries: RowTable::like(rows), starts: vec![0] };
         for part in parts {
             layers.entries.append(part);
             layers.starts.push(layers.entries.len());
@@ -117,16 +118,16 @@ impl Layers {
                 let mut cells: Vec<(f32, usize)> = (0..self.cells.len())
                     .map(|cell| (squared_distance(self.cells.row(cell), row), cell))
                     .collect();
-                let order = |a: &(f32, usize), b: &(f32, usize)| {
-                    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
-                };
+                let order =
+                    |a: &(f32, usize), b: &(f32, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
                 if cells.len() > NEAR_CELLS {
                     cells.select_nth_unstable_by(NEAR_CELLS, order);
                     cells.truncate(NEAR_CELLS);
                 }
                 cells.sort_unstable_by(order);
-                let entries =
-                    cells.into_iter().flat_map(|(_, cell)| self.starts[cell]..self.starts[cell + 1]);
+                let entries = cells
+                    .into_iter()
+                    .flat_map(|(_, cell)| self.starts[cell]..self.starts[cell + 1]);
                 nearest(&self.entries, entries, row)
             })
             .collect()

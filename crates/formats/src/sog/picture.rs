@@ -94,7 +94,8 @@ mod tests {
     fn every_byte_comes_back_also_behind_an_alpha_of_zero() {
         let mut random = SplatRandom::of_seed(1);
         let size = PictureSize::of_count(777);
-        let pixels: Vec<[u8; 4]> = (0..777).map(|_| random.bits().to_le_bytes())
+        let pixels: Vec<[u8; 4]> = (0..777)
+            .map(|_| random.bits().to_le_bytes())
             .map(|[a, b, c, d, ..]| [a, b, c, if d < 90 { 0 } else { d }])
             .collect();
         let bytes = encode(pixels.clone(), size).unwrap();

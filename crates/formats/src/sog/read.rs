@@ -1,12 +1,13 @@
 //! SOG, read.
 
-use super::meta::{ANTIALIASED, META_NAME, SogMeta, SogPalette, VERSION};
+use super::meta::{
+    ANTIALIASED, ENTRIES_A_LINE, META_NAME, SogMeta, SogPalette, SogVersion, VERSION,
+};
 use super::picture::decode;
 use super::values::{SqueezedRange, unpack_rotation};
-use super::write::ENTRIES_A_LINE;
 use crate::fault::FormatFault;
 use crate::folder::{PartSource, check_name};
-use crate::json::{MOST_JSON_BYTES, parse_json};
+use crate::json::parse_json;
 use crate::opacity::logit_of_byte;
 use crate::splats::{
     Antialiasing, CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count,
@@ -15,6 +16,9 @@ use crate::splats::{
 /// Scenes of so many Gaussians are read however small their pictures are.
 const ALWAYS_READ: u64 = 1 << 18;
 
+/// Bytes of `meta.json`, which has three codebooks.
+const MOST_META_BYTES: u64 = 1 << 20;
+
 /// Rows of the largest palette.
 const MOST_ENTRIES: u64 = 1 << 16;
 
@@ -22,7 +26,7 @@ const MOST_ENTRIES: u64 = 1 << 16;
 ///
 /// A file that announces more than 262,144 Gaussians and more than it has bytes is refused.
 pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
-    let meta = parts.get(META_NAME, MOST_JSON_BYTES)?;
+    let meta = parts.get(META_NAME, MOST_META_BYTES)?;
     check_version(&meta)?;
     let meta: SogMeta = parse_json(META_NAME, &meta)?;
     let most = parts.total_bytes().max(ALWAYS_READ);
@@ -64,8 +68,10 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     if meta.model.as_deref() == Some(ANTIALIASED) {
         columns.antialiasing = Antialiasing::On;
     }
-    let ranges: [SqueezedRange; 3] =
-        std::array::from_fn(|i| SqueezedRange { low: meta.means.mins[i], high: meta.means.maxs[i] });
+    let ranges: [SqueezedRange; 3] = std::array::from_fn(|i| SqueezedRange {
+        low: meta.means.mins[i],
+        high: meta.means.maxs[i],
+    });
     for (low, high) in low.iter().zip(&high) {
         let axis = |i: usize| ranges[i].unpack(u16::from_le_bytes([low[i], high[i]]));
         columns.means.push([axis(0), axis(1), axis(2)]);
@@ -83,12 +89,10 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
 
 /// Files of version 1 have other keys, which would be what is complained of.
 fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
-    let any: serde_json::Value = parse_json(META_NAME, meta)?;
-    match any.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => Ok(()),
+    match parse_json::<SogVersion>(META_NAME, meta)?.version {
+        VERSION => Ok(()),
         found => Err(FormatFault::Unsupported(format!(
-            "is of version {} of SOG; {VERSION} is read: export it again with a newer program",
-            found.map_or("1".to_owned(), |version| version.to_string())
+            "is of version {found} of SOG; {VERSION} is read: export it again with a newer program"
         ))),
     }
 }

@@ -26,7 +26,8 @@ impl SqueezedRange {
     /// The range as the file has it, which holds all that it is made of.
     pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
         let empty = [f64::INFINITY, f64::NEG_INFINITY];
-        let [low, high] = values.map(squeezed).fold(empty, |[low, high], x| [low.min(x), high.max(x)]);
+        let [low, high] =
+            values.map(squeezed).fold(empty, |[low, high], x| [low.min(x), high.max(x)]);
         if low > high {
             return Self { low: 0.0, high: 0.0 };
         }
@@ -57,8 +58,7 @@ pub(super) fn pack_rotation(rotation: UnitQuat) -> [u8; 4] {
 /// The rotation; none where alpha tells no missing part.
 pub(super) fn unpack_rotation([a, b, c, alpha]: [u8; 4]) -> Option<UnitQuat> {
     let largest = usize::from(alpha.checked_sub(FIRST_LARGEST)?);
-    let others =
-        [a, b, c].map(|byte| (f64::from(byte) / 255.0 - 0.5) * std::f64::consts::SQRT_2);
+    let others = [a, b, c].map(|byte| (f64::from(byte) / 255.0 - 0.5) * std::f64::consts::SQRT_2);
     normalised(SmallestThree { largest, others }.quat(), 0.0)
 }
 

@@ -6,7 +6,8 @@ use std::io;
 use super::codebook::Codebook;
 use super::lloyd::RowTable;
 use super::meta::{
-    ANTIALIASED, META_NAME, SogAsset, SogCodes, SogFiles, SogMeans, SogMeta, SogPalette, VERSION,
+    ANTIALIASED, ENTRIES_A_LINE, META_NAME, SogAsset, SogCodes, SogFiles, SogMeans, SogMeta,
+    SogPalette, VERSION,
 };
 use super::palette::{ShPalette, entries_for};
 use super::picture::{PictureSize, encode};
@@ -19,9 +20,6 @@ use crate::narrow::{round_u8, to_f32, to_u32};
 use crate::opacity::sigmoid;
 use crate::splats::{Antialiasing, SplatColumns, Splats, sh_rest_count};
 use crate::worst::WorstErrors;
-
-/// Entries of a palette in a line of its picture.
-pub(super) const ENTRIES_A_LINE: usize = 64;
 
 /// How little a Gaussian may count, against the mean of all.
 const LEAST_WEIGHT: f64 = 1e-6;

@@ -163,20 +163,15 @@ pub(super) fn gzip(raw: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Packs as version 4.
-pub(super) fn zstd_streams(
-    header: &SpzHeader,
-    kinds: &[Vec<u8>; KINDS],
-) -> io::Result<Vec<u8>> {
+pub(super) fn zstd_streams(header: &SpzHeader, kinds: &[Vec<u8>; KINDS]) -> io::Result<Vec<u8>> {
     let row_bytes = header.row_bytes();
     let there: Vec<&Vec<u8>> =
         kinds.iter().zip(row_bytes).filter(|(_, bytes)| *bytes > 0).map(|(kind, _)| kind).collect();
     let mut bytes = header.bytes();
     bytes.extend(HEADER_BYTES.to_le_bytes());
     bytes.extend([0; 12]);
-    let frames: Vec<Vec<u8>> = there
-        .iter()
-        .map(|raw| zstd::bulk::compress(raw, ZSTD_LEVEL))
-        .collect::<io::Result<_>>()?;
+    let frames: Vec<Vec<u8>> =
+        there.iter().map(|raw| zstd::bulk::compress(raw, ZSTD_LEVEL)).collect::<io::Result<_>>()?;
     for (frame, raw) in frames.iter().zip(&there) {
         bytes.extend((frame.len() as u64).to_le_bytes());
         bytes.extend((raw.len() as u64).to_le_bytes());
