@@ -84,7 +84,7 @@ fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         columns.opacity_logits.push(logit_of_byte(row[27]));
         columns.rotations.push(quat);
     }
-    Ok(Splats::new(columns)?)
+    Ok(Splats::from_columns(columns)?)
 }
 
 #[cfg(test)]

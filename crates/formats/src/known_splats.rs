@@ -19,14 +19,14 @@ pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
             columns.sh_rest.push(std::array::from_fn(|_| between(-0.4, 0.4)));
         }
     }
-    Splats::new(columns).unwrap().splats
+    Splats::from_columns(columns).unwrap().splats
 }
 
 /// Gaussians at places.
 pub(crate) fn splats_at(means: &[[f32; 3]]) -> Splats {
     let mut columns = random_splats(means.len(), 0, 0).into_columns();
     columns.means = means.to_vec();
-    Splats::new(columns).unwrap().splats
+    Splats::from_columns(columns).unwrap().splats
 }
 
 /// Gaussians that formats have trouble with: at one place, huge, tiny, opaque, invisible, glaring.
@@ -38,5 +38,5 @@ pub(crate) fn hard_splats(count: usize, sh_degree: u32) -> Splats {
         columns.opacity_logits[row] = if row % 3 == 0 { 20.0 } else { -20.0 };
         columns.sh_dc[row] = [2.5, -2.0, 0.0];
     }
-    Splats::new(columns).unwrap().splats
+    Splats::from_columns(columns).unwrap().splats
 }

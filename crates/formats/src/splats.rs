@@ -185,7 +185,7 @@ impl Splats {
     /// of zero e^-87; rows that hold other values that are not finite, or no rotation, are dropped.
     ///
     /// Fails where columns differ in length or the SH degree is above 3.
-    pub fn new(mut columns: SplatColumns) -> Result<CheckedSplats, SplatsError> {
+    pub fn from_columns(mut columns: SplatColumns) -> Result<CheckedSplats, SplatsError> {
         columns.check()?;
         let kept: Vec<bool> = (0..columns.len()).map(|row| columns.tidy(row)).collect();
         let dropped = kept.iter().filter(|kept| !**kept).count();
@@ -283,7 +283,7 @@ mod tests {
         columns.opacity_logits[4] = f32::NAN;
         columns.sh_dc[5][2] = f32::NEG_INFINITY;
         columns.sh_rest[6 * 8 + 7][2] = f32::NAN;
-        let checked = Splats::new(columns).unwrap();
+        let checked = Splats::from_columns(columns).unwrap();
         assert_eq!((checked.dropped, checked.splats.len()), (6, 3));
         let kept = checked.splats.into_columns();
         assert_eq!(kept.means, [before.means[1], before.means[7], before.means[8]]);
@@ -296,7 +296,7 @@ mod tests {
         columns.opacity_logits[0] = f32::INFINITY;
         columns.opacity_logits[1] = f32::NEG_INFINITY;
         columns.log_scales[2][1] = f32::NEG_INFINITY;
-        let checked = Splats::new(columns).unwrap();
+        let checked = Splats::from_columns(columns).unwrap();
         assert_eq!(checked.dropped, 0);
         let columns = checked.splats.columns();
         assert_eq!(columns.opacity_logits[..2], [40.0, -40.0]);
@@ -309,7 +309,7 @@ mod tests {
         let unit = columns.rotations.clone();
         columns.rotations[0] = [3.0, 0.0, 4.0, 0.0];
         columns.rotations[1] = [0.0, 1e-30, 0.0, 0.0];
-        let splats = Splats::new(columns).unwrap().splats;
+        let splats = Splats::from_columns(columns).unwrap().splats;
         assert_eq!(splats.columns().rotations[..2], [[0.6, 0.0, 0.8, 0.0], [0.0, 1.0, 0.0, 0.0]]);
         assert_eq!(splats.columns().rotations[2..], unit[2..]);
     }
@@ -318,10 +318,10 @@ mod tests {
     fn columns_of_unlike_length_and_degrees_above_three_are_refused() {
         let mut columns = random_splats(4, 1, 1).into_columns();
         columns.sh_rest.pop();
-        let error = Splats::new(columns.clone()).unwrap_err().to_string();
+        let error = Splats::from_columns(columns.clone()).unwrap_err().to_string();
         assert!(error.contains("`sh_rest` has 11 rows, but 12"), "{error}");
         columns.sh_degree = 4;
-        assert_eq!(Splats::new(columns).unwrap_err(), SplatsError::Degree(4));
+        assert_eq!(Splats::from_columns(columns).unwrap_err(), SplatsError::Degree(4));
     }
 
     #[rstest]

@@ -33,6 +33,7 @@ fn rest_name(number: usize) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};

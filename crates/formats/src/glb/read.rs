@@ -44,7 +44,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     }
     check_extension(primitive, &mut notes)?;
     let columns = columns_of(&content, primitive, &mut notes)?;
-    let mut checked = Splats::new(columns)?;
+    let mut checked = Splats::from_columns(columns)?;
     let turned = checked.splats.place(&TURN);
     checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
     checked.notes = notes;

@@ -234,7 +234,7 @@ fn stored(mut turned: Splats) -> io::Result<Splats> {
     for value in &mut columns.opacity_logits {
         *value = logit(f64::from(to_f32(sigmoid(*value))));
     }
-    let mut stored = Splats::new(turned.into_columns()).map_err(io::Error::other)?.splats;
+    let mut stored = Splats::from_columns(turned.into_columns()).map_err(io::Error::other)?.splats;
     stored.place(&TURN).map_err(io::Error::other)?;
     Ok(stored)
 }

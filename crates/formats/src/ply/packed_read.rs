@@ -58,7 +58,7 @@ pub(super) fn read_packed(
     if head.is_antialiased() {
         columns.antialiasing = Antialiasing::On;
     }
-    Ok(Splats::new(columns)?)
+    Ok(Splats::from_columns(columns)?)
 }
 
 fn read_bytes(input: &mut impl BufRead, length: usize) -> Result<Vec<u8>, FormatFault> {

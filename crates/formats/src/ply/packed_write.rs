@@ -47,7 +47,7 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
             let rest = columns.rest(row).iter();
             stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
         }
-        let stored = Splats::new(stored).map_err(io::Error::other)?.splats;
+        let stored = Splats::from_columns(stored).map_err(io::Error::other)?.splats;
         worst = worst.or(WorstErrors::between(&splats.rows(rows), &stored));
     }
     out.write_all(header(splats).as_bytes())?;

@@ -132,5 +132,5 @@ pub(super) fn read_rows(
     if head.is_antialiased() {
         columns.antialiasing = Antialiasing::On;
     }
-    Ok(Splats::new(columns)?)
+    Ok(Splats::from_columns(columns)?)
 }

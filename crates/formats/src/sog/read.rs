@@ -84,7 +84,7 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     if let Some(harmonics) = harmonics {
         harmonics.unpack(&mut columns)?;
     }
-    Ok(Splats::new(columns)?)
+    Ok(Splats::from_columns(columns)?)
 }
 
 /// Files of version 1 have other keys, which would be what is complained of.

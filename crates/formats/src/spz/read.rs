@@ -18,7 +18,7 @@ pub fn parse_spz(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let is_old = bytes.starts_with(&GZIP_MAGIC);
     let blocks = if is_old { unpack_gzip(bytes)? } else { unpack_zstd(bytes)? };
     let columns = unpack(&blocks);
-    let mut checked = Splats::new(columns)?;
+    let mut checked = Splats::from_columns(columns)?;
     checked.notes = blocks.notes;
     if u32::from(blocks.header.sh_degree) > MAX_SH_DEGREE {
         checked.notes.push(format!("harmonics above degree {MAX_SH_DEGREE} are left out"));

@@ -26,7 +26,7 @@ pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
             columns.sh_rest.push([0; 3].map(|_| 0.5 * next() - 0.25));
         }
     }
-    Splats::new(columns).unwrap().splats
+    Splats::from_columns(columns).unwrap().splats
 }
 
 /// All formats that are one file, with a name that tells them.
