@@ -84,7 +84,7 @@ mod tests {
         for count in [0, 1, 15, 16, 17, 300, 1025, 1_000_000, 9_000_001] {
             let size = PictureSize::of_count(count);
             assert!(size.pixels() >= count && size.fits(), "{count}: {size:?}");
-            assert!(size.width % 4 == 0 && size.height % 4 == 0);
+            assert!(size.width.is_multiple_of(4) && size.height.is_multiple_of(4));
             assert!(size.pixels() - count <= 4 * size.width as usize + 16, "{count}: {size:?}");
         }
         assert!(!PictureSize::of_count(300_000_000).fits());

@@ -6,6 +6,7 @@
     reason = "a test that cannot continue says so and stops"
 )]
 
+mod golden;
 mod hostile;
 mod known;
 mod memory;
