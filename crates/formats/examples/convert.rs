@@ -1,0 +1,32 @@
+//! Reads a file of Gaussians and writes another: `convert IN OUT`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use splat_formats::{SplatFormat, SpzOptions, SpzVersion, read, write};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<String, Box<dyn std::error::Error>> {
+    let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    let [from, to] = arguments.as_slice() else { return Err("usage: convert IN OUT".into()) };
+    let found = read(from)?;
+    found.notes.iter().for_each(|note| eprintln!("{note}"));
+    let is_v4 = to.to_string_lossy().ends_with("v4.spz");
+    let v4 = SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() };
+    let format = if is_v4 { Some(SplatFormat::Spz(v4)) } else { SplatFormat::of_name(to) };
+    let format = format.ok_or("OUT: give a name that ends in that of a format")?;
+    let report = write(to, &found.splats, &format)?;
+    Ok(serde_json::to_string(&report)?)
+}

@@ -1,0 +1,140 @@
+//! `.splat`, the rows of 32 bytes of antimatter15's viewer: places and scales as floats, colour and
+//! rotation as bytes, no harmonics above degree 0, no header.
+
+use std::io::{self, Write};
+
+use crate::fault::FormatFault;
+use crate::narrow::{round_u8, to_f32, to_u32};
+use crate::opacity::{logit_of_byte, sigmoid};
+use crate::quaternion::UnitQuat;
+use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
+use crate::worst::WorstErrors;
+
+/// Bytes of a Gaussian.
+pub(crate) const ROW_BYTES: usize = 32;
+
+/// Rows that are laid out at a time: half a megabyte.
+const ROWS_AT_ONCE: usize = 1 << 14;
+
+/// Writes the rows, those that cover most first, so that a viewer shows a scene before it has all of
+/// it. Returns how far from the argument the file is.
+pub fn write_splat(splats: &Splats, out: &mut dyn Write) -> io::Result<WorstErrors> {
+    let mut worst = WorstErrors::default();
+    for rows in largest_first(splats).chunks(ROWS_AT_ONCE) {
+        let some = splats.rows(rows);
+        let bytes: Vec<u8> = (0..some.len()).flat_map(|row| pack(some.columns(), row)).collect();
+        let stored = unpack_rows(&bytes).map_err(io::Error::other)?;
+        worst = worst.or(WorstErrors::between(&some, &stored.splats));
+        out.write_all(&bytes)?;
+    }
+    Ok(worst)
+}
+
+/// By falling volume x opacity; equal ones stay in their order.
+fn largest_first(splats: &Splats) -> Vec<u32> {
+    let columns = splats.columns();
+    let weight = |row: usize| {
+        let volume: f64 = columns.log_scales[row].iter().map(|&scale| f64::from(scale)).sum();
+        volume + sigmoid(columns.opacity_logits[row]).ln()
+    };
+    let mut weighed: Vec<(f64, u32)> =
+        (0..splats.len()).map(|row| (weight(row), to_u32(row))).collect();
+    weighed.sort_by(|a, b| b.0.total_cmp(&a.0));
+    weighed.into_iter().map(|(_, row)| row).collect()
+}
+
+fn pack(columns: &SplatColumns, row: usize) -> [u8; ROW_BYTES] {
+    let mut bytes = [0; ROW_BYTES];
+    let scales = columns.log_scales[row].map(|scale| to_f32(f64::from(scale).exp()));
+    let floats = columns.means[row].into_iter().chain(scales);
+    for (to, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(floats) {
+        *to = value.to_le_bytes();
+    }
+    for (to, &c) in bytes[24..27].iter_mut().zip(&columns.sh_dc[row]) {
+        *to = round_u8(255.0 * (0.5 + SH_C0 * f64::from(c)));
+    }
+    bytes[27] = round_u8(255.0 * sigmoid(columns.opacity_logits[row]));
+    for (to, &part) in bytes[28..].iter_mut().zip(&columns.rotations[row]) {
+        *to = round_u8(128.0 * f64::from(part) + 128.0);
+    }
+    bytes
+}
+
+/// Reads the rows of a whole file.
+pub fn parse_splat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
+    if !bytes.len().is_multiple_of(ROW_BYTES) {
+        return Err(FormatFault::damaged(format!(
+            "is truncated, or no .splat: its {} bytes are no rows of {ROW_BYTES}",
+            bytes.len()
+        )));
+    }
+    unpack_rows(bytes)
+}
+
+fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
+    let mut columns = SplatColumns::with_capacity(0, bytes.len() / ROW_BYTES);
+    for row in bytes.as_chunks::<ROW_BYTES>().0 {
+        let words = row.as_chunks::<4>().0;
+        let float = |i: usize| f32::from_le_bytes(words[i]);
+        let quat: UnitQuat = std::array::from_fn(|i| (f32::from(row[28 + i]) - 128.0) / 128.0);
+        columns.means.push([float(0), float(1), float(2)]);
+        // A negative scale has no logarithm: the row is dropped.
+        columns.log_scales.push([3, 4, 5].map(|i| to_f32(f64::from(float(i)).ln())));
+        columns.sh_dc.push([24, 25, 26].map(|i| to_f32((f64::from(row[i]) / 255.0 - 0.5) / SH_C0)));
+        columns.opacity_logits.push(logit_of_byte(row[27]));
+        columns.rotations.push(quat);
+    }
+    Ok(Splats::from_columns(columns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known_splats::{hard_splats, random_splats};
+
+    fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
+        let mut bytes = Vec::new();
+        let worst = write_splat(splats, &mut bytes).unwrap();
+        (bytes, worst)
+    }
+
+    #[test]
+    fn what_is_written_is_read_within_the_steps_of_its_bytes() {
+        for count in [0, 1, 257, 20_000] {
+            let splats = random_splats(count, 1, 1);
+            let (bytes, worst) = written(&splats);
+            assert_eq!(bytes.len(), 32 * count);
+            let read = parse_splat(&bytes).unwrap();
+            assert_eq!((read.splats.len(), read.dropped), (count, 0));
+            assert_eq!(worst.position, 0.0);
+            // A logarithm of -6 in f32, there and back.
+            assert!(worst.log_scale < 2e-6, "{worst:?}");
+            assert!(worst.opacity < 0.51 / 255.0 && worst.color < 0.51 / 255.0, "{worst:?}");
+            // Four parts, each 1/256 off at most (1/128 where 1 is clamped), make 2 x 2/256 rad.
+            assert!(worst.rotation_degrees < 1.0, "{worst:?}");
+            assert!(count == 0 || worst.sh > 0.2, "harmonics are lost: {worst:?}");
+        }
+    }
+
+    #[test]
+    fn what_covers_most_comes_first() {
+        let mut splats = random_splats(3, 0, 2);
+        let columns = splats.columns_mut();
+        columns.log_scales = vec![[-3.0; 3], [0.0; 3], [0.0; 3]];
+        columns.opacity_logits = vec![5.0, -2.0, 2.0];
+        let read = parse_splat(&written(&splats).0).unwrap().splats;
+        let means = &splats.columns().means;
+        assert_eq!(read.columns().means, [means[2], means[1], means[0]]);
+    }
+
+    #[test]
+    fn sizes_of_zero_and_less_are_no_trouble() {
+        let (mut bytes, _) = written(&hard_splats(3, 0));
+        bytes[12..16].copy_from_slice(&0.0_f32.to_le_bytes());
+        bytes[32 + 12..32 + 16].copy_from_slice(&(-1.0_f32).to_le_bytes());
+        bytes[64 + 28..].fill(128);
+        let read = parse_splat(&bytes).unwrap();
+        assert_eq!((read.splats.len(), read.dropped), (1, 2));
+        assert!(parse_splat(&bytes[..33]).unwrap_err().to_string().contains("rows of 32"));
+    }
+}

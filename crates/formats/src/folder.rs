@@ -1,0 +1,166 @@
+//! Files made of several: in a folder, in a zip, in memory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use crate::fault::FormatFault;
+
+/// A place for the parts of a file. Names are relative, with `/` between folders.
+pub trait PartSink {
+    /// Takes a part whole.
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// The parts of a file.
+pub trait PartSource {
+    /// A part of at most so many bytes.
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault>;
+
+    /// Bytes of all parts, as they lie on the disk.
+    fn total_bytes(&self) -> u64;
+}
+
+impl PartSink for BTreeMap<String, Vec<u8>> {
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.insert(name.to_owned(), bytes.to_vec());
+        Ok(())
+    }
+}
+
+impl PartSource for BTreeMap<String, Vec<u8>> {
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault> {
+        let Some(bytes) = BTreeMap::get(self, name) else { return Err(missing(name)) };
+        check_length(name, bytes.len() as u64, most_bytes)?;
+        Ok(bytes.clone())
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.values().map(|bytes| bytes.len() as u64).sum()
+    }
+}
+
+fn missing(name: &str) -> FormatFault {
+    FormatFault::damaged(format!("names the part {name}, which is not there"))
+}
+
+fn check_length(name: &str, found: u64, most_bytes: u64) -> Result<(), FormatFault> {
+    if found <= most_bytes {
+        return Ok(());
+    }
+    Err(FormatFault::damaged(format!(
+        "its part {name} has {found} bytes; {most_bytes} at most are expected"
+    )))
+}
+
+/// Refuses names by which a file could reach others than its own parts.
+pub(crate) fn check_name(name: &str) -> Result<(), FormatFault> {
+    let is_safe = !name.is_empty()
+        && name != "."
+        && !name.contains("..")
+        && !name.contains(['/', '\\', ':', '\0']);
+    if is_safe {
+        return Ok(());
+    }
+    Err(FormatFault::damaged(format!("names the part {name:?}, which is no name of a file in it")))
+}
+
+/// Parts as stored entries of a zip, without times, so that equal parts make equal bytes.
+pub struct ZipSink<W: Write + Seek> {
+    zip: ZipWriter<W>,
+}
+
+impl<W: Write + Seek> ZipSink<W> {
+    /// An empty zip.
+    pub fn new(out: W) -> Self {
+        Self { zip: ZipWriter::new(out) }
+    }
+
+    /// Writes the directory of the zip.
+    pub fn finish(self) -> io::Result<W> {
+        self.zip.finish().map_err(io::Error::other)
+    }
+}
+
+impl<W: Write + Seek> PartSink for ZipSink<W> {
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        self.zip.start_file(name, options).map_err(io::Error::other)?;
+        self.zip.write_all(bytes)
+    }
+}
+
+/// The entries of a zip.
+pub(crate) struct ZipSource<R: Read + Seek> {
+    zip: ZipArchive<R>,
+    bytes: u64,
+}
+
+impl<R: Read + Seek> ZipSource<R> {
+    /// Opens a zip of so many bytes.
+    pub(crate) fn new(input: R, bytes: u64) -> Result<Self, FormatFault> {
+        Ok(Self { zip: ZipArchive::new(input).map_err(zip_fault)?, bytes })
+    }
+}
+
+impl<R: Read + Seek> PartSource for ZipSource<R> {
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault> {
+        let part = match self.zip.by_name(name) {
+            Ok(part) => part,
+            Err(zip::result::ZipError::FileNotFound) => return Err(missing(name)),
+            Err(error) => return Err(zip_fault(error)),
+        };
+        check_length(name, part.size(), most_bytes.min(self.bytes))?;
+        let mut bytes = Vec::new();
+        part.take(most_bytes).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+fn zip_fault(error: zip::result::ZipError) -> FormatFault {
+    match error {
+        zip::result::ZipError::Io(error) => error.into(),
+        other => FormatFault::damaged(format!("is a damaged zip: {other}")),
+    }
+}
+
+/// The files of a folder.
+pub(crate) struct FolderSource {
+    folder: PathBuf,
+    bytes: u64,
+}
+
+impl FolderSource {
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let mut bytes = 0;
+        for entry in fs::read_dir(folder)? {
+            bytes += entry?.metadata()?.len();
+        }
+        Ok(Self { folder: folder.to_owned(), bytes })
+    }
+}
+
+impl PartSource for FolderSource {
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault> {
+        let file = match File::open(self.folder.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(name)),
+            other => other?,
+        };
+        check_length(name, file.metadata()?.len(), most_bytes)?;
+        let mut bytes = Vec::new();
+        file.take(most_bytes).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,149 @@
+//! GLB with Gaussians, read.
+
+use super::accessor::GlbContent;
+use super::document::{GltfDocument, GltfPrimitive};
+use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
+use crate::cursor::ByteCursor;
+use crate::fault::FormatFault;
+use crate::json::parse_json;
+use crate::narrow::to_f32;
+use crate::opacity::logit;
+use crate::splats::{CheckedSplats, SplatColumns, Splats, sh_rest_count};
+
+/// Longest JSON that is read: a hundred times that of a file of Gaussians.
+const MOST_JSON_BYTES: usize = 1 << 20;
+
+/// The colours that all other formats have.
+const USUAL_COLORS: &str = "srgb_rec709_display";
+
+/// Reads the first primitive of Gaussians of a whole file, and turns it into the scene's axes.
+///
+/// Scales that are negative are logarithms, as the draft of 2025 had them.
+pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
+    let content = content_of(bytes)?;
+    if let Some(uri) = content.document.buffers.iter().find_map(|buffer| buffer.uri.as_ref()) {
+        return Err(FormatFault::Unsupported(format!(
+            "keeps values in another file, {}: export it as one GLB",
+            uri.chars().take(60).collect::<String>()
+        )));
+    }
+    let primitives = content.document.meshes.iter().flat_map(|mesh| &mesh.primitives);
+    let mut found = primitives.filter(|primitive| primitive.extensions.splatting.is_some());
+    let Some(primitive) = found.next() else {
+        return Err(FormatFault::Unsupported(format!(
+            "holds no Gaussians ({EXTENSION}): give a GLB of a trained scene"
+        )));
+    };
+    let mut notes = Vec::new();
+    let others = found.count();
+    if others > 0 {
+        notes.push(format!("{others} more sets of Gaussians in the file are passed over"));
+    }
+    if content.document.nodes.iter().any(|node| node.is_placed()) {
+        notes.push("the file moves its Gaussians by a node; that is passed over".to_owned());
+    }
+    check_extension(primitive, &mut notes)?;
+    let columns = columns_of(&content, primitive, &mut notes)?;
+    let mut checked = Splats::from_columns(columns)?;
+    let turned = checked.splats.place(&TURN);
+    checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    checked.notes = notes;
+    Ok(checked)
+}
+
+fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
+    let what = "the header of GLB";
+    let mut cursor = ByteCursor::new(bytes);
+    if cursor.take(what, 4)? != GLB_MAGIC {
+        return Err(FormatFault::damaged("is no GLB: it does not begin with glTF"));
+    }
+    let (version, total) = (cursor.u32(what)?, cursor.u32(what)?);
+    if version != 2 {
+        return Err(FormatFault::Unsupported(format!(
+            "is of version {version} of glTF; 2 is read: export it as glTF 2.0"
+        )));
+    }
+    if u64::from(total) > bytes.len() as u64 {
+        return Err(FormatFault::truncated("the file", total.into(), bytes.len() as u64));
+    }
+    let length = cursor.u32(what)? as usize;
+    if cursor.take(what, 4)? != b"JSON" {
+        return Err(FormatFault::damaged("does not begin with a chunk of JSON"));
+    }
+    let json = cursor.take("its JSON", length)?;
+    if json.len() > MOST_JSON_BYTES {
+        return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
+    }
+    let document: GltfDocument = parse_json("JSON", json)?;
+    let mut binary: &[u8] = &[];
+    if cursor.left() > 0 {
+        let length = cursor.u32("its binary chunk")? as usize;
+        cursor.take("its binary chunk", 4)?;
+        binary = cursor.take("its binary chunk", length)?;
+    }
+    Ok(GlbContent { document, binary })
+}
+
+fn check_extension(primitive: &GltfPrimitive, notes: &mut Vec<String>) -> Result<(), FormatFault> {
+    let Some(extension) = &primitive.extensions.splatting else { return Ok(()) };
+    if let Some(packing) = extension.extensions.keys().next() {
+        return Err(FormatFault::Unsupported(format!(
+            "is packed by {packing}, which is not read: export it without"
+        )));
+    }
+    match extension.color_space.as_deref() {
+        None | Some(USUAL_COLORS) => {}
+        Some(other) => notes.push(format!("its colours, of {other}, are taken as they are")),
+    }
+    Ok(())
+}
+
+fn columns_of(
+    content: &GlbContent<'_>,
+    primitive: &GltfPrimitive,
+    notes: &mut Vec<String>,
+) -> Result<SplatColumns, FormatFault> {
+    let number = |name: &str| {
+        primitive.attributes.get(name).copied().ok_or_else(|| {
+            FormatFault::damaged(format!("has no attribute {name}, which Gaussians need"))
+        })
+    };
+    let own = |name: &str| number(&format!("{EXTENSION}:{name}"));
+    let position = number("POSITION")?;
+    let count = content.accessor(position)?.count;
+    let means = content.rows::<3>(position, count)?;
+    let rotations = content.rows::<4>(own("ROTATION")?, count)?;
+    let scales = content.rows::<3>(own("SCALE")?, count)?;
+    let opacities = content.rows::<1>(own("OPACITY")?, count)?;
+    let sh_dc = content.rows::<3>(own("SH_DEGREE_0_COEF_0")?, count)?;
+    let has_all = |degree: u32| {
+        (0..sh_rest_count(degree)).all(|k| primitive.attributes.contains_key(&rest_name(k)))
+    };
+    let sh_degree = (1..=3).take_while(|&degree| has_all(degree)).last().unwrap_or(0);
+    let width = sh_rest_count(sh_degree);
+    let coefficients = (0..width)
+        .map(|k| content.rows::<3>(number(&rest_name(k))?, count))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let is_draft = scales.as_flattened().iter().any(|&scale| scale < 0.0);
+    if is_draft {
+        notes.push(
+            "the file has negative scales, so it is of the draft of 2025 and has logarithms"
+                .to_owned(),
+        );
+    }
+    let log = |scale: f32| if is_draft { scale } else { to_f32(f64::from(scale).ln()) };
+    Ok(SplatColumns {
+        sh_degree,
+        means,
+        log_scales: scales.iter().map(|scale| scale.map(log)).collect(),
+        rotations: rotations.iter().map(|&[x, y, z, w]| [w, x, y, z]).collect(),
+        opacity_logits: opacities
+            .iter()
+            .map(|&[share]| logit(f64::from(share).clamp(0.0, 1.0)))
+            .collect(),
+        sh_dc,
+        sh_rest: (0..count).flat_map(|row| coefficients.iter().map(move |c| c[row])).collect(),
+        ..SplatColumns::default()
+    })
+}

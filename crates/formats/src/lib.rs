@@ -1,0 +1,66 @@
+//! Files of Gaussians: read, edited, written.
+//!
+//! Knows nothing of trainers, cameras or devices. In the order of use:
+//!
+//! | part | does |
+//! |---|---|
+//! | [`read`] | knows a file by its content and gives [`Splats`] |
+//! | [`Splats`] | Gaussians whose values are finite and rotations unit; cuts and turns them |
+//! | [`write`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
+//! | `parse_*`, `write_*`, `encode_*` | one format, from and to bytes |
+//!
+//! | format | written by | loses |
+//! |---|---|---|
+//! | PLY | [`write_ply`] | nothing |
+//! | compressed PLY | [`write_packed_ply`] | precision; harmonics in steps of 1/32 |
+//! | .splat | [`write_splat`] | harmonics above degree 0 |
+//! | SPZ 3, 4 | [`encode_spz`] | precision |
+//! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
+//! | glTF | [`write_glb`] | the mark of the 2D filter |
+
+mod antimatter;
+mod cursor;
+mod edit;
+mod encoded;
+mod error;
+mod fault;
+mod folder;
+mod glb;
+mod harmonics;
+mod json;
+#[cfg(test)]
+mod known_splats;
+mod morton;
+mod narrow;
+mod opacity;
+mod open;
+mod place;
+mod ply;
+mod quaternion;
+mod random;
+mod replace;
+mod save;
+mod sog;
+mod splats;
+mod spz;
+mod worst;
+
+pub use antimatter::{parse_splat, write_splat};
+pub use edit::{CropBox, CropSphere};
+pub use encoded::EncodedSplats;
+pub use error::SplatFileError;
+pub use fault::FormatFault;
+pub use folder::{PartSink, PartSource, ZipSink};
+pub use glb::{GlbError, parse_glb, write_glb};
+pub use open::{ReadSplats, SplatFileKind, read};
+pub use place::{PlacementError, ScenePlacement, UpAxis};
+pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
+pub use quaternion::UnitQuat;
+pub use save::{SplatFormat, WriteReport, write};
+pub use sog::{SogError, SogOptions, read_sog, write_sog};
+pub use splats::{
+    Antialiasing, CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, SplatsError,
+    sh_rest_count,
+};
+pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, parse_spz};
+pub use worst::WorstErrors;

@@ -1,0 +1,55 @@
+//! Numbers that become narrower: rounded where they are real, saturating where they do not fit.
+
+/// The nearest f32.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "rounded to the storage's precision")]
+pub(crate) const fn to_f32(x: f64) -> f32 {
+    x as f32
+}
+
+/// The nearest byte; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub(crate) fn round_u8(x: f64) -> u8 {
+    x.round() as u8
+}
+
+/// The nearest of 16 bits; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub(crate) fn round_u16(x: f64) -> u16 {
+    x.round() as u16
+}
+
+/// The nearest of 32 bits; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub(crate) fn round_u32(x: f64) -> u32 {
+    x.round() as u32
+}
+
+/// The nearest of 32 bits with sign; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
+pub(crate) fn round_i32(x: f64) -> i32 {
+    x.round() as i32
+}
+
+/// The largest whole number that is not above `x`, not below 0; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub(crate) fn floor_usize(x: f64) -> usize {
+    x as usize
+}
+
+/// A count or index as 32 bits; what does not fit is the largest.
+#[inline]
+pub(crate) fn to_u32(x: usize) -> u32 {
+    u32::try_from(x).unwrap_or(u32::MAX)
+}
+
+/// The lowest 8 bits.
+#[inline]
+pub(crate) const fn low_byte(x: u32) -> u8 {
+    x.to_le_bytes()[0]
+}

@@ -1,0 +1,139 @@
+//! Any file of Gaussians, known by its content.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek};
+use std::path::Path;
+
+use crate::antimatter::parse_splat;
+use crate::error::SplatFileError;
+use crate::fault::FormatFault;
+use crate::folder::{FolderSource, ZipSource};
+use crate::glb::{GLB_MAGIC, parse_glb};
+use crate::ply::{PlyKind, parse_ply};
+use crate::sog::{META_NAME, read_sog};
+use crate::splats::{CheckedSplats, Splats};
+use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, parse_spz};
+
+/// How a PLY and a zip begin.
+const PLY_MAGIC: &[u8] = b"ply";
+const ZIP_MAGIC: &[u8] = b"PK";
+
+/// Bytes that are read at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Formats that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplatFileKind {
+    /// PLY of 3D Gaussian splatting.
+    Ply,
+    /// `compressed.ply` of `PlayCanvas`.
+    PackedPly,
+    /// `.splat` of antimatter15.
+    Splat,
+    /// SPZ of Niantic.
+    Spz,
+    /// SOG of `PlayCanvas`, in a zip or a folder.
+    Sog,
+    /// glTF with `KHR_gaussian_splatting`.
+    Glb,
+}
+
+/// Gaussians of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadSplats {
+    /// The Gaussians.
+    pub splats: Splats,
+    /// What the file was.
+    pub kind: SplatFileKind,
+    /// Rows that were left out: a value was not finite, or a rotation all zeros.
+    pub dropped: usize,
+    /// Sentences for the user about what the file holds and `splats` does not.
+    pub notes: Vec<String>,
+}
+
+/// Reads Gaussians from a file or a folder, whatever its name, by how its content begins; only
+/// `.splat`, which has no mark, goes by its name.
+pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
+    let refused = |source| SplatFileError::unreadable(path, source);
+    if fs::metadata(path).map_err(refused)?.is_dir() {
+        return read_folder(path, path);
+    }
+    let mut file = File::open(path).map_err(refused)?;
+    let length = file.metadata().map_err(refused)?.len();
+    let mut start = Vec::new();
+    (&mut file).take(4).read_to_end(&mut start).map_err(refused)?;
+    file.rewind().map_err(refused)?;
+    let Some(kind) = kind_of(path, &start) else {
+        return Err(SplatFileError::Unknown { path: path.to_owned() });
+    };
+    if kind == SplatFileKind::Sog && !start.starts_with(ZIP_MAGIC) {
+        return read_folder(path, folder_of(path));
+    }
+    let (kind, checked) =
+        parse(kind, file, length).map_err(|fault| SplatFileError::content(path, fault))?;
+    Ok(with_kind(checked, kind))
+}
+
+fn with_kind(checked: CheckedSplats, kind: SplatFileKind) -> ReadSplats {
+    let CheckedSplats { splats, dropped, notes } = checked;
+    ReadSplats { splats, kind, dropped, notes }
+}
+
+/// What a file is; a JSON is that of a SOG.
+fn kind_of(path: &Path, start: &[u8]) -> Option<SplatFileKind> {
+    let ends = |end: &str| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.to_ascii_lowercase().ends_with(end)
+    };
+    Some(match start {
+        _ if start.starts_with(PLY_MAGIC) => SplatFileKind::Ply,
+        _ if start.starts_with(&GLB_MAGIC) => SplatFileKind::Glb,
+        _ if start.starts_with(&SPZ_MAGIC) || start.starts_with(&GZIP_MAGIC) => SplatFileKind::Spz,
+        _ if start.starts_with(ZIP_MAGIC) || ends(META_NAME) => SplatFileKind::Sog,
+        _ if ends(".splat") => SplatFileKind::Splat,
+        _ => return None,
+    })
+}
+
+fn parse(
+    kind: SplatFileKind,
+    mut file: File,
+    length: u64,
+) -> Result<(SplatFileKind, CheckedSplats), FormatFault> {
+    let mut whole = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let checked = match kind {
+        SplatFileKind::Ply | SplatFileKind::PackedPly => {
+            let read = parse_ply(&mut BufReader::with_capacity(BUFFER_BYTES, file), length)?;
+            let kind = match read.kind {
+                PlyKind::Plain => SplatFileKind::Ply,
+                PlyKind::Packed => SplatFileKind::PackedPly,
+            };
+            return Ok((kind, read.checked));
+        }
+        SplatFileKind::Sog => read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?,
+        SplatFileKind::Splat => parse_splat(&whole()?)?,
+        SplatFileKind::Spz => parse_spz(&whole()?)?,
+        SplatFileKind::Glb => parse_glb(&whole()?)?,
+    };
+    Ok((kind, checked))
+}
+
+/// Reads a SOG of a folder; errors name `path`.
+fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError> {
+    let mut parts =
+        FolderSource::open(folder).map_err(|source| SplatFileError::unreadable(path, source))?;
+    if !folder.join(META_NAME).is_file() {
+        return Err(SplatFileError::Unknown { path: path.to_owned() });
+    }
+    let read = read_sog(&mut parts).map_err(|fault| SplatFileError::content(path, fault))?;
+    Ok(with_kind(read, SplatFileKind::Sog))
+}
+
+/// The folder of a file.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

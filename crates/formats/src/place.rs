@@ -1,0 +1,212 @@
+//! Turning, scaling and moving a scene.
+
+use crate::harmonics::HarmonicTurn;
+use crate::narrow::to_f32;
+use crate::quaternion::{matrix, product};
+use crate::splats::Splats;
+
+/// An axis with its direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpAxis {
+    /// +x.
+    X,
+    /// +y.
+    Y,
+    /// +z.
+    Z,
+    /// -x.
+    NegativeX,
+    /// -y: up in COLMAP's axes.
+    NegativeY,
+    /// -z.
+    NegativeZ,
+}
+
+impl UpAxis {
+    /// Its direction.
+    pub const fn direction(self) -> [f64; 3] {
+        match self {
+            Self::X => [1.0, 0.0, 0.0],
+            Self::Y => [0.0, 1.0, 0.0],
+            Self::Z => [0.0, 0.0, 1.0],
+            Self::NegativeX => [-1.0, 0.0, 0.0],
+            Self::NegativeY => [0.0, -1.0, 0.0],
+            Self::NegativeZ => [0.0, 0.0, -1.0],
+        }
+    }
+
+    /// The shortest rotation, a unit quaternion (w, x, y, z), that takes this axis to `target`; half
+    /// a turn is about x, or about z where the axes are those of x.
+    pub fn rotation_to(self, target: Self) -> [f64; 4] {
+        let ([ax, ay, az], [bx, by, bz]) = (self.direction(), target.direction());
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        let across = [ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx];
+        if across != [0.0; 3] {
+            return [half, half * across[0], half * across[1], half * across[2]];
+        }
+        match (ax * bx + ay * by + az * bz > 0.0, ax != 0.0) {
+            (true, _) => [1.0, 0.0, 0.0, 0.0],
+            (false, true) => [0.0, 0.0, 0.0, 1.0],
+            (false, false) => [0.0, 1.0, 0.0, 0.0],
+        }
+    }
+}
+
+/// Where a scene goes: a point p goes to scale x rotation x p + translation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScenePlacement {
+    /// Rotation (w, x, y, z), of any length but zero.
+    pub rotation: [f64; 4],
+    /// Factor of all lengths, above 0.
+    pub scale: f64,
+    /// Then this is added, units of the placed scene.
+    pub translation: [f64; 3],
+}
+
+impl Default for ScenePlacement {
+    fn default() -> Self {
+        Self { rotation: [1.0, 0.0, 0.0, 0.0], scale: 1.0, translation: [0.0; 3] }
+    }
+}
+
+/// A placement that is none.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum PlacementError {
+    /// Not a factor of lengths.
+    #[error("the scale is {0}: give a number above 0")]
+    Scale(f64),
+    /// All zeros, or not finite.
+    #[error("the rotation {0:?} has no direction: give four numbers that are not all 0")]
+    Rotation([f64; 4]),
+    /// Not finite.
+    #[error("the translation {0:?} is not finite: give three numbers")]
+    Translation([f64; 3]),
+}
+
+impl Splats {
+    /// Moves the scene. Its colours turn with it: each Gaussian looks from a turned direction as it
+    /// did before from the direction itself.
+    ///
+    /// Rows that then lie beyond the range of f32 are dropped; how many.
+    pub fn place(&mut self, to: &ScenePlacement) -> Result<usize, PlacementError> {
+        if !(to.scale > 0.0 && to.scale.is_finite()) {
+            return Err(PlacementError::Scale(to.scale));
+        }
+        if !to.translation.iter().all(|x| x.is_finite()) {
+            return Err(PlacementError::Translation(to.translation));
+        }
+        let length = to.rotation.iter().map(|part| part * part).sum::<f64>().sqrt();
+        if !(length > 0.0 && length.is_finite()) {
+            return Err(PlacementError::Rotation(to.rotation));
+        }
+        let rotation = to.rotation.map(|part| part / length);
+        let rows = matrix(rotation);
+        let is_turned = rotation[1..] != [0.0; 3];
+        let columns = self.columns_mut();
+        for mean in &mut columns.means {
+            let turned = rows.map(|row| row.iter().zip(*mean).map(|(r, x)| r * f64::from(x)).sum());
+            let axes: [f64; 3] = turned;
+            *mean = std::array::from_fn(|i| to_f32(to.scale * axes[i] + to.translation[i]));
+        }
+        let longer = to_f32(to.scale.ln());
+        columns.log_scales.iter_mut().flatten().for_each(|scale| *scale += longer);
+        if is_turned {
+            for quat in &mut columns.rotations {
+                *quat = product(rotation, quat.map(f64::from)).map(to_f32);
+            }
+            let turn = HarmonicTurn::of(&rows);
+            let width = columns.sh_rest.len() / columns.means.len().max(1);
+            if width > 0 {
+                columns.sh_rest.chunks_exact_mut(width).for_each(|rest| turn.turn(rest));
+            }
+        }
+        Ok(self.retain(|columns, row| columns.means[row].iter().all(|x| x.is_finite())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::known_splats::random_splats;
+    use crate::quaternion::angle_degrees;
+
+    #[test]
+    fn a_placed_scene_is_moved_turned_and_scaled() {
+        let mut splats = random_splats(20, 3, 5);
+        let before = splats.columns().clone();
+        let quarter_about_z = [1.0, 0.0, 0.0, 1.0];
+        let to =
+            ScenePlacement { rotation: quarter_about_z, scale: 2.0, translation: [1.0, 0.0, -1.0] };
+        assert_eq!(splats.place(&to), Ok(0));
+        let after = splats.columns();
+        for row in 0..20 {
+            let [x, y, z] = before.means[row];
+            let expected = [1.0 - 2.0 * y, 2.0 * x, 2.0 * z - 1.0];
+            for (found, expected) in after.means[row].iter().zip(expected) {
+                // Some roundings of f32 at magnitudes of about 20.
+                assert!((found - expected).abs() < 1e-5);
+            }
+            let longer = after.log_scales[row][1] - before.log_scales[row][1];
+            assert!((longer - 2.0_f32.ln()).abs() < 1e-6);
+            // The axis that a Gaussian calls x, before and after, in the scene.
+            let axis = |q: [f32; 4]| matrix(q.map(f64::from)).map(|row| row[0]);
+            let ([bx, by, bz], turned) = (axis(before.rotations[row]), axis(after.rotations[row]));
+            for (found, expected) in turned.iter().zip([-by, bx, bz]) {
+                assert!((found - expected).abs() < 1e-6);
+            }
+        }
+        // z stays: the coefficient of degree 1 that goes with it does, too.
+        assert!((after.sh_rest[1][0] - before.sh_rest[1][0]).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_placement_and_its_inverse_give_the_scene_back() {
+        let mut splats = random_splats(20, 3, 6);
+        let before = splats.columns().clone();
+        let rotation = [0.5, -0.5, 0.1, 0.7];
+        splats.place(&ScenePlacement { rotation, scale: 4.0, ..Default::default() }).unwrap();
+        let back = [0.5, 0.5, -0.1, -0.7];
+        splats
+            .place(&ScenePlacement { rotation: back, scale: 0.25, ..Default::default() })
+            .unwrap();
+        let after = splats.columns();
+        let close = |a: &[[f32; 3]], b: &[[f32; 3]], most: f32| {
+            a.as_flattened().iter().zip(b.as_flattened()).all(|(a, b)| (a - b).abs() < most)
+        };
+        assert!(close(&after.means, &before.means, 1e-5));
+        assert!(close(&after.sh_rest, &before.sh_rest, 1e-6));
+        for (a, b) in after.rotations.iter().zip(&before.rotations) {
+            assert!(angle_degrees(*a, *b) < 1e-4);
+        }
+    }
+
+    #[rstest]
+    fn up_axes_are_taken_to_one_another(
+        #[values(UpAxis::X, UpAxis::Y, UpAxis::Z, UpAxis::NegativeX, UpAxis::NegativeY)]
+        from: UpAxis,
+        #[values(UpAxis::X, UpAxis::Y, UpAxis::NegativeZ, UpAxis::NegativeX)] to: UpAxis,
+    ) {
+        let turned = matrix(from.rotation_to(to))
+            .map(|row| row.iter().zip(from.direction()).map(|(a, b)| a * b).sum::<f64>());
+        for (found, expected) in turned.iter().zip(to.direction()) {
+            assert!((found - expected).abs() < 1e-12, "{turned:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_placement_is_refused() {
+        let mut splats = random_splats(2, 0, 7);
+        let refused = |to: ScenePlacement| splats.clone().place(&to).unwrap_err().to_string();
+        assert!(
+            refused(ScenePlacement { scale: 0.0, ..Default::default() }).contains("scale is 0")
+        );
+        let rotation = [0.0; 4];
+        assert!(refused(ScenePlacement { rotation, ..Default::default() }).contains("rotation"));
+        let translation = [f64::NAN, 0.0, 0.0];
+        assert!(refused(ScenePlacement { translation, ..Default::default() }).contains("NaN"));
+        let far = ScenePlacement { translation: [1e39, 0.0, 0.0], ..Default::default() };
+        assert_eq!(splats.place(&far), Ok(2));
+    }
+}

@@ -1,0 +1,58 @@
+//! The plain layout, written.
+
+use std::io::{self, Write};
+
+use super::header::ANTIALIASED;
+use crate::splats::{Antialiasing, Splats, sh_rest_count};
+
+/// Rows that are laid out at a time: about a megabyte.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Writes the columns of 3D Gaussian splatting as binary little-endian PLY, all `float`: `x y z nx
+/// ny nz f_dc_* f_rest_* opacity scale_* rot_*`, 62 at SH degree 3. Normals are zero. Line 3 is
+/// always `element vertex`, which some viewers ask for. Nothing is rounded.
+///
+/// Memory beyond the argument stays at about a megabyte.
+pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(header(splats).as_bytes())?;
+    let columns = splats.columns();
+    let mut rows = Vec::new();
+    for start in (0..splats.len()).step_by(ROWS_AT_ONCE) {
+        rows.clear();
+        for row in start..splats.len().min(start + ROWS_AT_ONCE) {
+            let rest = columns.rest(row);
+            rows.extend(columns.means[row]);
+            rows.extend([0.0; 3]);
+            rows.extend(columns.sh_dc[row]);
+            (0..3).for_each(|channel| rows.extend(rest.iter().map(|c| c[channel])));
+            rows.push(columns.opacity_logits[row]);
+            rows.extend(columns.log_scales[row]);
+            rows.extend(columns.rotations[row]);
+        }
+        let little: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
+        out.write_all(&little)?;
+    }
+    Ok(())
+}
+
+fn header(splats: &Splats) -> String {
+    let mut text =
+        format!("ply\nformat binary_little_endian 1.0\nelement vertex {}\n", splats.len());
+    if splats.columns().antialiasing == Antialiasing::On {
+        text.push_str(&format!("comment {ANTIALIASED}\n"));
+    }
+    let numbered =
+        |prefix: &'static str, count: usize| (0..count).map(move |i| format!("{prefix}{i}"));
+    let places = ["x", "y", "z", "nx", "ny", "nz"].into_iter().map(str::to_owned);
+    let names = places
+        .chain(numbered("f_dc_", 3))
+        .chain(numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
+        .chain(["opacity".to_owned()])
+        .chain(numbered("scale_", 3))
+        .chain(numbered("rot_", 4));
+    for name in names {
+        text.push_str(&format!("property float {name}\n"));
+    }
+    text.push_str("end_header\n");
+    text
+}

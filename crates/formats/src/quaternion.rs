@@ -1,0 +1,123 @@
+//! Rotations as quaternions, and how the formats squeeze them.
+
+use crate::narrow::to_f32;
+
+/// A rotation (w, x, y, z).
+pub type UnitQuat = [f32; 4];
+
+/// The unit quaternion of the same direction, or nothing where there is none. One whose squared
+/// length is within `tolerance` of 1 stays as it is.
+pub(crate) fn normalised(q: UnitQuat, tolerance: f64) -> Option<UnitQuat> {
+    let wide = q.map(f64::from);
+    let squared: f64 = wide.iter().map(|part| part * part).sum();
+    if (squared - 1.0).abs() <= tolerance {
+        return Some(q);
+    }
+    let length = squared.sqrt();
+    (length > 0.0 && length.is_finite()).then(|| wide.map(|part| to_f32(part / length)))
+}
+
+/// The rotation `a` after the rotation `b`.
+pub(crate) fn product(a: [f64; 4], b: [f64; 4]) -> [f64; 4] {
+    let ([aw, ax, ay, az], [bw, bx, by, bz]) = (a, b);
+    [
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    ]
+}
+
+/// The matrix, by rows, of a unit quaternion.
+pub(crate) fn matrix(q: [f64; 4]) -> [[f64; 3]; 3] {
+    let [w, x, y, z] = q;
+    [
+        [1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - w * z), 2.0 * (x * z + w * y)],
+        [2.0 * (x * y + w * z), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - w * x)],
+        [2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)],
+    ]
+}
+
+/// The angle between two unit rotations, degrees.
+pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
+    let chord = |sign: f64| {
+        let squares = a.iter().zip(b).map(|(&p, q)| (f64::from(p) - sign * f64::from(q)).powi(2));
+        squares.sum::<f64>().sqrt()
+    };
+    // The chord between unit quaternions is 2 sin(angle / 4); q and -q are the same rotation.
+    (4.0 * (0.5 * chord(1.0).min(chord(-1.0))).min(1.0).asin()).to_degrees()
+}
+
+/// A unit quaternion without its largest part, which the others tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SmallestThree {
+    /// Which part is the largest, in the order of the quaternion given.
+    pub(crate) largest: usize,
+    /// The other parts in their order, with the sign that makes the largest positive; within
+    /// ±1/√2.
+    pub(crate) others: [f64; 3],
+}
+
+impl SmallestThree {
+    pub(crate) fn of(q: UnitQuat) -> Self {
+        let largest = (1..4).fold(0, |best, i| if q[i].abs() > q[best].abs() { i } else { best });
+        let sign = if q[largest] < 0.0 { -1.0 } else { 1.0 };
+        let mut others = [0.0; 3];
+        let parts = (0..4).filter(|&i| i != largest);
+        for (other, part) in others.iter_mut().zip(parts) {
+            *other = sign * f64::from(q[part]);
+        }
+        Self { largest, others }
+    }
+
+    /// The quaternion. Where the others are too long to be of a unit one, the largest is 0; the
+    /// caller makes it unit.
+    pub(crate) fn quat(self) -> UnitQuat {
+        let squared: f64 = self.others.iter().map(|part| part * part).sum();
+        let mut q = [to_f32((1.0 - squared).max(0.0).sqrt()); 4];
+        let parts = (0..4).filter(|&i| i != self.largest);
+        for (part, other) in parts.zip(self.others) {
+            q[part] = to_f32(other);
+        }
+        q
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_three_tell_the_fourth() {
+        for q in [[0.5, -0.5, 0.5, 0.5], [0.1, -0.9, 0.2, 0.374_165_74], [0.0, 0.0, -1.0, 0.0]] {
+            let back = SmallestThree::of(q).quat();
+            // 1 ulp of the parts, squared and rooted.
+            assert!(angle_degrees(q, back) < 1e-3, "{q:?} {back:?}");
+        }
+        let negative = SmallestThree::of([0.1, -0.9, 0.2, 0.374_165_74]);
+        assert_eq!(negative.largest, 1);
+        assert!(negative.others[0] < 0.0);
+    }
+
+    #[test]
+    fn a_product_turns_as_its_factors_do_in_turn() {
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        let about_x = [half, half, 0.0, 0.0];
+        let about_z = [half, 0.0, 0.0, half];
+        let m = matrix(product(about_z, about_x));
+        // x stays x and becomes y; y becomes z and stays.
+        for (row, expected) in m.iter().zip([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]) {
+            for (found, expected) in row.iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn angles_are_those_of_rotations() {
+        let eighth = std::f32::consts::FRAC_PI_8;
+        let q = [eighth.cos(), eighth.sin(), 0.0, 0.0];
+        assert!((angle_degrees([1.0, 0.0, 0.0, 0.0], q) - 45.0).abs() < 1e-4);
+        assert!((angle_degrees([-1.0, 0.0, 0.0, 0.0], q) - 45.0).abs() < 1e-4);
+    }
+}

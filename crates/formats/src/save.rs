@@ -1,0 +1,129 @@
+//! Any format of Gaussians, written to a path.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::antimatter::write_splat;
+use crate::error::SplatFileError;
+use crate::folder::ZipSink;
+use crate::glb::{GlbError, write_glb};
+use crate::open::folder_of;
+use crate::ply::{write_packed_ply, write_ply};
+use crate::replace::{FolderSink, replace_file};
+use crate::sog::{SogError, SogOptions, write_sog};
+use crate::splats::Splats;
+use crate::spz::{SpzOptions, encode_spz};
+use crate::worst::WorstErrors;
+
+/// Formats that are written, with their options.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SplatFormat {
+    /// PLY of 3D Gaussian splatting: nothing is rounded.
+    Ply,
+    /// `compressed.ply` of `PlayCanvas`.
+    PackedPly,
+    /// `.splat` of antimatter15.
+    Splat,
+    /// SPZ of Niantic.
+    Spz(SpzOptions),
+    /// SOG of `PlayCanvas` in a zip.
+    Sog(SogOptions),
+    /// The same in the folder of the path, which is that of its `meta.json`.
+    SogFolder(SogOptions),
+    /// glTF with `KHR_gaussian_splatting`.
+    Glb,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WriteReport {
+    /// Gaussians.
+    pub splats: usize,
+    /// Bytes of the file or of all files of the folder.
+    pub bytes: u64,
+    /// How far from the Gaussians the file is.
+    pub errors: WorstErrors,
+}
+
+impl SplatFormat {
+    /// The format that a name tells, with its usual options.
+    pub fn of_name(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        Some(match name.as_str() {
+            "meta.json" => Self::SogFolder(SogOptions::default()),
+            _ if name.ends_with(".compressed.ply") => Self::PackedPly,
+            _ => match name.rsplit_once('.')?.1 {
+                "ply" => Self::Ply,
+                "splat" => Self::Splat,
+                "spz" => Self::Spz(SpzOptions::default()),
+                "sog" => Self::Sog(SogOptions::default()),
+                "glb" => Self::Glb,
+                _ => return None,
+            },
+        })
+    }
+}
+
+/// Writes Gaussians to `path`. A failure, a full disk or a crash leaves what was there before.
+///
+/// Files of several parts replace those of the same names in the folder.
+pub fn write(
+    path: &Path,
+    splats: &Splats,
+    format: &SplatFormat,
+) -> Result<WriteReport, SplatFileError> {
+    let unwritable = |source| SplatFileError::unwritable(path, source);
+    let sog = |source| match source {
+        SogError::Write(source) => unwritable(source),
+        source => SplatFileError::Sog { path: path.to_owned(), source },
+    };
+    let errors = match format {
+        SplatFormat::Ply => replace(path, |out| {
+            write_ply(splats, out)?;
+            Ok(WorstErrors::default())
+        }),
+        SplatFormat::PackedPly => replace(path, |out| write_packed_ply(splats, out)),
+        SplatFormat::Splat => replace(path, |out| write_splat(splats, out)),
+        SplatFormat::Spz(options) => {
+            let file = encode_spz(splats, options)
+                .map_err(|source| SplatFileError::Spz { path: path.to_owned(), source })?;
+            replace(path, |out| {
+                out.write_all(&file.bytes)?;
+                Ok(file.worst)
+            })
+        }
+        SplatFormat::Sog(options) => replace_file(path, |out: &mut BufWriter<&mut File>| {
+            let mut zip = ZipSink::new(out);
+            let worst = write_sog(splats, None, options, &mut zip)?;
+            zip.finish()?;
+            Ok::<_, SogError>(worst)
+        })
+        .map_err(sog),
+        SplatFormat::Glb => {
+            replace_file(path, |out: &mut BufWriter<&mut File>| write_glb(splats, out)).map_err(
+                |source| match source {
+                    GlbError::Write(source) => unwritable(source),
+                    source => SplatFileError::Glb { path: path.to_owned(), source },
+                },
+            )
+        }
+        SplatFormat::SogFolder(options) => {
+            let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
+            let errors = write_sog(splats, None, options, &mut sink).map_err(sog)?;
+            let bytes = sink.finish().map_err(unwritable)?;
+            return Ok(WriteReport { splats: splats.len(), bytes, errors });
+        }
+    }?;
+    let bytes = fs::metadata(path).map_err(unwritable)?.len();
+    Ok(WriteReport { splats: splats.len(), bytes, errors })
+}
+
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<WorstErrors>,
+) -> Result<WorstErrors, SplatFileError> {
+    replace_file(path, |out| write(out)).map_err(|source| SplatFileError::unwritable(path, source))
+}

@@ -1,0 +1,351 @@
+//! Gaussians in memory, as every format is read into and written from.
+
+use crate::quaternion::{UnitQuat, normalised};
+
+/// Highest degree of the spherical harmonics.
+pub const MAX_SH_DEGREE: u32 = 3;
+
+/// Value of the first spherical harmonic: colour is 0.5 + `SH_C0` x coefficient.
+pub const SH_C0: f64 = 0.282_094_791_773_878_14;
+
+/// What an infinite opacity logit becomes: some programs write one where a file had 255 of 255.
+const LARGEST_LOGIT: f32 = 40.0;
+
+/// What the scale of a Gaussian without thickness becomes: the logarithm of the least f32.
+pub(crate) const LEAST_LOG_SCALE: f32 = -87.0;
+
+/// How far the squared length of a rotation may be from 1 before it is divided by it: four times
+/// what rounding to f32 makes.
+const UNIT_TOLERANCE: f64 = 1e-6;
+
+/// How Gaussians are meant to be drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Antialiasing {
+    /// Widened on the screen by 0.3 px² (3D Gaussian splatting).
+    #[default]
+    Off,
+    /// Widened, and made fainter as they get wider (the 2D filter of Mip-Splatting).
+    On,
+}
+
+/// The values of n Gaussians, column by column, in the scene's axes and unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SplatColumns {
+    /// Highest degree of the spherical harmonics, 0 to 3.
+    pub sh_degree: u32,
+    /// How they are meant to be drawn.
+    pub antialiasing: Antialiasing,
+    /// Centres, `[n]`.
+    pub means: Vec<[f32; 3]>,
+    /// Natural logarithms of the scales, `[n]`.
+    pub log_scales: Vec<[f32; 3]>,
+    /// Rotations (w, x, y, z), `[n]`.
+    pub rotations: Vec<UnitQuat>,
+    /// Opacities before the sigmoid, `[n]`.
+    pub opacity_logits: Vec<f32>,
+    /// Coefficients of degree 0, red, green, blue, `[n]`.
+    pub sh_dc: Vec<[f32; 3]>,
+    /// Coefficients of degrees 1 and up, red, green, blue, [n, k] with k = (degree + 1)² - 1.
+    pub sh_rest: Vec<[f32; 3]>,
+}
+
+/// Why columns are no Gaussians.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SplatsError {
+    /// A degree that no format has.
+    #[error("the SH degree is {0}; 0 to {MAX_SH_DEGREE} are supported: cut it")]
+    Degree(u32),
+    /// Columns of different lengths.
+    #[error("the column `{column}` has {found} rows, but {expected} are due: fill all columns")]
+    Length {
+        /// Which column.
+        column: &'static str,
+        /// Its rows.
+        found: usize,
+        /// Rows that it should have.
+        expected: usize,
+    },
+}
+
+/// Coefficients of a channel above degree 0.
+pub const fn sh_rest_count(sh_degree: u32) -> usize {
+    ((sh_degree + 1) * (sh_degree + 1) - 1) as usize
+}
+
+impl SplatColumns {
+    /// No Gaussians, with room for so many.
+    pub fn with_capacity(sh_degree: u32, count: usize) -> Self {
+        Self {
+            sh_degree,
+            antialiasing: Antialiasing::default(),
+            means: Vec::with_capacity(count),
+            log_scales: Vec::with_capacity(count),
+            rotations: Vec::with_capacity(count),
+            opacity_logits: Vec::with_capacity(count),
+            sh_dc: Vec::with_capacity(count),
+            sh_rest: Vec::with_capacity(count * sh_rest_count(sh_degree)),
+        }
+    }
+
+    /// Number of Gaussians.
+    pub fn len(&self) -> usize {
+        self.means.len()
+    }
+
+    /// No Gaussians at all.
+    pub fn is_empty(&self) -> bool {
+        self.means.is_empty()
+    }
+
+    /// Coefficients above degree 0 of a row.
+    pub fn rest(&self, row: usize) -> &[[f32; 3]] {
+        let width = sh_rest_count(self.sh_degree);
+        &self.sh_rest[row * width..][..width]
+    }
+
+    fn check(&self) -> Result<(), SplatsError> {
+        if self.sh_degree > MAX_SH_DEGREE {
+            return Err(SplatsError::Degree(self.sh_degree));
+        }
+        let n = self.len();
+        let lengths = [
+            ("log_scales", self.log_scales.len(), n),
+            ("rotations", self.rotations.len(), n),
+            ("opacity_logits", self.opacity_logits.len(), n),
+            ("sh_dc", self.sh_dc.len(), n),
+            ("sh_rest", self.sh_rest.len(), n * sh_rest_count(self.sh_degree)),
+        ];
+        match lengths.into_iter().find(|(_, found, expected)| found != expected) {
+            Some((column, found, expected)) => Err(SplatsError::Length { column, found, expected }),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a row's rotation unit and its infinities finite where they mean something; whether the
+    /// row can be drawn then.
+    fn tidy(&mut self, row: usize) -> bool {
+        let logit = &mut self.opacity_logits[row];
+        if logit.is_infinite() {
+            *logit = LARGEST_LOGIT.copysign(*logit);
+        }
+        for scale in &mut self.log_scales[row] {
+            if *scale == f32::NEG_INFINITY {
+                *scale = LEAST_LOG_SCALE;
+            }
+        }
+        match normalised(self.rotations[row], UNIT_TOLERANCE) {
+            Some(unit) => self.rotations[row] = unit,
+            None => return false,
+        }
+        let triples = [&self.means[row], &self.log_scales[row], &self.sh_dc[row]];
+        self.opacity_logits[row].is_finite()
+            && triples.into_iter().chain(self.rest(row)).flatten().all(|value| value.is_finite())
+    }
+
+    fn retain(&mut self, kept: &[bool]) {
+        let width = sh_rest_count(self.sh_degree);
+        retain_rows(&mut self.means, kept, 1);
+        retain_rows(&mut self.log_scales, kept, 1);
+        retain_rows(&mut self.rotations, kept, 1);
+        retain_rows(&mut self.opacity_logits, kept, 1);
+        retain_rows(&mut self.sh_dc, kept, 1);
+        retain_rows(&mut self.sh_rest, kept, width);
+    }
+}
+
+fn retain_rows<T: Copy>(column: &mut Vec<T>, kept: &[bool], width: usize) {
+    let mut to = 0;
+    for (row, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
+        column.copy_within(row * width..(row + 1) * width, to);
+        to += width;
+    }
+    column.truncate(to);
+}
+
+/// Gaussians that can be drawn: all values finite, all rotations of unit length, columns of equal
+/// length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Splats {
+    columns: SplatColumns,
+}
+
+/// Gaussians, and what was lost or guessed on the way to them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CheckedSplats {
+    /// The Gaussians.
+    pub splats: Splats,
+    /// Rows that were left out: a value was not finite, or a rotation all zeros.
+    pub dropped: usize,
+    /// Sentences for the user about what a file holds and this form does not.
+    pub notes: Vec<String>,
+}
+
+impl Splats {
+    /// Takes columns over. Rotations become unit; an infinite opacity logit becomes ±40 and a scale
+    /// of zero e^-87; rows that hold other values that are not finite, or no rotation, are dropped.
+    ///
+    /// Fails where columns differ in length or the SH degree is above 3.
+    pub fn from_columns(mut columns: SplatColumns) -> Result<CheckedSplats, SplatsError> {
+        columns.check()?;
+        let kept: Vec<bool> = (0..columns.len()).map(|row| columns.tidy(row)).collect();
+        let dropped = kept.iter().filter(|kept| !**kept).count();
+        if dropped > 0 {
+            columns.retain(&kept);
+        }
+        Ok(CheckedSplats { splats: Self { columns }, dropped, notes: Vec::new() })
+    }
+
+    /// The values.
+    pub fn columns(&self) -> &SplatColumns {
+        &self.columns
+    }
+
+    /// The values, handed over.
+    pub fn into_columns(self) -> SplatColumns {
+        self.columns
+    }
+
+    /// Number of Gaussians.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// No Gaussians at all.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// Highest degree of the spherical harmonics.
+    pub fn sh_degree(&self) -> u32 {
+        self.columns.sh_degree
+    }
+
+    /// Keeps the rows for which `keep` is true; how many went.
+    pub fn retain(&mut self, keep: impl Fn(&SplatColumns, usize) -> bool) -> usize {
+        let kept: Vec<bool> = (0..self.len()).map(|row| keep(&self.columns, row)).collect();
+        self.columns.retain(&kept);
+        kept.len() - self.len()
+    }
+
+    /// Leaves out coefficients above a degree.
+    pub fn cut_sh_degree(&mut self, sh_degree: u32) {
+        if sh_degree >= self.columns.sh_degree {
+            return;
+        }
+        let [from, to] = [self.columns.sh_degree, sh_degree].map(sh_rest_count);
+        let rest = &mut self.columns.sh_rest;
+        for row in 0..self.columns.means.len() {
+            rest.copy_within(row * from..row * from + to, row * to);
+        }
+        rest.truncate(self.columns.means.len() * to);
+        self.columns.sh_degree = sh_degree;
+    }
+
+    /// The rows of these numbers, in this order.
+    ///
+    /// Rows that are not there are passed over.
+    #[must_use]
+    pub fn rows(&self, order: &[u32]) -> Self {
+        let from = &self.columns;
+        let mut to = SplatColumns::with_capacity(from.sh_degree, order.len());
+        to.antialiasing = from.antialiasing;
+        for row in order.iter().map(|&row| row as usize).filter(|&row| row < from.len()) {
+            to.means.push(from.means[row]);
+            to.log_scales.push(from.log_scales[row]);
+            to.rotations.push(from.rotations[row]);
+            to.opacity_logits.push(from.opacity_logits[row]);
+            to.sh_dc.push(from.sh_dc[row]);
+            to.sh_rest.extend_from_slice(from.rest(row));
+        }
+        Self { columns: to }
+    }
+
+    /// Changes values that stay finite and unit: for the edits of this crate.
+    pub(crate) fn columns_mut(&mut self) -> &mut SplatColumns {
+        &mut self.columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::known_splats::random_splats;
+
+    #[test]
+    fn rows_that_cannot_be_drawn_are_dropped_and_counted() {
+        let mut columns = random_splats(9, 2, 1).into_columns();
+        let before = columns.clone();
+        columns.means[0][1] = f32::NAN;
+        columns.log_scales[2][0] = f32::INFINITY;
+        columns.rotations[3] = [0.0; 4];
+        columns.opacity_logits[4] = f32::NAN;
+        columns.sh_dc[5][2] = f32::NEG_INFINITY;
+        columns.sh_rest[6 * 8 + 7][2] = f32::NAN;
+        let checked = Splats::from_columns(columns).unwrap();
+        assert_eq!((checked.dropped, checked.splats.len()), (6, 3));
+        let kept = checked.splats.into_columns();
+        assert_eq!(kept.means, [before.means[1], before.means[7], before.means[8]]);
+        assert_eq!(kept.rest(2), before.rest(8));
+    }
+
+    #[test]
+    fn infinities_that_mean_something_become_finite() {
+        let mut columns = random_splats(3, 0, 1).into_columns();
+        columns.opacity_logits[0] = f32::INFINITY;
+        columns.opacity_logits[1] = f32::NEG_INFINITY;
+        columns.log_scales[2][1] = f32::NEG_INFINITY;
+        let checked = Splats::from_columns(columns).unwrap();
+        assert_eq!(checked.dropped, 0);
+        let columns = checked.splats.columns();
+        assert_eq!(columns.opacity_logits[..2], [40.0, -40.0]);
+        assert_eq!(columns.log_scales[2][1], LEAST_LOG_SCALE);
+    }
+
+    #[test]
+    fn rotations_become_unit_and_unit_ones_stay_as_they_are() {
+        let mut columns = random_splats(40, 0, 2).into_columns();
+        let unit = columns.rotations.clone();
+        columns.rotations[0] = [3.0, 0.0, 4.0, 0.0];
+        columns.rotations[1] = [0.0, 1e-30, 0.0, 0.0];
+        let splats = Splats::from_columns(columns).unwrap().splats;
+        assert_eq!(splats.columns().rotations[..2], [[0.6, 0.0, 0.8, 0.0], [0.0, 1.0, 0.0, 0.0]]);
+        assert_eq!(splats.columns().rotations[2..], unit[2..]);
+    }
+
+    #[test]
+    fn columns_of_unlike_length_and_degrees_above_three_are_refused() {
+        let mut columns = random_splats(4, 1, 1).into_columns();
+        columns.sh_rest.pop();
+        let error = Splats::from_columns(columns.clone()).unwrap_err().to_string();
+        assert!(error.contains("`sh_rest` has 11 rows, but 12"), "{error}");
+        columns.sh_degree = 4;
+        assert_eq!(Splats::from_columns(columns).unwrap_err(), SplatsError::Degree(4));
+    }
+
+    #[rstest]
+    #[case(3, 2)]
+    #[case(3, 0)]
+    #[case(2, 1)]
+    #[case(1, 3)]
+    fn a_cut_degree_keeps_the_first_coefficients(#[case] from: u32, #[case] to: u32) {
+        let before = random_splats(5, from, 3);
+        let mut after = before.clone();
+        after.cut_sh_degree(to);
+        assert_eq!(after.sh_degree(), from.min(to));
+        for row in 0..5 {
+            let kept = sh_rest_count(from.min(to));
+            assert_eq!(after.columns().rest(row), &before.columns().rest(row)[..kept]);
+        }
+    }
+
+    #[test]
+    fn rows_come_in_the_order_that_is_asked_for() {
+        let all = random_splats(6, 3, 4);
+        let some = all.rows(&[5, 0, 9, 2]);
+        assert_eq!(some.len(), 3);
+        assert_eq!(some.columns().means[0], all.columns().means[5]);
+        assert_eq!(some.columns().rest(2), all.columns().rest(2));
+    }
+}

@@ -1,0 +1,125 @@
+//! Files that are cut, broken or made to harm: an error, no panic, and no more memory than 4 times the
+//! file and 64 MB.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use splat_formats::{ReadSplats, SplatFileError, read};
+
+use crate::known::{file, formats, scene};
+use crate::memory::peak_of;
+
+const MOST_EXTRA_BYTES: usize = 64 << 20;
+
+/// Reads bytes as a file of this name, and looks at the memory that takes.
+fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ReadSplats, SplatFileError> {
+    fs::write(path, bytes).unwrap();
+    let (peak, read) = peak_of(|| read(path));
+    let most = 4 * bytes.len() + MOST_EXTRA_BYTES;
+    assert!(peak <= most, "{peak} bytes for a file of {}: {}", bytes.len(), path.display());
+    read
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in formats() {
+        let whole = file(&scene(40, 1), &format);
+        let path = folder.path().join(name);
+        for length in 0..whole.len() {
+            let found = read_bytes(&path, &whole[..length]);
+            // Rows of a file without a header cannot tell.
+            if name == "a.splat" && length % 32 == 0 {
+                assert_eq!(found.unwrap().splats.len(), length / 32);
+                continue;
+            }
+            let message = found.map(|read| read.splats.len()).unwrap_err().to_string();
+            assert!(message.contains(name) && message.len() < 500, "{length}: {message}");
+        }
+        assert!(read_bytes(&path, &whole).is_ok());
+    }
+}
+
+#[test]
+fn counts_of_the_largest_number_take_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let most = u32::MAX.to_string();
+    for (name, from) in [("a.ply", "vertex 40"), ("a.compressed.ply", "vertex 40")] {
+        let format = formats().into_iter().find(|(known, _)| *known == name).unwrap().1;
+        let bytes = file(&scene(40, 1), &format);
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let header =
+            String::from_utf8_lossy(&bytes[..end]).replace(from, &format!("vertex {most}"));
+        let broken = [header.as_bytes(), &bytes[end..]].concat();
+        let message = read_bytes(&folder.path().join(name), &broken).unwrap_err().to_string();
+        assert!(message.contains(&most) || message.contains("truncated"), "{message}");
+    }
+    // SPZ 4 has its count in bytes 8 to 11.
+    let format = formats().pop().unwrap().1;
+    let mut bytes = file(&scene(40, 1), &format);
+    bytes[8..12].fill(255);
+    let message = read_bytes(&folder.path().join("v4.spz"), &bytes).unwrap_err().to_string();
+    assert!(message.contains(&most), "{message}");
+}
+
+/// A gzip of 200 MB of zeros behind the header of an SPZ.
+fn bomb() -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
+    let count = 200_000_000_u32 / 19;
+    let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &count.to_le_bytes(), &[0, 12, 0, 0]];
+    encoder.write_all(&header.concat()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..200 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_bomb_is_not_unpacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = bomb();
+    assert!(bytes.len() < 300_000);
+    let message = read_bytes(&folder.path().join("a.spz"), &bytes).unwrap_err().to_string();
+    assert!(message.contains("no scene"), "{message}");
+    // One whose header tells of few, with the zeros behind them.
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
+    let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &1_u32.to_le_bytes(), &[0, 12, 0, 0]];
+    encoder.write_all(&header.concat()).unwrap();
+    (0..200).for_each(|_| encoder.write_all(&vec![0; 1 << 20]).unwrap());
+    let read = read_bytes(&folder.path().join("b.spz"), &encoder.finish().unwrap()).unwrap();
+    assert!(read.splats.len() <= 1);
+}
+
+proptest! {
+    // A case reads seven files.
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn no_changed_bytes_make_a_reader_panic(
+        places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        inside in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
+    ) {
+        static FILES: LazyLock<Vec<(&str, Vec<u8>)>> = LazyLock::new(|| {
+            let scene = scene(20, 1);
+            formats().into_iter().map(|(name, format)| (name, file(&scene, &format))).collect()
+        });
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in FILES.iter() {
+            let mut bytes = bytes.clone();
+            for (place, byte) in &places {
+                let at = place.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            // The heads of files are where harm is done.
+            for (at, byte) in &inside {
+                let at = at % bytes.len();
+                bytes[at] = *byte;
+            }
+            let _either = read_bytes(&folder.path().join(name), &bytes);
+        }
+    }
+}
