@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use splat_formats::SplatFileError;
 use splat_mesh::atlas::AtlasError;
 use splat_mesh::compare::CompareError;
 use splat_mesh::delaunay::DelaunayError;
@@ -142,6 +143,11 @@ impl Exit {
             || cause.is::<DataError>()
         {
             return Some(Self::Data);
+        }
+        match cause.downcast_ref::<SplatFileError>() {
+            Some(SplatFileError::Unwritable { .. }) => return Some(Self::Error),
+            Some(_) => return Some(Self::Data),
+            None => {}
         }
         if let Some(error) = cause.downcast_ref::<DeviceError>() {
             return Some(Self::of_device(error));

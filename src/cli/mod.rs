@@ -10,6 +10,7 @@ mod device_limit;
 mod doctor;
 mod eval;
 mod exit;
+mod export;
 mod file_kind;
 mod folder;
 mod handover;
@@ -78,6 +79,8 @@ enum Command {
     Refine(Box<refine::RefineArgs>),
     /// Train, flatten, mesh, refine and texture a model, in one command
     Sugar(Box<sugar::SugarArgs>),
+    /// Write Gaussians in the formats of other programs
+    Export(Box<export::ExportArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed
@@ -173,6 +176,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Export(args) => (args.quiet, ProgressStyle::Plain),
         Command::Refine(args) => (args.model.quiet, args.style()),
         Command::Sugar(args) => (args.train.quiet, args.train.style()),
         #[cfg(feature = "bench")]
@@ -200,6 +204,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Mesh(args) => mesh::run(&args, matches),
+        Command::Export(args) => export::run(&args, matches),
         Command::Refine(args) => refine::run(&args, matches),
         Command::Sugar(args) => sugar::run(&args, matches),
         #[cfg(feature = "bench")]

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::exit::UsageError;
+use super::export::read_splats;
 use super::file_kind::check_init;
+use splat_formats::SplatFormat;
+
 use crate::config::Config;
 use crate::dataset::{Dataset, PointCloud};
-use crate::export::read_ply;
+use crate::export::{gaussians_of, read_ply};
 use crate::math::{Real, sh};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{Gaussians, Primitive as _, from_points, random_points, thinned};
@@ -59,7 +62,10 @@ impl<'a> Start<'a> {
 /// A model that another run, or another program, has trained.
 fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
     check_init(path)?;
-    let mut model = read_ply(path)?;
+    let mut model = match SplatFormat::of_name(path) {
+        None | Some(SplatFormat::Ply) => read_ply(path)?,
+        Some(_) => gaussians_of(read_splats(path)?.0),
+    };
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         return Err(UsageError(format!(
             "{}: has {} Gaussians, more than --max-points {cap}. Raise it, or remove Gaussians in an \

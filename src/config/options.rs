@@ -215,11 +215,11 @@ options! {
         #[arg(alias = "random-bkgd")]
         random_background: bool = false;
 
-        /// Start from this PLY
+        /// Start from the Gaussians of this PLY, SPZ, SOG, GLB or .splat
         ///
-        /// Its Gaussians replace the scene's points. Any tool may have written it. All its harmonics
-        /// are in use from the first iteration.
-        #[arg(value_name = "FILE.ply")]
+        /// They replace the scene's points. Any tool may have written it. All its harmonics are in use
+        /// from the first iteration.
+        #[arg(value_name = "FILE")]
         init: Option<PathBuf>, is path;
 
         /// Gaussians of a scene without points

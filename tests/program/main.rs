@@ -24,6 +24,7 @@ mod depths;
 #[cfg(unix)]
 mod depths_and_normals;
 mod empty_backgrounds;
+mod export;
 mod fixtures;
 mod foreign_files;
 #[cfg(target_os = "linux")]

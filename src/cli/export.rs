@@ -1,0 +1,214 @@
+//! `splat export`: Gaussians in the formats of other programs.
+
+mod args;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use serde::Serialize;
+use splat_formats::{
+    ReadSplats, ScenePlacement, SogOptions, SplatFileError, SplatFormat, Splats, SpzOptions,
+    UpAxis, WorstErrors, WriteReport, read, write,
+};
+
+pub(super) use self::args::ExportArgs;
+use self::args::{CutOptions, ExportFormat, PlaceOptions, SogArgs, SpzArgs};
+use super::exit::{DataError, UsageError};
+use super::folder::point_cloud;
+use super::output::print;
+use super::parser::{command_of, is_typed};
+use crate::files::create_folder;
+
+/// What is printed of an export.
+#[derive(Serialize)]
+struct Exported {
+    from: PathBuf,
+    to: PathBuf,
+    sh_degree: u32,
+    /// Gaussians that were cut off, or had no use in a file: values that are not finite.
+    left_out: usize,
+    #[serde(flatten)]
+    written: WriteReport,
+}
+
+/// Reads Gaussians, cuts and places them as is asked, and writes them.
+pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let format = format_of(args)?;
+    warn_of_idle(format, matches);
+    if args.output.exists() && !args.overwrite {
+        return Err(UsageError(format!(
+            "{}: is there already. Name another file with -o, or give --overwrite",
+            args.output.display()
+        ))
+        .into());
+    }
+    let from = source(args)?;
+    let (mut splats, dropped) = read_splats(&from)?;
+    let mut left_out = dropped + cut(&mut splats, &args.cut);
+    left_out += place(&mut splats, &args.place)?;
+    if splats.is_empty() {
+        return Err(DataError(format!(
+            "{}: none of its {left_out} Gaussians is left. Give a larger --crop or --crop-sphere, or a \
+             lower --min-opacity",
+            from.display()
+        ))
+        .into());
+    }
+    let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = parent {
+        create_folder(folder)?;
+    }
+    let written = write(&args.output, &splats, &format)?;
+    let to = args.output.clone();
+    let exported = Exported { from, to, sh_degree: splats.sh_degree(), left_out, written };
+    let text =
+        if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
+    Ok(print(&text)?)
+}
+
+/// The Gaussians of a file of any format, and how many of its rows are none.
+pub(super) fn read_splats(path: &Path) -> Result<(Splats, usize), SplatFileError> {
+    let ReadSplats { splats, dropped, notes, .. } = read(path)?;
+    for note in notes {
+        tracing::warn!("{}: {note}", path.display());
+    }
+    if dropped > 0 {
+        tracing::warn!(
+            "{}: {dropped} Gaussians have values that are not finite or no rotation, and are left out",
+            path.display()
+        );
+    }
+    Ok((splats, dropped))
+}
+
+/// The format that is asked for, or that the name of the file tells.
+fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
+    let of_name = SplatFormat::of_name(&args.output);
+    let spz = SpzOptions {
+        version: args.spz.spz_version.version(),
+        sh_bits: args.spz.spz_sh_bits,
+        axes: args.spz.spz_axes.axes(),
+    };
+    let sog = SogOptions { seed: args.sog.sog_seed };
+    let named = args.format.map(|format| match format {
+        ExportFormat::Ply => SplatFormat::Ply,
+        ExportFormat::CompressedPly => SplatFormat::PackedPly,
+        ExportFormat::Splat => SplatFormat::Splat,
+        ExportFormat::Spz => SplatFormat::Spz(spz),
+        ExportFormat::Sog => SplatFormat::Sog(sog),
+        ExportFormat::SogFolder => SplatFormat::SogFolder(sog),
+        ExportFormat::Glb => SplatFormat::Glb,
+    });
+    let is_folder = |format: &SplatFormat| matches!(format, SplatFormat::SogFolder(_));
+    let is_meta = of_name.as_ref().is_some_and(is_folder);
+    match named.or(of_name) {
+        Some(format) if is_folder(&format) != is_meta => Err(UsageError(format!(
+            "-o {}: a SOG folder is named by its meta.json, and no other format is: give \
+             FOLDER/meta.json with --format sog-folder",
+            args.output.display()
+        ))),
+        Some(SplatFormat::Spz(_)) => Ok(SplatFormat::Spz(spz)),
+        Some(SplatFormat::Sog(_)) => Ok(SplatFormat::Sog(sog)),
+        Some(SplatFormat::SogFolder(_)) => Ok(SplatFormat::SogFolder(sog)),
+        Some(format) => Ok(format),
+        None => Err(UsageError(format!(
+            "-o {}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog or \
+             .glb, or give --format",
+            args.output.display()
+        ))),
+    }
+}
+
+/// Warns of options of other formats: they change nothing.
+fn warn_of_idle(format: SplatFormat, matches: &ArgMatches) {
+    let is_spz = matches!(format, SplatFormat::Spz(_));
+    let is_sog = matches!(format, SplatFormat::Sog(_) | SplatFormat::SogFolder(_));
+    let of_formats = [
+        (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
+        (is_sog, command_of::<SogArgs>("sog"), "SOG"),
+    ];
+    for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
+        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
+        for flag in typed.filter_map(|arg| arg.get_long()) {
+            tracing::warn!("--{flag} has no effect: it is an option of {name}");
+        }
+    }
+}
+
+/// The file that is read.
+fn source(args: &ExportArgs) -> Result<PathBuf, DataError> {
+    match (&args.file, &args.model_path) {
+        (Some(file), _) => Ok(file.clone()),
+        (None, model) => {
+            let model = model.as_deref().unwrap_or(Path::new("."));
+            Ok(point_cloud(model, u32::try_from(args.iteration).ok())?.1)
+        }
+    }
+}
+
+/// Leaves out what the options say; how many Gaussians.
+fn cut(splats: &mut Splats, options: &CutOptions) -> usize {
+    let mut left_out = splats.crop_boxes(&options.crop);
+    if let Some(sphere) = options.crop_sphere {
+        left_out += splats.crop_sphere(sphere);
+    }
+    if options.min_opacity > 0.0 {
+        left_out += splats.drop_faint(options.min_opacity);
+    }
+    splats.cut_sh_degree(options.sh_degree);
+    left_out
+}
+
+/// Turns, scales and moves the scene; how many Gaussians that takes beyond the range of numbers.
+fn place(splats: &mut Splats, options: &PlaceOptions) -> anyhow::Result<usize> {
+    let mut left_out = 0;
+    let mut turn = |rotation: [f64; 4]| -> anyhow::Result<()> {
+        left_out += splats.place(&ScenePlacement { rotation, ..ScenePlacement::default() })?;
+        Ok(())
+    };
+    let degrees = options.rotate.unwrap_or_default();
+    for (axis, degrees) in degrees.into_iter().enumerate().filter(|&(_, degrees)| degrees != 0.0) {
+        let half = 0.5 * degrees.to_radians();
+        let mut rotation = [half.cos(), 0.0, 0.0, 0.0];
+        rotation[1 + axis] = half.sin();
+        turn(rotation)?;
+    }
+    if let Some(up) = options.up.map(|up| up.axis()).filter(|&up| up != UpAxis::NegativeY) {
+        turn(UpAxis::NegativeY.rotation_to(up))?;
+    }
+    if options.scale != 1.0 || options.translate.is_some() {
+        let translation = options.translate.unwrap_or_default();
+        let placement =
+            ScenePlacement { scale: options.scale, translation, ..ScenePlacement::default() };
+        left_out += splats.place(&placement)?;
+    }
+    Ok(left_out)
+}
+
+/// The export as a person reads it.
+fn described(exported: &Exported) -> String {
+    let Exported { to, sh_degree, left_out, written, .. } = exported;
+    let WriteReport { splats, bytes, errors } = written;
+    let mut text = format!(
+        "{}: {splats} Gaussians of SH degree {sh_degree}, {:.1} MB",
+        to.display(),
+        *bytes as f64 / 1e6
+    );
+    if *left_out > 0 {
+        write!(text, "; {left_out} left out").ok();
+    }
+    let WorstErrors { position, log_scale, rotation_degrees, opacity, color, sh } = errors;
+    if *errors == WorstErrors::default() {
+        text.push_str("\n  nothing is rounded");
+    } else {
+        write!(
+            text,
+            "\n  largest errors: position {position:.2e}, scale {:.2} %, rotation \
+             {rotation_degrees:.2} degrees,\n  opacity {opacity:.4}, colour {color:.4}, harmonics {sh:.4}",
+            100.0 * log_scale.exp_m1()
+        )
+        .ok();
+    }
+    text
+}

@@ -1,0 +1,265 @@
+//! What `splat export` is told.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use splat_formats::{CropBox, CropSphere, SpzAxes, SpzVersion, UpAxis};
+
+/// Arguments of `splat export`.
+#[derive(Args)]
+pub(in crate::cli) struct ExportArgs {
+    /// Read this file instead of a model: .ply, .compressed.ply, .splat, .spz, .sog, .glb
+    ///
+    /// It is known by its content. A SOG may also be a folder with `meta.json`.
+    #[arg(
+        value_name = "FILE",
+        required_unless_present = "model_path",
+        conflicts_with_all = ["model_path", "iteration"]
+    )]
+    pub(super) file: Option<PathBuf>,
+
+    /// Model folder
+    #[arg(short, long, value_name = "MODEL")]
+    pub(super) model_path: Option<PathBuf>,
+
+    /// Iteration of the point cloud; -1 is the last
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = -1)]
+    pub(super) iteration: i64,
+
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+
+    /// Format of the file [default: that of its name]
+    #[arg(long, value_enum)]
+    pub(super) format: Option<ExportFormat>,
+
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub(super) overwrite: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Only warnings and errors on stderr
+    #[arg(long)]
+    pub(in crate::cli) quiet: bool,
+
+    #[command(flatten)]
+    pub(super) cut: CutOptions,
+
+    #[command(flatten)]
+    pub(super) place: PlaceOptions,
+
+    #[command(flatten)]
+    pub(super) spz: SpzArgs,
+
+    #[command(flatten)]
+    pub(super) sog: SogArgs,
+}
+
+/// Formats that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ExportFormat {
+    /// PLY of 3D Gaussian splatting, which loses nothing
+    Ply,
+    /// compressed.ply of PlayCanvas and SuperSplat, a quarter of a PLY
+    #[value(alias = "compressed.ply")]
+    CompressedPly,
+    /// .splat of antimatter15, without harmonics
+    Splat,
+    /// SPZ of Niantic, a tenth of a PLY
+    Spz,
+    /// SOG of PlayCanvas in one file, for web viewers
+    Sog,
+    /// The same as a folder: name the `meta.json` in it
+    SogFolder,
+    /// glTF with `KHR_gaussian_splatting`, y up
+    Glb,
+}
+
+/// What is left out.
+#[derive(Args)]
+#[command(next_help_heading = "Cutting, in the scene's axes and unit")]
+pub(super) struct CutOptions {
+    /// Keep what lies in this box; may be given several times
+    #[arg(long, value_name = "x,y,z,X,Y,Z", allow_hyphen_values = true, value_parser = crop_box)]
+    pub(super) crop: Vec<CropBox>,
+
+    /// Keep what lies in this ball
+    #[arg(long, value_name = "x,y,z,R", allow_hyphen_values = true, value_parser = crop_sphere)]
+    pub(super) crop_sphere: Option<CropSphere>,
+
+    /// Leave out more transparent Gaussians, 0 to 1
+    #[arg(long, value_name = "OPACITY", default_value_t = 0.0, value_parser = share)]
+    pub(super) min_opacity: f64,
+
+    /// Highest degree of harmonics, 0 to 3
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=3))]
+    pub(super) sh_degree: u32,
+}
+
+/// Where the scene goes. Its colours turn with it.
+#[derive(Args)]
+#[command(next_help_heading = "Placing, in this order")]
+pub(super) struct PlaceOptions {
+    /// Turn about x, then y, then z, degrees
+    #[arg(long, value_name = "X,Y,Z", allow_hyphen_values = true, value_parser = numbers::<3>)]
+    pub(super) rotate: Option<[f64; 3]>,
+
+    /// Turn the scene's up, -y in COLMAP's axes, to this axis
+    ///
+    /// A GLB is turned to y by its format, and not by this.
+    #[arg(long, value_enum, value_name = "AXIS", allow_hyphen_values = true)]
+    pub(super) up: Option<NamedAxis>,
+
+    /// Multiply all lengths
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = factor)]
+    pub(super) scale: f64,
+
+    /// Then move, in the new unit
+    #[arg(long, value_name = "X,Y,Z", allow_hyphen_values = true, value_parser = numbers::<3>)]
+    pub(super) translate: Option<[f64; 3]>,
+}
+
+/// An axis as it is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum NamedAxis {
+    /// +x
+    X,
+    /// +y, as in glTF and most viewers
+    Y,
+    /// +z, as in Blender
+    Z,
+    /// -x
+    #[value(name = "-x")]
+    MinusX,
+    /// -y, as COLMAP has it: no turn
+    #[value(name = "-y")]
+    MinusY,
+    /// -z
+    #[value(name = "-z")]
+    MinusZ,
+}
+
+impl NamedAxis {
+    pub(super) fn axis(self) -> UpAxis {
+        match self {
+            Self::X => UpAxis::X,
+            Self::Y => UpAxis::Y,
+            Self::Z => UpAxis::Z,
+            Self::MinusX => UpAxis::NegativeX,
+            Self::MinusY => UpAxis::NegativeY,
+            Self::MinusZ => UpAxis::NegativeZ,
+        }
+    }
+}
+
+/// Options of one format.
+#[derive(Args)]
+#[command(next_help_heading = "SPZ")]
+pub(super) struct SpzArgs {
+    /// Version of the format
+    #[arg(long, value_enum, value_name = "N", default_value_t = SpzRelease::Three)]
+    pub(super) spz_version: SpzRelease,
+
+    /// Bits of harmonics of degree 1, and of those above, 1 to 8
+    ///
+    /// Other programs write 5,4: a smaller file, which looks worse where harmonics were learned.
+    #[arg(long, value_name = "A,B", default_value = "8,8", value_parser = sh_bits)]
+    pub(super) spz_sh_bits: [u8; 2],
+
+    /// Axes of the file
+    #[arg(long, value_enum, default_value_t = AxesOfSpz::Unchanged)]
+    pub(super) spz_axes: AxesOfSpz,
+}
+
+/// Versions of SPZ that are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SpzRelease {
+    /// Read by all programs that read SPZ
+    #[value(name = "3")]
+    Three,
+    /// Smaller, read by few programs
+    #[value(name = "4")]
+    Four,
+}
+
+impl SpzRelease {
+    pub(super) fn version(self) -> SpzVersion {
+        match self {
+            Self::Three => SpzVersion::V3,
+            Self::Four => SpzVersion::V4,
+        }
+    }
+}
+
+/// The axes of an SPZ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum AxesOfSpz {
+    /// As in the model, as other converters leave them
+    Unchanged,
+    /// Right, up, back, as the format's description says
+    Rub,
+}
+
+impl AxesOfSpz {
+    pub(super) fn axes(self) -> SpzAxes {
+        match self {
+            Self::Unchanged => SpzAxes::Unchanged,
+            Self::Rub => SpzAxes::RightUpBack,
+        }
+    }
+}
+
+/// Options of one format.
+#[derive(Args)]
+#[command(next_help_heading = "SOG")]
+pub(super) struct SogArgs {
+    /// Seed of the palette of harmonics; equal seeds make equal bytes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) sog_seed: u64,
+}
+
+/// Finite numbers between commas.
+fn numbers<const N: usize>(text: &str) -> Result<[f64; N], String> {
+    let read = |number: &str| number.trim().parse().ok().filter(|n: &f64| n.is_finite());
+    let all: Option<Vec<f64>> = text.split(',').map(read).collect();
+    all.and_then(|all| all.try_into().ok())
+        .ok_or_else(|| format!("give {N} finite numbers with commas between them"))
+}
+
+fn crop_box(text: &str) -> Result<CropBox, String> {
+    let [x, y, z, x_end, y_end, z_end] = numbers(text)?;
+    let (low, high) = ([x, y, z], [x_end, y_end, z_end]);
+    if (0..3).any(|axis| low[axis] > high[axis]) {
+        return Err("give the lesser corner first".to_owned());
+    }
+    Ok(CropBox { low, high })
+}
+
+fn crop_sphere(text: &str) -> Result<CropSphere, String> {
+    let [x, y, z, radius] = numbers(text)?;
+    if radius < 0.0 {
+        return Err("the radius is below 0".to_owned());
+    }
+    Ok(CropSphere { center: [x, y, z], radius })
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let [value] = numbers(text)?;
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("give 0 to 1".to_owned()) }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let [value] = numbers(text)?;
+    if value > 0.0 { Ok(value) } else { Err("give a number above 0".to_owned()) }
+}
+
+fn sh_bits(text: &str) -> Result<[u8; 2], String> {
+    let bits: Option<Vec<u8>> = text.split(',').map(|bits| bits.trim().parse().ok()).collect();
+    let bits: Option<[u8; 2]> = bits.and_then(|bits| bits.try_into().ok());
+    bits.filter(|bits| bits.iter().all(|bits| (1..=8).contains(bits)))
+        .ok_or_else(|| "give two numbers from 1 to 8, such as 5,4".to_owned())
+}

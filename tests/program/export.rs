@@ -1,0 +1,155 @@
+//! `splat export`: models in the formats of other programs, and back.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::fixtures::{copy_of, fixture};
+use rstest::rstest;
+use serde_json::Value;
+use splat::export::read_ply;
+
+/// A small model with learned harmonics.
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("export", |place| {
+        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"]);
+    })
+});
+
+fn export(place: &TestFolder, args: &[&str]) -> Ended {
+    let mut command = splat();
+    command.current_dir(place.path("")).arg("export").args(args);
+    end(&mut command)
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// PSNR of the held-out views as the Gaussians of this PLY show them.
+fn psnr(place: &TestFolder, ply: &Path) -> f64 {
+    let model = place.path("measured");
+    let folder = model.join("point_cloud/iteration_150");
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(ply, folder.join("point_cloud.ply")).unwrap();
+    for file in ["config.toml", "trained_views.json"] {
+        fs::copy(place.model().join(file), model.join(file)).unwrap();
+    }
+    let mut command = splat();
+    command.args(["eval", "--json", "--device=cpu", "-m"]).arg(&model);
+    json(&end(&mut command).done().stdout)["mean"]["psnr"].as_f64().unwrap()
+}
+
+#[test]
+fn every_format_holds_the_model_and_is_read_back() {
+    let place = copy_of(&TRAINED);
+    let ply = place.ply_of("model", 150);
+    let before = psnr(&place, &ply);
+    let count = read_ply(&ply).unwrap().len();
+    // What a format may lose; .splat has no harmonics, and is compared with the model without them.
+    let formats = [
+        ("all.ply", 0.001),
+        ("all.compressed.ply", 0.5),
+        ("all.spz", 0.05),
+        ("all.sog", 0.3),
+        ("all.glb", 0.001),
+        ("sog/meta.json", 0.3),
+    ];
+    let sizes: Vec<u64> = formats
+        .into_iter()
+        .map(|(name, loss)| {
+            let made = json(&export(&place, &["-m", "model", "-o", name, "--json"]).done().stdout);
+            assert_eq!((&made["splats"], &made["sh_degree"]), (&count.into(), &3.into()), "{made}");
+            export(&place, &[name, "-o", "back.ply", "--overwrite", "--quiet"]).done();
+            let after = psnr(&place, &place.path("back.ply"));
+            assert!(after > before - loss, "{name}: {before} dB before, {after} dB after");
+            made["bytes"].as_u64().unwrap()
+        })
+        .collect();
+    assert!(3 * sizes[1] < sizes[0] && 3 * sizes[2] < sizes[0], "{sizes:?}");
+
+    export(&place, &["-m", "model", "-o", "flat.ply", "--sh-degree=0"]).done();
+    export(&place, &["-m", "model", "-o", "all.splat"]).done();
+    export(&place, &["all.splat", "-o", "back.ply", "--overwrite"]).done();
+    let [flat, back] = ["flat.ply", "back.ply"].map(|name| psnr(&place, &place.path(name)));
+    // Its colours are bytes, and clamped.
+    assert!((flat - back).abs() < 0.5, "{flat} {back}");
+}
+
+#[test]
+fn a_run_starts_from_a_file_of_another_format() {
+    let place = copy_of(&TRAINED);
+    let count = read_ply(&place.ply_of("model", 150)).unwrap().len();
+    export(&place, &["-m", "model", "-o", "model.spz"]).done();
+    let from = place.path("model.spz");
+    let flags = ["--init", text(&from), "--eval", "--densify-until-iter=0"];
+    place.trained_into("next", 1, &flags).says(&[&format!("{count} Gaussians")]);
+    let [first, next] = [place.ply_of("model", 150), place.ply_of("next", 1)];
+    let [first, next] = [first, next].map(|path| psnr(&place, &path));
+    // One step with a fresh optimiser moves every value by its learning rate.
+    assert!((first - next).abs() < 1.5, "{first} {next}");
+}
+
+#[test]
+fn what_is_cut_and_moved_is_what_was_asked_for() {
+    let place = copy_of(&TRAINED);
+    let all = read_ply(&place.ply_of("model", 150)).unwrap();
+    let flags = ["--crop=-9,-9,-9,0,9,9", "--crop", "0,-9,-9,9,0,9", "--sh-degree", "1"];
+    let moved = ["--scale", "2", "--translate", "1,0,0", "--up", "y", "--json"];
+    let args = [&["-m", "model", "-o", "part.ply"][..], &flags, &moved].concat();
+    let made = json(&export(&place, &args).done().stdout);
+    let part = read_ply(&place.path("part.ply")).unwrap();
+    let (places, _) = all.means.as_chunks::<3>();
+    let kept: Vec<&[f32; 3]> = places.iter().filter(|[x, y, _]| *x <= 0.0 || *y <= 0.0).collect();
+    assert!(kept.len() < all.len() && !kept.is_empty());
+    assert_eq!(made["left_out"], all.len() - kept.len());
+    assert_eq!((part.len(), part.sh_degree), (kept.len(), 1));
+    // From -y to y is half a turn about x; then twice as large and one to the right.
+    for ([x, y, z], found) in kept.into_iter().zip(part.means.as_chunks::<3>().0) {
+        for (found, wanted) in found.iter().zip([2.0 * x + 1.0, -2.0 * y, -2.0 * z]) {
+            assert!((found - wanted).abs() < 1e-4, "{found} {wanted}");
+        }
+    }
+    let lengths =
+        part.quats.as_chunks::<4>().0.iter().map(|q| q.iter().map(|v| v * v).sum::<f32>());
+    assert!(lengths.into_iter().all(|squared| (squared - 1.0).abs() < 1e-5));
+}
+
+#[rstest]
+#[case::no_format(&["-m", "model", "-o", "model.xyz"], 2, &["model.xyz", ".spz", "--format"])]
+#[case::there_already(&["-m", "model", "-o", "model/config.toml", "--format=ply"], 2, &["config.toml", "--overwrite"])]
+#[case::nothing_left(&["-m", "model", "-o", "a.ply", "--crop=90,90,90,91,91,91"], 3, &["point_cloud.ply", "--crop"])]
+#[case::no_model(&["-m", "nowhere", "-o", "a.ply"], 3, &["nowhere"])]
+#[case::no_file(&["nowhere.spz", "-o", "a.ply"], 3, &["nowhere.spz"])]
+#[case::other_file(&["model/config.toml", "-o", "a.ply"], 3, &["config.toml", "no format"])]
+#[case::cut_off(&["cut.spz", "-o", "a.ply"], 3, &["cut.spz"])]
+#[case::box_turned(&["-m", "model", "-o", "a.ply", "--crop=1,0,0,0,1,1"], 2, &["lesser corner"])]
+#[case::few_numbers(&["-m", "model", "-o", "a.ply", "--translate=1,2"], 2, &["3 finite numbers"])]
+#[case::bits(&["-m", "model", "-o", "a.spz", "--spz-sh-bits=9,4"], 2, &["from 1 to 8"])]
+#[case::folder(&["-m", "model", "-o", "a.sog", "--format=sog-folder"], 2, &["meta.json"])]
+#[case::nothing_named(&["-o", "a.ply"], 2, &["FILE"])]
+fn what_cannot_be_exported_is_named(
+    #[case] args: &[&str],
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = copy_of(&TRAINED);
+    let before = fs::read(place.model().join("config.toml")).unwrap();
+    export(&place, &["-m", "model", "-o", "whole.spz"]).done();
+    let whole = fs::read(place.path("whole.spz")).unwrap();
+    fs::write(place.path("cut.spz"), &whole[..whole.len() / 2]).unwrap();
+    export(&place, args).refused(code, parts);
+    assert_eq!(fs::read(place.model().join("config.toml")).unwrap(), before);
+    assert!(!place.path("a.ply").exists());
+}
+
+#[test]
+fn options_of_another_format_are_said_to_change_nothing() {
+    let place = copy_of(&TRAINED);
+    let args = ["-m", "model", "-o", "a.ply", "--spz-version=4", "--sog-seed=1"];
+    let said = ["--spz-version has no effect", "--sog-seed has no effect"];
+    export(&place, &args).done().says(&said);
+    export(&place, &["-m", "model", "-o", "a.spz", "--spz-version=4"]).done();
+    assert!(fs::read(place.path("a.spz")).unwrap().starts_with(b"NGSP"));
+}
