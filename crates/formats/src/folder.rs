@@ -132,6 +132,24 @@ fn zip_fault(error: zip::result::ZipError) -> FormatFault {
     }
 }
 
+/// How deep the parts of a folder lie: those of levels of detail in folders of their own.
+const FOLDERS_DEEP: usize = 1;
+
+/// Bytes of the files of a folder, and of folders in it.
+fn bytes_below(folder: &Path, deep: usize) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        if about.is_file() {
+            bytes += about.len();
+        } else if about.is_dir() && deep > 0 {
+            bytes += bytes_below(&entry.path(), deep - 1)?;
+        }
+    }
+    Ok(bytes)
+}
+
 /// The files of a folder.
 pub(crate) struct FolderSource {
     folder: PathBuf,
@@ -140,11 +158,7 @@ pub(crate) struct FolderSource {
 
 impl FolderSource {
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
-        let mut bytes = 0;
-        for entry in fs::read_dir(folder)? {
-            bytes += entry?.metadata()?.len();
-        }
-        Ok(Self { folder: folder.to_owned(), bytes })
+        Ok(Self { folder: folder.to_owned(), bytes: bytes_below(folder, FOLDERS_DEEP)? })
     }
 }
 

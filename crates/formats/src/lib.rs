@@ -16,6 +16,7 @@
 //! | .splat | [`write_splat`] | harmonics above degree 0 |
 //! | SPZ 3, 4 | [`encode_spz`] | precision |
 //! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
+//! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
 
 mod antimatter;
@@ -43,6 +44,7 @@ mod save;
 mod sog;
 mod splats;
 mod spz;
+mod streamed;
 mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
@@ -63,4 +65,5 @@ pub use splats::{
     sh_rest_count,
 };
 pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, parse_spz};
+pub use streamed::{StreamedOptions, read_streamed, write_streamed};
 pub use worst::WorstErrors;

@@ -13,6 +13,7 @@ use crate::ply::{PlyKind, parse_ply};
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
 use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, parse_spz};
+use crate::streamed::{LOD_META_NAME, read_streamed};
 
 /// How a PLY and a zip begin.
 const PLY_MAGIC: &[u8] = b"ply";
@@ -34,6 +35,8 @@ pub enum SplatFileKind {
     Spz,
     /// SOG of `PlayCanvas`, in a zip or a folder.
     Sog,
+    /// Streamed SOG, of which the finest level is read.
+    StreamedSog,
     /// glTF with `KHR_gaussian_splatting`.
     Glb,
 }
@@ -114,7 +117,9 @@ fn parse(
             };
             return Ok((kind, read.checked));
         }
-        SplatFileKind::Sog => read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?,
+        SplatFileKind::Sog | SplatFileKind::StreamedSog => {
+            read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?
+        }
         SplatFileKind::Splat => parse_splat(&whole()?)?,
         SplatFileKind::Spz => parse_spz(&whole()?)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
@@ -126,11 +131,20 @@ fn parse(
 fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError> {
     let mut parts =
         FolderSource::open(folder).map_err(|source| SplatFileError::unreadable(path, source))?;
-    if !folder.join(META_NAME).is_file() {
+    let is_there = |name: &str| folder.join(name).is_file();
+    let is_streamed = match path.file_name().and_then(|name| name.to_str()) {
+        Some(LOD_META_NAME) => true,
+        Some(META_NAME) => false,
+        _ => is_there(LOD_META_NAME),
+    };
+    let (kind, read) = if is_streamed {
+        (SplatFileKind::StreamedSog, read_streamed(&mut parts))
+    } else if is_there(META_NAME) {
+        (SplatFileKind::Sog, read_sog(&mut parts))
+    } else {
         return Err(SplatFileError::Unknown { path: path.to_owned() });
-    }
-    let read = read_sog(&mut parts).map_err(|fault| SplatFileError::content(path, fault))?;
-    Ok(with_kind(read, SplatFileKind::Sog))
+    };
+    Ok(with_kind(read.map_err(|fault| SplatFileError::content(path, fault))?, kind))
 }
 
 /// The folder of a file.

@@ -16,6 +16,7 @@ use crate::replace::{FolderSink, replace_file};
 use crate::sog::{SogError, SogOptions, write_sog};
 use crate::splats::Splats;
 use crate::spz::{SpzOptions, encode_spz};
+use crate::streamed::{StreamedOptions, write_streamed};
 use crate::worst::WorstErrors;
 
 /// Formats that are written, with their options.
@@ -33,6 +34,8 @@ pub enum SplatFormat {
     Sog(SogOptions),
     /// The same in the folder of the path, which is that of its `meta.json`.
     SogFolder(SogOptions),
+    /// SOG with levels of detail in the folder of the path, which is that of its `lod-meta.json`.
+    StreamedSog(StreamedOptions),
     /// glTF with `KHR_gaussian_splatting`.
     Glb,
 }
@@ -44,7 +47,7 @@ pub struct WriteReport {
     pub splats: usize,
     /// Bytes of the file or of all files of the folder.
     pub bytes: u64,
-    /// How far from the Gaussians the file is.
+    /// How far from the Gaussians the file is. Of levels of detail: the finest.
     pub errors: WorstErrors,
 }
 
@@ -53,6 +56,7 @@ impl SplatFormat {
     pub fn of_name(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
         Some(match name.as_str() {
+            "lod-meta.json" => Self::StreamedSog(StreamedOptions::default()),
             "meta.json" => Self::SogFolder(SogOptions::default()),
             _ if name.ends_with(".compressed.ply") => Self::PackedPly,
             _ => match name.rsplit_once('.')?.1 {
@@ -110,9 +114,14 @@ pub fn write(
                 },
             )
         }
-        SplatFormat::SogFolder(options) => {
+        SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
             let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
-            let errors = write_sog(splats, None, options, &mut sink).map_err(sog)?;
+            let errors = match format {
+                SplatFormat::StreamedSog(options) => write_streamed(splats, options, &mut sink),
+                SplatFormat::SogFolder(options) => write_sog(splats, None, options, &mut sink),
+                _ => Ok(WorstErrors::default()),
+            }
+            .map_err(sog)?;
             let bytes = sink.finish().map_err(unwritable)?;
             return Ok(WriteReport { splats: splats.len(), bytes, errors });
         }

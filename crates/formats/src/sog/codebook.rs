@@ -18,7 +18,7 @@ pub(super) struct Codebook {
 
 /// A number and how much it counts.
 #[derive(Clone, Copy, Debug)]
-struct Weighted {
+struct WeightedNumber {
     value: f32,
     weight: f32,
 }
@@ -36,7 +36,7 @@ impl Codebook {
     /// Starts from equal distances between the least and the greatest: a start from quantiles would
     /// lose the few huge Gaussians, and with them much of a picture.
     pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
-        Self::of_sorted(values.map(|value| Weighted { value, weight: 1.0 }).collect())
+        Self::of_sorted(values.map(|value| WeightedNumber { value, weight: 1.0 }).collect())
     }
 
     /// The same where each number counts as much as its weight, which is not negative.
@@ -44,11 +44,11 @@ impl Codebook {
         values: impl Iterator<Item = f32>,
         weights: impl Iterator<Item = f32>,
     ) -> Self {
-        let pairs = values.zip(weights).map(|(value, weight)| Weighted { value, weight });
+        let pairs = values.zip(weights).map(|(value, weight)| WeightedNumber { value, weight });
         Self::of_sorted(pairs.collect())
     }
 
-    fn of_sorted(mut numbers: Vec<Weighted>) -> Self {
+    fn of_sorted(mut numbers: Vec<WeightedNumber>) -> Self {
         // Of equal numbers the weights may stand in any order; sorted, their sum is always the same.
         numbers.par_sort_unstable_by(|a, b| {
             a.value.total_cmp(&b.value).then(a.weight.total_cmp(&b.weight))
@@ -100,7 +100,7 @@ impl Codebook {
     }
 }
 
-fn running_sums(numbers: &[Weighted]) -> Vec<Sums> {
+fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
     let mut sums = Vec::with_capacity(numbers.len() + 1);
     let mut sum = Sums::default();
     sums.push(sum);

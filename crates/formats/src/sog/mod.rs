@@ -16,6 +16,7 @@ pub use read::read_sog;
 pub use write::{SogError, SogOptions, write_sog};
 
 pub(crate) use meta::META_NAME;
+pub(crate) use write::{areas, write_in_order};
 
 #[cfg(test)]
 mod tests {

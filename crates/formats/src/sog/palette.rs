@@ -51,7 +51,7 @@ impl ShPalette {
             })
             .collect();
         let mut layers =
-            Layers { cells: cells.centers, entries: RowTable::like(rows), starts: vec![0] };
+            CellLayers { cells: cells.centers, entries: RowTable::like(rows), starts: vec![0] };
         for part in parts {
             layers.entries.append(part);
             layers.starts.push(layers.entries.len());
@@ -101,13 +101,13 @@ fn shares(inside: &[Vec<u32>], spreads: &[f64], count: usize) -> Vec<usize> {
 }
 
 /// Cells, and their entries one cell after the other.
-struct Layers {
+struct CellLayers {
     cells: RowTable,
     entries: RowTable,
     starts: Vec<usize>,
 }
 
-impl Layers {
+impl CellLayers {
     /// The nearest entry of each row in the cells that are nearest to it.
     fn label(&self, rows: &RowTable) -> Vec<NearRow> {
         (0..rows.len())

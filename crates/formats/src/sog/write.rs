@@ -70,18 +70,28 @@ pub fn write_sog(
     let weights = weights.map(|weights| order.iter().map(|&row| weights[row as usize]).collect());
     let sorted = splats.rows(&order);
     let weights = weights.unwrap_or_else(|| areas(sorted.columns()));
-    let mut parts = encode_sorted(&sorted, &weights, options)?;
+    write_in_order(&sorted, &weights, options, sink)
+}
+
+/// The same in the order in which Gaussians stand.
+pub(crate) fn write_in_order(
+    sorted: &Splats,
+    weights: &[f32],
+    options: &SogOptions,
+    sink: &mut dyn PartSink,
+) -> Result<WorstErrors, SogError> {
+    let mut parts = encode_sorted(sorted, weights, options)?;
     let stored = read_sog(&mut parts)?.splats;
     let meta = parts.remove(META_NAME);
     for (name, bytes) in &parts {
         sink.put(name, bytes)?;
     }
     sink.put(META_NAME, &meta.unwrap_or_default())?;
-    Ok(WorstErrors::between(&sorted, &stored))
+    Ok(WorstErrors::between(sorted, &stored))
 }
 
 /// Opacity times the two larger scales.
-fn areas(columns: &SplatColumns) -> Vec<f32> {
+pub(crate) fn areas(columns: &SplatColumns) -> Vec<f32> {
     let area = |row: usize| {
         let scales = columns.log_scales[row].map(f64::from);
         let least = scales.into_iter().fold(f64::INFINITY, f64::min);
