@@ -82,48 +82,53 @@ pub(super) fn read_splats(path: &Path) -> Result<(Splats, usize), SplatFileError
     Ok((splats, dropped))
 }
 
-/// The format that is asked for, or that the name of the file tells.
+/// The format that is asked for, or that the name of the file tells, with its options.
 fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
-    let of_name = SplatFormat::of_name(&args.output);
-    let spz = SpzOptions {
-        version: args.spz.spz_version.version(),
-        sh_bits: args.spz.spz_sh_bits,
-        axes: args.spz.spz_axes.axes(),
+    let shown = args.output.display();
+    let of_name = SplatFormat::of_name(&args.output).map(ExportFormat::of);
+    let Some(format) = args.format.or(of_name) else {
+        return Err(UsageError(format!(
+            "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog or \
+             .glb, or give --format"
+        )));
     };
+    // The parts of a folder have names of their own.
+    let folder =
+        [Some(format), of_name].into_iter().flatten().find_map(ExportFormat::file_of_folder);
+    if let Some(name) = folder.filter(|_| of_name != Some(format)) {
+        return Err(UsageError(format!(
+            "-o {shown}: only a SOG that is a folder has a {name}, and has it under that name: give \
+             -o FOLDER/{name} without --format, or another name"
+        )));
+    }
     let sog = SogOptions { seed: args.sog.sog_seed };
-    let named = args.format.map(|format| match format {
+    Ok(match format {
         ExportFormat::Ply => SplatFormat::Ply,
         ExportFormat::CompressedPly => SplatFormat::PackedPly,
         ExportFormat::Splat => SplatFormat::Splat,
-        ExportFormat::Spz => SplatFormat::Spz(spz),
+        ExportFormat::Spz => SplatFormat::Spz(SpzOptions {
+            version: args.spz.spz_version.version(),
+            sh_bits: args.spz.spz_sh_bits,
+            axes: args.spz.spz_axes.axes(),
+        }),
         ExportFormat::Sog => SplatFormat::Sog(sog),
         ExportFormat::SogFolder => SplatFormat::SogFolder(sog),
+        ExportFormat::StreamedSog => SplatFormat::StreamedSog(StreamedOptions {
+            levels: args.sog.lod_levels,
+            sog,
+            ..StreamedOptions::default()
+        }),
         ExportFormat::Glb => SplatFormat::Glb,
-    });
-    let is_folder = |format: &SplatFormat| matches!(format, SplatFormat::SogFolder(_));
-    let is_meta = of_name.as_ref().is_some_and(is_folder);
-    match named.or(of_name) {
-        Some(format) if is_folder(&format) != is_meta => Err(UsageError(format!(
-            "-o {}: a SOG folder is named by its meta.json, and no other format is: give \
-             FOLDER/meta.json with --format sog-folder",
-            args.output.display()
-        ))),
-        Some(SplatFormat::Spz(_)) => Ok(SplatFormat::Spz(spz)),
-        Some(SplatFormat::Sog(_)) => Ok(SplatFormat::Sog(sog)),
-        Some(SplatFormat::SogFolder(_)) => Ok(SplatFormat::SogFolder(sog)),
-        Some(format) => Ok(format),
-        None => Err(UsageError(format!(
-            "-o {}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog or \
-             .glb, or give --format",
-            args.output.display()
-        ))),
-    }
+    })
 }
 
 /// Warns of options of other formats: they change nothing.
 fn warn_of_idle(format: SplatFormat, matches: &ArgMatches) {
     let is_spz = matches!(format, SplatFormat::Spz(_));
-    let is_sog = matches!(format, SplatFormat::Sog(_) | SplatFormat::SogFolder(_));
+    let is_sog = matches!(
+        format,
+        SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_)
+    );
     let of_formats = [
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),

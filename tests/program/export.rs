@@ -55,6 +55,7 @@ fn every_format_holds_the_model_and_is_read_back() {
         ("all.sog", 0.3),
         ("all.glb", 0.001),
         ("sog/meta.json", 0.3),
+        ("lod/lod-meta.json", 0.3),
     ];
     let sizes: Vec<u64> = formats
         .into_iter()

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use splat_formats::{CropBox, CropSphere, SpzAxes, SpzVersion, UpAxis};
+use splat_formats::{
+    CropBox, CropSphere, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
+};
 
 /// Arguments of `splat export`.
 #[derive(Args)]
 pub(in crate::cli) struct ExportArgs {
     /// Read this file instead of a model: .ply, .compressed.ply, .splat, .spz, .sog, .glb
     ///
-    /// It is known by its content. A SOG may also be a folder with `meta.json`.
+    /// It is known by its content. A SOG may also be a folder.
     #[arg(
         value_name = "FILE",
         required_unless_present = "model_path",
@@ -73,10 +75,36 @@ pub(super) enum ExportFormat {
     Spz,
     /// SOG of PlayCanvas in one file, for web viewers
     Sog,
-    /// The same as a folder: name the `meta.json` in it
+    /// The same as a folder: name the meta.json in it
     SogFolder,
+    /// SOG with levels of detail, for large scenes: name the lod-meta.json in its folder
+    StreamedSog,
     /// glTF with `KHR_gaussian_splatting`, y up
     Glb,
+}
+
+impl ExportFormat {
+    pub(super) fn of(format: SplatFormat) -> Self {
+        match format {
+            SplatFormat::Ply => Self::Ply,
+            SplatFormat::PackedPly => Self::CompressedPly,
+            SplatFormat::Splat => Self::Splat,
+            SplatFormat::Spz(_) => Self::Spz,
+            SplatFormat::Sog(_) => Self::Sog,
+            SplatFormat::SogFolder(_) => Self::SogFolder,
+            SplatFormat::StreamedSog(_) => Self::StreamedSog,
+            SplatFormat::Glb => Self::Glb,
+        }
+    }
+
+    /// The name of the file that lists the others, where the format is a folder.
+    pub(super) fn file_of_folder(self) -> Option<&'static str> {
+        match self {
+            Self::SogFolder => Some("meta.json"),
+            Self::StreamedSog => Some("lod-meta.json"),
+            _ => None,
+        }
+    }
 }
 
 /// What is left out.
@@ -220,6 +248,10 @@ pub(super) struct SogArgs {
     /// Seed of the palette of harmonics; equal seeds make equal bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) sog_seed: u64,
+
+    /// Levels of a streamed SOG, each with half of the Gaussians of the one before
+    #[arg(long, value_name = "N", default_value_t = StreamedOptions::default().levels, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(super) lod_levels: u32,
 }
 
 /// Finite numbers between commas.
