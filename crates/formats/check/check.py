@@ -174,6 +174,14 @@ def main():
     theirs(at("folder/meta.json"), at("read.ply"))
     report("ours, read by splat-transform: meta.json", "sog", read_ply(at("read.ply")), False)
 
+    os.makedirs(at("lod"), exist_ok=True)
+    run(convert, scene, at("lod/lod-meta.json"))
+    for level in range(4):
+        run(node, transform, "-q", "-w", "-L", str(level), at("lod/lod-meta.json"), at("read.ply"))
+        print(f"level {level}: {len(read_ply(at('read.ply')).mean)} Gaussians")
+    run(node, transform, "-q", "-w", "-L", "0", at("lod/lod-meta.json"), at("read.ply"))
+    report("ours, read by splat-transform: lod-meta.json", "sog", read_ply(at("read.ply")), False)
+
     for kind in ("ply", "compressed.ply", "splat", "spz", "sog", "glb"):
         made = at("theirs." + kind)
         try:
@@ -185,6 +193,10 @@ def main():
         run(convert, made, at("read.ply"))
         found = read_ply(at("read.ply"))
         report(f"splat-transform's, read by ours: {kind}", kind if kind in EXACT else "theirs", found, False)
+    os.makedirs(at("theirs_lod"), exist_ok=True)
+    run(node, transform, "-q", "-w", "-g", "cpu", at("ours.ply"), "-l", "0", at("theirs_lod/lod-meta.json"))
+    run(convert, at("theirs_lod"), at("read.ply"))
+    report("splat-transform's, read by ours: lod-meta.json", "theirs", read_ply(at("read.ply")), False)
     cloud = {"numPoints": len(original.mean), "shDegree": 3, "positions": original.mean, "sh": original.sh}
     cloud |= {"scales": original.log_scale, "rotations": original.rotation[:, [1, 2, 3, 0]]}
     cloud |= {"alphas": np.log(original.opacity / (1 - original.opacity)), "colors": original.dc}

@@ -28,13 +28,13 @@ pub(super) fn coarser(splats: &Splats) -> Splats {
         if now.len() <= target {
             break;
         }
-        now = merged(now, target);
+        now = merged(&now, target);
     }
     now
 }
 
 /// Merges what it can without going below `target`.
-fn merged(splats: Splats, target: usize) -> Splats {
+fn merged(splats: &Splats, target: usize) -> Splats {
     let order = morton_order(&splats.columns().means);
     let splats = splats.rows(&order);
     let columns = splats.columns();

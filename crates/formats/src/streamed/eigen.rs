@@ -29,10 +29,9 @@ pub(super) fn axes_of(mut m: Symmetric3) -> Axes {
             let [a, b] = [row[p], row[q]];
             (row[p], row[q]) = (c * a - s * b, s * a + c * b);
         }
-        for k in 0..3 {
-            let [a, b] = [m[p][k], m[q][k]];
-            (m[p][k], m[q][k]) = (c * a - s * b, s * a + c * b);
-        }
+        let [a, b] = [m[p], m[q]];
+        m[p] = std::array::from_fn(|k| c * a[k] - s * b[k]);
+        m[q] = std::array::from_fn(|k| s * a[k] + c * b[k]);
         for row in &mut v {
             let [a, b] = [row[p], row[q]];
             (row[p], row[q]) = (c * a - s * b, s * a + c * b);

@@ -1,13 +1,16 @@
 //! Files that are cut, broken or made to harm: an error, no panic, and no more memory than 4 times the
 //! file and 64 MB.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use splat_formats::{ReadSplats, SplatFileError, read};
+use splat_formats::{
+    ReadSplats, SplatFileError, StreamedOptions, read, read_streamed, write_streamed,
+};
 
 use crate::known::{file, formats, scene};
 use crate::memory::peak_of;
@@ -63,6 +66,31 @@ fn counts_of_the_largest_number_take_no_memory() {
     bytes[8..12].fill(255);
     let message = read_bytes(&folder.path().join("v4.spz"), &bytes).unwrap_err().to_string();
     assert!(message.contains(&most), "{message}");
+}
+
+/// The parts of a SOG with levels of detail.
+fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
+    let mut parts = BTreeMap::new();
+    let options = StreamedOptions { levels: 2, ..StreamedOptions::default() };
+    write_streamed(&scene(count, 1), &options, &mut parts).unwrap();
+    parts
+}
+
+#[test]
+fn a_part_that_is_cut_anywhere_is_an_error() {
+    let whole = streamed_parts(12);
+    let bytes: usize = whole.values().map(Vec::len).sum();
+    let finest = |name: &&String| name.starts_with("0_0/") || name.starts_with("lod");
+    for name in whole.keys().filter(finest) {
+        let mut parts = whole.clone();
+        // The last byte of a WebP may be one of padding.
+        for length in 0..whole[name].len() - 1 {
+            parts.insert(name.clone(), whole[name][..length].to_vec());
+            let (peak, read) = peak_of(|| read_streamed(&mut parts));
+            assert!(read.is_err(), "{name} of {length} bytes");
+            assert!(peak <= 4 * bytes + MOST_EXTRA_BYTES, "{name} of {length} bytes: {peak}");
+        }
+    }
 }
 
 /// A gzip of 200 MB of zeros behind the header of an SPZ.
@@ -121,5 +149,22 @@ proptest! {
             }
             let _either = read_bytes(&folder.path().join(name), &bytes);
         }
+    }
+
+    #[test]
+    fn no_changed_bytes_of_a_part_make_a_reader_panic(
+        part in any::<prop::sample::Index>(),
+        places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        static PARTS: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| streamed_parts(20));
+        let mut parts = PARTS.clone();
+        let name = parts.keys().nth(part.index(parts.len())).unwrap().clone();
+        let bytes = parts.get_mut(&name).unwrap();
+        for (place, byte) in places {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let (peak, _either) = peak_of(|| read_streamed(&mut parts));
+        prop_assert!(peak <= MOST_EXTRA_BYTES + (1 << 20), "{name}: {peak}");
     }
 }

@@ -46,6 +46,20 @@ fn a_folder_of_sog_is_read_by_its_name_and_by_that_of_its_meta_data() {
 }
 
 #[test]
+fn levels_of_detail_are_written_to_a_folder_and_the_finest_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = folder.path().join("lod-meta.json");
+    let format = SplatFormat::of_name(&meta).unwrap();
+    let report = write(&meta, &scene(300, 1), &format).unwrap();
+    assert!(report.bytes > 0 && report.errors.position < 0.001, "{report:?}");
+    let [by_folder, by_meta] = [folder.path(), &meta].map(|path| read(path).unwrap());
+    assert_eq!(by_folder, by_meta);
+    assert_eq!((by_folder.kind, by_folder.splats.len()), (SplatFileKind::StreamedSog, 300));
+    let alone = read(&folder.path().join("3_0/meta.json")).unwrap();
+    assert_eq!((alone.kind, alone.splats.len()), (SplatFileKind::Sog, 38));
+}
+
+#[test]
 fn what_is_no_file_of_gaussians_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
