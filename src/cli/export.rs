@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
     ReadSplats, ScenePlacement, SogOptions, SplatFileError, SplatFormat, Splats, SpzOptions,
-    UpAxis, WorstErrors, WriteReport, read, write,
+    StreamedOptions, UpAxis, WorstErrors, WriteReport, read, write,
 };
 
 pub(super) use self::args::ExportArgs;
