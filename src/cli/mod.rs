@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex};
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::exit::Exit;
+use self::output::print_help;
 use self::parser::shaped;
 use crate::config::normalize_args;
 use crate::telemetry::{
@@ -167,8 +168,13 @@ fn run(args: Vec<OsString>) -> Exit {
             return Exit::Usage;
         }
         Err(help) => {
-            help.print().ok();
-            return Exit::Done;
+            return match print_help(&help) {
+                Ok(()) => Exit::Done,
+                Err(error) => {
+                    log_error(ProgressStyle::Plain, &error.to_string());
+                    Exit::Error
+                }
+            };
         }
     };
     let (quiet, style) = match &cli.command {

@@ -15,6 +15,14 @@ pub(super) fn print(text: &str) -> Result<(), PrintError> {
     print_to_reader(text).map(drop)
 }
 
+/// Help or the version on stdout, in the colours of the terminal.
+pub(super) fn print_help(help: &clap::Error) -> Result<(), PrintError> {
+    match help.print().and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(PrintError(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Where files are, a line each.
 pub(super) fn print_paths(paths: &[PathBuf]) -> Result<(), PrintError> {
     let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();

@@ -30,7 +30,9 @@ options! {
         ///
         /// 1, 2, 4 or 8 divides the size of the photographs. -1 caps the width at 1600 px. Any other
         /// number is the width in px.
-        #[arg(short, value_name = "R", allow_negative_numbers = true)]
+        #[arg(
+            short, value_name = "R", allow_negative_numbers = true, value_parser = parse_resolution
+        )]
         resolution: i32 = -1,
             is |r| holds(*r == -1 || (1..=MAX_WIDTH).contains(r), r, "-1, or 1 to 65535");
 
@@ -93,6 +95,14 @@ options! {
             None => Ok(()),
         };
     }
+}
+
+/// The number after `-r`. What is none may be meant as the terms that SuGaR's `-r` takes.
+fn parse_resolution(text: &str) -> Result<i32, &'static str> {
+    text.parse().ok().ok_or(
+        "write 1, 2, 4 or 8, a width in px, or -1; `splat train` also takes the terms density, sdf, \
+         dn_consistency and median_normal",
+    )
 }
 
 impl SceneOptions {

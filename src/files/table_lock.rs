@@ -1,6 +1,7 @@
 //! The lock of a folder's tables, which a run and `splat eval` beside it both change.
 
 use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -36,17 +37,19 @@ impl TableLock {
     /// Waits for the other program. Where the folder cannot be locked, what is written says why it
     /// cannot be written, or a file system without locks is used by one program at a time.
     pub fn take(folder: &Path) -> Self {
-        let path = folder.join(WORK_FOLDER).join(LOCK);
+        let work_folder = folder.join(WORK_FOLDER);
+        let path = work_folder.join(LOCK);
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             // Each time: the holder before may have removed the folder as the last thing that it did.
             let work = WorkFolder::open(folder);
-            let Ok(file) = open(&path) else {
-                if folder.join(WORK_FOLDER).is_dir() {
-                    return Self { held: None };
+            let file = match open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound && can_be_made(&work_folder) => {
+                    sleep(PAUSE);
+                    continue;
                 }
-                sleep(PAUSE);
-                continue;
+                Err(_) => return Self { held: None },
             };
             match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {
@@ -66,11 +69,50 @@ impl TableLock {
     }
 }
 
+/// Whether a folder that is missing was only removed a moment ago.
+fn can_be_made(folder: &Path) -> bool {
+    fs::create_dir(folder).map_or_else(|error| error.kind() == ErrorKind::AlreadyExists, |()| true)
+}
+
 impl Drop for TableLock {
     fn drop(&mut self) {
         // While it is locked: whoever waits for it sees that it is gone, and makes another.
         if let Some(held) = &self.held {
             fs::remove_file(&held.path).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_in_which_nothing_can_be_made_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
+        fs::write(&file, "").unwrap();
+        let begun = Instant::now();
+        assert!(TableLock::take(&file).held.is_none());
+        // The name of the lock is taken.
+        fs::create_dir_all(taken.join(WORK_FOLDER).join(LOCK)).unwrap();
+        assert!(TableLock::take(&taken).held.is_none());
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn the_tables_of_a_folder_are_held_by_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = TableLock::take(folder.path());
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| TableLock::take(folder.path()));
+            sleep(20 * PAUSE);
+            drop(first);
+            assert!(second.join().unwrap().held.is_some());
+        });
+        // Had it not waited, it would have come at once, and without the lock after the patience.
+        assert!((20 * PAUSE..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(!folder.path().join(WORK_FOLDER).exists(), "nothing is left in the folder");
     }
 }

@@ -189,6 +189,7 @@ mod tests {
             vram: None,
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
+            host_limit: None,
             host_creep: None,
             peaks: PhasePeaks::default(),
         }

@@ -11,7 +11,7 @@ use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sigmoid;
-use crate::memory::{Bytes, host_memory};
+use crate::memory::{Bytes, Limit, host_memory};
 use crate::model::Gaussians;
 
 /// Iterations between two memory reports.
@@ -37,6 +37,8 @@ pub(super) struct MemoryInputs<'a> {
     pub(super) copies: Bytes,
     /// What may be taken of the device's memory.
     pub(super) budget: Option<Bytes>,
+    /// What may be used of the host's.
+    pub(super) host_limit: Limit,
     /// The most so far.
     pub(super) peaks: PhasePeaks,
 }
@@ -84,6 +86,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
         host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
+        host_limit: host.map(|host| inputs.host_limit.on(host.total)),
         peaks: inputs.peaks,
     })
 }
@@ -182,6 +185,7 @@ mod tests {
             scratch_needed: Bytes(200),
             copies: Bytes(0),
             budget: Some(Bytes(2000)),
+            host_limit: Limit::Percent(60.0),
             peaks: PhasePeaks::default(),
         };
         let Event::Memory(report) = memory(&inputs, creep) else { panic!("another event") };

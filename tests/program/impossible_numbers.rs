@@ -45,6 +45,8 @@ fn first_row(path: &Path) -> usize {
 #[rstest]
 #[case::centre(1, 1e25, "`y`")]
 #[case::scale(56, 1000.0, "`scale_1`")]
+#[case::colour(6, 3e38, "`f_dc_0`")]
+#[case::harmonic(16, -3e38, "`f_rest_7`")]
 fn gaussians_that_cannot_be_drawn_are_refused(
     #[case] column: usize,
     #[case] value: f32,
@@ -54,7 +56,7 @@ fn gaussians_that_cannot_be_drawn_are_refused(
     place.trained_into("first", 2, &["--eval"]);
     let path = place.ply_of("first", 2);
     overwrite(&path, first_row(&path) + 4 * column, &value.to_le_bytes());
-    let written = if value < 1e6 { value.to_string() } else { format!("{value:e}") };
+    let written = if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") };
     let parts = [text(&path), "row 0", name, &written];
     refused(&place, &["--init", text(&path)], &parts);
     let mut eval = splat();

@@ -41,6 +41,9 @@ fn results_that_do_not_reach_stdout_end_with_1() {
     on_full_stdout(&mut command(&["doctor"])).refused(1, &said);
     on_full_stdout(command(&["profile"]).arg(&model)).refused(1, &said);
     on_full_stdout(command(&["compare"]).arg(&model)).refused(1, &said);
+    for asked in [&["--version"][..], &["--help"], &["help", "train"], &["completions", "man"]] {
+        on_full_stdout(&mut command(asked)).refused(1, &said);
+    }
 }
 
 /// `splat eval` in a process whose files cannot grow at all, as on a full disk.

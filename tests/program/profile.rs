@@ -67,6 +67,7 @@ fn memory(iteration: u32) -> Event {
         vram: Some(vram),
         host_resident: Some(mib(700)),
         host_total: Some(mib(8192)),
+        host_limit: None,
         host_creep: None,
         peaks: PhasePeaks::default(),
     })

@@ -189,4 +189,18 @@ mod permissions {
         ended.refused(3, &[text(&checkpoints), "Permission denied"]);
         run(&place, &plan).done();
     }
+
+    #[test]
+    fn a_model_folder_of_somebody_else_is_measured_without_waiting() {
+        let place = TestFolder::with_scene();
+        place.trained(2, &["--eval"]);
+        set_mode(&place.path(""), 0o755);
+        let model = place.model();
+        set_mode(&model, 0o555);
+        let ended = run(&place, &["eval", "--json", "--device=cpu", "-m", text(&model)]);
+        set_mode(&model, 0o755);
+        let ended = ended.done().says(&["warning", "the tables are left", "Permission denied"]);
+        assert!(!ended.stderr.contains("another program"), "{ended:#?}");
+        assert!(ended.stdout.contains("psnr"), "{ended:#?}");
+    }
 }

@@ -153,6 +153,13 @@ fn flags_of_later_stages_are_refused_with_the_command_that_takes_them(
 }
 
 #[test]
+fn a_misspelt_term_is_told_what_resolutions_and_terms_there_are() {
+    let place = TestFolder::with_scene();
+    let ended = end(place.train().args(["-r", "densty"]));
+    ended.refused(2, &["densty", "1, 2, 4 or 8", "density", "dn_consistency"]);
+}
+
+#[test]
 fn every_switch_takes_true_and_false() {
     let place = TestFolder::with_scene();
     place.trained(2, &["--eval", "True", "--low_dram", "False", "--quiet", "False"]);

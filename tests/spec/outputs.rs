@@ -59,6 +59,7 @@ fn memory(iteration: u32) -> Event {
         vram: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
+        host_limit: None,
         host_creep: (iteration > 1000).then_some(Bytes(1 << 28)),
         peaks: PhasePeaks::default(),
     })

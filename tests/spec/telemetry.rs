@@ -32,6 +32,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         vram: Some(vram),
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
+        host_limit: None,
         host_creep: None,
         peaks: PhasePeaks::default(),
     })

@@ -8,6 +8,10 @@ use crate::model::{Gaussians, fuse};
 /// times that have gradients beyond the range of single precision.
 const LARGEST_LOG_SCALE: f32 = 30.0;
 
+/// The largest harmonic that is believed, either way: a colour of 1 needs no more than 4. The losses
+/// square what is drawn, and beyond 1e19 that leaves the range of single precision.
+const LARGEST_HARMONIC: f32 = 1e12;
+
 impl PlyRows for Gaussians {
     const FIELDS: &'static [PlyField] = &[
         PlyField::Values { column: 0, names: &["x", "y", "z"] },
@@ -21,6 +25,8 @@ impl PlyRows for Gaussians {
     const RANGES: &'static [ColumnRange] = &[
         ColumnRange { column: 0, range: -FARTHEST..=FARTHEST },
         ColumnRange { column: 1, range: f32::MIN..=LARGEST_LOG_SCALE },
+        ColumnRange { column: 4, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
+        ColumnRange { column: 5, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
     ];
     // As Mip-Splatting writes it.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::log::{Log, LoggedBuffers};
+use super::log::{Log, LoggedBuffers, LoggedMemory};
 use crate::memory::Bytes;
 use crate::train::event::Phase;
 
@@ -126,7 +126,10 @@ fn limit(log: &Log) -> Option<Finding> {
     // Within iterations more is taken than between them.
     let budget = log.memory.iter().rev().find_map(|memory| memory.vram?.budget);
     let of_gpu = of_gpu.chain(log.peaks.most().vram.zip(budget));
-    let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, it.host_total?)));
+    // Where the limit is not known, the machine is it.
+    let may_use = |memory: &LoggedMemory| memory.host_limit.or(memory.host_total);
+    let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, may_use(it)?)));
+    let of_host = of_host.chain(log.peaks.most().host.zip(log.memory.last().and_then(may_use)));
     let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| Nearest {
         what,
         flags,
@@ -137,7 +140,7 @@ fn limit(log: &Log) -> Option<Finding> {
     let all = of_gpu
         .map(|(used, limit)| nearest("of the GPU memory that may be taken", gpu_flags, used, limit))
         .chain(of_host.map(|(used, limit)| {
-            nearest("of the machine's RAM", "--image-cache or --host-limit", used, limit)
+            nearest("of the RAM that may be used", "--image-cache or --host-limit", used, limit)
         }));
     let most =
         all.filter(|it| it.limit.0 > 0).max_by(|a, b| a.percent().total_cmp(&b.percent()))?;

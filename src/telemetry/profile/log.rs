@@ -112,6 +112,9 @@ pub(super) struct LoggedMemory {
     pub(super) host_resident: Option<Bytes>,
     #[serde(default)]
     pub(super) host_total: Option<Bytes>,
+    /// Logs of older programs have none.
+    #[serde(default)]
+    pub(super) host_limit: Option<Bytes>,
     /// Growth of the process that nothing explains; only of a device without memory of its own.
     #[serde(default)]
     pub(super) host_creep: Option<Bytes>,

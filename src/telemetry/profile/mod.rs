@@ -131,7 +131,7 @@ pub struct Point {
     pub allocated: Bytes,
     /// Bytes that were taken from a device that has its own memory.
     pub reserved: Option<Bytes>,
-    /// Growth that nothing explained.
+    /// Growth that nothing explained; of a device without memory of its own, that of the process.
     pub creep: Option<Bytes>,
     /// Resident memory of the process.
     pub host_resident: Option<Bytes>,
@@ -333,7 +333,7 @@ fn growth(log: &Log) -> Vec<Point> {
             gaussians: log.gaussians_at(memory.iteration),
             allocated: memory.vram.map_or_else(|| between(memory), |vram| vram.allocated),
             reserved: memory.vram.map(|vram| vram.reserved),
-            creep: memory.vram.and_then(|vram| vram.creep),
+            creep: memory.vram.map_or(memory.host_creep, |vram| vram.creep),
             host_resident: memory.host_resident,
         })
         .collect()

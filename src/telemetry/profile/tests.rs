@@ -25,7 +25,17 @@ fn memory(iteration: u32, vram: Option<log::LoggedVram>) -> LoggedMemory {
     let peaks = PhasePeaks::default();
     let (host_resident, host_total) = (Some(Bytes(1000)), Some(Bytes(10_000)));
     let host_creep = None;
-    LoggedMemory { iteration, tensors, vram, host_resident, host_total, host_creep, peaks }
+    let host_limit = None;
+    LoggedMemory {
+        iteration,
+        tensors,
+        vram,
+        host_resident,
+        host_total,
+        host_limit,
+        host_creep,
+        peaks,
+    }
 }
 
 fn vram(reserved: u64, slack: u64) -> log::LoggedVram {
@@ -192,7 +202,19 @@ fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
     let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
     let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
     assert!(found(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
-    assert!(found(&on_cpu)[1].text.contains("RAM (10 %)"));
+    assert!(found(&on_cpu)[1].text.contains("RAM that may be used (10 %)"));
+    assert_eq!(growth(&on_cpu)[0].creep, Some(Bytes(17 << 20)));
+}
+
+#[test]
+fn the_limit_of_the_ram_is_told_by_the_most_that_was_held() {
+    let limited = LoggedMemory { host_limit: Some(Bytes(4000)), ..memory(100, None) };
+    let mut log = Log { memory: vec![limited], ..Log::default() };
+    assert!(found(&log)[0].text.contains("(25 %)"), "1000 bytes are held of 4000");
+    log.peaks.raise(Phase::Saving, PhasePeak { vram: None, host: Some(Bytes(3900)) });
+    let shown = found(&log);
+    assert!(shown[0].text.contains("(98 %)"), "{shown:?}");
+    assert!(shown[0].flags.as_ref().unwrap().contains("--host-limit"), "{shown:?}");
 }
 
 #[test]

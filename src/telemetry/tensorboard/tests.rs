@@ -39,6 +39,7 @@ fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
         vram: None,
         host_resident: None,
         host_total: None,
+        host_limit: None,
         host_creep: None,
         peaks: PhasePeaks::default(),
     };

@@ -21,6 +21,8 @@ pub struct MemoryReport {
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.
     pub host_total: Option<Bytes>,
+    /// RAM that the program may use of it.
+    pub host_limit: Option<Bytes>,
     /// On a device without memory of its own, growth of the process that nothing explains: of
     /// `host_resident`, photographs aside, as [`Vram::creep`] is of `allocated`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -66,6 +66,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
             copies: self.files.held(),
             budget: memory.as_ref().map(|memory| memory.budget),
+            host_limit: self.setup.config.memory.host_limit,
             peaks: self.peaks.peaks,
         };
         self.sink.on(&report::memory(&inputs, &mut self.creep))?;
