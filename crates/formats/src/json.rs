@@ -4,8 +4,8 @@ use serde::de::DeserializeOwned;
 
 use crate::fault::FormatFault;
 
-/// Longest JSON that is read.
-pub(crate) const MOST_JSON_BYTES: u64 = 64 << 20;
+/// Longest JSON that is read at all; most formats allow less.
+const MOST_JSON_BYTES: u64 = 64 << 20;
 
 /// Deepest nesting that is read.
 const MOST_DEPTH: usize = 64;

@@ -4,9 +4,9 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`read`] | knows a file by its content and gives [`Splats`] |
+//! | [`read()`] | knows a file by its content and gives [`Splats`] |
 //! | [`Splats`] | Gaussians whose values are finite and rotations unit; cuts and turns them |
-//! | [`write`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
+//! | [`write()`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
 //! | `parse_*`, `write_*`, `encode_*` | one format, from and to bytes |
 //!
 //! | format | written by | loses |

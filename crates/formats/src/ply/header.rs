@@ -188,9 +188,19 @@ impl PlyHead {
         Err(FormatFault::damaged(format!("no `element {name}` stands in its header")))
     }
 
-    /// Whether its Gaussians want the 2D filter of Mip-Splatting.
+    /// Whether its Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as
+    /// Postshot does; the last word counts.
     pub(super) fn is_antialiased(&self) -> bool {
-        self.comments.iter().any(|comment| comment == ANTIALIASED)
+        let mut said = self.comments.iter().filter_map(|comment| {
+            let comment = comment.to_ascii_lowercase();
+            let (key, value) = comment.split_once(' ')?;
+            match key {
+                "splatrendermode:" => Some(value == "mip"),
+                "antialiased" => Some(value == "1"),
+                _ => None,
+            }
+        });
+        said.next_back().unwrap_or(false)
     }
 }
 

@@ -114,6 +114,21 @@ mod tests {
         assert_eq!(row[3..6], [0.0; 3], "normals are zero");
     }
 
+    #[rstest]
+    #[case("SplatRenderMode: mip", true)]
+    #[case("splatrendermode: MIP\ncomment by hand", true)]
+    #[case("SplatRenderMode: mip\ncomment SplatRenderMode: default", false)]
+    #[case("antialiased 1", true)]
+    #[case("antialiased 0", false)]
+    fn the_mode_is_read_as_several_programs_write_it(#[case] comment: &str, #[case] is_on: bool) {
+        let bytes = plain(&random_splats(1, 0, 1));
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let comment = format!("comment {comment}\n");
+        let read = parsed(&[&bytes[..end], comment.as_bytes(), &bytes[end..]].concat()).unwrap();
+        let found = read.checked.splats.columns().antialiasing;
+        assert_eq!(found == Antialiasing::On, is_on);
+    }
+
     /// Doubles, another order, columns of other programs, an element before, and a 3D filter.
     fn foreign_file() -> Vec<u8> {
         let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();

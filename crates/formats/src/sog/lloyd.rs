@@ -58,15 +58,41 @@ pub(super) struct NearRow {
     pub(super) squared_distance: f32,
 }
 
+/// Numbers of a row after which one that is too far is given up: harmonics of degree 1 come first, and
+/// hold most of what there is.
+const FIRST_LOOK: usize = 2 * LANES;
+
 pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; LANES];
+    let mut sums = [0.0; LANES];
+    add_squares(&mut sums, a, b);
+    sums.iter().sum()
+}
+
+/// The same, or some number that is no less than `most`, if it is no less.
+fn squared_distance_below(most: f32, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (Some((a, more_a)), Some((b, more_b))) =
+        (a.split_at_checked(FIRST_LOOK), b.split_at_checked(FIRST_LOOK))
+    else {
+        return squared_distance(a, b);
+    };
+    add_squares(&mut sums, a, b);
+    let first = sums.iter().sum();
+    if first >= most {
+        return first;
+    }
+    add_squares(&mut sums, more_a, more_b);
+    sums.iter().sum()
+}
+
+#[inline]
+fn add_squares(sums: &mut [f32; LANES], a: &[f32], b: &[f32]) {
     for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
         for lane in 0..LANES {
             let difference = a[lane] - b[lane];
             sums[lane] += difference * difference;
         }
     }
-    sums.iter().sum()
 }
 
 /// The nearest of the rows of these numbers; of equal ones the first.
@@ -77,7 +103,8 @@ pub(super) fn nearest(
 ) -> NearRow {
     let far = NearRow { number: 0, squared_distance: f32::INFINITY };
     numbers.fold(far, |best, number| {
-        let squared_distance = squared_distance(table.row(number), row);
+        let squared_distance =
+            squared_distance_below(best.squared_distance, table.row(number), row);
         if squared_distance < best.squared_distance {
             NearRow { number: to_u32(number), squared_distance }
         } else {

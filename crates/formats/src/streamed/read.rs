@@ -3,16 +3,19 @@
 use super::meta::{LOD_META_NAME, StreamedMeta, StreamedNode, StreamedRun, VERSION};
 use crate::fault::FormatFault;
 use crate::folder::{PartSource, check_name};
-use crate::json::{MOST_JSON_BYTES, parse_json};
+use crate::json::parse_json;
 use crate::narrow::to_u32;
 use crate::sog::read_sog;
 use crate::splats::{CheckedSplats, SplatColumns, Splats};
+
+/// Bytes of `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
+const MOST_META_BYTES: u64 = 4 << 20;
 
 /// Reads the finest level of a streamed SOG from its parts; a scene around it, if there is one, is
 /// left out.
 pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
     let meta: StreamedMeta =
-        parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_JSON_BYTES)?)?;
+        parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_META_BYTES)?)?;
     if meta.version != VERSION {
         return Err(FormatFault::Unsupported(format!(
             "is of version {} of streamed SOG; {VERSION} is read: export it again",

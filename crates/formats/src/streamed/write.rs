@@ -18,10 +18,13 @@ use crate::worst::WorstErrors;
 /// Wide nodes with fewer Gaussians than these are not split.
 const LEAST_SPLIT: usize = 1024;
 
+/// The coarsest level of 16 holds one of 32,768 Gaussians.
+const MOST_LEVELS: u32 = 16;
+
 /// How a scene is cut and thinned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamedOptions {
-    /// Levels of detail, each half of the one below; at least 1.
+    /// Levels of detail, each half of the one below: 1 to 16, others are taken as these.
     pub levels: u32,
     /// Gaussians of a file, about; at least 1.
     pub chunk_splats: usize,
@@ -45,7 +48,7 @@ pub fn write_streamed(
     sink: &mut dyn PartSink,
 ) -> Result<WorstErrors, SogError> {
     let mut levels = vec![splats.clone()];
-    for level in 1..options.levels.max(1) as usize {
+    for level in 1..options.levels.clamp(1, MOST_LEVELS) as usize {
         levels.push(coarser(&levels[level - 1]));
     }
     let mut rows: Vec<LevelRow> = (0..)
