@@ -65,7 +65,7 @@ fn the_script_for_a_card_trains_resumes_measures_and_compares() {
         assert_eq!((&summary["iteration"], &summary["state"]), (&40.into(), &"complete".into()));
     }
     let ply = fs::read(place.ply_of("out/adc", 40)).unwrap();
-    assert!(!first.stdout.contains("LPIPS"), "{first:#?}");
+    assert!(!first.stdout.contains("test LPIPS"), "{first:#?}");
     let again = run(text(&weights));
     assert!(again.stdout.contains("| test LPIPS (alex) ↓ |"), "{again:#?}");
     assert!(again.stderr.contains("there is nothing to train"), "{again:#?}");
