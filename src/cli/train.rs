@@ -62,6 +62,9 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
 }
 
+/// Samples of a coarse stage from which its iterations are slow on the CPU.
+const SAMPLES_ON_PROCESSOR: u32 = 100_000;
+
 /// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
@@ -89,6 +92,10 @@ impl Task for Training<'_> {
             );
         }
         warn_of_background(&dataset, &intent.config);
+        let is_on_processor = device.info().uuid.is_none();
+        if is_on_processor {
+            warn_of_samples(&intent.config);
+        }
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
         let start = match &intent.checkpoint {
@@ -103,7 +110,7 @@ impl Task for Training<'_> {
             checkpoint: intent.checkpoint.as_ref(),
             lpips: lpips.as_ref(),
         };
-        let room = host_room(&intent.config, &dataset, &held, device.info().uuid.is_none())?;
+        let room = host_room(&intent.config, &dataset, &held, is_on_processor)?;
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
@@ -219,6 +226,17 @@ fn warn_of_background(dataset: &Dataset, config: &Config) {
         tracing::warn!(
             "--random-background: the photographs' transparent parts are blended over one colour, \
              and the model will learn to be opaque there"
+        );
+    }
+}
+
+/// On a GPU, samples take no time.
+fn warn_of_samples(config: &Config) {
+    let samples = config.sugar.n_samples_for_sdf;
+    if config.has_coarse_stage() && samples > SAMPLES_ON_PROCESSOR {
+        tracing::warn!(
+            "--n-samples-for-sdf {samples}: so many make an iteration of the coarse stage take seconds on \
+             the CPU. Use --n-samples-for-sdf 10000"
         );
     }
 }

@@ -31,6 +31,12 @@ pub enum DatasetError {
         /// Why.
         source: io::Error,
     },
+    /// The scene is a file.
+    #[error("{path}: is a file, not the folder of a scene. Give the folder that holds it after -s")]
+    SceneIsFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// The folder holds no scene.
     #[error(
         "{path}: holds no scene. Looked for {sought}. Give the folder that holds `sparse` and \

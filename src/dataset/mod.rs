@@ -98,7 +98,11 @@ impl Dataset {
         let root = options.source_path.clone().ok_or(DatasetError::NoScene)?;
         DatasetError::check_folder(&root)?;
         if !root.is_dir() {
-            return Err(DatasetError::SceneMissing { path: root });
+            return Err(if root.exists() {
+                DatasetError::SceneIsFile { path: root }
+            } else {
+                DatasetError::SceneMissing { path: root }
+            });
         }
         // The value is at fault, not the scene: say so before the scene is read.
         photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 
 use super::jsonl::Encoder;
+use super::escape::{Newlines, escape_controls};
 use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::{RunStage, RunStatus, clock, count, peaks_line};
 use crate::files::OutputError;
@@ -159,7 +160,8 @@ impl Progress {
         self.memory_reported = iteration;
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
-            self.print(&format!("Output folder: {}", model_path.display()));
+            let folder = model_path.display().to_string();
+            self.print(&format!("Output folder: {}", escape_controls(&folder, Newlines::Escaped)));
             let resumed =
                 if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
             self.print(&format!(

@@ -34,6 +34,8 @@ mod device_telemetry;
 mod device_work;
 mod distances;
 mod filters;
+#[cfg(kernels)]
+mod full_card;
 mod math_parity;
 mod normals;
 #[cfg(kernels)]

@@ -15,7 +15,7 @@ const LONG: [(&str, &str); 1] = [(
 )];
 
 /// The folders of the crates' sources, relative to the root.
-pub(super) const SOURCES: [&str; 2] = ["src", "crates/mesh/src"];
+pub(super) const SOURCES: [&str; 3] = ["src", "crates/formats/src", "crates/mesh/src"];
 
 pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")

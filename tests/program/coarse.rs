@@ -295,3 +295,14 @@ fn a_model_that_the_prune_empties_ends_without_an_error() {
     place.trained(40, &[&STAGE[..], &flags].concat()).says(&["the model is empty"]);
     assert_eq!(events(&place, "model", "finished")[0]["gaussians"].as_u64(), Some(0));
 }
+
+#[test]
+fn more_samples_than_the_cpu_draws_quickly_are_warned_of() {
+    let place = TestFolder::with_scene();
+    let stage = ["--regularize=density", "--sugar-iterations=1"];
+    let many = [&stage[..], &["--n-samples-for-sdf=100001"]].concat();
+    place.trained(1, &many).says(&["--n-samples-for-sdf 100001", "--n-samples-for-sdf 10000"]);
+    let few = [&stage[..], &["--n-samples-for-sdf=100"]].concat();
+    let ended = place.trained_into("few", 1, &few);
+    assert!(!ended.stderr.contains("--n-samples-for-sdf"), "{ended:#?}");
+}

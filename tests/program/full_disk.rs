@@ -152,7 +152,7 @@ fn the_room_that_was_kept_saves_a_run_whose_disk_is_full() {
     ended.refused(1, &parts);
     let saved = place.path("saved");
     assert_no_litter(&saved);
-    assert!(!place.ply_of("saved", 20).exists());
+    assert!(!place.ply_of("saved", 20).parent().unwrap().exists());
     // With space again, the run goes on, and what was missing is written, too.
     end(place.train_into("saved").args(["--resume"])).done().says(&["iteration 20"]);
     for iteration in [20, 40] {

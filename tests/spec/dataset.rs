@@ -247,6 +247,10 @@ fn broken_scenes_say_what_is_wrong() {
     let error = Dataset::load(&SceneOptions::default()).unwrap_err().to_string();
     assert!(error.contains("-s"), "{error}");
     assert!(failure(&folder.path().join("nowhere")).contains("nowhere: there is no such folder"));
+    let file = folder.path().join("a.jpg");
+    fs::write(&file, "a photograph").unwrap();
+    assert!(failure(&file).contains("a.jpg: is a file, not the folder of a scene"));
+    fs::remove_file(&file).unwrap();
     let error = failure(folder.path());
     assert!(error.contains("sparse/0/cameras.bin") && error.contains("transforms.json"), "{error}");
 

@@ -5,6 +5,7 @@
 //! checkpoint appears when all else is written that belongs before it, so that a run that is killed and
 //! resumed lacks none of that.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
@@ -150,7 +151,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let copy = self.copy_for(what);
         // Where the disk is full, the run must stop before this iteration is past.
         let file = if has_room(self.setup.config, copy) {
-            NewPly::with_room::<Gaussians>(&path, mode, sh_degree, count)?
+            NewPly::with_room::<Gaussians>(&path, mode, sh_degree, count).inspect_err(|_full| {
+                // A folder that is not empty stays.
+                path.parent().map(fs::remove_dir);
+            })?
         } else {
             None
         };
