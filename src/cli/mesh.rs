@@ -24,10 +24,10 @@ use crate::memory::plan::{
 };
 use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
-    DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus, MeshMethod,
-    MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions, TextureFigures,
-    TextureOptions, TextureSource, TsdfOptions, WorldBox, cut_tetrahedra, finish, fit, fuse,
-    meshed_box, postprocess, texture, view_maps, write_mesh,
+    Consistency, DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus,
+    MeshMethod, MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions,
+    TextureFigures, TextureOptions, TextureSource, TsdfOptions, WorldBox, check_consistency,
+    cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess, texture, view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_filter};
@@ -232,10 +232,15 @@ impl Meshing<'_> {
         let room = room(config.memory.host_limit);
         let mut drawn = DrawnModel { device, model: &model, views, settings };
         let started = Instant::now();
+        let seed = config.run.seed;
+        // The points of the other method are checked themselves.
+        let is_unchecked = options.method != MeshMethod::Poisson;
+        if is_unchecked && options.consistency() == Consistency::Required {
+            check_consistency(&mut drawn, gaussians, seed)?;
+        }
         let extracted = match (options.method, &world_box) {
             (MeshMethod::Poisson, Some(world_box)) => {
-                let seed = config.run.seed;
-                fit(&mut drawn, gaussians, world_box, &options.poisson, seed, room)
+                fit(&mut drawn, gaussians, world_box, options, seed, room)
             }
             (MeshMethod::Tetrahedra, Some(world_box)) => {
                 cut_tetrahedra(&mut drawn, gaussians, world_box, &options.tetrahedra, room)

@@ -23,6 +23,9 @@ pub(super) const PLACES_AT_ONCE: usize = 1 << 22;
 /// made of them.
 pub(super) const PIXEL_BYTES: u64 = 12 + 16 + 4 + (4 + 12 + 1);
 
+/// Every view is drawn.
+pub(super) const ALL_VIEWS: usize = 1;
+
 /// Which depth of a pixel counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PixelDepth {
@@ -105,10 +108,20 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     pub(super) fn each(
         &mut self,
         depth: PixelDepth,
+        visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
+    ) -> Result<(), ExtractionError> {
+        self.each_nth(ALL_VIEWS, depth, visit)
+    }
+
+    /// The same with every n-th training view.
+    pub(super) fn each_nth(
+        &mut self,
+        every: usize,
+        depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let settings = self.settings;
-        self.each_view(|device, model, view, photograph| {
+        self.each_view(every, |device, model, view, photograph| {
             let look = match depth {
                 PixelDepth::Mean => Look::SURFACE,
                 PixelDepth::Median => Look::MEDIAN,
@@ -136,7 +149,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         let settings = self.settings;
         // Those that no view has seen to be outside yet.
         let mut open: Vec<usize> = (0..places.len()).collect();
-        self.each_view(|device, model, view, photograph| {
+        self.each_view(ALL_VIEWS, |device, model, view, photograph| {
             let mask = photograph.and_then(|image| image.mask.as_deref());
             let mut still_open = Vec::with_capacity(open.len());
             for asked in open.chunks(PLACES_AT_ONCE) {
@@ -159,14 +172,15 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         Ok(inside)
     }
 
-    /// Visits the training views with their photographs where these may have a mask; those whose mask
+    /// Visits every n-th of the training views with their photographs where these may have a mask; those whose mask
     /// cannot be read are left out.
     fn each_view(
         &mut self,
+        every: usize,
         mut visit: impl FnMut(&mut B, &B::Model, &View, Option<&Image>) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let mut visited = 0;
-        for &index in self.views.split(Split::Train) {
+        for &index in self.views.split(Split::Train).iter().step_by(every.max(1)) {
             let photograph = if self.views.may_have_mask(index) {
                 match self.views.fetch(index) {
                     Some(photograph) => Some(photograph),

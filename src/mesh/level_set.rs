@@ -100,20 +100,30 @@ struct SurfaceSighting {
     color: [f32; 3],
 }
 
-/// About `wanted` points of the level set, as many from each training view, of pixels chosen by `seed`.
-/// Streamed: a view's maps are let go before the next is drawn.
+/// Which points are looked for.
+pub(super) struct PointSearch {
+    /// About how many.
+    pub(super) wanted: u64,
+    /// The density at them.
+    pub(super) level: f64,
+    /// Chooses the pixels.
+    pub(super) seed: u64,
+    /// Every n-th training view is drawn.
+    pub(super) every: usize,
+}
+
+/// Points of the level set, as many from each view that is drawn. Streamed: a view's maps are let go before
+/// the next is drawn.
 pub(super) fn level_set_points<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     opaque: &OpaqueGaussians<'_>,
-    wanted: u64,
-    level: f64,
-    seed: u64,
+    &PointSearch { wanted, level, seed, every }: &PointSearch,
 ) -> Result<OrientedPoints, ExtractionError> {
-    let views = drawn.views.split(Split::Train).len().max(1);
+    let views = drawn.views.split(Split::Train).len().div_ceil(every.max(1)).max(1);
     let a_view = wanted.div_ceil(views as u64);
     let mut points = OrientedPoints::default();
     let (mut number, mut pixels_a_point) = (0, PIXELS_A_POINT);
-    drawn.each(PixelDepth::Mean, |view| {
+    drawn.each_nth(every, PixelDepth::Mean, |view| {
         let stream = |drawn_for| RandomStream::new(seed, number, drawn_for);
         let pixels = PixelSample {
             wanted: pixels_a_point * a_view as f64,

@@ -6,6 +6,7 @@
 //! nothing of Gaussians.
 
 mod bound;
+mod consistency;
 mod drawn;
 mod error;
 mod exposures;
@@ -29,6 +30,7 @@ mod write;
 pub use bound::{
     BindError, BindRule, BoundStart, bind_mesh, colors_of_model, placed_gaussians, refined_mesh,
 };
+pub use consistency::{Consistency, check_consistency};
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};

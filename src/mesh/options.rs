@@ -8,7 +8,7 @@ use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 
 use super::texture_options::TextureSource;
-use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions};
+use super::{Consistency, Corner, ExtractionError, PostprocessOptions, TextureOptions};
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -128,6 +128,10 @@ pub struct MeshOptions {
     #[arg(long, value_name = "N", alias = "n-vertices-in-mesh", default_value_t = Self::default().decimation_target)]
     pub decimation_target: usize,
 
+    /// Mesh Gaussians whose normals disagree, too
+    #[arg(long)]
+    pub force: bool,
+
     /// Files to write
     #[arg(long, value_enum, value_name = "FORMAT,..", value_delimiter = ',', default_values_t = Self::default().formats)]
     pub formats: Vec<MeshFormat>,
@@ -225,10 +229,6 @@ pub struct PoissonOptions {
     /// It takes the place of --density-trim.
     #[arg(long, value_name = "POINTS", conflicts_with = "density_trim")]
     pub density_min: Option<f64>,
-
-    /// Mesh points whose normals disagree, too
-    #[arg(long)]
-    pub force: bool,
 }
 
 /// Points that are left out before a surface is fitted.
@@ -244,6 +244,11 @@ pub enum Outliers {
 }
 
 impl MeshOptions {
+    /// What becomes of Gaussians that show no surface.
+    pub fn consistency(&self) -> Consistency {
+        if self.force { Consistency::NotRequired } else { Consistency::Required }
+    }
+
     /// An error where a value makes no surface.
     pub fn check(&self) -> Result<(), ExtractionError> {
         self.texture.check()?;
@@ -292,7 +297,6 @@ impl Default for PoissonOptions {
             poisson_depth: 10,
             density_trim: 0.1,
             density_min: None,
-            force: false,
         }
     }
 }
@@ -307,6 +311,7 @@ impl Default for MeshOptions {
             min_component: LeastComponent(MinComponent::FaceShare(0.001)),
             fill_holes: 0,
             decimation_target: 1_000_000,
+            force: false,
             formats: vec![MeshFormat::Ply, MeshFormat::Glb],
             tsdf: TsdfOptions::default(),
             poisson: PoissonOptions::default(),

@@ -4,18 +4,18 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
-use splat_mesh::points::{
-    OrientedPoints, checked, normals_agreement, outliers_by_cells, outliers_by_neighbours,
-};
+use splat_mesh::points::{OrientedPoints, checked, outliers_by_cells, outliers_by_neighbours};
 use splat_mesh::poisson::{
     CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, depth_for, reconstruct, trim,
 };
 use splat_mesh::watch::Watch;
 
+use super::consistency::{Consistency, agreement};
+use super::drawn::ALL_VIEWS;
 use super::extracted::{Extracted, ExtractionFigures, PoissonFigures, Surface};
 use super::free_space::cut_free_space;
-use super::level_set::{OpaqueGaussians, level_set_points};
-use super::options::{Outliers, PoissonOptions};
+use super::level_set::{OpaqueGaussians, PointSearch, level_set_points};
+use super::options::{MeshOptions, Outliers, PoissonOptions};
 use super::{DrawnModel, ExtractionError, WorldBox};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
@@ -31,10 +31,6 @@ pub(super) const POINT_BYTES: u64 = 3 * (3 * 12);
 /// How much farther out the background reaches than the box.
 const BACKGROUND: f64 = 4.0;
 
-/// Share of the normals that agree with their neighbours' on a surface. Of normals in all directions that
-/// one camera can see, half would.
-const AGREEMENT_MIN: f64 = 0.6;
-
 /// Nearest points, and deviations of their mean distance, of the reference's outliers.
 const OUTLIER_NEIGHBOURS: usize = 20;
 const OUTLIER_DEVIATIONS: f64 = 20.0;
@@ -48,10 +44,12 @@ pub fn fit<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     gaussians: &Gaussians,
     world_box: &WorldBox,
-    options: &PoissonOptions,
+    options: &MeshOptions,
     seed: u64,
     room: Bytes,
 ) -> Result<Extracted, ExtractionError> {
+    let consistency = options.consistency();
+    let options = &options.poisson;
     let Some(opaque) = OpaqueGaussians::of(gaussians) else {
         return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
     };
@@ -60,17 +58,22 @@ pub fn fit<B: TrainDevice>(
     if wanted > fits {
         return Err(ExtractionError::SurfacePoints { wanted, fits });
     }
-    let points =
-        level_set_points(drawn, &opaque, options.surface_points, options.surface_level, seed)?;
+    let search = PointSearch {
+        wanted: options.surface_points,
+        level: options.surface_level,
+        seed,
+        every: ALL_VIEWS,
+    };
+    let points = level_set_points(drawn, &opaque, &search)?;
     let independent = opaque.len();
     drop(opaque);
     tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
     let (inside, around) = parted(points, world_box, options.mesh_background);
     // A point stands for a part of the views.
     let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
-    let mut fitted = vec![surface(inside, weight, independent, options, room)?];
+    let mut fitted = vec![surface(inside, weight, independent, options, consistency, room)?];
     if options.mesh_background {
-        match surface(around, background_weight, independent, options, room) {
+        match surface(around, background_weight, independent, options, consistency, room) {
             Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
@@ -133,12 +136,12 @@ fn surface(
     weight: f64,
     independent: usize,
     options: &PoissonOptions,
+    consistency: Consistency,
     room: Bytes,
 ) -> Result<Fitted, ExtractionError> {
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
-    let needed = if options.force { 0.0 } else { AGREEMENT_MIN };
-    let agreement = normals_agreement(&thinned(&points, independent), needed)?;
+    let agreement = agreement(&points, independent, consistency)?;
     tracing::info!("{:.0} % of their normals agree with their neighbours'", 100.0 * agreement);
     let stop = AtomicBool::new(false);
     let watch = Watch { stop: &stop, told: &|_, _| {} };
@@ -171,18 +174,6 @@ fn surface(
     };
     let surface = Surface { mesh: made.mesh, weight };
     Ok(Fitted { surface, densities: made.densities, points: points.places, figures })
-}
-
-/// Every n-th point, so that about one is left of each Gaussian: those of one Gaussian always agree, of
-/// whatever they are points.
-fn thinned(points: &OrientedPoints, left: usize) -> OrientedPoints {
-    let every = points.len().div_ceil(left.max(FEWEST_POINTS)).max(1);
-    let column = |rows: &[[f32; 3]]| rows.iter().copied().step_by(every).collect();
-    OrientedPoints {
-        places: column(&points.places),
-        normals: column(&points.normals),
-        colors: column(&points.colors),
-    }
 }
 
 fn drop_outliers(

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use super::jsonl::Encoder;
 use super::escape::{Newlines, escape_controls};
+use super::jsonl::Encoder;
 use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::{RunStage, RunStatus, clock, count, peaks_line};
 use crate::files::OutputError;

@@ -156,10 +156,10 @@ fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
     let place = place_of(&ball());
     meshed(
         &place,
-        &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--force"],
+        &["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--open"],
     )
     .done()
-    .says(&["decimated from", "--force has no effect with --method tsdf"]);
+    .says(&["decimated from", "--open has no effect with --method tsdf"]);
     let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
     assert!((500..=1000).contains(&mesh.faces.len()), "{}", mesh.faces.len());
     // Of a thousand triangles each stands off by a two-hundredth of the radius.
@@ -235,8 +235,11 @@ fn gaussians_without_a_surface_are_refused() {
         *value = stream.normal(100_000 + index as u64).to_f32();
     }
     let place = place_of(&cloud);
-    meshed(&place, &["--method=poisson", "--surface-points=20000"])
-        .refused(3, &["no consistent surface"]);
+    for method in METHODS {
+        meshed(&place, method).refused(3, &["no consistent surface", "--force"]);
+    }
+    meshed(&place, &["--mesh-resolution=40", "--formats=ply", "--force"]).done();
+    fs::remove_dir_all(place.model().join("mesh")).unwrap();
     let mut clear = ball();
     clear.opacity_logits.fill(-3.0);
     let place = place_of(&clear);
