@@ -4,7 +4,7 @@ use splat_mesh::points::{OrientedPoints, PointsError, normals_agreement};
 use splat_mesh::poisson::FEWEST_POINTS;
 
 use super::level_set::{OpaqueGaussians, PointSearch, level_set_points};
-use super::options::PoissonOptions;
+use super::options::{Consistency, PoissonOptions};
 use super::{DrawnModel, ExtractionError};
 use crate::backend::TrainDevice;
 use crate::model::Gaussians;
@@ -17,15 +17,6 @@ const AGREEMENT_MIN: f64 = 0.6;
 /// Points that are looked at, and training views that show them.
 const CHECKED_POINTS: u64 = 20_000;
 const CHECKED_VIEWS: usize = 16;
-
-/// What becomes of Gaussians whose normals disagree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consistency {
-    /// They are refused.
-    Required,
-    /// They are meshed.
-    NotRequired,
-}
 
 /// The share of the normals that agree with their neighbours', of points of `independent` Gaussians; an error
 /// where it is too small.

@@ -8,7 +8,7 @@ use splat_mesh::points::nearest_distances;
 use splat_mesh::poisson::cut_off;
 
 use super::drawn::PixelDepth;
-use super::poisson::Fitted;
+use super::fitted::FittedSurface;
 use super::{DrawnModel, ExtractionError, WorldBox};
 use crate::backend::TrainDevice;
 
@@ -26,7 +26,7 @@ const SPARSE: f32 = 0.5;
 /// box `meshed` or at nothing.
 pub(super) fn cut_free_space<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
-    surfaces: &mut [Fitted],
+    surfaces: &mut [FittedSurface],
     meshed: &WorldBox,
 ) -> Result<(), ExtractionError> {
     let meshed = Bounds { low: meshed.low, high: meshed.high };
@@ -34,7 +34,7 @@ pub(super) fn cut_free_space<B: TrainDevice>(
     let mut votes: Vec<SightVotes<'_>> = far
         .iter()
         .zip(surfaces.iter())
-        .map(|(far, Fitted { figures, .. })| {
+        .map(|(far, FittedSurface { figures, .. })| {
             SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
         })
         .collect();
@@ -61,7 +61,7 @@ struct FarVertices {
 }
 
 impl FarVertices {
-    fn of(Fitted { surface, densities, points, figures }: &Fitted) -> Self {
+    fn of(FittedSurface { surface, densities, points, figures }: &FittedSurface) -> Self {
         let vertices = &surface.mesh.vertices;
         // Only where the cells have no points the nearest can be far.
         let sparse: Vec<usize> =

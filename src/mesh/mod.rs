@@ -12,6 +12,7 @@ mod error;
 mod exposures;
 mod extracted;
 mod finish;
+mod fitted;
 mod focus;
 mod free_space;
 mod host_plan;
@@ -30,7 +31,7 @@ mod write;
 pub use bound::{
     BindError, BindRule, BoundStart, bind_mesh, colors_of_model, placed_gaussians, refined_mesh,
 };
-pub use consistency::{Consistency, check_consistency};
+pub use consistency::check_consistency;
 pub use drawn::{DrawnModel, camera_of};
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
@@ -39,7 +40,7 @@ pub use finish::{Finished, FinishingWork, StepSeconds, finish};
 pub use focus::{Focus, meshed_box};
 pub use host_plan::{MeshedScene, mesh_host_rows, view_maps};
 pub use options::{
-    LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
+    Consistency, LeastComponent, MeshFormat, MeshMethod, MeshOptions, Outliers, PoissonOptions,
     TetrahedraOptions, TsdfOptions,
 };
 pub use poisson::fit;

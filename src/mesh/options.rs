@@ -8,7 +8,7 @@ use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 
 use super::texture_options::TextureSource;
-use super::{Consistency, Corner, ExtractionError, PostprocessOptions, TextureOptions};
+use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions};
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -241,6 +241,15 @@ pub enum Outliers {
     Knn,
     /// None
     Keep,
+}
+
+/// What becomes of Gaussians whose normals disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// They are refused.
+    Required,
+    /// They are meshed.
+    NotRequired,
 }
 
 impl MeshOptions {

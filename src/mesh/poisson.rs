@@ -6,16 +6,17 @@ use std::sync::atomic::AtomicBool;
 
 use splat_mesh::points::{OrientedPoints, checked, outliers_by_cells, outliers_by_neighbours};
 use splat_mesh::poisson::{
-    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, depth_for, reconstruct, trim,
+    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, depth_for, reconstruct,
 };
 use splat_mesh::watch::Watch;
 
-use super::consistency::{Consistency, agreement};
+use super::consistency::agreement;
 use super::drawn::ALL_VIEWS;
 use super::extracted::{Extracted, ExtractionFigures, PoissonFigures, Surface};
+use super::fitted::FittedSurface;
 use super::free_space::cut_free_space;
 use super::level_set::{OpaqueGaussians, PointSearch, level_set_points};
-use super::options::{MeshOptions, Outliers, PoissonOptions};
+use super::options::{Consistency, MeshOptions, Outliers, PoissonOptions};
 use super::{DrawnModel, ExtractionError, WorldBox};
 use crate::backend::TrainDevice;
 use crate::memory::Bytes;
@@ -84,30 +85,8 @@ pub fn fit<B: TrainDevice>(
         fitted.iter_mut().try_for_each(|fitted| fitted.trim(options))?;
     }
     let (surfaces, figures) =
-        fitted.into_iter().map(|Fitted { surface, figures, .. }| (surface, figures)).unzip();
+        fitted.into_iter().map(|FittedSurface { surface, figures, .. }| (surface, figures)).unzip();
     Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(figures) })
-}
-
-/// A surface and the points that it was fitted to.
-pub(super) struct Fitted {
-    pub(super) surface: Surface,
-    /// Points a cell around each vertex.
-    pub(super) densities: Vec<f32>,
-    /// Places of the points, world space.
-    pub(super) points: Vec<[f32; 3]>,
-    pub(super) figures: PoissonFigures,
-}
-
-impl Fitted {
-    /// Cuts off what few points support, as the options say.
-    fn trim(&mut self, options: &PoissonOptions) -> Result<(), ExtractionError> {
-        let cut = match options.density_min {
-            Some(least) => Trim::PointsACell(least),
-            None => Trim::Quantile(options.density_trim),
-        };
-        self.figures.trimmed = trim(&mut self.surface.mesh, &mut self.densities, cut)?;
-        Ok(())
-    }
 }
 
 /// The points in a box, and on demand those around it, up to four times as far from its centre.
@@ -138,7 +117,7 @@ fn surface(
     options: &PoissonOptions,
     consistency: Consistency,
     room: Bytes,
-) -> Result<Fitted, ExtractionError> {
+) -> Result<FittedSurface, ExtractionError> {
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
     let agreement = agreement(&points, independent, consistency)?;
@@ -173,7 +152,7 @@ fn surface(
         trimmed: 0,
     };
     let surface = Surface { mesh: made.mesh, weight };
-    Ok(Fitted { surface, densities: made.densities, points: points.places, figures })
+    Ok(FittedSurface { surface, densities: made.densities, points: points.places, figures })
 }
 
 fn drop_outliers(

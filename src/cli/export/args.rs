@@ -10,9 +10,9 @@ use splat_formats::{
 /// Arguments of `splat export`.
 #[derive(Args)]
 pub(in crate::cli) struct ExportArgs {
-    /// Read this file instead of a model: .ply, .compressed.ply, .splat, .spz, .sog, .glb
+    /// Read a file of Gaussians instead of a model
     ///
-    /// It is known by its content. A SOG may also be a folder.
+    /// .ply, .compressed.ply, .splat, .spz, .sog or .glb, known by its content. A SOG may also be a folder.
     #[arg(
         value_name = "FILE",
         required_unless_present = "model_path",

@@ -1,0 +1,29 @@
+//! A surface that was fitted to points, until what no points support is cut off.
+
+use splat_mesh::poisson::{Trim, trim};
+
+use super::ExtractionError;
+use super::extracted::{PoissonFigures, Surface};
+use super::options::PoissonOptions;
+
+/// A surface and the points that it was fitted to.
+pub(super) struct FittedSurface {
+    pub(super) surface: Surface,
+    /// Points a cell around each vertex.
+    pub(super) densities: Vec<f32>,
+    /// Places of the points, world space.
+    pub(super) points: Vec<[f32; 3]>,
+    pub(super) figures: PoissonFigures,
+}
+
+impl FittedSurface {
+    /// Cuts off what few points support, as the options say.
+    pub(super) fn trim(&mut self, options: &PoissonOptions) -> Result<(), ExtractionError> {
+        let cut = match options.density_min {
+            Some(least) => Trim::PointsACell(least),
+            None => Trim::Quantile(options.density_trim),
+        };
+        self.figures.trimmed = trim(&mut self.surface.mesh, &mut self.densities, cut)?;
+        Ok(())
+    }
+}
