@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    ReadSplats, ScenePlacement, SogOptions, SplatFileError, SplatFormat, Splats, SpzOptions,
-    StreamedOptions, UpAxis, WorstErrors, WriteReport, read, write,
+    HtmlOptions, ReadSplats, ScenePlacement, SogOptions, SplatFileError, SplatFormat, Splats,
+    SpzOptions, StreamedOptions, UpAxis, WorstErrors, WriteReport, read, write,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -35,7 +35,7 @@ struct Exported {
 /// Reads Gaussians, cuts and places them as is asked, and writes them.
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let format = format_of(args)?;
-    warn_of_idle(format, matches);
+    warn_of_idle(&format, matches);
     if args.output.exists() && !args.overwrite {
         return Err(UsageError(format!(
             "{}: is there already. Name another file with -o, or give --overwrite",
@@ -60,6 +60,9 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         create_folder(folder)?;
     }
     let written = write(&args.output, &splats, &format)?;
+    for note in &written.notes {
+        tracing::warn!("{note}");
+    }
     let to = args.output.clone();
     let exported = Exported { from, to, sh_degree: splats.sh_degree(), left_out, written };
     let text =
@@ -85,11 +88,11 @@ pub(super) fn read_splats(path: &Path) -> Result<(Splats, usize), SplatFileError
 /// The format that is asked for, or that the name of the file tells, with its options.
 fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
     let shown = args.output.display();
-    let of_name = SplatFormat::of_name(&args.output).map(ExportFormat::of);
+    let of_name = SplatFormat::of_name(&args.output).as_ref().map(ExportFormat::of);
     let Some(format) = args.format.or(of_name) else {
         return Err(UsageError(format!(
-            "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog or \
-             .glb, or give --format"
+            "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog, \
+             .glb or .html, or give --format"
         )));
     };
     // The parts of a folder have names of their own.
@@ -119,11 +122,15 @@ fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
             ..StreamedOptions::default()
         }),
         ExportFormat::Glb => SplatFormat::Glb,
+        ExportFormat::Html => SplatFormat::Html(HtmlOptions {
+            title: args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            cameras: Vec::new(),
+        }),
     })
 }
 
 /// Warns of options of other formats: they change nothing.
-fn warn_of_idle(format: SplatFormat, matches: &ArgMatches) {
+fn warn_of_idle(format: &SplatFormat, matches: &ArgMatches) {
     let is_spz = matches!(format, SplatFormat::Spz(_));
     let is_sog = matches!(
         format,
@@ -194,7 +201,7 @@ fn place(splats: &mut Splats, options: &PlaceOptions) -> anyhow::Result<usize> {
 /// The export as a person reads it.
 fn described(exported: &Exported) -> String {
     let Exported { to, sh_degree, left_out, written, .. } = exported;
-    let WriteReport { splats, bytes, errors } = written;
+    let WriteReport { splats, bytes, errors, .. } = written;
     let mut text = format!(
         "{}: {splats} Gaussians of SH degree {sh_degree}, {:.1} MB",
         to.display(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fault::FormatFault;
 use crate::glb::GlbError;
+use crate::html::HtmlError;
 use crate::sog::SogError;
 use crate::spz::SpzOptionsError;
 
@@ -76,6 +77,15 @@ pub enum SplatFileError {
         /// Why.
         #[source]
         source: GlbError,
+    },
+    /// No page can be made of the Gaussians.
+    #[error("{path}: {source}")]
+    Html {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: HtmlError,
     },
 }
 

@@ -18,6 +18,7 @@
 //! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
 //! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
+//! | HTML | [`write_html`] | precision; it is not read back |
 
 mod antimatter;
 mod cursor;
@@ -28,6 +29,7 @@ mod fault;
 mod folder;
 mod glb;
 mod harmonics;
+mod html;
 mod json;
 #[cfg(test)]
 mod known_splats;
@@ -54,6 +56,7 @@ pub use error::SplatFileError;
 pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
+pub use html::{CameraSplit, HtmlCamera, HtmlError, HtmlOptions, write_html};
 pub use open::{ReadSplats, SplatFileKind, read};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};

@@ -19,6 +19,10 @@ use crate::streamed::{LOD_META_NAME, read_streamed};
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
 
+/// What is said of a page.
+const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
+                         exported from";
+
 /// Bytes that are read at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -66,6 +70,9 @@ pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
     let mut start = Vec::new();
     (&mut file).take(4).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
+    if is_page(path, &start) {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_SAID.to_owned())));
+    }
     let Some(kind) = kind_of(path, &start) else {
         return Err(SplatFileError::Unknown { path: path.to_owned() });
     };
@@ -82,12 +89,19 @@ fn with_kind(checked: CheckedSplats, kind: SplatFileKind) -> ReadSplats {
     ReadSplats { splats, kind, dropped, notes }
 }
 
+fn has_end(path: &Path, end: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.to_ascii_lowercase().ends_with(end)
+}
+
+/// Whether a file is HTML, by its first four bytes or its name.
+fn is_page(path: &Path, start: &[u8]) -> bool {
+    start.eq_ignore_ascii_case(b"<!do") || has_end(path, ".html")
+}
+
 /// What a file is; a JSON is that of a SOG.
 fn kind_of(path: &Path, start: &[u8]) -> Option<SplatFileKind> {
-    let ends = |end: &str| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.to_ascii_lowercase().ends_with(end)
-    };
+    let ends = |end: &str| has_end(path, end);
     Some(match start {
         _ if start.starts_with(PLY_MAGIC) => SplatFileKind::Ply,
         _ if start.starts_with(&GLB_MAGIC) => SplatFileKind::Glb,

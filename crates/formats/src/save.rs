@@ -10,6 +10,7 @@ use crate::antimatter::write_splat;
 use crate::error::SplatFileError;
 use crate::folder::ZipSink;
 use crate::glb::{GlbError, write_glb};
+use crate::html::{HtmlError, HtmlOptions, write_html};
 use crate::open::folder_of;
 use crate::ply::{write_packed_ply, write_ply};
 use crate::replace::{FolderSink, replace_file};
@@ -19,8 +20,11 @@ use crate::spz::{SpzOptions, encode_spz};
 use crate::streamed::{StreamedOptions, write_streamed};
 use crate::worst::WorstErrors;
 
+/// Bytes from which a page takes long to load.
+const LARGE_PAGE_BYTES: u64 = 100_000_000;
+
 /// Formats that are written, with their options.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SplatFormat {
     /// PLY of 3D Gaussian splatting: nothing is rounded.
     Ply,
@@ -38,10 +42,12 @@ pub enum SplatFormat {
     StreamedSog(StreamedOptions),
     /// glTF with `KHR_gaussian_splatting`.
     Glb,
+    /// A page for browsers, which is not read back.
+    Html(HtmlOptions),
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WriteReport {
     /// Gaussians.
     pub splats: usize,
@@ -49,6 +55,9 @@ pub struct WriteReport {
     pub bytes: u64,
     /// How far from the Gaussians the file is. Of levels of detail: the finest.
     pub errors: WorstErrors,
+    /// Sentences for the user about what was written.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }
 
 impl SplatFormat {
@@ -65,6 +74,10 @@ impl SplatFormat {
                 "spz" => Self::Spz(SpzOptions::default()),
                 "sog" => Self::Sog(SogOptions::default()),
                 "glb" => Self::Glb,
+                "html" => Self::Html(HtmlOptions {
+                    title: path.file_stem()?.to_str()?.to_owned(),
+                    cameras: Vec::new(),
+                }),
                 _ => return None,
             },
         })
@@ -114,6 +127,13 @@ pub fn write(
                 },
             )
         }
+        SplatFormat::Html(options) => {
+            replace_file(path, |out: &mut BufWriter<&mut File>| write_html(splats, options, out))
+                .map_err(|source| match source {
+                    HtmlError::Write(source) => unwritable(source),
+                    source => SplatFileError::Html { path: path.to_owned(), source },
+                })
+        }
         SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
             let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
             let errors = match format {
@@ -123,11 +143,27 @@ pub fn write(
             }
             .map_err(sog)?;
             let bytes = sink.finish().map_err(unwritable)?;
-            return Ok(WriteReport { splats: splats.len(), bytes, errors });
+            return Ok(WriteReport { splats: splats.len(), bytes, errors, notes: Vec::new() });
         }
     }?;
     let bytes = fs::metadata(path).map_err(unwritable)?.len();
-    Ok(WriteReport { splats: splats.len(), bytes, errors })
+    let notes = match format {
+        SplatFormat::Html(_) => note_of_page(path, bytes).into_iter().collect(),
+        _ => Vec::new(),
+    };
+    Ok(WriteReport { splats: splats.len(), bytes, errors, notes })
+}
+
+/// What to know of a large page.
+fn note_of_page(path: &Path, bytes: u64) -> Option<String> {
+    (bytes > LARGE_PAGE_BYTES).then(|| {
+        format!(
+            "{}: a page of {} MB takes long to load, and more memory than some phones have. Crop the \
+             scene, or leave out faint Gaussians or harmonics",
+            path.display(),
+            bytes / 1_000_000
+        )
+    })
 }
 
 fn replace(
@@ -135,4 +171,17 @@ fn replace(
     write: impl FnOnce(&mut dyn Write) -> io::Result<WorstErrors>,
 ) -> Result<WorstErrors, SplatFileError> {
     replace_file(path, |out| write(out)).map_err(|source| SplatFileError::unwritable(path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_that_take_long_to_load_have_a_note() {
+        let path = Path::new("scene.html");
+        assert_eq!(note_of_page(path, LARGE_PAGE_BYTES), None);
+        let note = note_of_page(path, 250_000_000).unwrap();
+        assert!(note.starts_with("scene.html: a page of 250 MB"), "{note}");
+    }
 }

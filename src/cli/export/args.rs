@@ -81,10 +81,12 @@ pub(super) enum ExportFormat {
     StreamedSog,
     /// glTF with `KHR_gaussian_splatting`, y up
     Glb,
+    /// A page that shows the Gaussians in any browser, also offline
+    Html,
 }
 
 impl ExportFormat {
-    pub(super) fn of(format: SplatFormat) -> Self {
+    pub(super) fn of(format: &SplatFormat) -> Self {
         match format {
             SplatFormat::Ply => Self::Ply,
             SplatFormat::PackedPly => Self::CompressedPly,
@@ -94,6 +96,7 @@ impl ExportFormat {
             SplatFormat::SogFolder(_) => Self::SogFolder,
             SplatFormat::StreamedSog(_) => Self::StreamedSog,
             SplatFormat::Glb => Self::Glb,
+            SplatFormat::Html(_) => Self::Html,
         }
     }
 

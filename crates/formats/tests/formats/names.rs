@@ -74,6 +74,25 @@ fn what_is_no_file_of_gaussians_is_named() {
 }
 
 #[test]
+fn a_page_is_written_and_is_not_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("a <scene>.html");
+    let format = SplatFormat::of_name(&page).unwrap();
+    let report = write(&page, &scene(300, 3), &format).unwrap();
+    assert_eq!((report.splats, report.bytes), (300, fs::metadata(&page).unwrap().len()));
+    assert!(report.errors.log_scale > 0.0 && report.errors.log_scale < 0.032, "{report:?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>a &lt;scene&gt;</title>"));
+    let renamed = folder.path().join("scene.ply");
+    fs::copy(&page, &renamed).unwrap();
+    for path in [page, renamed] {
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains("is a page for browsers"), "{message}");
+    }
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_named_when_written_to() {
     let path = Path::new("/nowhere/scene.spz");
     let format = SplatFormat::of_name(path).unwrap();

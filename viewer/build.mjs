@@ -1,0 +1,79 @@
+// Builds what the exporter embeds, in dist/: the program (viewer.js.gz), the page around it
+// (page.html), the licences of what is in them and a list of it all. Equal sources make equal bytes.
+import { createHash } from 'node:crypto';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { gzipSync } from 'fflate';
+import { build, transform } from 'esbuild';
+
+/** Packages whose code is in the program: two that are asked for, and one inside of Spark. */
+const PACKAGES = ['@sparkjsdev/spark', 'three', 'fflate'];
+
+const here = path => new URL(path, import.meta.url);
+const read = path => readFileSync(here(path), 'utf8');
+const hash = (text, form) => createHash('sha256').update(text).digest(form);
+
+function licensesOf(lock) {
+  const parts = PACKAGES.map(name => {
+    const license = read(`node_modules/${name}/LICENSE`).trim();
+    return `${name} ${lock.packages[`node_modules/${name}`].version}\n\n${license}\n`;
+  });
+  return [...parts, read('licenses/crates.txt')].join(`\n${'='.repeat(72)}\n\n`);
+}
+
+async function program() {
+  const result = await build({
+    entryPoints: [new URL('src/main.js', import.meta.url).pathname],
+    bundle: true,
+    minify: true,
+    format: 'iife',
+    target: 'es2022',
+    charset: 'ascii',
+    legalComments: 'none',
+    loader: { '.txt': 'text' },
+    write: false,
+  });
+  return result.outputFiles[0].text;
+}
+
+/** The page with its style, its loader and a policy that lets nothing else run. */
+async function pageAround(bundle) {
+  const minified = async (path, loader) => (await transform(read(path), { loader, minify: true })).code.trim();
+  const style = await minified('src/page.css', 'css');
+  const loader = await minified('src/loader.js', 'js');
+  const named = text => `'sha256-${hash(text, 'base64')}'`;
+  const policy = [
+    "default-src 'none'",
+    `script-src ${named(loader)} ${named(bundle)} 'wasm-unsafe-eval'`,
+    `style-src ${named(style)}`,
+    'worker-src blob:',
+    'connect-src data: blob:',
+    'img-src data: blob:',
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join('; ');
+  // By a function: a text may hold `$&`.
+  const fill = (page, [name, text]) => page.replace(`{{${name}}}`, () => text);
+  return Object.entries({ policy, style, loader }).reduce(fill, read('src/page.html'));
+}
+
+mkdirSync(here('dist'), { recursive: true });
+const lock = JSON.parse(read('package-lock.json'));
+writeFileSync(here('dist/LICENSES.txt'), licensesOf(lock));
+const bundle = await program();
+// Packed in JavaScript: Node's zlib makes other bytes in other versions.
+const packed = gzipSync(Buffer.from(bundle), { level: 9, mtime: 0 });
+writeFileSync(here('dist/viewer.js.gz'), packed);
+const page = await pageAround(bundle);
+writeFileSync(here('dist/page.html'), page);
+const packages = ['esbuild', ...PACKAGES].map(name => {
+  const { version, integrity } = lock.packages[`node_modules/${name}`];
+  return { name, version, integrity };
+});
+const sha256 = {
+  'viewer.js': hash(bundle, 'hex'),
+  'viewer.js.gz': hash(packed, 'hex'),
+  'page.html': hash(page, 'hex'),
+  'LICENSES.txt': hash(read('dist/LICENSES.txt'), 'hex'),
+};
+writeFileSync(here('dist/manifest.json'), `${JSON.stringify({ packages, sha256 }, null, 2)}\n`);
+console.log(`viewer.js ${bundle.length} bytes, packed ${packed.length}`);

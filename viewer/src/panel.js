@@ -1,0 +1,145 @@
+// Buttons, lists and keys.
+
+const byId = id => document.getElementById(id);
+
+/** How far the turntable goes at a press where the user wants no motion, degrees. */
+const STILL_TURN = 30;
+
+export class Panel {
+  constructor(stage, pilot, scene) {
+    Object.assign(this, { stage, pilot, scene, degree: scene.sh_degree });
+    this.reducedMotion = window.matchMedia('(prefers-reduced-motion: reduce)');
+    this.isFast = false;
+    this.fillLists();
+    this.connectButtons();
+    this.connectKeys();
+    byId('tools').hidden = false;
+  }
+
+  fillLists() {
+    const { cameras, sh_degree: most } = this.scene;
+    byId('cameras').hidden = cameras.length === 0;
+    byId('camera').append(...cameras.map((_, i) => new Option(this.nameOf(i), i)));
+    byId('degrees').hidden = most === 0;
+    byId('harmonics').append(...Array.from({ length: most + 1 }, (_, i) => new Option(i, i)));
+    byId('harmonics').value = most;
+  }
+
+  nameOf(index) {
+    const { name, split } = this.scene.cameras[index];
+    return `${index + 1} of ${this.scene.cameras.length}, ${name}${split === 'held_out' ? ' (held out)' : ''}`;
+  }
+
+  connectButtons() {
+    const actions = {
+      previous: () => this.stepCamera(-1),
+      next: () => this.stepCamera(1),
+      home: () => this.home(),
+      fit: () => this.pilot.fit(),
+      turn: () => this.toggleTurn(),
+      save: () => this.save(),
+      help: () => this.toggleHelp(),
+    };
+    for (const [id, act] of Object.entries(actions)) byId(id).addEventListener('click', act);
+    byId('camera').addEventListener('change', event => this.goTo(Number(event.target.value)));
+    byId('harmonics').addEventListener('change', event => this.setDegree(Number(event.target.value)));
+    this.reducedMotion.addEventListener('change', () => this.setTurning(false));
+  }
+
+  connectKeys() {
+    const actions = {
+      ',': () => this.stepCamera(-1),
+      '.': () => this.stepCamera(1),
+      Home: () => this.home(),
+      f: () => this.pilot.fit(),
+      h: () => this.setDegree((this.degree + this.scene.sh_degree) % (this.scene.sh_degree + 1)),
+      r: () => this.toggleTurn(),
+      g: () => this.save(),
+      '?': () => this.toggleHelp(),
+    };
+    window.addEventListener('keydown', event => {
+      this.isFast = event.shiftKey;
+      const isForList = event.target instanceof HTMLSelectElement;
+      if (isForList || event.ctrlKey || event.metaKey || event.altKey) return;
+      const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (byId('keys').open && event.key !== '?') return;
+      if (action && !event.repeat) action();
+      if (action || this.pilot.press(event.code)) event.preventDefault();
+    });
+    window.addEventListener('keyup', event => {
+      this.isFast = event.shiftKey;
+      this.pilot.release(event.code);
+    });
+    // Keys that go up elsewhere are not seen.
+    window.addEventListener('blur', () => this.pilot.releaseAll());
+  }
+
+  home() {
+    this.setTurning(false);
+    this.pilot.home();
+    if (this.scene.cameras.length > 0) byId('camera').value = 0;
+  }
+
+  stepCamera(step) {
+    const count = this.scene.cameras.length;
+    if (count > 0) this.goTo((Number(byId('camera').value) + step + count) % count);
+  }
+
+  goTo(index) {
+    this.setTurning(false);
+    byId('camera').value = index;
+    this.pilot.goTo(this.scene.cameras[index]);
+    this.say(`Camera ${this.nameOf(index)}`);
+  }
+
+  setDegree(degree) {
+    if (this.scene.sh_degree === 0) return;
+    this.degree = degree;
+    byId('harmonics').value = degree;
+    this.stage.setDegree(degree);
+    this.say(`Harmonics to degree ${degree}`);
+  }
+
+  toggleTurn() {
+    if (this.reducedMotion.matches) this.pilot.turn(STILL_TURN);
+    else this.setTurning(!this.pilot.isTurning);
+  }
+
+  setTurning(isTurning) {
+    this.pilot.isTurning = isTurning;
+    byId('turn').setAttribute('aria-pressed', isTurning);
+    this.stage.request();
+  }
+
+  toggleHelp() {
+    const dialog = byId('keys');
+    if (dialog.open) {
+      dialog.close();
+      return;
+    }
+    this.pilot.releaseAll();
+    dialog.showModal();
+  }
+
+  async save() {
+    try {
+      const url = URL.createObjectURL(await this.stage.picture());
+      const link = document.createElement('a');
+      link.href = url;
+      link.download = `${this.scene.title.replace(/[^\p{L}\p{N}._-]+/gu, '_') || 'splat'}.png`;
+      link.click();
+      // The browser reads it after this turn.
+      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+      this.say('Picture saved');
+    } catch (error) {
+      this.say(`The picture was not saved: ${error.message}`);
+    }
+  }
+
+  /** Shows and speaks a sentence for a while. */
+  say(text) {
+    byId('status').textContent = text;
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => { byId('status').textContent = ''; }, 4000);
+  }
+}

@@ -1,0 +1,167 @@
+// Moves the camera: around a point by mouse and touch, flying by keys, to the cameras of the scene.
+import { Matrix4, Quaternion, Vector3 } from 'three';
+import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
+import { aheadOf, focusOf, forwardOf, lensOf, plainLens, project, upOf, usualLens, worldFrom } from './poses.js';
+
+/** Radii of the scene a second, and how much faster with Shift. */
+const SPEED = 0.6;
+const FAST = 4;
+
+/** Degrees a second: looking around, and the turntable. */
+const LOOK = 60;
+const TURN = 12;
+
+/** How long a key counts that is pressed, seconds, before the time that it is held. */
+const FIRST_STEP = 1 / 60;
+
+/** How near to straight up or down the camera may look, degrees. */
+const POLE = 3;
+
+/** What keys do while they are down: right, up, forward; turn to the right, turn up. */
+const MOVES = { KeyD: [1, 0, 0], KeyA: [-1, 0, 0], KeyE: [0, 1, 0], KeyQ: [0, -1, 0], KeyW: [0, 0, 1], KeyS: [0, 0, -1] };
+const LOOKS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+
+const radians = degrees => degrees * Math.PI / 180;
+
+export class Pilot {
+  constructor(stage, canvas, { cameras, center, radius }) {
+    Object.assign(this, { stage, canvas, cameras, radius, middle: new Vector3(...center) });
+    this.view = stage.camera;
+    this.up = upOf(cameras);
+    this.focus = focusOf(cameras, this.middle);
+    this.lens = usualLens();
+    this.held = new Set();
+    this.isTurning = false;
+    this.view.up.copy(this.up);
+    this.controls = new OrbitControls(this.view, canvas);
+    this.controls.zoomToCursor = false;
+    this.controls.minDistance = 1e-3 * radius;
+    this.controls.maxDistance = 1e3 * radius;
+    this.controls.addEventListener('start', () => this.leavePicture());
+    this.controls.addEventListener('change', () => this.stage.moved());
+    this.stage.onResize = () => this.project();
+  }
+
+  /** Takes the place and the lens of a camera. */
+  goTo(camera) {
+    worldFrom(camera).decompose(this.view.position, this.view.quaternion, new Vector3());
+    const ahead = aheadOf(camera, this.focus);
+    const distance = ahead > 0.05 * this.radius ? ahead : this.radius;
+    this.controls.target.copy(this.view.position).addScaledVector(forwardOf(camera), distance);
+    this.lens = lensOf(camera);
+    this.project();
+    this.stage.moved();
+  }
+
+  /** Sees the whole scene, from the side from where it is seen now. */
+  fit() {
+    this.leavePicture();
+    const away = this.view.position.clone().sub(this.controls.target);
+    if (away.lengthSq() === 0) away.copy(this.awayFromFront());
+    const field = radians(Math.min(this.view.fov, this.view.fov * this.view.aspect));
+    this.place(this.middle, away.setLength(1.1 * this.radius / Math.sin(field / 2)));
+  }
+
+  /** The first camera's place, or a view of the whole scene. */
+  home() {
+    if (this.cameras.length > 0) {
+      this.goTo(this.cameras[0]);
+      return;
+    }
+    this.lens = usualLens();
+    this.place(this.middle, this.awayFromFront());
+    this.fit();
+  }
+
+  /** From the middle towards COLMAP's front, -z, and a little up. */
+  awayFromFront() {
+    return new Vector3(0, 0, -1).addScaledVector(this.up, 0.25);
+  }
+
+  place(target, away) {
+    this.controls.target.copy(target);
+    this.view.position.copy(target).add(away);
+    this.project();
+    this.aim();
+  }
+
+  /** Looks at the target. The controls tell the stage when that moved the camera. */
+  aim() {
+    this.controls.update();
+    this.stage.moved();
+  }
+
+  /** Gives up the exact picture of a camera: upright, its axis in the middle. */
+  leavePicture() {
+    this.lens = plainLens(this.lens);
+    this.project();
+  }
+
+  project() {
+    const { clientWidth, clientHeight } = this.canvas;
+    if (clientWidth > 0 && clientHeight > 0) project(this.view, this.lens, clientWidth, clientHeight);
+  }
+
+  /** A key goes down; whether it moves the camera. */
+  press(code) {
+    if (!(code in MOVES || code in LOOKS)) return false;
+    if (!this.held.has(code)) {
+      this.held.add(code);
+      // A key that is down for less than a frame does something, too.
+      this.step(FIRST_STEP, false);
+    }
+    return true;
+  }
+
+  release(code) {
+    this.held.delete(code);
+  }
+
+  releaseAll() {
+    this.held.clear();
+  }
+
+  isMoving() {
+    return this.held.size > 0 || this.isTurning;
+  }
+
+  /** Moves by what is held and by the turntable. */
+  step(seconds, isFast) {
+    if (!this.isMoving()) return;
+    this.leavePicture();
+    for (const code of this.held) {
+      if (code in MOVES) this.fly(MOVES[code], seconds * (isFast ? FAST : 1));
+      else this.look(LOOKS[code], seconds);
+    }
+    if (this.isTurning) this.turn(TURN * seconds);
+    else this.aim();
+  }
+
+  fly([right, up, forward], seconds) {
+    const step = new Vector3(right, up, -forward).applyQuaternion(this.view.quaternion);
+    step.multiplyScalar(SPEED * this.radius * seconds);
+    this.view.position.add(step);
+    this.controls.target.add(step);
+  }
+
+  look([right, up], seconds) {
+    const ahead = this.controls.target.clone().sub(this.view.position);
+    const side = ahead.clone().cross(this.up).normalize();
+    ahead.applyAxisAngle(this.up, -radians(LOOK * seconds) * right);
+    const raised = ahead.clone().applyAxisAngle(side, radians(LOOK * seconds) * up);
+    const fromUp = raised.angleTo(this.up);
+    const isUpright = fromUp > radians(POLE) && fromUp < Math.PI - radians(POLE);
+    this.controls.target.copy(this.view.position).add(isUpright ? raised : ahead);
+  }
+
+  /** Goes around the point that the cameras look at. */
+  turn(degrees) {
+    this.leavePicture();
+    const turn = new Quaternion().setFromAxisAngle(this.up, radians(degrees));
+    const around = new Matrix4().makeRotationFromQuaternion(turn);
+    for (const point of [this.view.position, this.controls.target]) {
+      point.sub(this.focus).applyMatrix4(around).add(this.focus);
+    }
+    this.aim();
+  }
+}

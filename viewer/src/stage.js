@@ -1,0 +1,120 @@
+// The canvas: Gaussians drawn when something changed, and only then.
+import { PerspectiveCamera, Scene, WebGLRenderer } from 'three';
+import { SparkRenderer, SplatFileType, SplatMesh } from '@sparkjsdev/spark';
+
+/** Variance that the trainers add to Gaussians on the screen, px². */
+const DILATION = 0.3;
+
+/** Slowest frames at the screen's full resolution, ms, and how many in a row are too many. */
+const SLOW_MS = 40;
+const SLOW_FRAMES = 4;
+
+/** The most that a frame moves what moves, ms: a machine that stalls does not leap. */
+const LONGEST_MS = 250;
+
+/** Quiet time after which Gaussians are sorted anew, ms: while moving, Spark sorts by large steps. */
+const REST_MS = 120;
+
+export class Stage {
+  /** Fails where there is no WebGL2. `onFrame(seconds)` runs before each picture; true asks for another. */
+  constructor(canvas, { antialiased, radius }, onFrame) {
+    this.renderer = new WebGLRenderer({ canvas, antialias: false });
+    this.renderer.setClearColor(0, 1);
+    this.camera = new PerspectiveCamera(50, 1, 1e-3 * radius, 1e4 * radius);
+    this.scene = new Scene();
+    this.onFrame = onFrame;
+    // Classic models are widened as they were trained; the others also fade as they get wider.
+    const blur = antialiased ? { preBlurAmount: 0, blurAmount: DILATION } : { preBlurAmount: DILATION, blurAmount: 0 };
+    this.spark = new SparkRenderer({
+      renderer: this.renderer,
+      onDirty: () => this.request(),
+      sortRadial: false,
+      maxStdDev: 3,
+      accumExtSplats: true,
+      enableLod: false,
+      ...blur,
+    });
+    this.scene.add(this.spark);
+    this.pixelRatio = Math.min(window.devicePixelRatio || 1, 2);
+    this.slow = 0;
+    this.asked = 0;
+    this.shown = 0;
+    this.isMoving = false;
+  }
+
+  /** Unpacks an SPZ and shows it; how many Gaussians it has. */
+  async show(spz) {
+    const mesh = new SplatMesh({ fileBytes: spz, fileType: SplatFileType.SPZ, extSplats: true, raycastable: false });
+    await mesh.initialized;
+    this.mesh = mesh;
+    this.scene.add(mesh);
+    this.resize();
+    await this.spark.update({ scene: this.scene, camera: this.camera });
+    this.request();
+    return mesh.numSplats;
+  }
+
+  /** The highest degree of harmonics that is drawn. */
+  setDegree(degree) {
+    this.mesh.maxSh = degree;
+    this.mesh.updateGenerator();
+    this.sortAtRest();
+    this.request();
+  }
+
+  /** Takes the size of the window. */
+  resize() {
+    const { clientWidth, clientHeight } = this.renderer.domElement;
+    this.renderer.setPixelRatio(this.pixelRatio);
+    this.renderer.setSize(clientWidth, clientHeight, false);
+    this.onResize?.(clientWidth, clientHeight);
+    this.request();
+  }
+
+  /** Asks for a picture. */
+  request() {
+    if (this.asked) return;
+    this.askedAt = performance.now();
+    this.asked = requestAnimationFrame(now => this.frame(now));
+  }
+
+  /** The camera moved: a picture, and one in the right order as soon as it rests. */
+  moved() {
+    this.request();
+    this.sortAtRest();
+  }
+
+  frame(now) {
+    this.asked = 0;
+    this.slowDown(now - this.askedAt > SLOW_MS);
+    // After a rest the first frame is no step in time.
+    const since = this.isMoving ? Math.min(now - this.shown, LONGEST_MS) : 0;
+    this.shown = now;
+    this.isMoving = this.onFrame(since / 1000);
+    if (this.isMoving) this.request();
+    this.renderer.render(this.scene, this.camera);
+  }
+
+  /** Draws fewer pixels where frames are slow. */
+  slowDown(isSlow) {
+    this.slow = isSlow ? this.slow + 1 : 0;
+    if (this.slow >= SLOW_FRAMES && this.pixelRatio > 1) {
+      this.pixelRatio = 1;
+      this.resize();
+    }
+  }
+
+  sortAtRest() {
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
+  }
+
+  /** The picture as a PNG. */
+  picture() {
+    // The canvas keeps its picture only until the browser shows it.
+    this.renderer.render(this.scene, this.camera);
+    return new Promise((resolve, reject) => {
+      this.renderer.domElement.toBlob(blob => (blob ? resolve(blob) : reject(new Error('no picture'))), 'image/png');
+    });
+  }
+}
