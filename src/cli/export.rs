@@ -1,6 +1,7 @@
 //! `splat export`: Gaussians in the formats of other programs.
 
 mod args;
+mod cameras;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use splat_formats::{
 
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, PlaceOptions, SogArgs, SpzArgs};
+use self::cameras::cameras_of;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::output::print;
@@ -34,7 +36,7 @@ struct Exported {
 
 /// Reads Gaussians, cuts and places them as is asked, and writes them.
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let format = format_of(args)?;
+    let mut format = format_of(args)?;
     warn_of_idle(&format, matches);
     if args.output.exists() && !args.overwrite {
         return Err(UsageError(format!(
@@ -43,7 +45,10 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         ))
         .into());
     }
-    let from = source(args)?;
+    let (from, iteration) = source(args)?;
+    if let (SplatFormat::Html(page), Some(iteration)) = (&mut format, iteration) {
+        add_cameras(page, args, iteration);
+    }
     let (mut splats, dropped) = read_splats(&from)?;
     let mut left_out = dropped + cut(&mut splats, &args.cut);
     left_out += place(&mut splats, &args.place)?;
@@ -148,15 +153,26 @@ fn warn_of_idle(format: &SplatFormat, matches: &ArgMatches) {
     }
 }
 
-/// The file that is read.
-fn source(args: &ExportArgs) -> Result<PathBuf, DataError> {
-    match (&args.file, &args.model_path) {
-        (Some(file), _) => Ok(file.clone()),
-        (None, model) => {
-            let model = model.as_deref().unwrap_or(Path::new("."));
-            Ok(point_cloud(model, u32::try_from(args.iteration).ok())?.1)
-        }
+/// The file that is read, and the iteration of the model that it is of.
+fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
+    if let Some(file) = &args.file {
+        return Ok((file.clone(), None));
     }
+    let model = args.model_path.as_deref().unwrap_or(Path::new("."));
+    let (iteration, ply) = point_cloud(model, u32::try_from(args.iteration).ok())?;
+    Ok((ply, Some(iteration)))
+}
+
+/// Gives a page the cameras of its model, where these are where the Gaussians are.
+fn add_cameras(page: &mut HtmlOptions, args: &ExportArgs, iteration: u32) {
+    let Some(model) = &args.model_path else { return };
+    if args.place.moves() {
+        tracing::warn!(
+            "the page has no cameras to jump to: the scene was moved, and they were not"
+        );
+        return;
+    }
+    page.cameras = cameras_of(model, iteration);
 }
 
 /// Leaves out what the options say; how many Gaussians.

@@ -74,6 +74,11 @@ impl TrainedViews {
         self.0.contains_key(name)
     }
 
+    /// The same of a name without its extension.
+    pub(super) fn contains_stem(&self, stem: &str) -> bool {
+        self.0.keys().any(|name| Path::new(name).with_extension("") == Path::new(stem))
+    }
+
     /// Those that a scene holds out now.
     pub(super) fn held_out_in<'a>(&self, dataset: &'a Dataset) -> Vec<&'a str> {
         let held_out = dataset.test.iter().map(|&view| dataset.views[view].name.as_str());

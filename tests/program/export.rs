@@ -93,6 +93,25 @@ fn a_run_starts_from_a_file_of_another_format() {
 }
 
 #[test]
+fn a_page_has_the_cameras_of_the_model_unless_the_scene_is_moved() {
+    let place = copy_of(&TRAINED);
+    export(&place, &["-m", "model", "-o", "scene.html"]).done();
+    let page = fs::read_to_string(place.path("scene.html")).unwrap();
+    assert!(page.contains("<title>scene"), "the page is named as its file");
+    // One of the eight views is held out.
+    for (text, times) in [("view_00", 8), ("\"training\"", 7), ("\"held_out\"", 1)] {
+        assert_eq!(page.matches(text).count(), times, "{text}");
+    }
+    let moved = ["-m", "model", "-o", "moved.html", "--scale=2"];
+    export(&place, &moved).done().says(&["no cameras"]);
+    assert!(!fs::read_to_string(place.path("moved.html")).unwrap().contains("view_00"));
+    fs::write(place.model().join("cameras.json"), "[").unwrap();
+    let without = ["-m", "model", "-o", "without.html"];
+    export(&place, &without).done().says(&["cameras.json: cannot be read", "no cameras"]);
+    export(&place, &["scene.html", "-o", "back.ply"]).refused(3, &["scene.html"]);
+}
+
+#[test]
 fn what_is_cut_and_moved_is_what_was_asked_for() {
     let place = copy_of(&TRAINED);
     let all = read_ply(&place.ply_of("model", 150)).unwrap();

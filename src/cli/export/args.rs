@@ -154,6 +154,14 @@ pub(super) struct PlaceOptions {
     pub(super) translate: Option<[f64; 3]>,
 }
 
+impl PlaceOptions {
+    /// Whether they leave anything in another place.
+    pub(super) fn moves(&self) -> bool {
+        let is_turned = self.rotate.is_some() || self.up.is_some();
+        is_turned || self.scale != 1.0 || self.translate.is_some()
+    }
+}
+
 /// An axis as it is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum NamedAxis {

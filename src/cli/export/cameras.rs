@@ -1,0 +1,66 @@
+//! The cameras of a model, from which a page shows it.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use splat_formats::{CameraSplit, HtmlCamera};
+
+use super::super::trained_views::TrainedViews;
+
+/// The file of the cameras in a model folder, as the reference trainer writes it.
+const CAMERAS: &str = "cameras.json";
+
+/// A camera of that file. It has no principal point: that is the middle of the picture.
+#[derive(Deserialize)]
+struct StoredCamera {
+    /// Without the extension.
+    img_name: String,
+    width: u32,
+    height: u32,
+    position: [f64; 3],
+    /// World from camera, in rows.
+    rotation: [[f64; 3]; 3],
+    fx: f64,
+    fy: f64,
+}
+
+impl StoredCamera {
+    fn on_page(self, split: CameraSplit) -> HtmlCamera {
+        let Self { img_name, width, height, position, rotation, fx, fy } = self;
+        HtmlCamera {
+            name: img_name,
+            position,
+            rotation,
+            focal_px: [fx, fy],
+            principal_px: [width, height].map(|size| 0.5 * f64::from(size)),
+            size_px: [width, height],
+            split,
+        }
+    }
+}
+
+/// The cameras of a model folder at an iteration; none, with a warning, where they cannot be read.
+pub(super) fn cameras_of(model_path: &Path, iteration: u32) -> Vec<HtmlCamera> {
+    let path = model_path.join(CAMERAS);
+    let read = || -> anyhow::Result<Vec<HtmlCamera>> {
+        let stored: Vec<StoredCamera> = serde_json::from_slice(&fs::read(&path)?)?;
+        let trained = TrainedViews::read(model_path, iteration)?;
+        let split = |name: &str| match &trained {
+            Some(trained) if !trained.contains_stem(name) => CameraSplit::HeldOut,
+            _ => CameraSplit::Training,
+        };
+        let on_page = |camera: StoredCamera| {
+            let split = split(&camera.img_name);
+            camera.on_page(split)
+        };
+        Ok(stored.into_iter().map(on_page).collect())
+    };
+    read().unwrap_or_else(|error| {
+        tracing::warn!(
+            "{}: cannot be read: {error:#}. The page has no cameras to jump to",
+            path.display()
+        );
+        Vec::new()
+    })
+}
