@@ -1,7 +1,8 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
 //! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
-//! is a package of its own, `crates/mesh`, which knows nothing of Gaussians.
+//! is a package of its own, `crates/mesh`, which knows nothing of Gaussians, and so are their files,
+//! `crates/formats`, which knows nothing of training.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.

@@ -261,7 +261,7 @@ fn demo_summary(intent: &Intent) -> String {
          \n  Gaussians    {folder}/point_cloud/iteration_{last}/point_cloud.ply\
          \n  metrics      {folder}/results.json\
          \n\nWhat next:\n\
-         \n  drop the PLY onto a splat viewer, such as https://superspl.at/editor\
+         \n  splat export -m {word} -o scene.html     makes a page to look at\
          \n  splat render -m {word}     writes renders beside the photographs\
          \n  tensorboard --logdir {word}\
          \n  splat train -s SCENE -m MODEL --eval     trains a scene of yours"

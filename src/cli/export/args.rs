@@ -260,7 +260,7 @@ pub(super) struct SogArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) sog_seed: u64,
 
-    /// Levels of a streamed SOG, each with half of the Gaussians of the one before
+    /// Levels of a streamed SOG, each half of the one before
     #[arg(long, value_name = "N", default_value_t = StreamedOptions::default().levels, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(super) lod_levels: u32,
 }
