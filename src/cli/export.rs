@@ -130,6 +130,7 @@ fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
         ExportFormat::Html => SplatFormat::Html(HtmlOptions {
             title: args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             cameras: Vec::new(),
+            up: args.place.up.map(|up| up.axis()).unwrap_or_default(),
         }),
     })
 }

@@ -14,10 +14,16 @@ mkdirSync(out, { recursive: true });
 const model = modelOf(folder, scene);
 const hostile = '</script><img src="//example.invalid/x" onerror="document.title=1">';
 model.cameras[1].name = hostile;
-const cameras = join(out, 'cameras.json');
-const file = join(out, 'scene.html');
-writeFileSync(cameras, JSON.stringify(model.cameras));
-console.log(execFileSync(example, [model.cloud, file, cameras], { encoding: 'utf8' }).trim());
+
+/** A page of the model with these cameras. */
+function exported(name, cameras) {
+  const [file, list] = [join(out, `${name}.html`), join(out, `${name}.json`)];
+  writeFileSync(list, JSON.stringify(cameras));
+  console.log(execFileSync(example, [model.cloud, file, list], { encoding: 'utf8' }).trim());
+  return pathToFileURL(file).href;
+}
+const url = exported('scene', model.cameras);
+const plain = exported('plain', []);
 
 let failures = 0;
 function expect(what, holds, found) {
@@ -33,7 +39,7 @@ const browser = await chromium.launch({
 const problems = [];
 
 /** The page in a window of this size, ready; `before` runs first. */
-async function opened(viewport, options = {}, before = () => {}) {
+async function opened(viewport, options = {}, before = () => {}, address = url) {
   const context = await browser.newContext({ viewport, deviceScaleFactor: 1, offline: true, ...options });
   const page = await context.newPage();
   await page.addInitScript(() => {
@@ -41,13 +47,12 @@ async function opened(viewport, options = {}, before = () => {}) {
     document.addEventListener('securitypolicyviolation', event => window.violations.push(event.violatedDirective));
   });
   await page.addInitScript(before);
-  const url = pathToFileURL(file).href;
   page.on('request', request => {
-    if (request.url() !== url && !/^(data|blob):/.test(request.url())) problems.push(request.url());
+    if (request.url() !== address && !/^(data|blob):/.test(request.url())) problems.push(request.url());
   });
   page.on('console', message => message.type() === 'error' && problems.push(message.text()));
   page.on('pageerror', error => problems.push(String(error)));
-  await page.goto(url);
+  await page.goto(address);
   await until(page, () => document.body.dataset.state !== 'loading');
   return page;
 }
@@ -248,6 +253,15 @@ async function withoutWebgl2() {
   await close(page);
 }
 
+async function withoutCameras() {
+  const page = await opened(SMALL, {}, () => {}, plain);
+  await page.keyboard.press(',');
+  const shown = await settled(page);
+  const isHidden = await page.isHidden('#camera');
+  expect('without cameras, spread of the values', isHidden && spread(shown) > 10, spread(shown));
+  await close(page);
+}
+
 try {
   await pictures();
   await motion();
@@ -255,6 +269,7 @@ try {
   await looks('light');
   await looks('dark');
   await stillness();
+  await withoutCameras();
   await withoutWebgl2();
   expect('requests, violations and errors', problems.length === 0, problems);
 } finally {

@@ -1,7 +1,7 @@
 // Moves the camera: around a point by mouse and touch, flying by keys, to the cameras of the scene.
 import { Matrix4, Quaternion, Vector3 } from 'three';
 import { OrbitControls } from 'three/addons/controls/OrbitControls.js';
-import { aheadOf, focusOf, forwardOf, lensOf, plainLens, project, upOf, usualLens, worldFrom } from './poses.js';
+import { aheadOf, awayFromFront, focusOf, forwardOf, lensOf, plainLens, project, upOf, usualLens, worldFrom } from './poses.js';
 
 /** Radii of the scene a second, and how much faster with Shift. */
 const SPEED = 0.6;
@@ -24,10 +24,10 @@ const LOOKS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDo
 const radians = degrees => degrees * Math.PI / 180;
 
 export class Pilot {
-  constructor(stage, canvas, { cameras, center, radius }) {
+  constructor(stage, canvas, { cameras, center, radius, up }) {
     Object.assign(this, { stage, canvas, cameras, radius, middle: new Vector3(...center) });
     this.view = stage.camera;
-    this.up = upOf(cameras);
+    this.up = upOf(cameras, up);
     this.focus = focusOf(cameras, this.middle);
     this.lens = usualLens();
     this.held = new Set();
@@ -57,7 +57,7 @@ export class Pilot {
   fit() {
     this.leavePicture();
     const away = this.view.position.clone().sub(this.controls.target);
-    if (away.lengthSq() === 0) away.copy(this.awayFromFront());
+    if (away.lengthSq() === 0) away.copy(awayFromFront(this.up));
     const field = radians(Math.min(this.view.fov, this.view.fov * this.view.aspect));
     this.place(this.middle, away.setLength(1.1 * this.radius / Math.sin(field / 2)));
   }
@@ -69,13 +69,8 @@ export class Pilot {
       return;
     }
     this.lens = usualLens();
-    this.place(this.middle, this.awayFromFront());
+    this.place(this.middle, awayFromFront(this.up));
     this.fit();
-  }
-
-  /** From the middle towards COLMAP's front, -z, and a little up. */
-  awayFromFront() {
-    return new Vector3(0, 0, -1).addScaledVector(this.up, 0.25);
   }
 
   place(target, away) {

@@ -10,11 +10,17 @@ const column = ({ rotation }, k) => new Vector3(rotation[0][k], rotation[1][k], 
 /** Unit vector along which a camera looks. */
 export const forwardOf = camera => column(camera, 2).normalize();
 
-/** The upward direction of the scene: the mean of the cameras', or COLMAP's -y. */
-export function upOf(cameras) {
+/** The upward direction of the scene: the mean of the cameras', or that of the page. */
+export function upOf(cameras, usual) {
   const sum = new Vector3();
   for (const camera of cameras) sum.sub(column(camera, 1));
-  return sum.length() > 0.1 * cameras.length ? sum.normalize() : new Vector3(0, -1, 0);
+  return sum.length() > 0.1 * cameras.length ? sum.normalize() : new Vector3(...usual);
+}
+
+/** From where a scene is seen that has no cameras: its front by custom, and a little from above. */
+export function awayFromFront(up) {
+  const front = Math.abs(up.y) > 0.5 ? [0, 0, up.y] : Math.abs(up.z) > 0.5 ? [0, -up.z, 0] : [0, 0, 1];
+  return new Vector3(...front).addScaledVector(up, 0.25);
 }
 
 /**

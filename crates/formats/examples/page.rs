@@ -26,7 +26,7 @@ fn run() -> Result<String, Box<dyn std::error::Error>> {
     };
     let title = to.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let cameras = serde_json::from_slice(&std::fs::read(cameras)?)?;
-    let format = SplatFormat::Html(HtmlOptions { title, cameras });
+    let format = SplatFormat::Html(HtmlOptions { title, cameras, ..HtmlOptions::default() });
     let report = write(to, &read(from)?.splats, &format)?;
     report.notes.iter().for_each(|note| eprintln!("{note}"));
     Ok(serde_json::to_string(&report)?)

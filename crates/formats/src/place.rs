@@ -6,7 +6,7 @@ use crate::quaternion::{matrix, product};
 use crate::splats::Splats;
 
 /// An axis with its direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpAxis {
     /// +x.
     X,
@@ -17,6 +17,7 @@ pub enum UpAxis {
     /// -x.
     NegativeX,
     /// -y: up in COLMAP's axes.
+    #[default]
     NegativeY,
     /// -z.
     NegativeZ,
@@ -69,6 +70,29 @@ impl Default for ScenePlacement {
     }
 }
 
+impl ScenePlacement {
+    /// The rotation at unit length, once all is found to be a placement.
+    pub(crate) fn unit_rotation(&self) -> Result<[f64; 4], PlacementError> {
+        if !(self.scale > 0.0 && self.scale.is_finite()) {
+            return Err(PlacementError::Scale(self.scale));
+        }
+        if !self.translation.iter().all(|x| x.is_finite()) {
+            return Err(PlacementError::Translation(self.translation));
+        }
+        let length = self.rotation.iter().map(|part| part * part).sum::<f64>().sqrt();
+        if !(length > 0.0 && length.is_finite()) {
+            return Err(PlacementError::Rotation(self.rotation));
+        }
+        Ok(self.rotation.map(|part| part / length))
+    }
+
+    /// Where a point goes; `rows` are those of the rotation's matrix.
+    pub(crate) fn point(&self, rows: &[[f64; 3]; 3], point: [f64; 3]) -> [f64; 3] {
+        let turned = rows.map(|row| row.iter().zip(point).map(|(r, x)| r * x).sum::<f64>());
+        std::array::from_fn(|i| self.scale * turned[i] + self.translation[i])
+    }
+}
+
 /// A placement that is none.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PlacementError {
@@ -89,24 +113,12 @@ impl Splats {
     ///
     /// Rows that then lie beyond the range of f32 are dropped; how many.
     pub fn place(&mut self, to: &ScenePlacement) -> Result<usize, PlacementError> {
-        if !(to.scale > 0.0 && to.scale.is_finite()) {
-            return Err(PlacementError::Scale(to.scale));
-        }
-        if !to.translation.iter().all(|x| x.is_finite()) {
-            return Err(PlacementError::Translation(to.translation));
-        }
-        let length = to.rotation.iter().map(|part| part * part).sum::<f64>().sqrt();
-        if !(length > 0.0 && length.is_finite()) {
-            return Err(PlacementError::Rotation(to.rotation));
-        }
-        let rotation = to.rotation.map(|part| part / length);
+        let rotation = to.unit_rotation()?;
         let rows = matrix(rotation);
         let is_turned = rotation[1..] != [0.0; 3];
         let columns = self.columns_mut();
         for mean in &mut columns.means {
-            let turned = rows.map(|row| row.iter().zip(*mean).map(|(r, x)| r * f64::from(x)).sum());
-            let axes: [f64; 3] = turned;
-            *mean = std::array::from_fn(|i| to_f32(to.scale * axes[i] + to.translation[i]));
+            *mean = to.point(&rows, mean.map(f64::from)).map(to_f32);
         }
         let longer = to_f32(to.scale.ln());
         columns.log_scales.iter_mut().flatten().for_each(|scale| *scale += longer);

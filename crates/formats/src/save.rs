@@ -76,7 +76,7 @@ impl SplatFormat {
                 "glb" => Self::Glb,
                 "html" => Self::Html(HtmlOptions {
                     title: path.file_stem()?.to_str()?.to_owned(),
-                    cameras: Vec::new(),
+                    ..HtmlOptions::default()
                 }),
                 _ => return None,
             },

@@ -25,6 +25,8 @@ pub(super) struct PageFacts<'a> {
     center: [f32; 3],
     /// How far from it most of them are, scene units; above 0.
     radius: f32,
+    /// Up, where no cameras tell it.
+    up: [f64; 3],
     cameras: &'a [HtmlCamera],
 }
 
@@ -47,6 +49,7 @@ impl<'a> PageFacts<'a> {
             antialiased: columns.antialiasing == Antialiasing::On,
             center,
             radius: radius.filter(|radius| radius.is_normal()).unwrap_or(1.0),
+            up: options.up.direction(),
             cameras: &options.cameras,
         }
     }

@@ -4,11 +4,13 @@
 //! written page holds the Gaussians as SPZ in base64 and a JSON about them and the cameras. It asks no
 //! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built.
 
+mod camera;
 mod facts;
 mod write;
 
-use serde::{Deserialize, Serialize};
+use crate::place::UpAxis;
 
+pub use camera::{CameraSplit, HtmlCamera};
 pub use write::{HtmlError, write_html};
 
 /// What a page shows besides the Gaussians.
@@ -18,46 +20,8 @@ pub struct HtmlOptions {
     pub title: String,
     /// Cameras to jump to, in this order. The page starts at the first.
     pub cameras: Vec<HtmlCamera>,
-}
-
-/// A camera of a page, in COLMAP's axes: x right, y down, z forward.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HtmlCamera {
-    /// Name, such as that of the photograph.
-    pub name: String,
-    /// Centre, scene units.
-    pub position: [f64; 3],
-    /// Rotation from the camera to the scene, row by row, as in Inria's `cameras.json`.
-    pub rotation: [[f64; 3]; 3],
-    /// Focal lengths along x and y, pixels.
-    pub focal_px: [f64; 2],
-    /// Principal point from the upper left corner, pixels.
-    pub principal_px: [f64; 2],
-    /// Width and height of the picture, pixels.
-    pub size_px: [u32; 2],
-    /// What the camera was for.
-    pub split: CameraSplit,
-}
-
-/// What a camera was for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CameraSplit {
-    /// The model was trained with it.
-    #[default]
-    Training,
-    /// It was kept for evaluation.
-    HeldOut,
-}
-
-impl HtmlCamera {
-    /// Whether a picture can be drawn from it.
-    fn is_usable(&self) -> bool {
-        let values = [self.position.as_slice(), self.rotation.as_flattened(), &self.principal_px];
-        values.into_iter().flatten().all(|value| value.is_finite())
-            && self.focal_px.iter().all(|&focal| focal.is_finite() && focal > 0.0)
-            && self.size_px.iter().all(|&size| size > 0)
-    }
+    /// Up in the scene. The cameras' mean is taken instead where there are any.
+    pub up: UpAxis,
 }
 
 #[cfg(test)]
@@ -71,6 +35,7 @@ mod tests {
 
     use super::*;
     use crate::known_splats::{random_splats, splats_at};
+    use crate::place::ScenePlacement;
     use crate::splats::{Antialiasing, Splats};
     use crate::spz::{SpzOptions, encode_spz};
 
@@ -97,7 +62,8 @@ mod tests {
 
     fn page(splats: &Splats, title: &str, cameras: &[HtmlCamera]) -> String {
         let mut bytes = Vec::new();
-        let options = HtmlOptions { title: title.to_owned(), cameras: cameras.to_vec() };
+        let (title, cameras) = (title.to_owned(), cameras.to_vec());
+        let options = HtmlOptions { title, cameras, up: UpAxis::Z };
         write_html(splats, &options, &mut bytes).unwrap();
         String::from_utf8(bytes).unwrap()
     }
@@ -177,9 +143,37 @@ mod tests {
         let page = page(&splats, "", &cameras);
         let scene = scene(&page);
         assert_eq!((&scene["antialiased"], &scene["title"]), (&true.into(), &"Gaussians".into()));
+        assert_eq!(scene["up"], serde_json::json!([0.0, 0.0, 1.0]));
         assert_eq!(scene["cameras"][0]["split"], "held_out");
         let back: Vec<HtmlCamera> = serde_json::from_value(scene["cameras"].clone()).unwrap();
         assert_eq!(back, cameras);
+    }
+
+    #[test]
+    fn a_camera_that_goes_with_its_scene_sees_the_same() {
+        let to = ScenePlacement {
+            rotation: [2.0, 0.5, -1.0, 0.25],
+            scale: 3.0,
+            translation: [10.0, 20.0, 30.0],
+        };
+        let mut splats = splats_at(&[[0.5, 1.0, 4.0]]);
+        let mut camera = camera("view");
+        camera.rotation = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
+        // The first Gaussian along the axes of the camera.
+        let seen = |splats: &Splats, camera: &HtmlCamera| -> [f64; 3] {
+            let place = splats.columns().means[0].map(f64::from);
+            let away: [f64; 3] = std::array::from_fn(|i| place[i] - camera.position[i]);
+            std::array::from_fn(|k| (0..3).map(|i| camera.rotation[i][k] * away[i]).sum())
+        };
+        let before = seen(&splats, &camera);
+        splats.place(&to).unwrap();
+        camera.place(&to).unwrap();
+        for (before, after) in before.into_iter().zip(seen(&splats, &camera)) {
+            // Places of Gaussians are f32: 2^-24 of the 40 units to the farthest.
+            assert!((3.0 * before - after).abs() < 1e-5, "{before} {after}");
+        }
+        let none = ScenePlacement { scale: 0.0, ..to };
+        assert!(camera.place(&none).is_err());
     }
 
     #[test]
@@ -204,7 +198,8 @@ mod tests {
     #[case(HtmlCamera { focal_px: [0.0, 1.0], ..camera("bad") })]
     #[case(HtmlCamera { size_px: [640, 0], ..camera("bad") })]
     fn cameras_that_see_nothing_are_named(#[case] bad: HtmlCamera) {
-        let options = HtmlOptions { title: String::new(), cameras: vec![camera("good"), bad] };
+        let cameras = vec![camera("good"), bad];
+        let options = HtmlOptions { cameras, ..HtmlOptions::default() };
         let error = write_html(&random_splats(1, 0, 1), &options, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("`bad`"), "{error}");
     }
