@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    HtmlOptions, ReadSplats, ScenePlacement, SogOptions, SplatFileError, SplatFormat, Splats,
-    SpzOptions, StreamedOptions, UpAxis, WorstErrors, WriteReport, read, write,
+    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFormat, Splats,
+    SpzOptions, StreamedOptions, WorstErrors, WriteReport, read, write,
 };
 
 pub(super) use self::args::ExportArgs;
-use self::args::{CutOptions, ExportFormat, PlaceOptions, SogArgs, SpzArgs};
+use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs};
 use self::cameras::cameras_of;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
@@ -47,11 +47,13 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     }
     let (from, iteration) = source(args)?;
     if let (SplatFormat::Html(page), Some(iteration)) = (&mut format, iteration) {
-        add_cameras(page, args, iteration);
+        add_cameras(page, args, iteration)?;
     }
     let (mut splats, dropped) = read_splats(&from)?;
     let mut left_out = dropped + cut(&mut splats, &args.cut);
-    left_out += place(&mut splats, &args.place)?;
+    for placement in args.place.placements() {
+        left_out += splats.place(&placement)?;
+    }
     if splats.is_empty() {
         return Err(DataError(format!(
             "{}: none of its {left_out} Gaussians is left. Give a larger --crop or --crop-sphere, or a \
@@ -130,7 +132,7 @@ fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
         ExportFormat::Html => SplatFormat::Html(HtmlOptions {
             title: args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             cameras: Vec::new(),
-            up: args.place.up.map(|up| up.axis()).unwrap_or_default(),
+            up: args.place.up(),
         }),
     })
 }
@@ -164,16 +166,18 @@ fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
     Ok((ply, Some(iteration)))
 }
 
-/// Gives a page the cameras of its model, where these are where the Gaussians are.
-fn add_cameras(page: &mut HtmlOptions, args: &ExportArgs, iteration: u32) {
-    let Some(model) = &args.model_path else { return };
-    if args.place.moves() {
-        tracing::warn!(
-            "the page has no cameras to jump to: the scene was moved, and they were not"
-        );
-        return;
-    }
+/// Gives a page the cameras of its model, where the scene goes.
+fn add_cameras(
+    page: &mut HtmlOptions,
+    args: &ExportArgs,
+    iteration: u32,
+) -> Result<(), PlacementError> {
+    let Some(model) = &args.model_path else { return Ok(()) };
     page.cameras = cameras_of(model, iteration);
+    for placement in args.place.placements() {
+        page.cameras.iter_mut().try_for_each(|camera| camera.place(&placement))?;
+    }
+    Ok(())
 }
 
 /// Leaves out what the options say; how many Gaussians.
@@ -187,32 +191,6 @@ fn cut(splats: &mut Splats, options: &CutOptions) -> usize {
     }
     splats.cut_sh_degree(options.sh_degree);
     left_out
-}
-
-/// Turns, scales and moves the scene; how many Gaussians that takes beyond the range of numbers.
-fn place(splats: &mut Splats, options: &PlaceOptions) -> anyhow::Result<usize> {
-    let mut left_out = 0;
-    let mut turn = |rotation: [f64; 4]| -> anyhow::Result<()> {
-        left_out += splats.place(&ScenePlacement { rotation, ..ScenePlacement::default() })?;
-        Ok(())
-    };
-    let degrees = options.rotate.unwrap_or_default();
-    for (axis, degrees) in degrees.into_iter().enumerate().filter(|&(_, degrees)| degrees != 0.0) {
-        let half = 0.5 * degrees.to_radians();
-        let mut rotation = [half.cos(), 0.0, 0.0, 0.0];
-        rotation[1 + axis] = half.sin();
-        turn(rotation)?;
-    }
-    if let Some(up) = options.up.map(|up| up.axis()).filter(|&up| up != UpAxis::NegativeY) {
-        turn(UpAxis::NegativeY.rotation_to(up))?;
-    }
-    if options.scale != 1.0 || options.translate.is_some() {
-        let translation = options.translate.unwrap_or_default();
-        let placement =
-            ScenePlacement { scale: options.scale, translation, ..ScenePlacement::default() };
-        left_out += splats.place(&placement)?;
-    }
-    Ok(left_out)
 }
 
 /// The export as a person reads it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use splat_formats::{
-    CropBox, CropSphere, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
+    CropBox, CropSphere, ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
 };
 
 /// Arguments of `splat export`.
@@ -131,6 +131,9 @@ pub(super) struct CutOptions {
     pub(super) sh_degree: u32,
 }
 
+/// Up in COLMAP's axes.
+const SCENE_UP: UpAxis = UpAxis::NegativeY;
+
 /// Where the scene goes. Its colours turn with it.
 #[derive(Args)]
 #[command(next_help_heading = "Placing, in this order")]
@@ -155,10 +158,30 @@ pub(super) struct PlaceOptions {
 }
 
 impl PlaceOptions {
-    /// Whether they leave anything in another place.
-    pub(super) fn moves(&self) -> bool {
-        let is_turned = self.rotate.is_some() || self.up.is_some();
-        is_turned || self.scale != 1.0 || self.translate.is_some()
+    /// One after the other.
+    pub(super) fn placements(&self) -> Vec<ScenePlacement> {
+        let turned = |rotation| ScenePlacement { rotation, ..ScenePlacement::default() };
+        let degrees = self.rotate.unwrap_or_default().into_iter().enumerate();
+        let about_axes = degrees.filter(|&(_, degrees)| degrees != 0.0).map(|(axis, degrees)| {
+            let half = 0.5 * degrees.to_radians();
+            let mut rotation = [half.cos(), 0.0, 0.0, 0.0];
+            rotation[1 + axis] = half.sin();
+            turned(rotation)
+        });
+        let up = self.up.map(NamedAxis::axis).filter(|&up| up != SCENE_UP);
+        let upright = up.map(|up| turned(SCENE_UP.rotation_to(up)));
+        let is_moved = self.scale != 1.0 || self.translate.is_some();
+        let moved = is_moved.then(|| ScenePlacement {
+            scale: self.scale,
+            translation: self.translate.unwrap_or_default(),
+            ..ScenePlacement::default()
+        });
+        about_axes.chain(upright).chain(moved).collect()
+    }
+
+    /// Up in the placed scene.
+    pub(super) fn up(&self) -> UpAxis {
+        self.up.map_or(SCENE_UP, NamedAxis::axis)
     }
 }
 
