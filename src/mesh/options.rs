@@ -219,8 +219,8 @@ pub struct PoissonOptions {
 
     /// Share of the vertices to cut off, those with the fewest points around
     ///
-    /// Before that, what closes the surface through space that most training views look through is cut
-    /// off. With 0 nothing is: the surface stays closed.
+    /// Before that, triangles far from all points go where more training views look through them than
+    /// show a surface. With 0 nothing is cut off: the surface stays closed.
     #[arg(long, value_name = "SHARE", default_value_t = Self::default().density_trim)]
     pub density_trim: f64,
 

@@ -84,9 +84,10 @@ impl SplatFormat {
     }
 }
 
-/// Writes Gaussians to `path`. A failure, a full disk or a crash leaves what was there before.
+/// Writes Gaussians to `path`. A failure, a full disk or a crash leaves the file that was there before.
 ///
-/// Files of several parts replace those of the same names in the folder.
+/// Parts of a folder replace those of the same names one after the other, once all are written: who is
+/// stopped meanwhile has old and new ones. Other files in the folder stay.
 pub fn write(
     path: &Path,
     splats: &Splats,

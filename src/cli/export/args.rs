@@ -37,6 +37,8 @@ pub(in crate::cli) struct ExportArgs {
     pub(super) format: Option<ExportFormat>,
 
     /// Replace the file if it is there
+    ///
+    /// Of a folder only the file that is named is looked for: its other files are replaced unasked.
     #[arg(long)]
     pub(super) overwrite: bool,
 
@@ -144,7 +146,7 @@ pub(super) struct PlaceOptions {
 
     /// Turn the scene's up, -y in COLMAP's axes, to this axis
     ///
-    /// A GLB is turned to y by its format, and not by this.
+    /// A GLB is always turned to +y when it is written: with this it stands on its head.
     #[arg(long, value_enum, value_name = "AXIS", allow_hyphen_values = true)]
     pub(super) up: Option<NamedAxis>,
 
@@ -233,7 +235,7 @@ pub(super) struct SpzArgs {
     pub(super) spz_sh_bits: [u8; 2],
 
     /// Axes of the file
-    #[arg(long, value_enum, default_value_t = AxesOfSpz::Unchanged)]
+    #[arg(long, value_enum, value_name = "AXES", default_value_t = AxesOfSpz::Unchanged)]
     pub(super) spz_axes: AxesOfSpz,
 }
 
