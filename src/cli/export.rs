@@ -4,13 +4,14 @@ mod args;
 mod cameras;
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
     HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFormat, Splats,
-    SpzOptions, StreamedOptions, WorstErrors, WriteReport, read, write,
+    SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport, read, write,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -38,13 +39,7 @@ struct Exported {
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut format = format_of(args)?;
     warn_of_idle(&format, matches);
-    if args.output.exists() && !args.overwrite {
-        return Err(UsageError(format!(
-            "{}: is there already. Name another file with -o, or give --overwrite",
-            args.output.display()
-        ))
-        .into());
-    }
+    check_output(args, &format)?;
     let (from, iteration) = source(args)?;
     if let (SplatFormat::Html(page), Some(iteration)) = (&mut format, iteration) {
         add_cameras(page, args, iteration)?;
@@ -55,26 +50,70 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         left_out += splats.place(&placement)?;
     }
     if splats.is_empty() {
-        return Err(DataError(format!(
-            "{}: none of its {left_out} Gaussians is left. Give a larger --crop or --crop-sphere, or a \
-             lower --min-opacity",
-            from.display()
-        ))
-        .into());
+        let why = match left_out {
+            0 => "holds no Gaussians".to_owned(),
+            count => format!(
+                "none of its {count} Gaussians is left. Give a larger --crop or --crop-sphere, a lower \
+                 --min-opacity, or a smaller --scale or --translate"
+            ),
+        };
+        return Err(DataError(format!("{}: {why}", from.display())).into());
     }
     let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = parent {
         create_folder(folder)?;
     }
-    let written = write(&args.output, &splats, &format)?;
+    // What a link points to is replaced, and not the link.
+    let target = args.output.canonicalize().unwrap_or_else(|_missing| args.output.clone());
+    let written = write(&target, &splats, &format)?;
     for note in &written.notes {
         tracing::warn!("{note}");
     }
     let to = args.output.clone();
-    let exported = Exported { from, to, sh_degree: splats.sh_degree(), left_out, written };
+    let is_flat = format == SplatFormat::Splat;
+    let sh_degree = if is_flat { 0 } else { splats.sh_degree() };
+    let exported = Exported { from, to, sh_degree, left_out, written };
     let text =
         if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
     Ok(print(&text)?)
+}
+
+/// Refuses to write where a file must not be lost, and what would come out upside down.
+fn check_output(args: &ExportArgs, format: &SplatFormat) -> Result<(), UsageError> {
+    let shown = args.output.display();
+    if args.output.as_os_str() == "-" {
+        return Err(UsageError("-o -: an export is a file. Name it".to_owned()));
+    }
+    if fs::metadata(&args.output).is_ok_and(|about| !about.is_file()) {
+        return Err(UsageError(format!("{shown}: is there, and is no file. Name a file with -o")));
+    }
+    if fs::symlink_metadata(&args.output).is_ok() && !args.overwrite {
+        return Err(UsageError(format!(
+            "{shown}: is there already. Name another file with -o, or give --overwrite"
+        )));
+    }
+    let folder = ExportFormat::of(format).file_of_folder().and(args.output.parent());
+    let has_files = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut it| it.next().is_some());
+    if let Some(folder) = folder.filter(|folder| has_files(folder) && !args.overwrite) {
+        return Err(UsageError(format!(
+            "{}: is not empty, and files of these names would be replaced. Name another folder with -o, or \
+             give --overwrite",
+            folder.display()
+        )));
+    }
+    let turns = match format {
+        SplatFormat::Glb => Some("a GLB is y up by itself"),
+        SplatFormat::Spz(SpzOptions { axes: SpzAxes::RightUpBack, .. }) => {
+            Some("--spz-axes rub is y up by itself")
+        }
+        _ => None,
+    };
+    match turns.filter(|_| args.place.is_turned_up()) {
+        Some(why) => {
+            Err(UsageError(format!("--up would turn the scene twice: {why}. Leave it out")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The Gaussians of a file of any format, and how many of its rows are none.
@@ -148,6 +187,12 @@ fn warn_of_idle(format: &SplatFormat, matches: &ArgMatches) {
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),
     ];
+    let has_levels = matches!(format, SplatFormat::StreamedSog(_));
+    if is_sog && !has_levels && is_typed(matches, "lod_levels") {
+        tracing::warn!(
+            "--lod-levels has no effect: it is an option of streamed SOG (lod-meta.json)"
+        );
+    }
     for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
         let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
         for flag in typed.filter_map(|arg| arg.get_long()) {

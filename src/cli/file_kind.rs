@@ -75,7 +75,8 @@ pub(super) fn model_folder_of(path: &Path) -> Result<PathBuf, DataError> {
         (FileKind::PyTorch, _) => Err(pytorch(path, "--coarse-checkpoint")),
         (FileKind::Ply, Some(folder)) => Ok(folder.to_owned()),
         (FileKind::Ply, None) => Err(DataError(format!(
-            "--coarse-checkpoint {shown}: the PLY lies in no model folder, MODEL/point_cloud/iteration_N,              so that nothing says which scene it is of. Give -c {} instead, which trains it on",
+            "--coarse-checkpoint {shown}: the PLY lies in no model folder, MODEL/point_cloud/iteration_N, \
+             so that nothing says which scene it is of. Give -c {} instead, which trains it on",
             shell_word(path)
         ))),
         _ => Err(DataError(format!(

@@ -1,6 +1,6 @@
 //! A surface that was fitted to points, until what no points support is cut off.
 
-use splat_mesh::poisson::{Trim, trim};
+use splat_mesh::poisson::{Trim, cut_off, trim};
 
 use super::ExtractionError;
 use super::extracted::{PoissonFigures, Surface};
@@ -17,8 +17,19 @@ pub(super) struct FittedSurface {
 }
 
 impl FittedSurface {
-    /// Cuts off what few points support, as the options say.
-    pub(super) fn trim(&mut self, options: &PoissonOptions) -> Result<(), ExtractionError> {
+    /// Cuts off the vertices in free space, and then what few points support, as the options say.
+    pub(super) fn open(
+        &mut self,
+        is_free: &[bool],
+        options: &PoissonOptions,
+    ) -> Result<(), ExtractionError> {
+        self.figures.in_free_space = cut_off(&mut self.surface.mesh, &mut self.densities, is_free)?;
+        if self.figures.in_free_space > 0 {
+            tracing::info!(
+                "{} triangles cut off that closed the surface through free space",
+                self.figures.in_free_space
+            );
+        }
         let cut = match options.density_min {
             Some(least) => Trim::PointsACell(least),
             None => Trim::Quantile(options.density_trim),

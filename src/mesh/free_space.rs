@@ -5,7 +5,6 @@ use rayon::prelude::*;
 use splat_mesh::free_space::SightVotes;
 use splat_mesh::place::Bounds;
 use splat_mesh::points::nearest_distances;
-use splat_mesh::poisson::cut_off;
 
 use super::drawn::PixelDepth;
 use super::fitted::FittedSurface;
@@ -22,18 +21,18 @@ const FAR_CELLS: f64 = 8.0;
 /// Points a cell below which a vertex can be far from all.
 const SPARSE: f32 = 0.5;
 
-/// Cuts off vertices far from all points that more training views look through than show, at what is in the
-/// box `meshed` or at nothing.
-pub(super) fn cut_free_space<B: TrainDevice>(
+/// Which vertices of each surface are far from all points, and looked through by more training views than
+/// show them, at what is in the box `meshed` or at nothing.
+pub(super) fn in_free_space<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
-    surfaces: &mut [FittedSurface],
+    surfaces: &[FittedSurface],
     meshed: &WorldBox,
-) -> Result<(), ExtractionError> {
+) -> Result<Vec<Vec<bool>>, ExtractionError> {
     let meshed = Bounds { low: meshed.low, high: meshed.high };
     let far: Vec<FarVertices> = surfaces.iter().map(FarVertices::of).collect();
     let mut votes: Vec<SightVotes<'_>> = far
         .iter()
-        .zip(surfaces.iter())
+        .zip(surfaces)
         .map(|(far, FittedSurface { figures, .. })| {
             SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
         })
@@ -42,15 +41,14 @@ pub(super) fn cut_free_space<B: TrainDevice>(
         votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
         Ok(())
     })?;
-    for ((votes, far), fitted) in votes.iter().zip(&far).zip(surfaces) {
-        let mut goes = vec![false; fitted.densities.len()];
+    let of_surface = |((votes, far), fitted): ((&SightVotes<'_>, &FarVertices), &FittedSurface)| {
+        let mut free = vec![false; fitted.densities.len()];
         for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
-            goes[row] = is_free;
+            free[row] = is_free;
         }
-        fitted.figures.in_free_space =
-            cut_off(&mut fitted.surface.mesh, &mut fitted.densities, &goes)?;
-    }
-    Ok(())
+        free
+    };
+    Ok(votes.iter().zip(&far).zip(surfaces).map(of_surface).collect())
 }
 
 /// The vertices of a surface that are far from its points.

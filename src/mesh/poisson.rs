@@ -14,7 +14,7 @@ use super::consistency::agreement;
 use super::drawn::ALL_VIEWS;
 use super::extracted::{Extracted, ExtractionFigures, PoissonFigures, Surface};
 use super::fitted::FittedSurface;
-use super::free_space::cut_free_space;
+use super::free_space::in_free_space;
 use super::level_set::{OpaqueGaussians, PointSearch, level_set_points};
 use super::options::{Consistency, MeshOptions, Outliers, PoissonOptions};
 use super::{DrawnModel, ExtractionError, WorldBox};
@@ -81,12 +81,30 @@ pub fn fit<B: TrainDevice>(
     }
     if options.density_min.is_some() || options.density_trim > 0.0 {
         let reach = if options.mesh_background { BACKGROUND } else { 1.0 };
-        cut_free_space(drawn, &mut fitted, &world_box.scaled(reach))?;
-        fitted.iter_mut().try_for_each(|fitted| fitted.trim(options))?;
+        let free = in_free_space(drawn, &fitted, &world_box.scaled(reach))?;
+        fitted = opened(fitted, &free, options)?;
     }
     let (surfaces, figures) =
         fitted.into_iter().map(|FittedSurface { surface, figures, .. }| (surface, figures)).unzip();
     Ok(Extracted { surfaces, figures: ExtractionFigures::Poisson(figures) })
+}
+
+/// The surfaces without what no points support. Where nothing is left around the box, there is only the mesh
+/// of the box.
+fn opened(
+    fitted: Vec<FittedSurface>,
+    free: &[Vec<bool>],
+    options: &PoissonOptions,
+) -> Result<Vec<FittedSurface>, ExtractionError> {
+    let mut left = Vec::with_capacity(fitted.len());
+    for (mut surface, free) in fitted.into_iter().zip(free) {
+        match surface.open(free, options) {
+            Ok(()) => left.push(surface),
+            Err(error) if left.is_empty() => return Err(error),
+            Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
+        }
+    }
+    Ok(left)
 }
 
 /// The points in a box, and on demand those around it, up to four times as far from its centre.

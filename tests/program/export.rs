@@ -110,6 +110,14 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
         position.split(',').next().unwrap().parse().unwrap()
     };
     assert!((first(&moved) - 2.0 * first(&page)).abs() < 1e-9 && first(&page) != 0.0);
+    let cameras = fs::read_to_string(place.model().join("cameras.json")).unwrap();
+    let (before, focal) = cameras.split_once("\"fx\":").unwrap();
+    let broken = format!("{before}\"fx\":0{}", &focal[focal.find(['}', ',']).unwrap()..]);
+    fs::write(place.model().join("cameras.json"), broken).unwrap();
+    let dropped = ["-m", "model", "-o", "seven.html"];
+    export(&place, &dropped).done().says(&["cameras.json: the camera view_00"]);
+    let page = fs::read_to_string(place.path("seven.html")).unwrap();
+    assert_eq!(page.matches("view_00").count(), 7);
     fs::write(place.model().join("cameras.json"), "[").unwrap();
     let without = ["-m", "model", "-o", "without.html"];
     export(&place, &without).done().says(&["cameras.json: cannot be read", "no cameras"]);
@@ -152,6 +160,11 @@ fn what_is_cut_and_moved_is_what_was_asked_for() {
 #[case::box_turned(&["-m", "model", "-o", "a.ply", "--crop=1,0,0,0,1,1"], 2, &["lesser corner"])]
 #[case::few_numbers(&["-m", "model", "-o", "a.ply", "--translate=1,2"], 2, &["3 finite numbers"])]
 #[case::bits(&["-m", "model", "-o", "a.spz", "--spz-sh-bits=9,4"], 2, &["from 1 to 8"])]
+#[case::upside_down(&["-m", "model", "-o", "a.glb", "--up=y"], 2, &["turn the scene twice"])]
+#[case::no_number(&["-m", "model", "-o", "a.ply", "--scale=nan"], 2, &["give a finite number"])]
+#[case::stdout(&["-m", "model", "-o", "-", "--format=ply"], 2, &["an export is a file"])]
+#[case::a_folder(&["-m", "model", "-o", "model", "--format=ply", "--overwrite"], 2, &["is no file"])]
+#[case::others_files(&["-m", "model", "-o", "model/meta.json"], 2, &["model: is not empty", "--overwrite"])]
 #[case::folder(&["-m", "model", "-o", "a.sog", "--format=sog-folder"], 2, &["meta.json"])]
 #[case::nothing_named(&["-o", "a.ply"], 2, &["FILE"])]
 fn what_cannot_be_exported_is_named(

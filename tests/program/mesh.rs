@@ -225,6 +225,26 @@ fn a_box_that_cannot_be_meshed_is_named() {
 }
 
 #[test]
+fn what_closes_half_a_ball_through_free_space_is_cut_off() {
+    let place = place_of(&half_a_ball());
+    let meshed_with = |flags: &[&str]| {
+        let poisson = ["--method=poisson", "--surface-points=20000", "--formats=ply"];
+        let ended = meshed(&place, &[&poisson, flags].concat()).done();
+        let record = fs::read_to_string(file(&place, "poisson.json")).unwrap();
+        let record: Value = serde_json::from_str(&record).unwrap();
+        let cut = record["extraction"]["poisson"][0]["in_free_space"].as_u64().unwrap();
+        (ended, cut, mean_distance(&read_mesh(&file(&place, "poisson.ply")).unwrap()))
+    };
+    let (_, none, closed) = meshed_with(&["--density-trim=0"]);
+    let (ended, cut, open) = meshed_with(&["--density-trim=1e-6"]);
+    assert_eq!(none, 0);
+    assert!(cut > 100, "{cut}");
+    ended.says(&["triangles cut off that closed the surface"]);
+    // What is left lies on the ball.
+    assert!(open < 0.5 * closed && open < 4.0 * ACCURACY, "{open} {closed}");
+}
+
+#[test]
 fn gaussians_without_a_surface_are_refused() {
     let stream = RandomStream::new(0, 0, RandomUse::Initialise);
     let mut cloud = ball();

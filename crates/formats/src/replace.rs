@@ -20,7 +20,10 @@ fn unfinished(path: &Path) -> io::Result<NamedTempFile> {
     // Temporary files are private; results are for everybody whom the user's umask allows.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(folder_of(path))
+    let file = builder.tempfile_in(folder_of(path))?;
+    // The trainer takes one that nobody has locked for abandoned. File systems without locks have none.
+    file.as_file().lock().ok();
+    Ok(file)
 }
 
 fn finish(file: NamedTempFile, path: &Path) -> io::Result<()> {
@@ -66,8 +69,12 @@ impl FolderSink {
         Ok(Self { folder: folder.to_owned(), parts: Vec::new(), bytes: 0 })
     }
 
-    /// Gives the parts their names; how many bytes they have.
+    /// Gives the parts their names, the list of them last; how many bytes they have. An earlier list goes
+    /// first, so that nobody reads parts of two scenes as one.
     pub(crate) fn finish(self) -> io::Result<u64> {
+        if let Some(list) = self.parts.last().filter(|list| list.path.exists()) {
+            fs::remove_file(&list.path)?;
+        }
         for NewPart { path, file } in self.parts {
             finish(file, &path)?;
         }
@@ -103,6 +110,31 @@ mod tests {
         assert!(failed.is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_unfinished_file_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        replace_file(&folder.path().join("model.spz"), |_| {
+            let entry = fs::read_dir(folder.path())?.next().unwrap()?;
+            assert!(File::open(entry.path())?.try_lock().is_err(), "{entry:?}");
+            Ok::<_, io::Error>(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_list_goes_before_the_parts_that_it_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("meta.json");
+        fs::write(&list, "of other parts").unwrap();
+        let mut sink = FolderSink::create(folder.path()).unwrap();
+        // A part cannot take the place of a folder.
+        fs::create_dir_all(folder.path().join("one/two")).unwrap();
+        sink.put("one", b"1").unwrap();
+        sink.put("meta.json", b"new").unwrap();
+        assert!(sink.finish().is_err());
+        assert!(!list.exists());
     }
 
     #[test]

@@ -63,8 +63,10 @@ pub struct WriteReport {
 impl SplatFormat {
     /// The format that a name tells, with its usual options.
     pub fn of_name(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
-        Some(match name.as_str() {
+        let typed = path.file_name()?.to_str()?;
+        let name = typed.to_ascii_lowercase();
+        // The lists of folders have their names as they stand here.
+        Some(match typed {
             "lod-meta.json" => Self::StreamedSog(StreamedOptions::default()),
             "meta.json" => Self::SogFolder(SogOptions::default()),
             _ if name.ends_with(".compressed.ply") => Self::PackedPly,
@@ -87,7 +89,7 @@ impl SplatFormat {
 /// Writes Gaussians to `path`. A failure, a full disk or a crash leaves the file that was there before.
 ///
 /// Parts of a folder replace those of the same names one after the other, once all are written: who is
-/// stopped meanwhile has old and new ones. Other files in the folder stay.
+/// stopped meanwhile has a folder without a list of them. Other files in the folder stay.
 pub fn write(
     path: &Path,
     splats: &Splats,

@@ -38,7 +38,7 @@ pub(in crate::cli) struct ExportArgs {
 
     /// Replace the file if it is there
     ///
-    /// Of a folder only the file that is named is looked for: its other files are replaced unasked.
+    /// Without it, a folder must be empty. Of one that is not, files of the same names are replaced.
     #[arg(long)]
     pub(super) overwrite: bool,
 
@@ -146,7 +146,7 @@ pub(super) struct PlaceOptions {
 
     /// Turn the scene's up, -y in COLMAP's axes, to this axis
     ///
-    /// A GLB is always turned to +y when it is written: with this it stands on its head.
+    /// A GLB is turned to +y by its format, and refuses this.
     #[arg(long, value_enum, value_name = "AXIS", allow_hyphen_values = true)]
     pub(super) up: Option<NamedAxis>,
 
@@ -179,6 +179,11 @@ impl PlaceOptions {
             ..ScenePlacement::default()
         });
         about_axes.chain(upright).chain(moved).collect()
+    }
+
+    /// Whether another axis than that of COLMAP is to be up.
+    pub(super) fn is_turned_up(&self) -> bool {
+        self.up() != SCENE_UP
     }
 
     /// Up in the placed scene.
@@ -290,6 +295,11 @@ pub(super) struct SogArgs {
     pub(super) lod_levels: u32,
 }
 
+fn number(text: &str) -> Result<f64, String> {
+    let value = text.trim().parse().ok();
+    value.filter(|value: &f64| value.is_finite()).ok_or_else(|| "give a finite number".to_owned())
+}
+
 /// Finite numbers between commas.
 fn numbers<const N: usize>(text: &str) -> Result<[f64; N], String> {
     let read = |number: &str| number.trim().parse().ok().filter(|n: &f64| n.is_finite());
@@ -316,12 +326,12 @@ fn crop_sphere(text: &str) -> Result<CropSphere, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let [value] = numbers(text)?;
+    let value = number(text)?;
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err("give 0 to 1".to_owned()) }
 }
 
 fn factor(text: &str) -> Result<f64, String> {
-    let [value] = numbers(text)?;
+    let value = number(text)?;
     if value > 0.0 { Ok(value) } else { Err("give a number above 0".to_owned()) }
 }
 

@@ -43,24 +43,32 @@ impl StoredCamera {
 /// The cameras of a model folder at an iteration; none, with a warning, where they cannot be read.
 pub(super) fn cameras_of(model_path: &Path, iteration: u32) -> Vec<HtmlCamera> {
     let path = model_path.join(CAMERAS);
-    let read = || -> anyhow::Result<Vec<HtmlCamera>> {
-        let stored: Vec<StoredCamera> = serde_json::from_slice(&fs::read(&path)?)?;
-        let trained = TrainedViews::read(model_path, iteration)?;
-        let split = |name: &str| match &trained {
-            Some(trained) if !trained.contains_stem(name) => CameraSplit::HeldOut,
-            _ => CameraSplit::Training,
-        };
-        let on_page = |camera: StoredCamera| {
-            let split = split(&camera.img_name);
-            camera.on_page(split)
-        };
-        Ok(stored.into_iter().map(on_page).collect())
-    };
-    read().unwrap_or_else(|error| {
+    let trained = TrainedViews::read(model_path, iteration).unwrap_or_else(|error| {
+        tracing::warn!("{error}. The page calls all cameras those of training");
+        None
+    });
+    let read =
+        || -> anyhow::Result<Vec<StoredCamera>> { Ok(serde_json::from_slice(&fs::read(&path)?)?) };
+    let stored = read().unwrap_or_else(|error| {
         tracing::warn!(
             "{}: cannot be read: {error:#}. The page has no cameras to jump to",
             path.display()
         );
         Vec::new()
-    })
+    });
+    let on_page = |camera: StoredCamera| {
+        let is_trained = trained.as_ref().is_none_or(|names| names.contains_stem(&camera.img_name));
+        camera.on_page(if is_trained { CameraSplit::Training } else { CameraSplit::HeldOut })
+    };
+    let (usable, broken): (Vec<_>, Vec<_>) =
+        stored.into_iter().map(on_page).partition(HtmlCamera::is_usable);
+    for camera in broken {
+        tracing::warn!(
+            "{}: the camera {} has a value that is not finite, or no size or focal length. The page does \
+             without it",
+            path.display(),
+            camera.name
+        );
+    }
+    usable
 }

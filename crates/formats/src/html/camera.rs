@@ -48,7 +48,7 @@ impl HtmlCamera {
     }
 
     /// Whether a picture can be drawn from it.
-    pub(super) fn is_usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         let values = [self.position.as_slice(), self.rotation.as_flattened(), &self.principal_px];
         values.into_iter().flatten().all(|value| value.is_finite())
             && self.focal_px.iter().all(|&focal| focal.is_finite() && focal > 0.0)

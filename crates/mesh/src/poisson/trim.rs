@@ -19,7 +19,7 @@ pub enum Trim {
 /// Trimming left nothing.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "trimming left none of {vertices} vertices and {faces} faces. Lower --density-trim or --density-min"
+    "cutting off what no points support left none of {vertices} vertices and {faces} faces. Give --density-trim 0"
 )]
 pub struct NothingLeft {
     /// Vertices before.
