@@ -44,7 +44,7 @@ pub enum PlyField {
         /// What they are called.
         names: &'static [&'static str],
     },
-    /// The same of a quaternion, which is not all zeros; it is written at unit length.
+    /// The same of a quaternion, which is not all zeros.
     Rotation {
         /// Which column.
         column: usize,

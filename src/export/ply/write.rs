@@ -7,14 +7,10 @@ use std::path::{Path, PathBuf};
 use super::fields::{PlyField, PlyRows};
 use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
-use crate::math::Real as _;
 use crate::model::Group;
 
 /// Rows that are laid out at a time: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
-
-/// How far from 1 rounding leaves the squared length of a unit quaternion: twice four half steps of 2^-24.
-const UNIT_TOLERANCE: f64 = 5e-7;
 
 /// Bytes that reach the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -30,7 +26,7 @@ pub enum RenderMode {
 }
 
 /// Writes a model as binary little-endian PLY, all columns `float`. Those of Gaussians are `x y z nx ny
-/// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero, rotations of unit length.
+/// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero.
 ///
 /// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
 pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputError> {
@@ -163,16 +159,6 @@ fn write_rows<P: PlyRows>(out: &mut dyn Write, primitives: &P) -> io::Result<()>
     Ok(())
 }
 
-/// A quaternion at unit length, which other programs take for granted. One that has it, but for rounding,
-/// stays as it is, so that what is read and written again is the same.
-fn unit(quat: &[f32]) -> impl Iterator<Item = f32> {
-    let squared: f64 = quat.iter().map(|&part| f64::from(part).powi(2)).sum();
-    // One without a direction is refused when it is read.
-    let is_kept = (squared - 1.0).abs() <= UNIT_TOLERANCE || squared == 0.0;
-    let factor = if is_kept { 1.0 } else { squared.sqrt().recip() };
-    quat.iter().map(move |&part| (f64::from(part) * factor).to_f32())
-}
-
 /// Hands out the values of a field in a row in the order of the file.
 fn put(field: PlyField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
     let values = |column: usize| {
@@ -181,8 +167,9 @@ fn put(field: PlyField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32
     };
     match field {
         PlyField::Zeros(names) => names.iter().for_each(|_| to(0.0)),
-        PlyField::Values { column, .. } => values(column).iter().copied().for_each(to),
-        PlyField::Rotation { column, .. } => unit(values(column)).for_each(to),
+        PlyField::Values { column, .. } | PlyField::Rotation { column, .. } => {
+            values(column).iter().copied().for_each(to);
+        }
         PlyField::Harmonics { column, .. } => {
             for channel in 0..3 {
                 values(column).iter().skip(channel).step_by(3).copied().for_each(&mut to);
