@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 use splat_mesh::free_space::SightVotes;
 use splat_mesh::place::Bounds;
-use splat_mesh::points::nearest_distances;
+use splat_mesh::points::have_points_within;
 
 use super::drawn::PixelDepth;
 use super::fitted::FittedSurface;
@@ -65,13 +65,12 @@ impl FarVertices {
         let sparse: Vec<usize> =
             (0..vertices.len()).filter(|&row| densities[row] < SPARSE).collect();
         let places: Vec<[f32; 3]> = sparse.iter().map(|&row| vertices[row]).collect();
-        let distances = nearest_distances(points, &places);
-        let is_far = |distance: f32| f64::from(distance) > FAR_CELLS * figures.cell;
+        let is_near = have_points_within(points, &places, FAR_CELLS * figures.cell);
         let (rows, places) = sparse
             .into_par_iter()
             .zip(places)
-            .zip(distances)
-            .filter(|&(_, distance)| is_far(distance))
+            .zip(is_near)
+            .filter(|&(_, is_near)| !is_near)
             .map(|(vertex, _)| vertex)
             .unzip();
         Self { rows, places }

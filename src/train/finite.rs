@@ -7,7 +7,7 @@ use crate::model::Primitive;
 /// of its model. Training looks at the rows that a view has seen; files hold the others, too.
 pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), DeviceError> {
     for (group, column) in rows.groups().iter().zip(P::SCHEMA.columns) {
-        let Some(at) = group.values.iter().position(|value| !value.is_finite()) else { continue };
+        let Some(at) = first_not_finite(group.values) else { continue };
         return Err(DeviceError::NotFinite {
             primitive: P::SCHEMA.one(),
             index: first + at / group.width,
@@ -26,7 +26,7 @@ pub(super) fn check_snapshot<P: Primitive>(
     for part in [&rows.parameters, &rows.first_moments, &rows.second_moments] {
         check_finite(part, first)?;
     }
-    match rows.filter_3d.iter().position(|value| !value.is_finite()) {
+    match first_not_finite(&rows.filter_3d) {
         None => Ok(()),
         Some(at) => Err(DeviceError::NotFinite {
             primitive: P::SCHEMA.one(),
@@ -40,7 +40,7 @@ pub(super) fn check_snapshot<P: Primitive>(
 /// The same of what was learned of the photographs' colours.
 pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError> {
     for values in [&tables.values, &tables.first_moments, &tables.second_moments] {
-        let Some(at) = values.iter().position(|value| !value.is_finite()) else { continue };
+        let Some(at) = first_not_finite(values) else { continue };
         return Err(DeviceError::NotFinite {
             primitive: "training view",
             index: at / tables.kind.width(),
@@ -52,6 +52,15 @@ pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError>
         });
     }
     Ok(())
+}
+
+/// Where the first value stands that is infinite or NaN.
+fn first_not_finite(values: &[f32]) -> Option<usize> {
+    // Without a way out of the inner loop it takes several values at once.
+    let is_finite = |part: &[f32]| part.iter().fold(true, |all, value| all & value.is_finite());
+    let part = values.chunks(4096).position(|part| !is_finite(part))?;
+    let first = 4096 * part;
+    values[first..].iter().position(|value| !value.is_finite()).map(|at| first + at)
 }
 
 #[cfg(test)]

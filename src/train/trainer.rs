@@ -6,6 +6,8 @@ mod coarse;
 mod coarse_state;
 mod evaluation;
 mod govern;
+mod last_files;
+mod milestones;
 mod peak_recorder;
 mod peaks;
 mod pending;
@@ -233,38 +235,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
-            if due.any() {
-                self.end_phase(self.phase());
-            }
-            if due.save {
-                // First, so that it is written during the evaluation.
-                self.save_point_cloud()?;
-                self.profile(Phase::Saving)?;
-                self.end_phase(Phase::Saving);
-            }
-            if due.evaluate {
-                let started = Instant::now();
-                self.evaluate_within_training()?;
-                self.times.evaluation_seconds += started.elapsed().as_secs_f64();
-                self.profile(Phase::Evaluation)?;
-                self.end_phase(Phase::Evaluation);
-            }
-            if let Some(occasion) = occasion {
-                self.write_checkpoint(occasion)?;
-                // None follows the last one.
-                if self.iteration < last && !interrupted {
-                    self.reserve_checkpoint()?;
-                }
-                // A run that goes on from it has none.
-                self.drop_neighbours();
-            }
-            if due.checkpoint {
-                self.profile(Phase::Saving)?;
-                self.end_phase(Phase::Saving);
-            }
-            if due.evaluate || due.save {
-                self.feed.schedule_decoding(self.device, self.iteration + 1);
-            }
+            self.meet(due, occasion, self.iteration == last || interrupted)?;
         }
         self.wait_for_files(None)?;
         let waited = Instant::now();

@@ -120,6 +120,23 @@ impl CheckpointKeeper {
         }
     }
 
+    /// The same of rows that can be read once: where the disk is full, that is an error.
+    pub(in crate::train) fn write_once<P: Primitive, S: Rows<P>>(
+        &self,
+        checkpoint: &Checkpoint,
+        model: &mut S,
+        appearance: Option<&AppearanceTables>,
+        earlier: &[Completion],
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        let tables = appearance.map(tensors).unwrap_or_default();
+        let path = checkpoint.write_after(&self.model_path, model, &tables, earlier)?;
+        self.remove_timed(self.kept);
+        Ok(path)
+    }
+
     /// What the user should know since the last call.
     pub(in crate::train) fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)

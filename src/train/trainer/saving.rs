@@ -6,7 +6,7 @@
 //! resumed lacks none of that.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -139,26 +139,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Has a thread write the PLY, or writes it. Returns what is written already.
     fn begin_point_cloud(&mut self) -> Result<Option<WrittenFile>, TrainError> {
-        let path = self.point_cloud_path();
-        if let Some(folder) = path.parent() {
-            create_folder(folder)?;
-        }
-        self.write_exposures()?;
         let (what, iteration) = (Saved::PointCloud, self.iteration);
-        let mode = render_mode(self.setup.config);
-        let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
-        let count = self.device.len(&self.model);
+        let path = self.prepare_point_cloud()?;
         let copy = self.copy_for(what);
-        // Where the disk is full, the run must stop before this iteration is past.
-        let file = if has_room(self.setup.config, copy) {
-            NewPly::with_room::<Gaussians>(&path, mode, sh_degree, count).inspect_err(|_full| {
-                // A folder that is not empty stays.
-                path.parent().map(fs::remove_dir);
-            })?
-        } else {
-            None
-        };
+        let has_room = has_room(self.setup.config, copy);
+        let file = if has_room { self.new_point_cloud(&path)? } else { None };
         let Some(file) = file else {
+            let mode = render_mode(self.setup.config);
             write_point_cloud(&path, mode, self.device, &mut self.model)?;
             return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
         };
@@ -170,6 +157,29 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
+    /// Writes what is beside the PLY; gives its path, in a folder that is there.
+    pub(super) fn prepare_point_cloud(&mut self) -> Result<PathBuf, TrainError> {
+        let path = self.point_cloud_path();
+        if let Some(folder) = path.parent() {
+            create_folder(folder)?;
+        }
+        self.write_exposures()?;
+        Ok(path)
+    }
+
+    /// A PLY with room on the disk; nothing where the file system keeps none. Where the disk is full, the
+    /// run must stop before this iteration is past.
+    pub(super) fn new_point_cloud(&mut self, path: &Path) -> Result<Option<NewPly>, TrainError> {
+        let mode = render_mode(self.setup.config);
+        let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
+        let count = self.device.len(&self.model);
+        let file = NewPly::with_room::<Gaussians>(path, mode, sh_degree, count);
+        Ok(file.inspect_err(|_full| {
+            // A folder that is not empty stays.
+            path.parent().map(fs::remove_dir);
+        })?)
+    }
+
     /// The same of a checkpoint.
     fn begin_checkpoint(
         &mut self,
@@ -177,13 +187,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         mode: WritingMode,
     ) -> Result<Option<WrittenFile>, TrainError> {
         let (what, iteration) = (Saved::Checkpoint, self.iteration);
-        let checkpoint = Checkpoint {
-            iteration,
-            config: self.setup.config.clone(),
-            train_views: self.feed.views.names(Split::Train),
-            occasion,
-            training_scale: self.feed.views.training_scale(),
-        };
+        let checkpoint = self.about_checkpoint(occasion);
         let tables = self.read_appearance()?;
         self.sink.on(&Event::Saving { iteration, what })?;
         let mut earlier = self.files.written();
@@ -201,6 +205,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             keeper.write(&checkpoint, &mut rows, tables.as_ref(), &earlier)
         }))
+    }
+
+    /// What a checkpoint says of the run as it is now.
+    pub(super) fn about_checkpoint(&self, occasion: Occasion) -> Checkpoint {
+        Checkpoint {
+            iteration: self.iteration,
+            config: self.setup.config.clone(),
+            train_views: self.feed.views.names(Split::Train),
+            occasion,
+            training_scale: self.feed.views.training_scale(),
+        }
     }
 
     /// Bytes that a thread takes of the model for a file: a copy.
@@ -232,7 +247,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Reports files that are written. The first that is not ends the run; if the disk is full, with a
     /// checkpoint.
-    fn settle(&mut self, files: Vec<WrittenFile>) -> Result<(), TrainError> {
+    pub(super) fn settle(&mut self, files: Vec<WrittenFile>) -> Result<(), TrainError> {
         let mut failed = None;
         for WrittenFile { what, iteration, result } in files {
             match result {

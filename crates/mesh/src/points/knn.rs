@@ -5,6 +5,8 @@ use std::num::NonZeroUsize;
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 
+use crate::narrow::to_f32;
+
 /// Which points to keep: those whose mean distance to their `neighbours` nearest is at most the mean of
 /// all these means plus `deviations` standard deviations (the reference: 20 and 20).
 ///
@@ -43,13 +45,16 @@ pub fn outliers_by_neighbours(
     places.iter().map(keeps).collect()
 }
 
-/// The distance of the nearest of these points to each place, scene units; infinite where there is no point.
-pub fn nearest_distances(points: &[[f32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
+/// Whether any of these points is at most `radius` scene units from each place.
+///
+/// The time of a place far from all points does not grow with their number.
+pub fn have_points_within(points: &[[f32; 3]], places: &[[f32; 3]], radius: f64) -> Vec<bool> {
     let tree = (!points.is_empty()).then(|| ImmutableKdTree::<f32, 3>::new_from_slice(points));
-    let Some(Ok(tree)) = tree else { return vec![f32::INFINITY; places.len()] };
-    let nearest = |place: &[f32; 3]| {
-        let near = tree.query(place).nearest_one::<SquaredEuclidean<f32>>().execute();
-        near.distance.max(0.0).sqrt()
+    let Some(Ok(tree)) = tree else { return vec![false; places.len()] };
+    let most = to_f32(radius * radius);
+    let has_point = |place: &[f32; 3]| {
+        let nearest = tree.query(place).nearest_n::<SquaredEuclidean<f32>>(NonZeroUsize::MIN);
+        !nearest.within(most).execute().is_empty()
     };
-    places.par_iter().map(nearest).collect()
+    places.par_iter().map(has_point).collect()
 }

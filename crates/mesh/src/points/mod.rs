@@ -11,5 +11,5 @@ mod tests;
 
 pub use cells::outliers_by_cells;
 pub use checks::{PointsError, bounds, checked, in_box, normals_agreement, same_lengths};
-pub use knn::{nearest_distances, outliers_by_neighbours};
+pub use knn::{have_points_within, outliers_by_neighbours};
 pub use oriented::OrientedPoints;

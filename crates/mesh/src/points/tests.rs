@@ -90,3 +90,23 @@ fn no_points_and_points_that_are_none_break_nothing() {
     assert_eq!(Cube::around(&[], 1.1), None);
     assert_eq!(Cube::around(&[[f32::NAN; 3]], 1.1), None);
 }
+
+#[test]
+fn a_place_has_a_point_within_the_distance_of_the_nearest() {
+    let points = torus(5000, [0.0, 0.0]).places;
+    let along = |index: u64| to_f32(6.0 * uniform(index) - 3.0);
+    let places: Vec<[f32; 3]> =
+        (0..200).map(|n| [along(3 * n), along(3 * n + 1), along(3 * n + 2)]).collect();
+    let squared = |a: &[f32; 3], b: &[f32; 3]| {
+        (0..3).map(|axis| f64::from(a[axis] - b[axis]).powi(2)).sum::<f64>()
+    };
+    for radius in [0.05, 0.5, 1.5] {
+        let expected: Vec<bool> = places
+            .iter()
+            .map(|place| points.iter().any(|point| squared(place, point) <= radius * radius))
+            .collect();
+        assert!(expected.contains(&true) && expected.contains(&false), "{radius}");
+        assert_eq!(have_points_within(&points, &places, radius), expected, "{radius}");
+    }
+    assert_eq!(have_points_within(&[], &places[..2], 1.0), [false; 2]);
+}
