@@ -1,4 +1,5 @@
-//! How long a run has trained: evaluation and saving do not count.
+//! How long a run has trained: iterations with their reports and the care for memory, and density control.
+//! Evaluation and saving do not count.
 
 use std::time::Instant;
 

@@ -1,6 +1,8 @@
 //! Where a run meets the limits of the device's memory: it asks before it grows, gives things up
 //! rather than fail, and where nothing is left to give up it stops with a checkpoint.
 
+use std::time::Instant;
+
 use super::Trainer;
 use crate::backend::{DeviceError, LadderState, TrainDevice};
 use crate::memory::Rung;
@@ -12,7 +14,10 @@ use crate::train::{TrainError, checkpoint, scene_cube};
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Lets the device put its memory in order, and tells what was given up or taken back.
     pub(super) fn govern(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
         self.device.govern(&mut self.model, self.iteration)?;
+        // Done at every iteration, while the device trains on.
+        self.clock.add_since(started);
         self.report_memory_changes()
     }
 

@@ -210,7 +210,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let values = TermValues::of(&mean.terms, Topic::Photograph, &pairs);
         let total = mean.total();
         let step = Step { iteration, images, iterations, values, total, gaussians, ms };
+        // While it is told the device trains on: that is part of an iteration's time.
+        let started = Instant::now();
         self.sink.on(&Event::Step(step))?;
+        self.clock.add_since(started);
         self.report_surfaces(span)
     }
 
