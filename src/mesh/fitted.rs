@@ -1,6 +1,6 @@
 //! A surface that was fitted to points, until what no points support is cut off.
 
-use splat_mesh::poisson::{Trim, cut_off, trim};
+use splat_mesh::poisson::{cut_off, trim};
 
 use super::ExtractionError;
 use super::extracted::{PoissonFigures, Surface};
@@ -30,11 +30,7 @@ impl FittedSurface {
                 self.figures.in_free_space
             );
         }
-        let cut = match options.density_min {
-            Some(least) => Trim::PointsACell(least),
-            None => Trim::Quantile(options.density_trim),
-        };
-        self.figures.trimmed = trim(&mut self.surface.mesh, &mut self.densities, cut)?;
+        self.figures.trimmed = trim(&mut self.surface.mesh, &mut self.densities, options.trim())?;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use splat_mesh::clean::MinComponent;
+use splat_mesh::poisson::Trim;
 
 use super::texture_options::TextureSource;
 use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions};
@@ -226,7 +227,7 @@ pub struct PoissonOptions {
 
     /// Cut off vertices with fewer points a cell around
     ///
-    /// It takes the place of --density-trim.
+    /// It takes the place of --density-trim; with 0 the surface stays closed, too.
     #[arg(long, value_name = "POINTS", conflicts_with = "density_trim")]
     pub density_min: Option<f64>,
 }
@@ -293,6 +294,17 @@ impl MeshOptions {
 impl Default for TsdfOptions {
     fn default() -> Self {
         Self { unbounded: false, mesh_resolution: 1024, voxel: None }
+    }
+}
+
+impl PoissonOptions {
+    /// What is cut off of a closed surface; with nothing it stays closed.
+    pub(super) fn trim(&self) -> Trim {
+        match self.density_min {
+            Some(least) if least > 0.0 => Trim::PointsACell(least),
+            None if self.density_trim > 0.0 => Trim::Quantile(self.density_trim),
+            Some(_) | None => Trim::Nothing,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use splat_mesh::points::{OrientedPoints, checked, outliers_by_cells, outliers_by_neighbours};
 use splat_mesh::poisson::{
-    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, depth_for, reconstruct,
+    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, depth_for, reconstruct,
 };
 use splat_mesh::watch::Watch;
 
@@ -79,7 +79,7 @@ pub fn fit<B: TrainDevice>(
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
     }
-    if options.density_min.is_some() || options.density_trim > 0.0 {
+    if options.trim() != Trim::Nothing {
         let reach = if options.mesh_background { BACKGROUND } else { 1.0 };
         let free = in_free_space(drawn, &fitted, &world_box.scaled(reach))?;
         fitted = opened(fitted, &free, options)?;

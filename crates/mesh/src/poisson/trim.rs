@@ -19,7 +19,7 @@ pub enum Trim {
 /// Trimming left nothing.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "cutting off what no points support left none of {vertices} vertices and {faces} faces. Give --density-trim 0"
+    "cutting off what no points support left none of {vertices} vertices and {faces} faces. Give a smaller --density-trim or --density-min, or 0"
 )]
 pub struct NothingLeft {
     /// Vertices before.
