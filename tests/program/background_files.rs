@@ -12,11 +12,12 @@ use crate::common::background::training;
 use crate::common::program::{Ended, TestFolder, assert_no_litter, end};
 use splat::synth::{SynthOptions, write_scene};
 
-/// A scene whose model takes a disk longer than an iteration takes: 10 MB as a PLY, 28 as a checkpoint.
+/// A scene whose model takes a disk longer than an iteration takes: 17 MB as a PLY, 50 as a checkpoint. It
+/// is read in two chunks.
 fn place_with_many_points() -> TestFolder {
     let place = TestFolder::empty();
     let options =
-        SynthOptions { views: 6, width: 48, height: 36, points: 40_000, ..SynthOptions::default() };
+        SynthOptions { views: 6, width: 48, height: 36, points: 70_000, ..SynthOptions::default() };
     write_scene(&place.scene(), &options).unwrap();
     place
 }

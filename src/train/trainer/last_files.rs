@@ -27,16 +27,17 @@ use crate::train::finite::check_finite;
 const CHUNKS_HELD: u64 = 4;
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Writes both files; false where that takes memory that is not there, or a file system that keeps no
-    /// room for the PLY.
+    /// Writes both files; false where that takes memory or space that is not there, or a file system that
+    /// keeps no room for a file.
     pub(super) fn write_last_files(&mut self, occasion: Occasion) -> Result<bool, TrainError> {
         if !has_room(self.setup.config, self.bytes_of_chunks()) {
             return Ok(false);
         }
         self.wait_for_files(None)?;
         let started = Instant::now();
-        let path = self.prepare_point_cloud()?;
-        let Some(ply) = self.new_point_cloud(&path)? else { return Ok(false) };
+        // What fails here fails again where there is an answer to it.
+        let Ok(path) = self.prepare_point_cloud() else { return Ok(false) };
+        let Ok(Some(ply)) = self.new_point_cloud(&path) else { return Ok(false) };
         self.sink.on(&Event::Saving { iteration: self.iteration, what: Saved::PointCloud })?;
         let written = self.write_both(path, ply, occasion);
         self.times.saving_seconds += started.elapsed().as_secs_f64();
