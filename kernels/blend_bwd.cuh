@@ -85,7 +85,7 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            m.stats.add(e, line.slope_x(from, x), line.slope_y(from, x));
+            m.stats.add(weight, e, line.slope_x(from, x), line.slope_y(from, x));
             m.aux.add(weight, d.w, own, pixel);
         }
         m.moments.add(line, from, 2 * half + i);

@@ -57,6 +57,15 @@ __device__ inline float faded(float depth, float fade_depth) {
     return share * share;
 }
 
+// How much the pixels of a view disagree about the opacity: with g what each gives to the gradient of its
+// logarithm, the sum over them of (g - mean g)^2, of a loss that is summed over `area` pixels, not
+// averaged. Twin of `disagreement` in backend/cpu/stage/densify.rs.
+__device__ inline float disagreement(const SplatGradient& d, float area) {
+    const float sum = d.d_log_opacity * area;
+    const float squares = d.statistic_x * area * area;
+    return fmaxf(squares - sum * sum / d.statistic_y, 0.0f);
+}
+
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
     const float* __restrict__ splats = a.splats;        // [visible, 12]
@@ -76,12 +85,20 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     }
     const SplatGradient& d = reinterpret_cast<const SplatGradient*>(a.gradients)[i];
     const float2 half_size = {fade * a.half_size[0], fade * a.half_size[1]};
-    const float x = (a.absolute != 0 ? d.absolute_x : d.d_mean_px[0]) * half_size.x;
-    const float y = (a.absolute != 0 ? d.absolute_y : d.d_mean_px[1]) * half_size.y;
     // Each Gaussian has at most one splat in a view: nobody else writes these.
+    if (a.observed == OBSERVE_DISAGREEMENT) {
+        if (d.statistic_y <= 0.0f) return;
+        gradient_norm_sums[gaussian] += fade * disagreement(d, 4.0f * a.half_size[0] * a.half_size[1]);
+        views_seen[gaussian] += 1;
+        return;
+    }
+    const bool absolute = a.observed == OBSERVE_ABSOLUTE;
+    const float x = (absolute ? d.statistic_x : d.d_mean_px[0]) * half_size.x;
+    const float y = (absolute ? d.statistic_y : d.d_mean_px[1]) * half_size.y;
     gradient_norm_sums[gaussian] += sqrtf(x * x + y * y);
     if (a.absolute_norm_sums != nullptr) {
-        a.absolute_norm_sums[gaussian] += d.absolute_x * half_size.x + d.absolute_y * half_size.y;
+        a.absolute_norm_sums[gaussian] +=
+            d.statistic_x * half_size.x + d.statistic_y * half_size.y;
     }
     views_seen[gaussian] += 1;
 }
@@ -95,9 +112,18 @@ __device__ inline bool is_candidate(const SurveyArgs& a, uint32_t row) {
     return absolute > 0.0f && absolute >= a.absolute_min;
 }
 
+// A number whose order draws rows without replacement in proportion to their weights, when those with the
+// highest numbers are taken (Efraimidis and Spirakis 2006): the weight by a number that is
+// distributed exponentially. Twin of `drawn` in backend/cpu/stage/densify.rs.
+__device__ inline float drawn(float weight, uint64_t key, uint32_t row) {
+    const double exponential = -log(1.0 - random_uniform(key, row));
+    return static_cast<float>(static_cast<double>(weight) / exponential);
+}
+
 // How much a candidate should grow: its gradient, or where absolute ones count, too, the larger of the
 // two in units of their bars, times both bars, so that a bar of 0 does no harm.
 __device__ inline float score(const ListArgs& a, uint32_t row) {
+    if (a.drawn != 0) return drawn(a.gradient_norm_sums[row], a.random_key, row);
     const uint32_t views = a.views_seen[row];
     const float mean = mean_gradient(a.gradient_norm_sums[row], views);
     if (a.absolute_norm_sums == nullptr) return mean;
@@ -220,7 +246,9 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
         const bool fits =
             a.limits_scale == 0 ||
             largest(triple(geometry, row, LOG_SCALE)) <= a.log_scale_max;
-        stays = logit >= a.opacity_logit_min && fits;
+        const bool seen =
+            a.views_seen == nullptr || row >= a.observed_rows || a.views_seen[row] > 0;
+        stays = logit >= a.opacity_logit_min && fits && seen;
         a.flags[row] = stays;
     }
     const bool hole = row < a.rows && !stays;
@@ -303,6 +331,20 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     if (row >= a.n) return;
     const uint64_t at = lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
     a.geometry[at] = fminf(a.geometry[at], a.ceiling_logit);
+    a.geometry_second[at] = 0.0f;
+    a.geometry_first[lane_block(row, a.first_width) + component(a.first_width - 1)] = 0;
+}
+
+// An opacity is multiplied, but not below the floor; one that was below it stays.
+extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
+    fade_opacity(const __grid_constant__ FadeArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    const uint64_t at = lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
+    const float before = a.geometry[at];
+    const float opacity = 1.0f / (1.0f + exact_exp(-before));
+    const float faded = fmaxf(a.factor * opacity, a.floor);
+    a.geometry[at] = fminf(before, logf(faded / (1.0f - faded)));
     a.geometry_second[at] = 0.0f;
     a.geometry_first[lane_block(row, a.first_width) + component(a.first_width - 1)] = 0;
 }

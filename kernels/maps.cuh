@@ -17,7 +17,7 @@ __device__ inline float depth_bwd(float inverse_depth, float d_inverse_depth) {
 
 // No statistics.
 struct NoStats {
-    __device__ void add(float, float, float) {}
+    __device__ void add(float, float, float, float) {}
     __device__ void add_halves() {}
     __device__ float2 sums() const { return {0.0f, 0.0f}; }
 };
@@ -26,8 +26,8 @@ struct NoStats {
 struct AbsoluteStats {
     float x = 0.0f, y = 0.0f;
 
-    // The gradient of a pixel's exponent, and the exponent's slopes there.
-    __device__ void add(float e, float slope_x, float slope_y) {
+    // The splat's weight in a pixel, the gradient of the exponent, and the exponent's slopes there.
+    __device__ void add(float, float e, float slope_x, float slope_y) {
         x += fabsf(e * slope_x);
         y += fabsf(e * slope_y);
     }
@@ -36,6 +36,22 @@ struct AbsoluteStats {
         y = LN_2 * both_halves(y);
     }
     __device__ float2 sums() const { return {x, y}; }
+};
+
+// Sums over the pixels of the squares of what each gives to the gradient of the opacity's logarithm, and how many
+// pixels there are.
+struct SquareStats {
+    float squares = 0.0f, pixels = 0.0f;
+
+    __device__ void add(float weight, float e, float, float) {
+        squares = fmaf(e, e, squares);
+        pixels += weight > 0.0f ? 1.0f : 0.0f;
+    }
+    __device__ void add_halves() {
+        squares = both_halves(squares);
+        pixels = both_halves(pixels);
+    }
+    __device__ float2 sums() const { return {squares, pixels}; }
 };
 
 // Where a pixel is in the maps, and the chunk that a warp works on.

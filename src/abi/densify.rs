@@ -11,6 +11,12 @@ constants! {
     pub const COMPACT_SLICES: u32 = 8;
     /// Threads in a block of `observe`.
     pub const OBSERVE_BLOCK: u32 = 256;
+    /// What `observe` adds up: norms of the gradients of the centres,
+    pub const OBSERVE_NORMS: u32 = 0;
+    /// norms of the sums of the pixels' absolute values,
+    pub const OBSERVE_ABSOLUTE: u32 = 1;
+    /// or how much the pixels disagree about the opacity.
+    pub const OBSERVE_DISAGREEMENT: u32 = 2;
     /// Threads in a block of `sample_rows`.
     pub const SAMPLE_BLOCK: u32 = 256;
     /// Tables of a model, at most: parameters, first and second moments, of Gaussians those of the
@@ -77,8 +83,8 @@ abi! {
         pub visible: u32,
         /// Half the width and height of the image in px.
         pub half_size: [f32; 2],
-        /// Not 0: `gradient_norm_sums` take the norms of the absolute values.
-        pub absolute: u32,
+        /// What `gradient_norm_sums` take: an `OBSERVE_` number.
+        pub observed: u32,
         /// The view's axis in world space, and what is added to a place's share along it.
         pub axis: [f32; 4],
         /// Depth from which on splats tell all; 0 where all do.
@@ -127,14 +133,16 @@ abi! {
         pub keys: Out<'a, u32>,
         /// [candidates]
         pub rows: Out<'a, u32>,
+        /// Of the stream of random numbers.
+        pub random_key: u64,
         /// Gaussians.
         pub n: u32,
         /// Mean norm of the gradient from which one is a candidate.
         pub gradient_min: f32,
         /// The same of the mean absolute gradient.
         pub absolute_min: f32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Not 0: candidates are drawn in proportion to `gradient_norm_sums`.
+        pub drawn: u32,
     }
 
     /// `choose`: flags the first rows of a list.
@@ -173,18 +181,24 @@ abi! {
     pub struct SurvivorsArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
+        /// [`observed_rows`], or null where those that no view has seen stay.
+        pub views_seen: In<'a, u32>,
         /// [rows]
         pub flags: Out<'a, u32>,
         /// One.
         pub counts: Out<'a, DensityCounts>,
         /// Gaussians.
         pub rows: u32,
+        /// Gaussians before the round.
+        pub observed_rows: u32,
         /// Smallest opacity logit that stays.
         pub opacity_logit_min: f32,
         /// Largest logarithm of a scale that stays.
         pub log_scale_max: f32,
         /// 0 where scales are not limited.
         pub limits_scale: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `gather` and `scatter`: the survivors of a chunk of rows to scratch, and to their places.
@@ -217,6 +231,24 @@ abi! {
         pub rows: u32,
         /// Words of a row in each table.
         pub widths: [u32; TABLES as usize],
+    }
+
+    /// `fade_opacity`: multiplies opacities and forgets their moments.
+    pub struct FadeArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: Out<'a, f32>,
+        /// [lane blocks, `first_width`, 32]
+        pub geometry_first: Out<'a, u32>,
+        /// [lane blocks, 11, 32]
+        pub geometry_second: Out<'a, f32>,
+        /// Words of a row's first moments: the last is the opacity's.
+        pub first_width: u32,
+        /// Gaussians.
+        pub n: u32,
+        /// What an opacity is multiplied by.
+        pub factor: f32,
+        /// Least opacity that one has then, where it was not less.
+        pub floor: f32,
     }
 
     /// `reset_opacity`: lowers opacities and forgets their moments.

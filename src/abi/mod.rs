@@ -42,9 +42,10 @@ pub use bind::{BIND_BLOCK, BindArgs};
 pub use blend::{BLEND_BLOCK, BLEND_BWD_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs};
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
-    COMPACT_BLOCK, COMPACT_SLICES, CompactArgs, DENSIFY_BLOCK, DensityCounts, GrowArgs, ListArgs,
-    OBSERVE_BLOCK, ObserveArgs, PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs,
-    SurveyArgs, SurvivorsArgs, TABLES,
+    COMPACT_BLOCK, COMPACT_SLICES, CompactArgs, DENSIFY_BLOCK, DensityCounts, FadeArgs, GrowArgs,
+    ListArgs, OBSERVE_ABSOLUTE, OBSERVE_BLOCK, OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs,
+    PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
+    TABLES,
 };
 pub use loss::{
     DEPTH_LOSS_BLOCK, DepthLossArgs, LOSS_BLOCK, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs,

@@ -91,13 +91,13 @@ abi! {
         pub d_mean_px: [f32; 2],
         /// Of the opacity's logarithm.
         pub d_log_opacity: f32,
-        /// Sum over the pixels of the absolute value of their share in `d_mean_px[0]`; 0 where no one
-        /// asks for it.
-        pub absolute_x: f32,
+        /// What density control asks for, summed over the pixels: the absolute value of a pixel's share in
+        /// `d_mean_px[0]`, or the square of its share in `d_log_opacity`; 0 where no one asks.
+        pub statistic_x: f32,
         /// Of the conic: xx, xy (counted once), yy; per px⁻².
         pub d_conic: [f32; 3],
-        /// The same as `absolute_x`, of `d_mean_px[1]`.
-        pub absolute_y: f32,
+        /// The same of `d_mean_px[1]`, or how many pixels there are.
+        pub statistic_y: f32,
         /// Of the colour; 0 of channels that were held at 0.
         pub d_color: [f32; 3],
         /// Of the depth; 0 where none was compared.

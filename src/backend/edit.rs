@@ -24,6 +24,15 @@ pub enum ScoreRule {
         /// Largest scale of a small candidate, world units.
         small_max: f64,
     },
+    /// How much the pixels disagree about its opacity, summed over the views: candidates are those of which some
+    /// do, and they are drawn without replacement in proportion to that. Needs
+    /// [`super::Statistics::Disagreement`].
+    Disagreement {
+        /// Largest scale of a small candidate, world units.
+        small_max: f64,
+        /// Of the stream of random numbers.
+        key: u64,
+    },
     /// Its opacity. All are candidates, and [`Pick::WithReplacement`] says whose opacities count.
     Opacity {
         /// What the living exceed, and the least that a share of one gets.
@@ -40,19 +49,31 @@ pub(crate) struct GradientRule {
     pub(crate) small_max: f64,
     /// Whether absolute gradients count, too.
     pub(crate) with_quantile: bool,
+    /// The stream of random numbers that candidates are drawn by, in proportion to their sums, where they are
+    /// not ranked by their means.
+    pub(crate) drawn_by: Option<u64>,
+}
+
+impl GradientRule {
+    const fn ranked(min: f64, small_max: f64) -> Self {
+        Self { min, small_max, with_quantile: false, drawn_by: None }
+    }
 }
 
 impl ScoreRule {
     /// The rule of gradients, where it is one; of weights it is that of gradients of any size.
     pub(crate) fn by_gradient(self) -> Option<GradientRule> {
         match self {
-            Self::Gradient { min, small_max } => {
-                Some(GradientRule { min, small_max, with_quantile: false })
-            }
+            Self::Gradient { min, small_max } => Some(GradientRule::ranked(min, small_max)),
             Self::GradientOrQuantile { min, small_max } => {
-                Some(GradientRule { min, small_max, with_quantile: true })
+                Some(GradientRule { with_quantile: true, ..GradientRule::ranked(min, small_max) })
             }
-            Self::Weight => Some(GradientRule { min: 0.0, small_max: 0.0, with_quantile: false }),
+            // The smallest number above 0.
+            Self::Disagreement { small_max, key } => {
+                let any = GradientRule::ranked(f64::from(f32::MIN_POSITIVE), small_max);
+                Some(GradientRule { drawn_by: Some(key), ..any })
+            }
+            Self::Weight => Some(GradientRule::ranked(0.0, 0.0)),
             Self::Opacity { .. } => None,
         }
     }
@@ -131,6 +152,8 @@ pub struct Keep {
     pub opacity_min: f64,
     /// Scale above which one is removed, where large ones are; world units.
     pub scale_max: Option<f64>,
+    /// Whether those stay that no observed view has seen.
+    pub unseen: bool,
 }
 
 /// What is done with a selection.
@@ -172,6 +195,13 @@ pub enum Adjust {
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
     /// forgets the opacities' moments.
     ResetOpacity(f64),
+    /// Multiplies every opacity, but not to below a floor, and forgets the opacities' moments.
+    FadeOpacity {
+        /// What an opacity is multiplied by.
+        factor: f64,
+        /// Opacity below which none falls.
+        floor: f64,
+    },
 }
 
 /// Density control of one kind of primitive.

@@ -27,6 +27,9 @@ pub enum Statistics {
     Norms,
     /// Norms of sums of the absolute values that the pixels give (AbsGS, Ye et al. 2024).
     AbsoluteNorms,
+    /// How much the pixels of each view disagree about the opacity: with g what a pixel gives to the gradient of
+    /// its logarithm, the sum over the pixels of (g - mean g)². The views that blend it are counted.
+    Disagreement,
     /// The norms, and beside them sums of the absolute values over both axes (GOF, Yu et al. 2024).
     Both,
 }

@@ -14,6 +14,8 @@ pub enum StrategyName {
     Adc,
     /// As adc, with GOF's criterion; see --densify-grad-threshold (4e-4) and --near-fade (0.37)
     Gof,
+    /// Up to --max-points, where pixels disagree about an opacity; prune what no view shows
+    Budget,
     /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
     Mcmc,
 }
@@ -42,6 +44,10 @@ impl StrategyName {
                 // they choose as many Gaussians again as 3DGS does.
                 text: "[densify]\ndensify_grad_threshold = 4e-4\nnear_fade = 0.37\n",
             }),
+            Self::Budget => Some(Implied {
+                origin: "strategy budget",
+                text: "[densify]\nopacity_reset_interval = 1000\n",
+            }),
             Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
         })
     }
@@ -50,7 +56,7 @@ impl StrategyName {
     pub(super) fn takes_absgrad(self) -> bool {
         match self {
             Self::Adc => true,
-            Self::Gof | Self::Mcmc => false,
+            Self::Gof | Self::Budget | Self::Mcmc => false,
         }
     }
 
@@ -59,7 +65,7 @@ impl StrategyName {
     pub(super) fn grows_by_gradient(self) -> bool {
         match self {
             Self::Adc | Self::Gof => true,
-            Self::Mcmc => false,
+            Self::Budget | Self::Mcmc => false,
         }
     }
 
@@ -67,7 +73,7 @@ impl StrategyName {
     pub(super) fn moves_at_random(self) -> bool {
         match self {
             Self::Mcmc => true,
-            Self::Adc | Self::Gof => false,
+            Self::Adc | Self::Gof | Self::Budget => false,
         }
     }
 }

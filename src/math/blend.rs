@@ -42,6 +42,10 @@ pub struct ScreenGradient<R> {
     pub d_mean_px: [R; 2],
     /// Absolute values of what each pixel gives to it, added up (Ye et al. 2024).
     pub d_mean_abs: [R; 2],
+    /// Squares of what each pixel gives to the gradient of the opacity's logarithm, added up.
+    pub squares: R,
+    /// How many pixels it is blended into.
+    pub pixels: R,
     /// Of the conic (xx, xy, yy); xy counted once.
     pub d_conic: Sym2<R>,
     /// Of the opacity.
@@ -67,6 +71,8 @@ impl<R: Real> ScreenGradient<R> {
             self.d_color[i] += other.d_color[i];
             self.d_surface[i] += other.d_surface[i];
         }
+        self.squares += other.squares;
+        self.pixels += other.pixels;
         self.d_opacity += other.d_opacity;
         self.d_inverse_depth += other.d_inverse_depth;
     }
@@ -147,6 +153,7 @@ pub fn alpha_bwd<R: Real>(
     d_alpha: R,
     sums: &mut ScreenGradient<R>,
 ) {
+    sums.pixels += R::ONE;
     if alpha >= R::of(ALPHA_MAX) {
         return;
     }
@@ -154,6 +161,7 @@ pub fn alpha_bwd<R: Real>(
     let [dx, dy] = offset_px;
     let d_exponent = d_alpha * alpha;
     sums.d_opacity += d_exponent / opacity;
+    sums.squares += d_exponent * d_exponent;
     sums.d_conic[0] -= R::HALF * dx * dx * d_exponent;
     sums.d_conic[1] -= dx * dy * d_exponent;
     sums.d_conic[2] -= R::HALF * dy * dy * d_exponent;

@@ -105,8 +105,10 @@ impl CoarseSchedule {
 }
 
 /// The removal of what is rather transparent than opaque.
-pub const PRUNE_RULE: EditRule =
-    EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: OPAQUE_MIN, scale_max: None } };
+pub const PRUNE_RULE: EditRule = EditRule::Grow {
+    large: Grow::Copy,
+    keep: Keep { opacity_min: OPAQUE_MIN, scale_max: None, unseen: true },
+};
 
 #[cfg(test)]
 mod tests {

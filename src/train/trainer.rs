@@ -171,7 +171,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         feed.expect_evaluations(schedule::evaluations(setup.config));
         Self {
             scale,
-            strategy: strategy::of(setup.config, scale),
+            strategy: strategy::of(setup.config, scale, setup.dataset.train.len()),
             setup,
             device,
             sink,
@@ -308,7 +308,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
             self.sink.on(&match adjust {
-                Adjust::ResetOpacity(_) => Event::OpacityReset { iteration },
+                Adjust::ResetOpacity(_) | Adjust::FadeOpacity { .. } => {
+                    Event::OpacityReset { iteration }
+                }
             })?;
         }
         Ok(())

@@ -42,7 +42,7 @@ impl DensifyRule {
         let key = RandomStream::new(self.seed, u64::from(self.iteration), RandomUse::Split).key();
         EditRule::Grow {
             large: Grow::SplitRandom { shrink: 1.6, key },
-            keep: Keep { opacity_min: self.opacity_min, scale_max: self.scale_max },
+            keep: Keep { opacity_min: self.opacity_min, scale_max: self.scale_max, unseen: true },
         }
     }
 }

@@ -42,6 +42,7 @@ mod normals;
 mod parity_bands;
 mod parity_bind;
 mod parity_broken;
+mod parity_budget;
 mod parity_checkpoint;
 #[cfg(kernels)]
 mod parity_compact;

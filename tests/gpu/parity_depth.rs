@@ -209,7 +209,12 @@ fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         let gaussians = tame_gaussians(count, seed, 3);
         for depths in [false, true] {
             let mut sums = Vec::new();
-            for statistics in [Statistics::Norms, Statistics::AbsoluteNorms, Statistics::Both] {
+            for statistics in [
+                Statistics::Norms,
+                Statistics::AbsoluteNorms,
+                Statistics::Both,
+                Statistics::Disagreement,
+            ] {
                 let shots = two_shots(&gaussians, statistics, depths);
                 let mut model = observed(device, &gaussians, &shots);
                 let found = device.snapshot(&mut model).unwrap();
@@ -254,7 +259,9 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: TrainDevice>(device: &mut B)
         let snapshot = device.snapshot(&mut model).unwrap();
         match statistics {
             Statistics::Both => snapshot.absolute_norm_sums,
-            Statistics::AbsoluteNorms | Statistics::Norms => snapshot.gradient_norm_sums,
+            Statistics::AbsoluteNorms | Statistics::Norms | Statistics::Disagreement => {
+                snapshot.gradient_norm_sums
+            }
         }
     };
     for statistics in [Statistics::AbsoluteNorms, Statistics::Both] {

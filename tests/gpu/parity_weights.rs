@@ -137,8 +137,10 @@ fn of_equal_weights_the_first_rows_stay<B: TrainDevice>(device: &mut B) {
 
 fn weights_and_gradients_have_rules_of_their_own<B: TrainDevice>(device: &mut B) {
     let mut model = device.upload(&tame_gaussians(5, 1, 0)).unwrap();
-    let grow =
-        EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: 0.0, scale_max: None } };
+    let grow = EditRule::Grow {
+        large: Grow::Copy,
+        keep: Keep { opacity_min: 0.0, scale_max: None, unseen: true },
+    };
     let by_gradient = ScoreRule::Gradient { min: 0.0, small_max: 1.0 };
     for (rule, edit) in [(ScoreRule::Weight, grow), (by_gradient, EditRule::Retain)] {
         let candidates: Candidates = device.score(&model, &rule).unwrap();

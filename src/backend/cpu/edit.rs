@@ -94,11 +94,12 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
     }
 
     fn adjust(&mut self, model: &mut Model<R>, adjust: &Adjust) -> Result<(), DeviceError> {
-        let Adjust::ResetOpacity(ceiling) = *adjust;
-        if model.optional().filter_3d {
-            smooth::reset_opacity(model, ceiling);
-        } else {
-            densify::reset_opacity(model, ceiling);
+        match *adjust {
+            Adjust::ResetOpacity(ceiling) if model.optional().filter_3d => {
+                smooth::reset_opacity(model, ceiling);
+            }
+            Adjust::ResetOpacity(ceiling) => densify::reset_opacity(model, ceiling),
+            Adjust::FadeOpacity { factor, floor } => densify::fade_opacity(model, factor, floor),
         }
         Ok(())
     }
@@ -112,8 +113,10 @@ mod tests {
     const BY_GRADIENT: ScoreRule = ScoreRule::Gradient { min: 0.0, small_max: 1.0 };
     const BY_OPACITY: ScoreRule = ScoreRule::Opacity { min: 0.005 };
     const DRAW: Pick = Pick::WithReplacement { into: Into::NewRows(2), key: 1 };
-    const PRUNE: EditRule =
-        EditRule::Grow { large: Grow::Copy, keep: Keep { opacity_min: 0.0, scale_max: None } };
+    const PRUNE: EditRule = EditRule::Grow {
+        large: Grow::Copy,
+        keep: Keep { opacity_min: 0.0, scale_max: None, unseen: true },
+    };
 
     #[test]
     fn picks_and_edits_that_do_not_suit_are_refused() {

@@ -107,7 +107,12 @@ impl Edit<Gaussians> for Cuda {
     }
 
     fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result<(), DeviceError> {
-        let Adjust::ResetOpacity(ceiling) = *adjust;
+        let ceiling = match *adjust {
+            Adjust::ResetOpacity(ceiling) => ceiling,
+            Adjust::FadeOpacity { factor, floor } => {
+                return densify::fade_opacity(&self.session, model, factor, floor);
+            }
+        };
         if model.optional().filter_3d {
             smooth::reset_opacity(&self.session, model, ceiling)
         } else {

@@ -205,14 +205,17 @@ impl DryRun {
         let rule = match case.statistics {
             Statistics::Both => ScoreRule::GradientOrQuantile { min, small_max },
             Statistics::Norms | Statistics::AbsoluteNorms => ScoreRule::Gradient { min, small_max },
+            Statistics::Disagreement => ScoreRule::Disagreement { small_max, key: 3 },
         };
         let candidates = self.device.score(model, &rule)?;
         let before = model.size();
         let has_quantile = before.optional.absolute_norm_sums;
         self.record("score", |source| rounds::score(source, has_quantile));
         let large = Grow::SplitRandom { shrink: 1.6, key: 1 };
-        let rule =
-            EditRule::Grow { large, keep: Keep { opacity_min: 0.005, scale_max: Some(1.0) } };
+        let rule = EditRule::Grow {
+            large,
+            keep: Keep { opacity_min: 0.005, scale_max: Some(1.0), unseen: true },
+        };
         self.edit(model, (&candidates, Pick::Best(case.densify[2])), &rule)?;
         let [clones, splits, granted] = case.densify.map(|count| count as u64);
         let wanted = clones + splits;

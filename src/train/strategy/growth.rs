@@ -3,7 +3,7 @@
 
 use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
-use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
+use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config, RESET_OPACITY};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
@@ -13,7 +13,7 @@ use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
 /// Children of a split are smaller than their parent by this factor.
-const SPLIT_SHRINK: f64 = 1.6;
+pub(super) const SPLIT_SHRINK: f64 = 1.6;
 
 /// Depth above which splats report their whole gradient to density control, world units. Pixel-GS
 /// takes its share of the cameras' extent; where they went far along what they look at, as through a
@@ -53,7 +53,7 @@ impl GradientGrowth {
             extras: StepExtras::of(config, scene),
             rule: match statistics {
                 Statistics::Both => ScoreRule::GradientOrQuantile { min, small_max },
-                Statistics::Norms | Statistics::AbsoluteNorms => {
+                Statistics::Norms | Statistics::AbsoluteNorms | Statistics::Disagreement => {
                     ScoreRule::Gradient { min, small_max }
                 }
             },
@@ -82,26 +82,34 @@ impl GradientGrowth {
             keep: Keep {
                 opacity_min: self.opacity_min,
                 scale_max: prunes_large.then_some(self.scale_max),
+                unseen: true,
             },
         }
     }
 }
 
-/// A round in which as many of the candidates give birth as `births` says of their number and the memory
-/// allows. Where memory is short in spite of that, a round without births; and where even that is
-/// refused, none.
+/// How many Gaussians are to be born in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Births {
+    /// As many as ask for it.
+    pub(super) wanted: usize,
+    /// At most.
+    pub(super) most: usize,
+}
+
+/// A round in which `wanted` of the candidates should give birth: as many do as `most` and the memory
+/// allow. Where memory is short in spite of that, a round without births; and where even that is refused,
+/// none.
 pub(super) fn grow<D: Edit<Gaussians>>(
     site: &mut Site<'_, D>,
-    score: &ScoreRule,
-    births: impl FnOnce(usize) -> usize,
+    candidates: &Candidates,
+    Births { wanted, most }: Births,
     rule: &EditRule,
 ) -> Result<RoundReport, TrainError> {
-    let candidates = site.score(score)?;
-    let wanted = candidates.count();
-    let births = site.grant(births(wanted))?;
+    let births = site.grant(wanted.min(most))?;
     let picks = [Pick::Best(births), Pick::Best(0)];
     let picks = if births > 0 { &picks[..] } else { &picks[1..] };
-    let done = site.edit(&candidates, picks, rule, "a round of density control is left out")?;
+    let done = site.edit(candidates, picks, rule, "a round of density control is left out")?;
     let refused = done.map_or(0, |done| wanted - done.copied - done.split);
     let done = done.unwrap_or_default();
     let counts = vec![
@@ -127,9 +135,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let most = self.room(site.len());
+        let candidates = site.score(&self.rule)?;
+        let births = Births { wanted: candidates.count(), most: self.room(site.len()) };
         let rule = self.edit_rule(site.iteration());
-        grow(site, &self.rule, |candidates| candidates.min(most), &rule)
+        grow(site, &candidates, births, &rule)
     }
 
     /// Opacities are reset every interval, and once more where density control begins over white.

@@ -2,6 +2,7 @@
 //! does it. `src/lib.rs` says how one is added.
 
 mod adc;
+mod budget;
 mod gof;
 mod growth;
 mod interface;
@@ -13,6 +14,7 @@ pub use interface::{Site, StepExtras, Strategy};
 pub use rounds::Rounds;
 
 use self::adc::adc;
+use self::budget::Budget;
 use self::gof::gof;
 use self::mcmc::Mcmc;
 use super::SceneScale;
@@ -20,11 +22,16 @@ use crate::backend::Edit;
 use crate::config::{Config, StrategyName};
 use crate::model::Gaussians;
 
-/// The strategy that the options name, for a scene of this scale.
-pub fn of<D: Edit<Gaussians>>(config: &Config, scene: SceneScale) -> Box<dyn Strategy<D>> {
+/// The strategy that the options name, for a scene of this scale and with so many training views.
+pub fn of<D: Edit<Gaussians>>(
+    config: &Config,
+    scene: SceneScale,
+    views: usize,
+) -> Box<dyn Strategy<D>> {
     match config.densify.strategy {
         StrategyName::Adc => Box::new(adc(config, scene)),
         StrategyName::Gof => Box::new(gof(config, scene)),
+        StrategyName::Budget => Box::new(Budget::new(config, scene, views)),
         StrategyName::Mcmc => Box::new(Mcmc::new(config, scene)),
     }
 }

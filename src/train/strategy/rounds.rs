@@ -17,11 +17,21 @@ pub struct Rounds {
 impl Rounds {
     /// Those that the options ask for.
     pub fn new(options: &DensifyOptions) -> Self {
+        Self::every(options.densification_interval, options)
+    }
+
+    /// The same with another interval.
+    pub fn every(interval: u32, options: &DensifyOptions) -> Self {
         Self {
             from: options.densify_from_iter,
             until: options.densify_until_iter,
-            interval: options.densification_interval.max(1),
+            interval: interval.max(1),
         }
+    }
+
+    /// How many rounds are left, that of `iteration` included.
+    pub fn left(self, iteration: u32) -> u32 {
+        self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
     /// Whether there is one after a step.

@@ -38,6 +38,22 @@ fn faded<R: Real>(depth: R, fade_depth: R) -> R {
     share * share
 }
 
+/// How much the pixels of a view disagree about the opacity: with g what each gives to the gradient of its
+/// logarithm, the sum over them of (g - mean g)², of a loss that is summed over `area` pixels, not averaged.
+fn disagreement<R: Real>(gradient: &ScreenGradient<R>, opacity: R, area: R) -> R {
+    let sum = gradient.d_opacity * opacity * area;
+    let squares = gradient.squares * area * area;
+    (squares - sum * sum / gradient.pixels).max(R::ZERO)
+}
+
+/// A number whose order draws rows without replacement in proportion to their weights, when those with the
+/// highest numbers are taken (Efraimidis and Spirakis 2006): the weight by a number that is distributed
+/// exponentially.
+fn drawn<R: Real>(weight: R, stream: RandomStream, row: usize) -> R {
+    let exponential = -(1.0 - stream.uniform(row as u64)).ln();
+    R::of(weight.to_f64() / exponential)
+}
+
 /// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the
 /// image being 1, or what the statistics ask for.
 pub(crate) fn observe<R: Real, P: Primitive>(
@@ -61,6 +77,11 @@ pub(crate) fn observe<R: Real, P: Primitive>(
         let norm = match statistics {
             Statistics::Norms | Statistics::Both => (x * x + y * y).sqrt(),
             Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
+            Statistics::Disagreement if gradient.pixels <= R::ZERO => continue,
+            Statistics::Disagreement => {
+                let area = R::of(f64::from(size[0]) * f64::from(size[1]));
+                fade * disagreement(gradient, splat.opacity, area)
+            }
         };
         model.gradient_norm_sums[splat.row] += norm;
         if statistics == Statistics::Both {
@@ -122,6 +143,7 @@ pub(crate) fn edit<R: Real>(
     large: &Grow,
     keep: &Keep,
 ) -> Edited {
+    let before = model.len();
     model.reserve_rows(selected.len());
     let mut done = Edited::default();
     for &Growing { row, size } in selected {
@@ -136,7 +158,7 @@ pub(crate) fn edit<R: Real>(
             }
         }
     }
-    done.removed = prune(model, keep);
+    done.removed = prune(model, keep, before);
     if done.copied + done.split + done.removed > 0 {
         model.invalidate_rows();
     }
@@ -165,6 +187,17 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     let column = model.column_mut(Parameter::OpacityLogits);
     for logit in &mut column.values {
         *logit = logit.min(ceiling);
+    }
+    model.forget_moments(Parameter::OpacityLogits as usize);
+}
+
+/// Multiplies every opacity by a factor, but not to below a floor, and forgets the opacities' moments.
+pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f64) {
+    let (factor, floor) = (R::of(factor), R::of(floor));
+    let column = model.column_mut(Parameter::OpacityLogits);
+    for logit in &mut column.values {
+        let faded = (factor * sigmoid(*logit)).max(floor);
+        *logit = logit.min(inverse_sigmoid(faded));
     }
     model.forget_moments(Parameter::OpacityLogits as usize);
 }
@@ -200,6 +233,8 @@ struct Thresholds<R> {
     absolute: Option<R>,
     /// Largest scale of a small one.
     small_max: R,
+    /// What candidates are drawn by, where they are not ranked.
+    drawn_by: Option<RandomStream>,
 }
 
 impl<R: Real> Thresholds<R> {
@@ -211,13 +246,18 @@ impl<R: Real> Thresholds<R> {
             let above = (0..model.len()).filter(|&i| mean_gradient(model, i) >= gradient).count();
             quantile((0..model.len()).map(|index| mean_absolute(model, index)).collect(), above)
         });
-        Self { gradient, absolute, small_max: R::of(rule.small_max) }
+        Self { absolute, ..Self::known(rule, None) }
     }
 
     /// Those that candidates were found by.
     fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
         let absolute = absolute_min.map(R::of);
-        Self { gradient: R::of(rule.min), absolute, small_max: R::of(rule.small_max) }
+        Self {
+            gradient: R::of(rule.min),
+            absolute,
+            small_max: R::of(rule.small_max),
+            drawn_by: rule.drawn_by.map(RandomStream::of_key),
+        }
     }
 
     /// Whether a Gaussian should grow. A mean absolute gradient of 0 is none, however low the bar.
@@ -232,6 +272,9 @@ impl<R: Real> Thresholds<R> {
     /// How much a candidate should grow: its gradient, or where absolute ones count, too, the larger
     /// of the two in units of their bars, times both bars, so that a bar of 0 does no harm.
     fn score(&self, model: &Model<R>, index: usize) -> R {
+        if let Some(stream) = self.drawn_by {
+            return drawn(model.gradient_norm_sums[index], stream, index);
+        }
         let gradient = mean_gradient(model, index);
         match self.absolute {
             Some(bar) => (gradient * bar).max(mean_absolute(model, index) * self.gradient),
@@ -281,13 +324,15 @@ fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: Rand
     model.forget_row(parent);
 }
 
-/// Removes what is transparent or too large, newborn Gaussians included; the order is kept.
-fn prune<R: Real>(model: &mut Model<R>, rule: &Keep) -> usize {
+/// Removes what is transparent or too large, newborn Gaussians included, and of the first rows, those before the
+/// round, what no view has seen; the order is kept.
+fn prune<R: Real>(model: &mut Model<R>, rule: &Keep, before: usize) -> usize {
     let keep: Vec<bool> = (0..model.len())
         .map(|index| {
             let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
             let fits = rule.scale_max.is_none_or(|max| largest_scale(model, index) <= R::of(max));
-            opacity >= R::of(rule.opacity_min) && fits
+            let seen = rule.unseen || index >= before || model.views_seen[index] > 0;
+            opacity >= R::of(rule.opacity_min) && fits && seen
         })
         .collect();
     model.retain_rows(&keep);

@@ -224,10 +224,13 @@ kernels! {
     blend_fwd_surface: blend::blend_fwd_surface(BlendArgs) x BLEND_BLOCK;
     blend_bwd: blend::blend_bwd(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_absolute: blend::blend_bwd_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_squares: blend::blend_bwd_squares(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_depth: blend::blend_bwd_depth(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_depth_absolute: blend::blend_bwd_depth_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_depth_squares: blend::blend_bwd_depth_squares(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_surface: blend::blend_bwd_surface(BlendArgs) x BLEND_BWD_BLOCK;
     blend_bwd_surface_absolute: blend::blend_bwd_surface_absolute(BlendArgs) x BLEND_BWD_BLOCK;
+    blend_bwd_surface_squares: blend::blend_bwd_surface_squares(BlendArgs) x BLEND_BWD_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
     ray_gaussians: rays::ray_gaussians(RaysArgs) x RAYS_BLOCK;
@@ -257,6 +260,7 @@ kernels! {
     scatter: densify::scatter(CompactArgs) x COMPACT_BLOCK;
     clear_padding: densify::clear_padding(PaddingArgs) x COMPACT_BLOCK;
     reset_opacity: densify::reset_opacity(ResetArgs) x DENSIFY_BLOCK;
+    fade_opacity: densify::fade_opacity(FadeArgs) x DENSIFY_BLOCK;
     count_digits: quantile::count_digits(DigitsArgs) x DIGITS_BLOCK;
     weigh: relocate::weigh(WeighArgs) x RELOCATE_BLOCK;
     draw_sources: relocate::draw_sources(DrawArgs) x RELOCATE_BLOCK;

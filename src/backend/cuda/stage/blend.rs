@@ -3,6 +3,7 @@
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
+use crate::backend::cuda::device::launch::{Kernel, Kernels};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
@@ -181,6 +182,35 @@ pub(crate) fn backward(
     session.timers.end(&begun, &session.stream)
 }
 
+/// The kernel that finds the gradients of what was drawn, of a surface's features and of inverse depths where
+/// these were, and what density control observes. Where a surface is drawn its states hold those of the inverse depths.
+fn backward_kernel(
+    kernels: &Kernels,
+    [surface, inverse_depths]: [bool; 2],
+    observed: Option<Statistics>,
+) -> &Kernel<BlendArgs<'static>> {
+    let [plain, absolute, squares] = match (surface, inverse_depths) {
+        (true, _) => [
+            &kernels.blend_bwd_surface,
+            &kernels.blend_bwd_surface_absolute,
+            &kernels.blend_bwd_surface_squares,
+        ],
+        (false, true) => [
+            &kernels.blend_bwd_depth,
+            &kernels.blend_bwd_depth_absolute,
+            &kernels.blend_bwd_depth_squares,
+        ],
+        (false, false) => {
+            [&kernels.blend_bwd, &kernels.blend_bwd_absolute, &kernels.blend_bwd_squares]
+        }
+    };
+    match observed {
+        None | Some(Statistics::Norms) => plain,
+        Some(Statistics::AbsoluteNorms | Statistics::Both) => absolute,
+        Some(Statistics::Disagreement) => squares,
+    }
+}
+
 /// Adds what comes from the pixels of the tiles that are listed.
 pub(crate) fn add_gradients(
     session: &Session,
@@ -195,17 +225,8 @@ pub(crate) fn add_gradients(
         Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),
         None => (None, None),
     };
-    let absolute = settings.observe.is_some_and(|statistics| statistics != Statistics::Norms);
-    let kernels = &session.kernels;
-    // Where a surface is drawn its states hold those of the inverse depths.
-    let kernel = match (d_features.is_some(), d_inverse_depths.is_some(), absolute) {
-        (true, _, false) => &kernels.blend_bwd_surface,
-        (true, _, true) => &kernels.blend_bwd_surface_absolute,
-        (false, true, false) => &kernels.blend_bwd_depth,
-        (false, true, true) => &kernels.blend_bwd_depth_absolute,
-        (false, false, false) => &kernels.blend_bwd,
-        (false, false, true) => &kernels.blend_bwd_absolute,
-    };
+    let drawn = [d_features.is_some(), d_inverse_depths.is_some()];
+    let kernel = backward_kernel(&session.kernels, drawn, settings.observe);
     let mut args = BlendArgs {
         image: canvas.image.write(),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),

@@ -10,8 +10,9 @@ use super::project::{DrawnView, Splats};
 use super::quantile::quantile;
 use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
-    COMPACT_SLICES, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, ObserveArgs, Out,
-    PaddingArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
+    COMPACT_SLICES, CompactArgs, DensityCounts, FadeArgs, GrowArgs, In, ListArgs, OBSERVE_ABSOLUTE,
+    OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out, PaddingArgs, ResetArgs, SelectedArgs,
+    SurveyArgs, SurvivorsArgs,
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -55,7 +56,11 @@ pub(crate) fn observe<P: Primitive>(
         },
         visible: count_u32(splats.visible)?,
         half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
-        absolute: u32::from(statistics == Statistics::AbsoluteNorms),
+        observed: match statistics {
+            Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
+            Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
+            Statistics::Disagreement => OBSERVE_DISAGREEMENT,
+        },
         axis: [axis_x, axis_y, axis_z, camera.translation[2]],
         fade_depth: f32::of(settings.fade_depth),
         width,
@@ -73,6 +78,8 @@ struct Thresholds {
     absolute: Option<f32>,
     /// Largest logarithm of the scale of a small one.
     small_log_scale: f32,
+    /// The key that candidates are drawn by, where they are not ranked.
+    drawn_by: Option<u64>,
 }
 
 impl Thresholds {
@@ -81,6 +88,7 @@ impl Thresholds {
             gradient: f32::of(rule.min),
             absolute: absolute_min.map(f32::of),
             small_log_scale: log_scale_max(rule.small_max),
+            drawn_by: rule.drawn_by,
         }
     }
 }
@@ -128,6 +136,28 @@ pub(crate) fn reset_opacity(
         ceiling_logit: inverse_sigmoid(f32::of(ceiling)),
     };
     session.kernels.reset_opacity.over(&session.stream, rows, &args)
+}
+
+/// Multiplies every opacity by a factor, but not to below a floor, and forgets the opacities' moments.
+pub(crate) fn fade_opacity(
+    session: &Session,
+    model: &mut Model,
+    factor: f64,
+    floor: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
+    let [geometry, geometry_first, geometry_second, ..] = model.tables();
+    let args = FadeArgs {
+        geometry: geometry.floats(),
+        geometry_first,
+        geometry_second: geometry_second.floats(),
+        first_width,
+        n: count_u32(rows)?,
+        factor: f32::of(factor),
+        floor: f32::of(floor),
+    };
+    session.kernels.fade_opacity.over(&session.stream, rows, &args)
 }
 
 /// Flags and counts the candidates, as far as the pointers are not null.
@@ -252,11 +282,12 @@ impl DensifyWork {
     ) -> Result<Edited, DeviceError> {
         // Candidates were counted in it, and where memory was refused there was a try before.
         self.counts.zero(&session.stream)?;
+        let before = model.len();
         if self.selected > 0 {
             self.make_room(session, model)?;
             self.grow(session, model, large)?;
         }
-        self.mark_survivors(session, model, keep)?;
+        self.mark_survivors(session, model, keep, before)?;
         let counts = read(session, &self.counts)?;
         let removed = counts.pruned as usize;
         if removed > 0 {
@@ -319,7 +350,8 @@ impl DensifyWork {
             n: count_u32(model.len())?,
             gradient_min: thresholds.gradient,
             absolute_min: thresholds.absolute.unwrap_or(0.0),
-            reserved: 0,
+            random_key: thresholds.drawn_by.unwrap_or(0),
+            drawn: u32::from(thresholds.drawn_by.is_some()),
         };
         session.kernels.list_candidates.over(stream, model.len(), &args)?;
         // Stable: equal scores keep the order of the Gaussians.
@@ -389,15 +421,19 @@ impl DensifyWork {
         session: &Session,
         model: &Model,
         keep: &Keep,
+        before: usize,
     ) -> Result<(), DeviceError> {
         let args = SurvivorsArgs {
             geometry: model.geometry(),
+            views_seen: if keep.unseen { In::NULL } else { model.views_seen.read() },
             flags: self.flags.write(),
             counts: self.counts.write(),
             rows: count_u32(model.len())?,
+            observed_rows: count_u32(before)?,
             opacity_logit_min: first_at_least(sigmoid, f32::of(keep.opacity_min)),
             log_scale_max: keep.scale_max.map_or(0.0, log_scale_max),
             limits_scale: u32::from(keep.scale_max.is_some()),
+            reserved: 0,
         };
         session.kernels.mark_survivors.over(&session.stream, model.len(), &args)
     }

@@ -112,9 +112,10 @@ impl Case {
             1 => Some(Compensation::BilateralGrid),
             _ => None,
         };
-        let statistics = match dice.within(0..=2) {
+        let statistics = match dice.within(0..=3) {
             0 => Statistics::Norms,
             1 => Statistics::AbsoluteNorms,
+            2 => Statistics::Disagreement,
             _ => Statistics::Both,
         };
         let bands = match dice.within(0..=2) {

@@ -32,7 +32,7 @@ fn model(rows: &[(f32, f32)]) -> Model<f32> {
 
 const RULE: ScoreRule = ScoreRule::Gradient { min: 0.5, small_max: 0.1 };
 
-const KEEP: Keep = Keep { opacity_min: 0.005, scale_max: None };
+const KEEP: Keep = Keep { opacity_min: 0.005, scale_max: None, unseen: true };
 
 fn scored(model: &Model<f32>) -> Candidates {
     score(model, &RULE, &RULE.by_gradient().unwrap())
@@ -90,6 +90,74 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         let both = (vec![0.0, fade * norm], vec![0.0, fade * 68.0]);
         assert_eq!(observed(Statistics::Both), both);
     }
+}
+
+#[test]
+fn pixels_that_pull_an_opacity_both_ways_disagree_and_those_that_agree_do_not() {
+    let gradient = |shares: [f64; 4], pixels: f64| ScreenGradient::<f64> {
+        // Of the opacity, which is 1/2: its logarithm's gradient is half as large.
+        d_opacity: 2.0 * shares.iter().sum::<f64>(),
+        squares: shares.iter().map(|share| share * share).sum(),
+        pixels,
+        ..ScreenGradient::default()
+    };
+    assert_eq!(disagreement(&gradient([0.5, -0.5, 0.5, -0.5], 4.0), 0.5, 1.0), 1.0);
+    assert_eq!(disagreement(&gradient([0.5; 4], 4.0), 0.5, 1.0), 0.0);
+    // By the definition: the mean is 1/4.
+    assert_eq!(disagreement(&gradient([1.0, 0.0, 0.0, 0.0], 4.0), 0.5, 1.0), 0.75);
+    // The loss is summed over the pixels of the image: its size makes no difference.
+    let small = disagreement(&gradient([0.5, -0.5, 0.25, 0.0], 4.0), 0.5, 8.0);
+    let large = disagreement(&gradient([0.25, -0.25, 0.125, 0.0], 4.0), 0.5, 16.0);
+    assert_eq!(small, large);
+}
+
+#[test]
+fn draws_without_replacement_follow_the_weights() {
+    // Of weights 1, 2 and 5 the chance to come first is 1/8, 2/8 and 5/8.
+    let weights = [1.0_f64, 2.0, 5.0];
+    let mut first = [0; 3];
+    for seed in 0..4000 {
+        let stream = RandomStream::new(seed, 600, RandomUse::Multiply);
+        let numbers = [0, 1, 2].map(|row| drawn(weights[row], stream, row));
+        let best = (0..3).max_by(|&a, &b| numbers[a].total_cmp(&numbers[b])).unwrap();
+        first[best] += 1;
+    }
+    for (count, weight) in first.into_iter().zip(weights) {
+        // Four standard deviations of a share of 4000 draws are at most 0.032.
+        let share = f64::from(count) / 4000.0;
+        assert!((share - weight / 8.0).abs() < 0.032, "{first:?}");
+    }
+}
+
+#[test]
+fn what_no_view_has_seen_goes_where_it_is_not_to_stay_but_not_the_newborn() {
+    let rows = [(0.05, 0.9), (0.05, 0.1), (0.5, 0.9)];
+    for (unseen, survivors) in
+        [(true, vec![0.0, 1.0, 2.0, 0.0, 2.0]), (false, vec![0.0, 2.0, 0.0, 2.0])]
+    {
+        let mut model = model(&rows);
+        model.views_seen[1] = 0;
+        let selected = select(&model, &scored(&model), ALL).unwrap();
+        edit(&mut model, &selected, &Grow::Copy, &Keep { unseen, ..KEEP });
+        let places: Vec<f32> =
+            (0..model.len()).map(|row| model.row(Parameter::Means, row)[0]).collect();
+        assert_eq!(places, survivors);
+    }
+}
+
+#[test]
+fn opacities_fade_by_a_factor_to_a_floor_and_lower_ones_stay() {
+    let mut model = model(&[(0.05, 0.0); 3]);
+    let logits = [0.5, 0.012, 0.004].map(|opacity: f32| inverse_sigmoid(opacity));
+    model.column_mut(Parameter::OpacityLogits).values.copy_from_slice(&logits);
+    fade_opacity(&mut model, 0.5, 0.01);
+    let column = model.column(Parameter::OpacityLogits);
+    for (found, expected) in column.values.iter().zip([0.25, 0.01, 0.004]) {
+        // Rounding of sigmoid(logit(x)) in single precision.
+        assert!((sigmoid(*found) - expected).abs() < 1e-7, "{found}");
+    }
+    assert_eq!((column.first_moments[0], column.second_moments[1]), (0.0, 0.0));
+    assert_eq!(model.column(Parameter::Means).first_moments[0], 1.0);
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
+//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets (the
+//! density control of `LiteGS`, 2026).
+
+use super::growth::{Births, SPLIT_SHRINK, grow};
+use super::interface::{Site, StepExtras, Strategy};
+use super::rounds::Rounds;
+use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, ScoreRule, Statistics};
+use crate::config::Config;
+use crate::math::random::{RandomStream, RandomUse};
+use crate::memory::plan::RoundShape;
+use crate::model::Gaussians;
+use crate::train::event::RoundReport;
+use crate::train::span::ImageSpan;
+use crate::train::{SceneScale, TrainError};
+
+/// Gaussians at the end where nothing else is said.
+const MOST_BY_DEFAULT: u64 = 500_000;
+
+/// What opacities are multiplied by when they fade.
+const FADE: f64 = 0.5;
+
+/// Opacity to which one fades at most.
+const FADE_FLOOR: f64 = 1.0 / 128.0;
+
+/// Growth to a number of Gaussians.
+pub(super) struct Budget {
+    rounds: Rounds,
+    extras: StepExtras,
+    /// Largest scale that is copied, not split, world units.
+    small_max: f64,
+    most: u64,
+    fade_interval: u32,
+    /// Opacity below which a Gaussian is removed.
+    opacity_min: f64,
+    seed: u64,
+}
+
+impl Budget {
+    /// In a scene with so many training views. Rounds come after whole passes over them, so that every view
+    /// has had its say.
+    pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
+        let options = &config.densify;
+        let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
+        let passes = options.densification_interval.div_ceil(views);
+        Self {
+            rounds: Rounds::every(passes.saturating_mul(views), options),
+            extras: StepExtras::of(config, scene),
+            small_max: options.percent_dense * scene.extent,
+            most: options.max_points.unwrap_or(MOST_BY_DEFAULT),
+            fade_interval: options.opacity_reset_interval,
+            opacity_min: options.min_opacity,
+            seed: config.run.seed,
+        }
+    }
+
+    /// How many of so many Gaussians give birth in the round of `iteration`: the rest of the way to the goal,
+    /// dealt to the rounds that are left.
+    fn births(&self, gaussians: usize, iteration: u32) -> usize {
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let rounds = usize::try_from(self.rounds.left(iteration).max(1)).unwrap_or(usize::MAX);
+        most.saturating_sub(gaussians).div_ceil(rounds)
+    }
+
+    fn key(&self, iteration: u32, purpose: RandomUse) -> u64 {
+        RandomStream::new(self.seed, u64::from(iteration), purpose).key()
+    }
+}
+
+impl<D: Edit<Gaussians>> Strategy<D> for Budget {
+    fn observes(&self, iteration: u32) -> Option<Statistics> {
+        self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
+    }
+
+    fn step_extras(&self, _span: ImageSpan) -> StepExtras {
+        self.extras
+    }
+
+    fn due(&self, span: ImageSpan) -> bool {
+        self.rounds.is_due(span)
+    }
+
+    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+        let iteration = site.iteration();
+        let key = self.key(iteration, RandomUse::Multiply);
+        let score = ScoreRule::Disagreement { small_max: self.small_max, key };
+        let candidates = site.score(&score)?;
+        let wanted = self.births(site.len(), iteration).min(candidates.count());
+        let rule = EditRule::Grow {
+            large: Grow::SplitRandom {
+                shrink: SPLIT_SHRINK,
+                key: self.key(iteration, RandomUse::Split),
+            },
+            keep: Keep { opacity_min: self.opacity_min, scale_max: None, unseen: false },
+        };
+        grow(site, &candidates, Births { wanted, most: wanted }, &rule)
+    }
+
+    fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
+        let mut fades = span.multiple(self.fade_interval).into_iter();
+        let is_due = fades.any(|fade| self.rounds.may_follow(fade));
+        is_due.then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
+    }
+
+    fn shape(&self) -> RoundShape {
+        RoundShape::Grow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::Cpu;
+
+    const UNIT: SceneScale = SceneScale { extent: 1.0, unit: 1.0 };
+
+    #[test]
+    fn rounds_come_after_whole_passes_over_the_views() {
+        let due = |views| -> Vec<u32> {
+            let budget = Budget::new(&Config::default(), UNIT, views);
+            (1..=1500).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
+        };
+        assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
+        assert_eq!(due(255), [510, 765, 1020, 1275]);
+        assert_eq!(due(1), (6..=15).map(|round| round * 100).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn births_come_at_an_even_pace_and_end_at_the_goal() {
+        let mut config = Config::default();
+        config.densify.max_points = Some(10_000);
+        let budget = Budget::new(&config, UNIT, 100);
+        let mut gaussians = 1000;
+        let mut born = Vec::new();
+        for iteration in (600..15_000).step_by(100) {
+            let births = budget.births(gaussians, iteration);
+            gaussians += births;
+            born.push(births);
+        }
+        assert_eq!(gaussians, 10_000);
+        assert_eq!((born.iter().min(), born.iter().max()), (Some(&62), Some(&63)));
+        // What was pruned is born again.
+        assert_eq!(budget.births(9_000, 14_900), 1000);
+        assert_eq!(budget.births(10_001, 14_900), 0);
+    }
+
+    #[test]
+    fn opacities_fade_at_intervals_until_the_last_round() {
+        let mut config = Config::default();
+        config.densify.opacity_reset_interval = 4000;
+        let budget = Budget::new(&config, UNIT, 100);
+        let fades =
+            |iteration| Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration)).is_some();
+        let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();
+        assert_eq!(found, [4000, 8000, 12_000]);
+    }
+}
