@@ -197,9 +197,7 @@ impl Term {
             }
             Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1, Over::Pixels)] },
             Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN, Over::Pixels)] },
-            Self::MultiView => {
-                const { &[value("multi_view", VALUE_MULTI_VIEW, Over::Pixels)] }
-            }
+            Self::MultiView => const { &[value("multi_view", VALUE_MULTI_VIEW, Over::Pixels)] },
             Self::Entropy => const { &[value("entropy", VALUE_ENTROPY, Over::Seen)] },
             Self::Density => const { &[value("density", VALUE_DENSITY, Over::Samples)] },
             Self::Normal => const { &[value("normal", VALUE_NORMAL, Over::Samples)] },

@@ -51,7 +51,7 @@ pub(crate) use losses::check_inputs;
 pub use losses::{LossValues, Pending};
 pub use lpips::Lpips;
 pub use neighbours::{NeighbourLists, Neighbours};
-pub(crate) use other_view::{PATCH_STRIDE, patches};
+pub(crate) use other_view::patches;
 pub use other_view::{OtherView, seen_from};
 #[cfg(feature = "bench")]
 pub(crate) use profiler::LANES;

@@ -1,11 +1,9 @@
 //! Another view of the scene, whose photograph should show the same surface.
 
+use crate::abi::PATCH_STRIDE;
 use crate::dataset::View;
 use crate::math::linalg::{mat_mul, mul, sub, transpose};
 use crate::math::patches::OtherCamera;
-
-/// Pixels between those whose patches are compared, along each axis.
-pub(crate) const PATCH_STRIDE: u32 = 2;
 
 /// Another view of the scene as the term [`crate::abi::terms::Term::MultiView`] takes it. It is no longer
 /// needed once the frame is compared.
@@ -65,8 +63,9 @@ mod tests {
             view([0.8, -0.2, 0.1, 0.4], [1.0, 0.5, -0.7]),
         ];
         let point = [0.4, 1.3, -2.2];
-        let [here, there] =
-            views.each_ref().map(|View { pose, .. }| add(mul(&pose.rotation, point), pose.translation));
+        let [here, there] = views
+            .each_ref()
+            .map(|View { pose, .. }| add(mul(&pose.rotation, point), pose.translation));
         let camera = seen_from(&views[0], &views[1]);
         let found = add(mul(&camera.rotation, here), camera.translation);
         for axis in 0..3 {

@@ -282,9 +282,8 @@ pub fn patch_at<R: Real>(
     size: [u32; 2],
     grey_at: impl Fn([u32; 2]) -> Option<R>,
 ) -> Option<[R; PATCH_PIXELS]> {
-    let is_inside = |axis: usize| {
-        middle[axis] >= PATCH_REACH && middle[axis] + PATCH_REACH < size[axis]
-    };
+    let is_inside =
+        |axis: usize| middle[axis] >= PATCH_REACH && middle[axis] + PATCH_REACH < size[axis];
     if !is_inside(0) || !is_inside(1) {
         return None;
     }

@@ -428,7 +428,8 @@ fn what_needs_a_density_in_space_is_refused() {
     let near = device.neighbours(&model, 3).unwrap();
     let frame = device.render_train(&model, &view, &SETTINGS, &WANTS).unwrap();
     let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
-    let objective = Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near), other: None };
+    let objective =
+        Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near), other: None };
     assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
 
     let shots = shots();

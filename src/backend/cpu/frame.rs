@@ -12,9 +12,9 @@ use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::median::MedianGradient;
+use super::stage::neighbours::NearestLists;
 use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
-use super::stage::neighbours::NearestLists;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
 use super::stage::{
@@ -26,8 +26,8 @@ use crate::abi::terms::{
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Objective, Pending, RenderSettings,
-    Rendered, check_inputs,
+    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Objective, Pending,
+    RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;

@@ -118,9 +118,7 @@ fn difference(at: f64, cost: impl Fn(f64) -> f64) -> f64 {
 
 #[test]
 fn gradients_of_planes_agree_with_their_differences() {
-    let mut draws = (0..).map(|index| {
-        RandomStream::new(5, 0, RandomUse::Sample).uniform(index)
-    });
+    let mut draws = (0..).map(|index| RandomStream::new(5, 0, RandomUse::Sample).uniform(index));
     let mut draw = |low: f64, high: f64| low + (high - low) * draws.next().unwrap();
     let mut told = 0;
     for _ in 0..60 {

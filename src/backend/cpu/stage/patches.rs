@@ -1,14 +1,16 @@
 //! Stage `patches`: how far patches of the photograph are from what another view's photograph has where
 //! median depths and drawn normals put them, and its gradient.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use super::blend::Canvas;
 use super::normals::ComparedNormals;
-use crate::backend::{OtherView, PATCH_STRIDE, patches};
+use crate::abi::PATCH_STRIDE;
+use crate::backend::{OtherView, patches};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::linalg::dot;
 use crate::math::normals::{OPAQUE_MIN, blended_normal, blended_normal_bwd};
 use crate::math::patches::{ComparedPatch, PatchPlane, compare, grey, patch_at};
 use crate::math::splat::Viewpoint;
@@ -19,7 +21,7 @@ pub(crate) struct PatchPair<'a, R> {
     pub(crate) canvas: &'a Canvas<R>,
     pub(crate) view: &'a Viewpoint<R>,
     pub(crate) target: &'a Image,
-    pub(crate) other: OtherView<'a, std::sync::Arc<Image>>,
+    pub(crate) other: OtherView<'a, Arc<Image>>,
 }
 
 /// What a pixel that was looked at gives.
@@ -63,7 +65,7 @@ pub(crate) fn add<R: Real>(
         d_surface[pixel.at][2] += d_normal[1];
         // There is the more opacity the less passes.
         let [x, y] = pixel.normal;
-        gradients.d_through[pixel.at] += dot([d_normal[0], d_normal[1], R::ZERO], [x, y, R::ZERO]);
+        gradients.d_through[pixel.at] += d_normal[0] * x + d_normal[1] * y;
     }
     found.iter().map(|pixel| pixel.compared.cost.to_f64()).sum::<f64>() * shown / pixels as f64
 }
@@ -83,8 +85,7 @@ impl<R: Real> PatchPair<'_, R> {
         let patch = patch_at(at, self.canvas.size, |at| grey_at(self.target, at))?;
         let step = self.view.focal_px.map(|focal| R::ONE / focal);
         let camera = self.other.camera.cast();
-        let compared =
-            compare(&plane, step, &patch, &camera, |at| grey_at(self.other.target, at))?;
+        let compared = compare(&plane, step, &patch, &camera, |at| grey_at(self.other.target, at))?;
         let d_normal = compared
             .gradient
             .map_or([R::ZERO; 2], |plane| blended_normal_bwd(normal, plane.d_normal));
