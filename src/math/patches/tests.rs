@@ -10,7 +10,7 @@ const CENTRE_PX: [f64; 2] = [30.2, 26.9];
 /// everywhere. It depends on x and y alone, as if projected along z.
 fn painted(point: Vec3<f64>) -> f64 {
     let [x, y, _] = point;
-    0.5 + 0.2 * (9.0 * x + 1.3 * y).sin() + 0.2 * (7.0 * y - 2.1 * x + 0.7).cos()
+    0.5 + 0.2 * (20.0 * x + 1.3 * y).sin() + 0.2 * (16.0 * y - 2.1 * x + 0.7).cos()
 }
 
 fn other() -> OtherCamera<f64> {
@@ -76,12 +76,12 @@ fn a_true_plane_is_found_again_under_an_affine_change_of_grey() {
     for (middle, depth) in [([30, 26], 1.4), ([22, 31], 1.1), ([38, 20], 2.0)] {
         let plane = plane_at(middle, NORMAL, depth);
         let right = compared(&plane, &plane, middle).unwrap();
-        // Between pixels the photograph is linear and what is painted is not: 9² / 8 of a pixel squared
-        // is 3e-3 of the amplitude. The variance floor takes another 1e-3.
-        assert!(right.cost.abs() < 6e-3, "{middle:?}: {}", right.cost);
-        let nearer = PatchPlane { depth: 0.8 * depth, ..plane };
+        // Between pixels the photograph is linear, and waves of 14 to 20 pixels lose 1 to 3 % of their
+        // height; they lose different shares, whose square shows. The variance floor takes 5e-4.
+        assert!(right.cost.abs() < 3e-3, "{middle:?}: {}", right.cost);
+        let nearer = PatchPlane { depth: 0.85 * depth, ..plane };
         let wrong = compared(&plane, &nearer, middle).unwrap();
-        assert!(wrong.cost > 10.0 * right.cost.abs(), "{middle:?}: {} {}", wrong.cost, right.cost);
+        assert!(wrong.cost > 0.05, "{middle:?}: {}", wrong.cost);
     }
 }
 
