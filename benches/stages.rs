@@ -91,7 +91,7 @@ fn compare(
     target: &Arc<Image>,
 ) -> Frame<f32, Scored<Drawn>> {
     let terms = &Terms::photometric(LAMBDA_DSSIM);
-    let objective = Objective { target, terms, near: None };
+    let objective = Objective { target, terms, near: None, other: None };
     device().objective(model, frame, &objective).unwrap().0
 }
 

@@ -21,6 +21,7 @@
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare inverse depths with a map of them | | `depth.rs` |
 //! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
+//! | compare patches with those of another view | `math/patches.rs` | `patches.rs` |
 //! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |

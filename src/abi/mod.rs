@@ -18,6 +18,7 @@ mod median;
 mod neighbours;
 mod normals;
 mod pack;
+mod patches;
 pub mod probe;
 mod project;
 mod quantile;
@@ -71,6 +72,10 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,
     UnpackArgs,
 };
+pub use patches::{
+    AGREEMENT_MIN, CONTRAST_MIN, FACING_MAX, PATCH_REACH, PATCH_SIDE, PATCH_STRIDE, PATCHES_BLOCK,
+    PatchesArgs, VARIANCE_FLOOR,
+};
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
@@ -119,6 +124,8 @@ pub fn header() -> String {
         &neighbours::structs(),
         &normals::constants(),
         &normals::structs(),
+        &patches::constants(),
+        &patches::structs(),
         &rays::constants(),
         &rays::structs(),
         &median::constants(),

@@ -17,12 +17,14 @@ constants! {
     pub const VALUE_NORMAL: u32 = 6;
     /// The mean disagreement of drawn normals and those of the drawn depths.
     pub const VALUE_DN: u32 = 7;
+    /// The mean disagreement of patches and of what another view has in their place.
+    pub const VALUE_MULTI_VIEW: u32 = 8;
     /// Number of values of terms.
-    pub const TERM_VALUES: u32 = 8;
+    pub const TERM_VALUES: u32 = 9;
     /// The squared error, which is measured but is a value of no term.
-    pub const SUM_SQUARED: u32 = 8;
+    pub const SUM_SQUARED: u32 = 9;
     /// Number of sums.
-    pub const TERM_SUMS: u32 = 9;
+    pub const TERM_SUMS: u32 = 10;
 }
 
 /// A summand of the loss.
@@ -42,6 +44,10 @@ pub enum Term {
         /// Which depths, and of which pixels.
         depths: NormalDepths,
     },
+    /// Mean over all pixels of 1 - the correlation between the patch of the photograph around the pixel
+    /// and what another view's photograph has where the pixel's median depth and drawn normal put it. One
+    /// pixel in four is looked at and stands for all four; one whose patch says nothing adds nothing.
+    MultiView,
     /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
     Entropy,
     /// Mean absolute difference between the density of the Gaussians and that of a surface.
@@ -101,6 +107,8 @@ pub struct Inputs {
     pub maps: bool,
     /// The view's median depths.
     pub median: bool,
+    /// Another view of the scene with its photograph.
+    pub other_view: bool,
     /// The nearest neighbours of all Gaussians.
     pub neighbours: bool,
     /// Samples of the Gaussians that the view sees.
@@ -139,6 +147,7 @@ impl Inputs {
         inverse_depths: false,
         maps: false,
         median: false,
+        other_view: false,
         neighbours: false,
         samples: false,
     };
@@ -150,6 +159,7 @@ impl Inputs {
             inverse_depths: self.inverse_depths || other.inverse_depths,
             maps: self.maps || other.maps,
             median: self.median || other.median,
+            other_view: self.other_view || other.other_view,
             neighbours: self.neighbours || other.neighbours,
             samples: self.samples || other.samples,
         }
@@ -163,6 +173,7 @@ impl Term {
             Self::Photometric { .. } => "photometric",
             Self::InverseDepth => "inverse depth",
             Self::DepthNormal { .. } => "depth-normal",
+            Self::MultiView => "multi-view",
             Self::Entropy => "entropy",
             Self::Density => "density",
             Self::Normal => "normal",
@@ -186,6 +197,7 @@ impl Term {
             }
             Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1, Over::Pixels)] },
             Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN, Over::Pixels)] },
+            Self::MultiView => const { &[value("multi_view", VALUE_MULTI_VIEW, Over::Pixels)] },
             Self::Entropy => const { &[value("entropy", VALUE_ENTROPY, Over::Seen)] },
             Self::Density => const { &[value("density", VALUE_DENSITY, Over::Samples)] },
             Self::Normal => const { &[value("normal", VALUE_NORMAL, Over::Samples)] },
@@ -211,6 +223,7 @@ impl Term {
             }
             Self::InverseDepth
             | Self::DepthNormal { .. }
+            | Self::MultiView
             | Self::Entropy
             | Self::Density
             | Self::Normal
@@ -229,6 +242,9 @@ impl Term {
                 let median = matches!(depths, NormalDepths::Median);
                 Inputs { maps: true, median, ..Inputs::NONE }
             }
+            Self::MultiView => {
+                Inputs { maps: true, median: true, other_view: true, ..Inputs::NONE }
+            }
             Self::Density | Self::Normal => {
                 Inputs { neighbours: true, samples: true, ..Inputs::NONE }
             }
@@ -242,7 +258,10 @@ impl Term {
     /// already.
     pub const fn at(&self) -> At {
         match self {
-            Self::Photometric { .. } | Self::InverseDepth | Self::DepthNormal { .. } => At::Pixels,
+            Self::Photometric { .. }
+            | Self::InverseDepth
+            | Self::DepthNormal { .. }
+            | Self::MultiView => At::Pixels,
             Self::Entropy | Self::Density | Self::Normal | Self::Sdf { .. } => At::Samples,
         }
     }
@@ -252,6 +271,7 @@ impl Term {
         match self {
             Self::Photometric { .. } | Self::InverseDepth => Topic::Photograph,
             Self::DepthNormal { .. }
+            | Self::MultiView
             | Self::Entropy
             | Self::Density
             | Self::Normal

@@ -52,23 +52,26 @@ impl LossValues {
     }
 }
 
-/// Whether there is all that the terms need: what the frame was drawn with, and neighbours.
+/// Whether there is all that the terms need: what the frame was drawn with, another view, and neighbours.
 pub(crate) fn check_inputs(
     terms: &Terms,
-    drawn: Inputs,
+    given: Inputs,
     has_neighbours: bool,
 ) -> Result<(), DeviceError> {
     for weighted in terms.active() {
         let (term, needs) = (weighted.term.name(), weighted.term.needs());
         let missing = |input| Err(DeviceError::MissingInput { term, input });
-        if needs.inverse_depths && !drawn.inverse_depths {
+        if needs.inverse_depths && !given.inverse_depths {
             return missing("inverse depths");
         }
-        if needs.maps && !drawn.maps {
+        if needs.maps && !given.maps {
             return missing("maps of depths and normals");
         }
-        if needs.median && !drawn.median {
+        if needs.median && !given.median {
             return missing("median depths");
+        }
+        if needs.other_view && !given.other_view {
+            return missing("another view");
         }
         if needs.neighbours && !has_neighbours {
             return missing("lists of neighbours");

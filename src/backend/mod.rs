@@ -20,6 +20,7 @@ mod losses;
 mod lpips;
 mod neighbours;
 pub mod nvidia;
+mod other_view;
 #[cfg(feature = "bench")]
 mod profiler;
 mod render;
@@ -50,6 +51,8 @@ pub(crate) use losses::check_inputs;
 pub use losses::{LossValues, Pending};
 pub use lpips::Lpips;
 pub use neighbours::{NeighbourLists, Neighbours};
+pub(crate) use other_view::patches;
+pub use other_view::{OtherView, seen_from};
 #[cfg(feature = "bench")]
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]

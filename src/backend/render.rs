@@ -4,7 +4,7 @@
 use super::Profiler;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use super::held::Held;
-use super::{DeviceError, Look, LossValues, Neighbours, Pending, RenderSettings, Wants};
+use super::{DeviceError, Look, LossValues, Neighbours, OtherView, Pending, RenderSettings, Wants};
 use crate::abi::terms::Terms;
 use crate::dataset::View;
 use crate::layout::Rate;
@@ -133,6 +133,8 @@ pub struct Objective<'a, T, L> {
     pub terms: &'a Terms,
     /// The nearest neighbours of all Gaussians, where a term needs them.
     pub near: Option<&'a L>,
+    /// Another view of the scene, where a term needs one.
+    pub other: Option<OtherView<'a, T>>,
 }
 
 /// Training one kind of primitive on a device.

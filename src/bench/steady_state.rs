@@ -63,7 +63,7 @@ impl<B: TrainDevice> SurfaceWork<B> {
         let Self { config, schedule, extent, .. } = self;
         let first = schedule.prune.max(schedule.start).saturating_add(1);
         let stage = terms::TrainingStage::Coarse { schedule, extent: *extent };
-        terms::active(config, stage, first.saturating_add(number), false)
+        terms::active(config, stage, first.saturating_add(number), terms::ViewExtras::default())
     }
 }
 
@@ -138,8 +138,15 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         };
         let StepInputs { settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
-        let inputs =
-            ViewInputs { view, settings, observe, compensation: None, terms: &terms, near };
+        let inputs = ViewInputs {
+            view,
+            settings,
+            observe,
+            compensation: None,
+            terms: &terms,
+            near,
+            other: None,
+        };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =
             add_view(device, model, &target, &inputs, None, gradients)?;

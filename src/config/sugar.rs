@@ -89,6 +89,22 @@ options! {
         /// and empty backgrounds fill with black Gaussians.
         dn_by_opacity: bool = true, idle NO_DN_CONSISTENCY;
 
+        /// Compare photographs of neighbouring views, too
+        ///
+        /// Needs --regularize median-normal. A patch of a view's photograph has to look like what a view
+        /// beside it shows where the median depth and the normal of the patch's middle put it. Takes
+        /// a second photograph in each iteration of surfaces.
+        multi_view: bool = false;
+
+        /// Weight of the comparison with neighbouring views
+        ///
+        /// Of 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
+        #[arg(value_name = "WEIGHT")]
+        multi_view_factor: f64 = 0.6, is rate, idle Idle::When {
+            is: |sugar| !sugar.multi_view,
+            words: "without --multi-view",
+        };
+
         /// Sample points in each iteration
         ///
         /// Densities, distances and normals are compared there.
@@ -117,6 +133,15 @@ options! {
             is: |sugar| sugar.sdf_every == 1,
             words: "without --sdf-every",
         };
+    }
+}
+
+impl SugarOptions {
+    /// Whether views are compared with those beside them.
+    pub fn compares_views(&self) -> bool {
+        self.multi_view
+            && self.regularize == Regularize::MedianNormal
+            && self.multi_view_factor > 0.0
     }
 }
 

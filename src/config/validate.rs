@@ -1,7 +1,10 @@
 //! Which values options may have, alone and together.
 
 use super::values::{Checked, holds};
-use super::{Color, Config, ConfigError, DensifyOptions, OptimizeOptions, SceneOptions};
+use super::{
+    Color, Config, ConfigError, DensifyOptions, OptimizeOptions, Regularize, SceneOptions,
+    SugarOptions,
+};
 
 /// Opacity that a reset leaves at most.
 pub const RESET_OPACITY: f64 = 0.01;
@@ -16,6 +19,7 @@ impl Config {
         self.densify.check_values()?;
         self.densify.check_together()?;
         self.sugar.check_values()?;
+        self.sugar.check_together()?;
         self.memory.check_values()?;
         self.output.check_values()?;
         self.run.check_values()
@@ -101,6 +105,18 @@ impl DensifyOptions {
              (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
         );
         named(Self::NAME, "min_opacity", min_opacity)
+    }
+}
+
+impl SugarOptions {
+    fn check_together(&self) -> Result<(), ConfigError> {
+        let multi_view = holds(
+            !self.multi_view || self.regularize == Regularize::MedianNormal,
+            self.multi_view,
+            "false without --regularize median-normal, whose median depths it takes: give both, or \
+             leave out --multi-view",
+        );
+        named(Self::NAME, "multi_view", multi_view)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod lookup;
 pub mod morton;
 pub mod noise;
 pub mod normals;
+pub mod patches;
 pub mod quantile;
 pub mod random;
 mod real;

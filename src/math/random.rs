@@ -42,6 +42,8 @@ pub enum RandomUse {
     SurfacePixel = 16,
     /// Which of the points found there are kept.
     SurfacePoint = 17,
+    /// Which other view an iteration's view is compared with, and at which pixels.
+    OtherView = 18,
 }
 
 /// One stream of random numbers, addressed by index.

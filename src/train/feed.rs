@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::TrainError;
 use super::event::Split;
+use super::other_views::OtherViews;
 use super::schedule::ViewOrder;
 use super::views::Views;
 use crate::backend::{Device, Photo, Stay};
@@ -24,6 +25,20 @@ pub(crate) struct Feed<'a> {
     left_out: BTreeSet<usize>,
     /// Iterations after which held-out views are looked at.
     evaluations: Vec<u32>,
+    others: Option<ComparedViews>,
+}
+
+/// The views that those of iterations are compared with.
+struct ComparedViews {
+    views: OtherViews,
+    /// The first of these iterations.
+    from: u32,
+}
+
+/// A view whose photograph is on the device.
+pub(crate) struct TakenView<T> {
+    pub(crate) view: usize,
+    pub(crate) target: T,
 }
 
 /// The view of an iteration.
@@ -38,7 +53,47 @@ impl<'a> Feed<'a> {
     /// The training views in the order that follows from the seed.
     pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
-        Self { views, order, ahead: None, left_out: BTreeSet::new(), evaluations: Vec::new() }
+        let (left_out, evaluations) = (BTreeSet::new(), Vec::new());
+        Self { views, order, ahead: None, left_out, evaluations, others: None }
+    }
+
+    /// Has the views of iterations from this one on compared with others.
+    pub(crate) fn compare_views(&mut self, views: OtherViews, from: u32) {
+        self.others = Some(ComparedViews { views, from });
+    }
+
+    /// The views that those of iterations are compared with, if they are.
+    pub(crate) fn compared_views(&self) -> Option<&OtherViews> {
+        self.others.as_ref().map(|others| &others.views)
+    }
+
+    /// The view that the one of an iteration is compared with.
+    fn other_of(&self, iteration: u32, view: usize) -> Option<usize> {
+        let others = self.others.as_ref().filter(|others| iteration >= others.from)?;
+        others.views.drawn(iteration, view, |other| !self.views.is_broken(other))
+    }
+
+    /// The view that the one of an iteration is compared with, and its photograph on the device. Asked
+    /// for after [`Self::take`], whose photograph stays.
+    pub(crate) fn take_other<B: Device>(
+        &mut self,
+        device: &mut B,
+        iteration: u32,
+        view: usize,
+    ) -> Result<Option<TakenView<B::Target>>, TrainError> {
+        while let Some(other) = self.other_of(iteration, view) {
+            if let Some(target) = device.resident(other) {
+                return Ok(Some(TakenView { view: other, target }));
+            }
+            // What cannot be decoded is passed over by the next choice.
+            let Some(image) = self.fetch(device, iteration, other) else { continue };
+            let target =
+                device.upload_target(Photo { image: &image, stay: Stay::Resident(other) })?;
+            drop(image);
+            self.views.release(device, other);
+            return Ok(Some(TakenView { view: other, target }));
+        }
+        Ok(None)
     }
 
     /// Has held-out photographs decoded ahead of evaluations after these iterations.
@@ -108,9 +163,13 @@ impl<'a> Feed<'a> {
     /// epoch from `iteration` on, and the next; then those of an evaluation that comes soon.
     pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
         let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
-        let coming = self.order.coming(iteration);
-        let mut order = coming[usize::from(at_hand).min(coming.len())..].to_vec();
-        order.extend(self.order.following(iteration));
+        let mut coming = self.order.coming(iteration).to_vec();
+        coming.extend(self.order.following(iteration));
+        let mut order = Vec::new();
+        for (number, view) in (iteration..).zip(coming) {
+            order.extend((!at_hand || number > iteration).then_some(view));
+            order.extend(self.other_of(number, view));
+        }
         self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
         let ahead = (2 * self.views.split(Split::Train).len()).max(EVALUATED_AHEAD);
         let soon = iteration..=iteration.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));

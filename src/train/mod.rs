@@ -14,6 +14,7 @@ pub mod forecast;
 mod mean_losses;
 mod metrics;
 pub mod near_surface;
+mod other_views;
 pub mod pictures;
 mod reference;
 pub mod refine;

@@ -26,7 +26,7 @@ struct TermRow {
 }
 
 /// All terms.
-const ROWS: [TermRow; 7] = [
+const ROWS: [TermRow; 8] = [
     TermRow {
         term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
         weight: |_| 1.0,
@@ -37,7 +37,7 @@ const ROWS: [TermRow; 7] = [
         term: |_| Term::InverseDepth,
         weight: |moment| schedule::depth_weight(moment.optimize, moment.iteration).unwrap_or(0.0),
         window: |_| true,
-        due: |moment| moment.has_depth_map,
+        due: |moment| moment.extras.depth_map,
     },
     TermRow {
         term: |_| Term::Entropy,
@@ -69,6 +69,12 @@ const ROWS: [TermRow; 7] = [
         window: |moment| moment.regularizes(&[Regularize::DnConsistency, Regularize::MedianNormal]),
         due: |_| true,
     },
+    TermRow {
+        term: |_| Term::MultiView,
+        weight: |moment| moment.sugar.multi_view_factor.max(0.0),
+        window: |moment| moment.surface_iteration.is_some() && moment.sugar.compares_views(),
+        due: |moment| moment.extras.other_view,
+    },
 ];
 
 /// The part of a run that an iteration is of.
@@ -85,6 +91,15 @@ pub enum TrainingStage<'a> {
     },
 }
 
+/// What there is of a view beside its photograph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewExtras {
+    /// A map of its inverse depths.
+    pub depth_map: bool,
+    /// Another view to compare it with.
+    pub other_view: bool,
+}
+
 /// What rows depend on.
 struct Moment<'a> {
     optimize: &'a OptimizeOptions,
@@ -93,8 +108,7 @@ struct Moment<'a> {
     extent: f64,
     /// From 1.
     iteration: u32,
-    /// Whether the view has a map of its inverse depths.
-    has_depth_map: bool,
+    extras: ViewExtras,
     /// Whether opacities are driven to 0 or 1.
     drives_opacities: bool,
     /// Iterations since the surface terms came on.
@@ -109,7 +123,7 @@ impl<'a> Moment<'a> {
             seed: config.run.seed,
             extent: 0.0,
             iteration,
-            has_depth_map: false,
+            extras: ViewExtras::default(),
             drives_opacities: false,
             surface_iteration: None,
         };
@@ -169,9 +183,9 @@ pub fn active(
     config: &Config,
     stage: TrainingStage<'_>,
     iteration: u32,
-    has_depth_map: bool,
+    extras: ViewExtras,
 ) -> Terms {
-    Moment { has_depth_map, ..Moment::new(config, stage, iteration) }.terms()
+    Moment { extras, ..Moment::new(config, stage, iteration) }.terms()
 }
 
 /// The terms that are on now and then in the part of the run that `iteration` (from 1) is of.
@@ -184,7 +198,8 @@ pub fn open(config: &Config, stage: TrainingStage<'_>, iteration: u32) -> Vec<Te
 mod tests {
     use super::*;
     use crate::abi::terms::{
-        Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
+        Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_MULTI_VIEW,
+        VALUE_NORMAL, VALUE_SDF,
     };
     use crate::config::SugarSchedule;
 
@@ -196,9 +211,13 @@ mod tests {
         config
     }
 
+    fn stage(schedule: &CoarseSchedule) -> TrainingStage<'_> {
+        TrainingStage::Coarse { schedule, extent: 2.0 }
+    }
+
     fn coarse_terms(config: &Config, iteration: u32) -> Terms {
         let schedule = CoarseSchedule::of(config).expect("a stage");
-        active(config, TrainingStage::Coarse { schedule: &schedule, extent: 2.0 }, iteration, false)
+        active(config, stage(&schedule), iteration, ViewExtras::default())
     }
 
     /// The first and last iteration in which something is on.
@@ -239,8 +258,10 @@ mod tests {
     #[test]
     fn inverse_depths_count_where_the_view_has_a_map_of_them() {
         let config = Config::default();
-        let weights = [true, false]
-            .map(|map| active(&config, TrainingStage::Photometric, 1, map).weight(VALUE_DEPTH_L1));
+        let weights = [true, false].map(|depth_map| {
+            let extras = ViewExtras { depth_map, ..ViewExtras::default() };
+            active(&config, TrainingStage::Photometric, 1, extras).weight(VALUE_DEPTH_L1)
+        });
         assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
         assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
     }
@@ -250,8 +271,8 @@ mod tests {
         let of_stage = config(7000, SugarSchedule::Relative);
         let schedule = CoarseSchedule::of(&of_stage).expect("a stage");
         let config = Config { sugar: options.clone(), ..of_stage };
-        let stage = TrainingStage::Coarse { schedule: &schedule, extent: 2.0 };
-        active(&config, stage, schedule.prune + 1 + number, false)
+        let extras = ViewExtras { other_view: true, ..ViewExtras::default() };
+        active(&config, stage(&schedule), schedule.prune + 1 + number, extras)
     }
 
     #[test]
@@ -299,7 +320,13 @@ mod tests {
         let found = terms(&options);
         assert!(compares(&found, NormalDepths::Median) && found.needs().median);
         assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
+        assert_eq!(found.weight(VALUE_MULTI_VIEW), 0.0);
+        options.multi_view = true;
+        let found = terms(&options);
+        assert_eq!((found.weight(VALUE_MULTI_VIEW), found.weight(VALUE_DN)), (0.6, 0.05));
         options.dn_factor = 0.0;
+        assert!(terms(&options).needs().other_view && terms(&options).needs().median);
+        options.multi_view_factor = 0.0;
         assert!(!terms(&options).needs().maps);
         options.regularize = Regularize::Sdf;
         let found = terms(&options);

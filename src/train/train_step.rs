@@ -2,7 +2,7 @@
 
 use super::appearance::ColorStep;
 use crate::backend::{
-    Compensation, DeviceError, Held as _, Objective, RenderSettings, Statistics, Terms,
+    Compensation, DeviceError, Held as _, Objective, OtherView, RenderSettings, Statistics, Terms,
     TrainDevice, Wants,
 };
 use crate::dataset::View;
@@ -10,7 +10,7 @@ use crate::memory::Bytes;
 
 /// How a view takes part in a step.
 #[derive(Debug)]
-pub(crate) struct ViewInputs<'a, N> {
+pub(crate) struct ViewInputs<'a, N, T> {
     pub(crate) view: &'a View,
     pub(crate) settings: RenderSettings,
     /// What density control learns of the view.
@@ -20,6 +20,8 @@ pub(crate) struct ViewInputs<'a, N> {
     pub(crate) terms: &'a Terms,
     /// The nearest neighbours of all Gaussians, where they are found.
     pub(crate) near: Option<&'a N>,
+    /// Another view to compare it with, where there is one.
+    pub(crate) other: Option<OtherView<'a, T>>,
 }
 
 /// What comes of a view.
@@ -38,14 +40,14 @@ pub(crate) fn add_view<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     target: &B::Target,
-    inputs: &ViewInputs<'_, B::Lists>,
+    inputs: &ViewInputs<'_, B::Lists, B::Target>,
     colors: Option<ColorStep<'_, B::Tables>>,
     gradients: &mut B::Gradients,
 ) -> Result<ViewOutputs<B>, DeviceError> {
-    let &ViewInputs { view, observe, compensation, terms, near, .. } = inputs;
+    let &ViewInputs { view, observe, compensation, terms, near, other, .. } = inputs;
     let wants = Wants { observe, inputs: terms.needs(), compensation };
     let frame = device.render_train(model, view, &inputs.settings, &wants)?;
-    let objective = Objective { target, terms, near };
+    let objective = Objective { target, terms, near, other };
     let (frame, pixels) = match colors {
         None => device.objective(model, frame, &objective)?,
         Some(ColorStep { tables, step }) => {

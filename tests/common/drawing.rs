@@ -157,7 +157,7 @@ pub trait Steps: TrainDevice {
         target: &Self::Target,
         terms: &Terms,
     ) -> Result<(Self::Frame<Scored<S>>, Self::Losses), DeviceError> {
-        self.objective(model, frame, &Objective { target, terms, near: None })
+        self.objective(model, frame, &Objective { target, terms, near: None, other: None })
     }
 
     /// Adds the gradients of a view; gives the values of the terms at pixels and at samples.
@@ -169,7 +169,7 @@ pub trait Steps: TrainDevice {
     ) -> Result<[Self::Losses; 2], DeviceError> {
         let &Seen { view, drawing, target, terms, near } = seen;
         let frame = self.draw(model, view, drawing)?;
-        let objective = Objective { target, terms, near };
+        let objective = Objective { target, terms, near, other: None };
         let (frame, pixels) = self.objective(model, frame, &objective)?;
         Ok([pixels, self.backward(model, frame, near, gradients)?])
     }

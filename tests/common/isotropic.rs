@@ -169,7 +169,7 @@ pub fn add_view<P: Primitive, D: Render<P>>(
 ) -> Result<LossValues, DeviceError> {
     let &Seen { view, settings, wants, target, terms } = seen;
     let frame = device.render_train(model, view, settings, wants)?;
-    let objective = Objective { target, terms, near: None };
+    let objective = Objective { target, terms, near: None, other: None };
     let (frame, losses) = device.objective(model, frame, &objective)?;
     device.backward(model, frame, None, gradients)?;
     losses.read()

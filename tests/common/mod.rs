@@ -20,6 +20,7 @@ pub mod isotropic;
 pub mod isotropic_cuda;
 pub mod lpips;
 pub mod oracle;
+pub mod patches;
 pub mod prelude;
 pub mod process;
 pub mod program;

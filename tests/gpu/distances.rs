@@ -276,7 +276,7 @@ fn what_was_not_drawn_or_not_found_is_refused<B: TrainDevice>(device: &mut B) {
     let mut refused = |surface, near| {
         let drawing = Drawing { surface, ..WITH_DEPTHS };
         let frame = device.draw(&model, &straight(), &drawing).unwrap();
-        let objective = Objective { target: &target, terms: &RULE.terms(), near };
+        let objective = Objective { target: &target, terms: &RULE.terms(), near, other: None };
         device.objective(&model, frame, &objective).err()
     };
     for (surface, near) in [(false, Some(&near)), (true, None)] {

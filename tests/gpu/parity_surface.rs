@@ -350,7 +350,8 @@ mod on_the_device {
                 let frame = device.draw(&model, &view, &drawing).unwrap();
                 device.synchronize().unwrap();
                 let began = Instant::now();
-                let objective = Objective { target: &target, terms: &terms, near: lists };
+                let objective =
+                    Objective { target: &target, terms: &terms, near: lists, other: None };
                 let (frame, _) = device.objective(&model, frame, &objective).unwrap();
                 let mut gradients = Default::default();
                 let samples = device.backward(&mut model, frame, lists, &mut gradients);

@@ -323,7 +323,7 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
     let image = &photo(view.camera.width, view.camera.height, None);
     let target = &device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
-    let objective = Objective { target, terms: &terms, near: Some(&near) };
+    let objective = Objective { target, terms: &terms, near: Some(&near), other: None };
     assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
 
     let plain = AdamStep::new(1, RATES);

@@ -162,7 +162,7 @@ fn mean_loss(
     let (mut device, terms) = (Cpu::new(), terms());
     let losses = shots.iter().map(|(view, target)| {
         let frame = device.render_train(model, view, settings, &WANTS).unwrap();
-        let objective = Objective { target, terms: &terms, near: None };
+        let objective = Objective { target, terms: &terms, near: None, other: None };
         let (_, loss) = device.objective(model, frame, &objective).unwrap();
         loss.read().unwrap().total
     });
@@ -428,7 +428,8 @@ fn what_needs_a_density_in_space_is_refused() {
     let near = device.neighbours(&model, 3).unwrap();
     let frame = device.render_train(&model, &view, &SETTINGS, &WANTS).unwrap();
     let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
-    let objective = Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near) };
+    let objective =
+        Objective { target: &noise(&view, 1), terms: &terms, near: Some(&near), other: None };
     assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
 
     let shots = shots();

@@ -1,9 +1,10 @@
 use super::*;
 
-const ALL: [Term; 7] = [
+const ALL: [Term; 8] = [
     Term::Photometric { lambda_dssim: 0.2 },
     Term::InverseDepth,
     Term::DepthNormal { depths: NormalDepths::All },
+    Term::MultiView,
     Term::Entropy,
     Term::Density,
     Term::Normal,
@@ -58,16 +59,18 @@ fn what_has_no_weight_or_no_samples_is_off() {
     let every = Inputs {
         inverse_depths: true,
         maps: true,
+        median: true,
+        other_view: true,
         neighbours: true,
         samples: true,
-        ..Inputs::NONE
     };
     assert_eq!(terms.needs(), every);
     terms.samples.count = 0;
     let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();
-    assert_eq!(left, ["photometric", "inverse depth", "depth-normal", "entropy"]);
+    assert_eq!(left, ["photometric", "inverse depth", "depth-normal", "multi-view", "entropy"]);
     assert!(!terms.needs().neighbours && terms.sdf_unit().is_none());
     terms.add(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.0);
+    terms.add(Term::MultiView, 0.0);
     assert_eq!(terms.needs(), Inputs { inverse_depths: true, ..Inputs::NONE });
     assert_eq!((terms.weight(VALUE_DN), terms.weight(VALUE_SSIM)), (0.0, 0.5));
 }

@@ -13,15 +13,21 @@ use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::median::MedianGradient;
 use super::stage::neighbours::NearestLists;
+use super::stage::normals::ComparedNormals;
+use super::stage::patches::PatchPair;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
-use super::stage::{densify, depth, loss, median, normals, rays, surface, transmittance, weights};
-use crate::abi::terms::{At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, Weighted};
+use super::stage::{
+    densify, depth, loss, median, normals, patches, rays, surface, transmittance, weights,
+};
+use crate::abi::terms::{
+    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
+};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, Held, Look, LossValues, Objective, Pending, RenderSettings,
-    Rendered, check_inputs,
+    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Objective, Pending,
+    RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -54,7 +60,7 @@ struct Scores<R> {
     /// Gradient of the image, [height, width, 3].
     d_image: Vec<R>,
     depths: Option<depth::ComparedDepths<R>>,
-    normals: Option<normals::ComparedNormals<R>>,
+    normals: Option<ComparedNormals<R>>,
     /// The depths that samples are compared with.
     sampled: Option<Sampled<R>>,
 }
@@ -183,8 +189,9 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         model: &Model<R, P>,
         objective: &Objective<'_, Arc<Image>, NearestLists<P>>,
     ) -> Result<ScoredFrame<R, S, P>, DeviceError> {
-        let &Objective { target, terms, near } = objective;
-        check_inputs(terms, self.drawing.inputs(), near.is_some())?;
+        let &Objective { target, terms, near, other } = objective;
+        let given = Inputs { other_view: other.is_some(), ..self.drawing.inputs() };
+        check_inputs(terms, given, near.is_some())?;
         if terms.active_at(At::Samples).next().is_some() {
             density_field(model, Capability::Surfaces)?;
         }
@@ -200,9 +207,16 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                     let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
                     normals = Some(normals::compare(canvas, viewpoint, target, depths, *weight));
                 }
-                // Of the colours, or at samples.
+                // Of the colours, between views, or at samples.
                 _ => {}
             }
+        }
+        let weight = terms.weight(VALUE_MULTI_VIEW);
+        if let Some(other) = other.filter(|_| weight != 0.0) {
+            let pair =
+                PatchPair { canvas: &self.canvas, view: &self.view.viewpoint, target, other };
+            let gradients = normals.get_or_insert_with(ComparedNormals::none);
+            means[VALUE_MULTI_VIEW as usize] = patches::add(pair, weight, gradients);
         }
         means[VALUE_DEPTH_L1 as usize] = depths.as_ref().map_or(0.0, |depths| depths.l1);
         means[VALUE_DN as usize] = normals.as_ref().map_or(0.0, |normals| normals.mean);
@@ -306,7 +320,7 @@ impl<R: Real> Scores<R> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<R>(self.d_image.capacity())
             + self.depths.as_ref().map_or(Bytes(0), depth::ComparedDepths::bytes)
-            + self.normals.as_ref().map_or(Bytes(0), normals::ComparedNormals::bytes)
+            + self.normals.as_ref().map_or(Bytes(0), ComparedNormals::bytes)
             + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
     }
 }

@@ -7,7 +7,7 @@ use crate::backend::{
     AdamStep, BoundStep, DeviceError, Pending as _, RenderSettings, Topic, TrainDevice,
 };
 use crate::train::event::{Event, Step, TermValues};
-use crate::train::terms::{self, TrainingStage};
+use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, add_view};
 use crate::train::{TrainError, checkpoint, render_filter, schedule};
 
@@ -19,7 +19,8 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let config = self.setup.config;
         let iteration = self.iteration + 1;
         let (view, target) = self.feed.take(self.device, iteration)?;
-        let terms = terms::active(config, TrainingStage::Photometric, iteration, false);
+        let terms =
+            terms::active(config, TrainingStage::Photometric, iteration, ViewExtras::default());
         let inputs = ViewInputs {
             view: self.feed.views.training_view(view),
             settings: RenderSettings {
@@ -33,6 +34,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             compensation: None,
             terms: &terms,
             near: None,
+            other: None,
         };
         let mut gradients = B::Gradients::default();
         let model = &mut self.model;

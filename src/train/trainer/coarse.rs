@@ -71,6 +71,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let gaussians = self.device.len(&self.model);
         let (iteration, iterations) = (self.iteration, schedule.last);
         self.sink.on(&Event::CoarseStarted { iteration, iterations, gaussians })?;
+        self.warn_of_lone_views()?;
         if iteration > schedule.prune && iteration == schedule.start {
             self.warn(format!(
                 "the reference's schedule removes transparent Gaussians behind iteration {}, and the \

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::Trainer;
 use super::appearance::color_step;
 use super::coarse_state::CoarseState;
+use super::multi_view::TakenOther;
 use super::pending::{PendingStep, PendingView};
 use crate::backend::{
     AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
@@ -18,7 +19,7 @@ use crate::train::event::{Event, Split, Step, TermValues};
 use crate::train::mean_losses::MeanLosses;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
-use crate::train::terms::{self, TrainingStage};
+use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 use crate::train::{TrainError, render_filter, schedule};
 
@@ -48,7 +49,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.follow_training_scale()?;
         // Before a photograph is taken, which may be evicted while neighbours are searched.
         for image in whole.each() {
-            let terms = self.terms(image, false);
+            let terms = self.terms(image, ViewExtras::default());
             if terms.has_topic(Topic::Surface) {
                 self.find_neighbours(&terms)?;
             }
@@ -91,8 +92,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let options = &self.setup.config.optimize;
         let (observe, settings) = (self.observes(image), self.settings_of(image));
         let (view, target) = self.feed.take(self.device, image)?;
-        let has_depth_map = self.setup.dataset.sources[view].depth.is_some();
-        let terms = self.terms(image, has_depth_map);
+        let other = self.take_other(image, view)?;
+        let extras = ViewExtras {
+            depth_map: self.setup.dataset.sources[view].depth.is_some(),
+            other_view: other.is_some(),
+        };
+        let terms = self.terms(image, extras);
         let inputs = ViewInputs {
             view: self.feed.views.training_view(view),
             settings,
@@ -100,6 +105,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             compensation: compensation(options),
             terms: &terms,
             near: self.coarse.as_ref().and_then(CoarseState::near),
+            other: other.as_ref().map(TakenOther::as_view),
         };
         let trained = self.feed.views.split(Split::Train);
         let colors = color_step(self.appearance.as_mut(), options, trained, view, image);
@@ -143,8 +149,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The terms of an iteration's loss.
-    fn terms(&self, iteration: u32, has_depth_map: bool) -> Terms {
-        terms::active(self.setup.config, self.stage(iteration), iteration, has_depth_map)
+    fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
+        terms::active(self.setup.config, self.stage(iteration), iteration, extras)
     }
 
     /// What density control learns of an iteration's view.

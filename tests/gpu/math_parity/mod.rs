@@ -299,6 +299,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "field",
         "normals",
         "lookup",
+        "patches",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
@@ -319,6 +320,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "appearance.cu",
         "surface.cu",
         "normals.cu",
+        "patches.cu",
     ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {

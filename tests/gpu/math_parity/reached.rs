@@ -122,6 +122,19 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("deviation_towards", "count_near"),
     ("is_near_surface", "count_near"),
     ("take_samples", "regularise_16"),
+    ("place", "compare_patch"),
+    ("place_bwd", "compare_patch"),
+    ("ray", "faces"),
+    ("faces", "compare_patch"),
+    ("tilt", "compare_patch"),
+    ("tilt_bwd", "inverse_depth_bwd"),
+    ("inverse_depth", "compare_patch"),
+    ("inverse_depth_bwd", "compare_patch"),
+    ("grey", "bilinear"),
+    ("bilinear", "compare_patch"),
+    ("correlation", "compare_patch"),
+    ("ncc_bwd", "compare_patch"),
+    ("compare_patch", "compare_patches"),
 ];
 
 /// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
@@ -138,4 +151,5 @@ pub(super) const KERNELS: &[&str] = &[
     "regularise_16",
     "count_near",
     "compare_normals",
+    "compare_patches",
 ];

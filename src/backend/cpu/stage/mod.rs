@@ -16,6 +16,7 @@ pub(crate) mod lpips;
 pub(crate) mod median;
 pub(crate) mod neighbours;
 pub(crate) mod normals;
+pub(crate) mod patches;
 pub(crate) mod project;
 pub(crate) mod rays;
 pub(crate) mod relocate;

@@ -30,7 +30,20 @@ pub(crate) struct ComparedNormals<R> {
     pub(crate) d_medians: Vec<R>,
 }
 
-impl<R> ComparedNormals<R> {
+impl<R: Real> ComparedNormals<R> {
+    /// Of normals that are not compared.
+    pub(crate) fn none() -> Self {
+        let nothing = Vec::new;
+        Self { mean: 0.0, d_surface: nothing(), d_through: nothing(), d_medians: nothing() }
+    }
+
+    /// Zeros where a gradient is missing.
+    pub(crate) fn make_room(&mut self, pixels: usize) {
+        self.d_surface.resize(3 * pixels, R::ZERO);
+        self.d_through.resize(pixels, R::ZERO);
+        self.d_medians.resize(pixels, R::ZERO);
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
         let all = [&self.d_surface, &self.d_through, &self.d_medians];
         Bytes::of::<R>(all.into_iter().map(Vec::capacity).sum())

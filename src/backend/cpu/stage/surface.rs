@@ -28,7 +28,7 @@ pub(crate) fn regularise<R: Real, P: Drawable>(
     view.fault.take().map_or(Ok(()), Err)?;
     check_inputs(
         terms,
-        Inputs { inverse_depths: true, maps: true, median: true, ..Inputs::NONE },
+        Inputs { inverse_depths: true, maps: true, median: true, other_view: true, ..Inputs::NONE },
         near.is_some(),
     )?;
     let near = near.filter(|_| terms.needs().samples);

@@ -233,6 +233,7 @@ kernels! {
     blend_bwd_surface_squares: blend::blend_bwd_surface_squares(BlendArgs) x BLEND_BWD_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
+    compare_patches: patches::compare_patches(PatchesArgs) x PATCHES_BLOCK;
     ray_gaussians: rays::ray_gaussians(RaysArgs) x RAYS_BLOCK;
     ray_gaussians_bwd: rays::ray_gaussians_bwd(RaysBwdArgs) x RAYS_BLOCK;
     median_depths: median::median_depths(MedianArgs) x MEDIAN_BLOCK;

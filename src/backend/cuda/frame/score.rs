@@ -1,7 +1,9 @@
 //! Comparing a drawn view with its photograph.
 
 use super::view::{Frame, Scores};
-use crate::abi::terms::{At, NormalDepths, Term, Terms, VALUE_DEPTH_L1, Weighted};
+use crate::abi::terms::{
+    At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_MULTI_VIEW, Weighted,
+};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::Model;
@@ -12,11 +14,12 @@ use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
+use crate::backend::cuda::stage::patches::{ShownSurface, SurfaceGradients};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::ShownDepths;
-use crate::backend::cuda::stage::{depth, loss, normals, surface};
+use crate::backend::cuda::stage::{depth, loss, normals, patches, surface};
 use crate::backend::frame_state::{Scored, Trainable};
-use crate::backend::{Capability, DeviceError, Objective, check_inputs};
+use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     /// Compares it by the terms at its pixels, in a fixed order, but for the depths that samples are
@@ -27,8 +30,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         model: &Model<P>,
         objective: &Objective<'_, Target, NearestLists<P>>,
     ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
-        let &Objective { target, terms, near } = objective;
-        check_inputs(terms, self.settings.inputs(), near.is_some())?;
+        let &Objective { target, terms, near, other } = objective;
+        let given = Inputs { other_view: other.is_some(), ..self.settings.inputs() };
+        check_inputs(terms, given, near.is_some())?;
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;
         }
@@ -40,7 +44,11 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
         let image = compared.unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, target, terms, d_image)?;
-        let has_surface = self.compare_normals(session, target, terms)?;
+        let mut has_surface = self.compare_normals(session, target, terms)?;
+        if let Some(other) = other.filter(|_| terms.weight(VALUE_MULTI_VIEW) != 0.0) {
+            self.compare_patches(session, target, other, terms, has_surface)?;
+            has_surface = true;
+        }
         let report = session.status.report(&session.heap, &session.stream)?;
         let has_value =
             |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_inverse_depths;
@@ -79,18 +87,49 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             _ => None,
         });
         // Where nothing is compared with them no gradient comes of them.
-        self.d_median_depths.take_if(|_| {
-            rule.is_none_or(|NormalsRule { depths, .. }| depths != NormalDepths::Median)
-        });
+        let is_used = terms.needs().median;
+        self.d_median_depths.take_if(|_| !is_used);
         match (rule, &self.canvas.surface, &mut self.d_surface) {
             (Some(rule), Some(surface), Some(d_surface)) => {
                 let medians = self.canvas.median_depths.as_ref().zip(self.d_median_depths.as_mut());
+                let medians = medians.filter(|_| rule.depths == NormalDepths::Median);
                 let medians = medians.map(|(depths, d_depths)| Medians { depths, d_depths });
                 normals::compare(session, surface, medians, &self.camera, rule, d_surface)?;
                 Ok(true)
             }
             _ => Ok(false),
         }
+    }
+}
+
+impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
+    /// Adds the gradients of patches to those that the comparison of normals left, if it left any.
+    fn compare_patches(
+        &mut self,
+        session: &mut Session,
+        target: &Target,
+        other: OtherView<'_, Target>,
+        terms: &Terms,
+        has_surface: bool,
+    ) -> Result<(), DeviceError> {
+        let canvas = &self.canvas;
+        let gradients = self.d_surface.as_mut().zip(self.d_median_depths.as_mut());
+        let drawn = canvas.surface.as_ref().zip(canvas.median_depths.as_ref());
+        let (Some((maps, medians)), Some((d_maps, d_medians))) = (drawn, gradients) else {
+            return Ok(());
+        };
+        if !has_surface {
+            d_maps.zero(&session.stream)?;
+        }
+        let has_medians = terms.active().any(|weighted| {
+            matches!(weighted.term, Term::DepthNormal { depths: NormalDepths::Median })
+        });
+        if !has_medians {
+            d_medians.zero(&session.stream)?;
+        }
+        let shown = ShownSurface { maps, medians, camera: &self.camera, target };
+        let gradients = SurfaceGradients { maps: d_maps, medians: d_medians };
+        patches::compare(session, shown, other, terms.weight(VALUE_MULTI_VIEW), gradients)
     }
 }
 

@@ -111,7 +111,6 @@ fn launch(
         taps,
         margin,
         d_values,
-        reserved: 0,
     };
     let [width, height] = camera.size;
     let strips = width.div_ceil(LOSS_COLUMNS) as usize * height.div_ceil(LOSS_ROWS) as usize;

@@ -50,7 +50,7 @@ pub(crate) fn regularise<P: CudaPrimitive>(
 ) -> Result<PendingLosses, DeviceError> {
     check_inputs(
         terms,
-        Inputs { inverse_depths: true, maps: true, median: true, ..Inputs::NONE },
+        Inputs { inverse_depths: true, maps: true, median: true, other_view: true, ..Inputs::NONE },
         near.is_some(),
     )?;
     let near = near.filter(|_| terms.needs().samples);

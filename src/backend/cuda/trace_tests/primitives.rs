@@ -137,7 +137,7 @@ fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result
     let image = &case.photograph();
     let target = run.device.upload_target(Photo { image, stay: Stay::Resident(0) })?;
     let frame = run.device.render_train(model, &case.view(), &case.settings(), &wants)?;
-    let objective = Objective { target: &target, terms: &terms, near: None };
+    let objective = Objective { target: &target, terms: &terms, near: None, other: None };
     let (frame, losses) = run.device.objective(model, frame, &objective)?;
     let mut gradients = Gradients::default();
     run.device.backward(model, frame, None, &mut gradients)?;

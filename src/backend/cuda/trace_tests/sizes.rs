@@ -77,7 +77,7 @@ impl DryRun {
         };
         let frame = device.render_train(model, &view, &case.settings(), &case.wants(None))?;
         let terms = case.terms(None);
-        let objective = Objective { target: &target, terms: &terms, near: None };
+        let objective = Objective { target: &target, terms: &terms, near: None, other: None };
         let frame = match tables {
             None => device.objective(model, frame, &objective)?.0,
             Some(tables) => {

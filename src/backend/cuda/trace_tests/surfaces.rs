@@ -59,7 +59,7 @@ impl DryRun {
             Expected::of(&self.device.session, &model, self.seen.get(), case.px, drawing);
         let device = &mut self.device;
         let frame = device.render_train(&model, &case.view(), &case.settings(), &wants)?;
-        let objective = Objective { target, terms, near: None };
+        let objective = Objective { target, terms, near: None, other: None };
         let (frame, loss) = device.objective(&model, frame, &objective)?;
         let mut gradients = Gradients::default();
         device.backward(&mut model, frame, None, &mut gradients)?;

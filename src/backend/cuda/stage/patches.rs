@@ -1,0 +1,89 @@
+//! Stage `patches`: how far patches of the photograph are from what another view's photograph has where
+//! median depths and drawn normals put them, and its gradient.
+
+use crate::abi::terms::VALUE_MULTI_VIEW;
+use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, OtherView, patches};
+use crate::math::Real;
+
+/// Threads for one patch.
+const WARP: u32 = 32;
+
+/// What a view shows of surfaces.
+#[derive(Clone, Copy)]
+pub(crate) struct ShownSurface<'a> {
+    /// Depths and normals, [height, width, 4].
+    pub(crate) maps: &'a Block<f32>,
+    /// Median depths, [height, width].
+    pub(crate) medians: &'a Block<f32>,
+    pub(crate) camera: &'a ViewCamera,
+    /// The photograph, which waits no more.
+    pub(crate) target: &'a Target,
+}
+
+/// Gradients that others have left there, or zeros.
+pub(crate) struct SurfaceGradients<'a> {
+    /// [height, width, 4]
+    pub(crate) maps: &'a mut Block<f32>,
+    /// [height, width]
+    pub(crate) medians: &'a mut Block<f32>,
+}
+
+/// Compares the patches, and adds their gradients, times the weight, to those of the maps.
+pub(crate) fn compare(
+    session: &mut Session,
+    shown: ShownSurface<'_>,
+    other: OtherView<'_, Target>,
+    weight: f64,
+    gradients: SurfaceGradients<'_>,
+) -> Result<(), DeviceError> {
+    let ShownSurface { maps, medians, camera, target } = shown;
+    let seen = other.camera.cast::<f32>();
+    if other.target.size() != seen.size {
+        return Err(DeviceError::TargetSize { target_px: other.target.size(), view_px: seen.size });
+    }
+    let [columns, rows] = patches(camera.size, other.first_px);
+    let count = columns as usize * rows as usize;
+    if count == 0 {
+        return Ok(());
+    }
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    other.target.wait(&session.stream)?;
+    let pixels = f64::from(camera.size[0]) * f64::from(camera.size[1]);
+    let stands_for = f64::from(PATCH_STRIDE * PATCH_STRIDE);
+    let mut rotation = [0.0; 9];
+    rotation.copy_from_slice(seen.rotation.as_flattened());
+    let args = PatchesArgs {
+        surface: maps.read(),
+        medians: medians.read(),
+        target: target.rgb(),
+        mask: target.mask(),
+        other: other.target.rgb(),
+        other_mask: other.target.mask(),
+        d_surface: gradients.maps.write(),
+        d_medians: gradients.medians.write(),
+        sum: session.status.sum(VALUE_MULTI_VIEW),
+        rotation,
+        translation: seen.translation,
+        focal_px: camera.focal_px,
+        centre_px: camera.centre_px,
+        size: camera.size,
+        other_focal_px: seen.focal_px,
+        other_centre_px: seen.centre_px,
+        other_size: seen.size,
+        first_px: other.first_px,
+        patches: [columns, rows],
+        shown: f32::of(stands_for),
+        d_cost: f32::of(weight * stands_for / pixels),
+    };
+    let blocks = count.div_ceil((PATCHES_BLOCK / WARP) as usize);
+    session.kernels.compare_patches.blocks(&session.stream, blocks, &args)?;
+    // Both photographs may go once this is done, later than the stages before have said.
+    target.used(&session.stream)?;
+    other.target.used(&session.stream)?;
+    session.timers.end(&begun, &session.stream)
+}

@@ -1,0 +1,355 @@
+//! Whether a patch of a photograph is found again in that of another view, where the plane that its
+//! middle pixel shows puts it: normalised cross-correlation under the homography of the plane (PGSR, Chen
+//! et al. 2024, multi-view photometric consistency, with the constants that GGGS, 2601.17835, takes).
+//!
+//! The plane n · X = h in camera axes goes through the point t r that the middle pixel shows at depth t,
+//! with r = (x/z, y/z, 1) the pixel's ray. The inverse depth of a pixel whose ray is r + δ is then
+//! (1 + g · δ) / t with the tilt g = (n.x, n.y) / (n · r): only differences of rays are in it, so that
+//! nothing cancels. The other camera sees that point in the direction R (r + δ) + T (1 + g · δ) / t. That
+//! is H = `K_s` (R + T n' / h) `K_r`⁻¹, written for one pixel after the other.
+
+use super::Real;
+use super::linalg::{Mat3, Vec3, add, dot, length, mul, scale};
+
+/// Pixels along a side of a patch.
+pub const PATCH_SIDE: usize = 7;
+
+/// Pixels of a patch.
+pub const PATCH_PIXELS: usize = PATCH_SIDE * PATCH_SIDE;
+
+/// Pixels between the middle of a patch and its side.
+pub const PATCH_REACH: u32 = 3;
+
+/// Added to the variances of patches, grey values of 0..1 squared.
+pub const VARIANCE_FLOOR: f64 = 1e-5;
+
+/// Least standard deviation of a patch that looks like one place and no other.
+pub const CONTRAST_MIN: f64 = 0.01;
+
+/// Greatest cosine between a plane's normal and the ray towards it: behind it, the plane is seen at less than 6
+/// degrees or from its back.
+pub const FACING_MAX: f64 = -0.1;
+
+/// Correlation below which something else hides the patch in the other view. PGSR leaves such patches
+/// out. Here they count as much as one of this correlation, and have no gradient, so that the loss has no
+/// step there and cannot fall by patches that become worse.
+pub const AGREEMENT_MIN: f64 = 0.1;
+
+/// Another view's camera, as seen from the one that a patch is of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OtherCamera<R> {
+    /// Rotation from camera axes to the other's.
+    pub rotation: Mat3<R>,
+    /// Translation in the other's axes, world units.
+    pub translation: Vec3<R>,
+    /// Focal lengths, px.
+    pub focal_px: [R; 2],
+    /// Principal point, px.
+    pub centre_px: [R; 2],
+    /// Size of the image, px.
+    pub size: [u32; 2],
+}
+
+impl OtherCamera<f64> {
+    /// The same in another precision.
+    pub fn cast<R: Real>(&self) -> OtherCamera<R> {
+        OtherCamera {
+            rotation: self.rotation.map(|row| row.map(R::of)),
+            translation: self.translation.map(R::of),
+            focal_px: self.focal_px.map(R::of),
+            centre_px: self.centre_px.map(R::of),
+            size: self.size,
+        }
+    }
+}
+
+/// What the other camera sees of a point on a ray.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherPlace<R> {
+    /// Where, px.
+    pub px: [R; 2],
+    /// x/z and y/z there.
+    slopes: [R; 2],
+    /// Depth there, times the inverse depth here.
+    depth_ratio: R,
+}
+
+impl<R: Real> OtherCamera<R> {
+    /// Where it sees the point of this inverse depth on the ray of these slopes; `None` behind it.
+    pub fn place(&self, [x, y]: [R; 2], inverse_depth: R) -> Option<OtherPlace<R>> {
+        let turned = mul(&self.rotation, [x, y, R::ONE]);
+        let [x, y, depth_ratio] = add(turned, scale(self.translation, inverse_depth));
+        // Written so that NaN is rejected, too.
+        if !(depth_ratio > R::ZERO) {
+            return None;
+        }
+        let slopes = [x / depth_ratio, y / depth_ratio];
+        let px = [0, 1].map(|axis| self.focal_px[axis] * slopes[axis] + self.centre_px[axis]);
+        Some(OtherPlace { px, slopes, depth_ratio })
+    }
+
+    /// `d_inverse_depth` of [`Self::place`].
+    pub fn place_bwd(&self, place: &OtherPlace<R>, d_px: [R; 2]) -> R {
+        let along = |axis: usize| {
+            let moved = self.translation[axis] - place.slopes[axis] * self.translation[2];
+            d_px[axis] * self.focal_px[axis] * moved
+        };
+        (along(0) + along(1)) / place.depth_ratio
+    }
+}
+
+/// The plane that a pixel shows.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchPlane<R> {
+    /// Unit normal in camera axes, towards the camera.
+    pub normal: Vec3<R>,
+    /// Depth of the pixel along the view axis, world units.
+    pub depth: R,
+    /// x/z and y/z of the pixel.
+    pub slopes: [R; 2],
+}
+
+/// Gradients of what makes a plane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PatchPlaneGradient<R> {
+    /// Of the normal.
+    pub d_normal: Vec3<R>,
+    /// Of the depth.
+    pub d_depth: R,
+}
+
+impl<R: Real> PatchPlane<R> {
+    fn ray(&self) -> Vec3<R> {
+        [self.slopes[0], self.slopes[1], R::ONE]
+    }
+
+    /// Whether the plane faces the camera enough.
+    pub fn faces(&self) -> bool {
+        let ray = self.ray();
+        dot(self.normal, ray) <= R::of(FACING_MAX) * length(ray)
+    }
+
+    /// How inverse depth changes over the slopes, as a share of that of the pixel itself.
+    pub fn tilt(&self) -> [R; 2] {
+        let along = dot(self.normal, self.ray());
+        [self.normal[0] / along, self.normal[1] / along]
+    }
+
+    /// `d_normal` of [`Self::tilt`].
+    fn tilt_bwd(&self, tilt: [R; 2], d_tilt: [R; 2]) -> Vec3<R> {
+        let along = dot(self.normal, self.ray());
+        let d_along = -(tilt[0] * d_tilt[0] + tilt[1] * d_tilt[1]) / along;
+        add([d_tilt[0] / along, d_tilt[1] / along, R::ZERO], scale(self.ray(), d_along))
+    }
+
+    /// Inverse depth of the plane at slopes that are so far from the pixel's.
+    pub fn inverse_depth(&self, tilt: [R; 2], from_middle: [R; 2]) -> R {
+        (R::ONE + tilt[0] * from_middle[0] + tilt[1] * from_middle[1]) / self.depth
+    }
+
+    /// The gradient of the plane from those of all [`Self::inverse_depth`]: their sum, and their sum times
+    /// the distances of the slopes from the pixel's.
+    pub fn inverse_depth_bwd(
+        &self,
+        tilt: [R; 2],
+        d_sum: R,
+        d_moment: [R; 2],
+    ) -> PatchPlaneGradient<R> {
+        let d_tilt = d_moment.map(|d| d / self.depth);
+        let relative = d_sum + tilt[0] * d_moment[0] + tilt[1] * d_moment[1];
+        PatchPlaneGradient {
+            d_normal: self.tilt_bwd(tilt, d_tilt),
+            d_depth: -relative / (self.depth * self.depth),
+        }
+    }
+}
+
+/// Grey value of a colour, 0..1 (luma of ITU-R BT.601).
+#[inline]
+pub fn grey<R: Real>([red, green, blue]: [u8; 3]) -> R {
+    let value = |byte: u8| R::of(f64::from(byte));
+    let sum = R::of(0.299) * value(red) + R::of(0.587) * value(green) + R::of(0.114) * value(blue);
+    sum * R::of(1.0 / 255.0)
+}
+
+/// A photograph between the centres of its pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct GreySample<R> {
+    /// The grey value.
+    pub value: R,
+    /// How it changes along x and y, per px.
+    pub slope: [R; 2],
+}
+
+/// The photograph at a place in px, linear between the pixels' centres; `None` outside of these, and where
+/// one of the four pixels does not count.
+pub fn bilinear<R: Real>(
+    place_px: [R; 2],
+    size: [u32; 2],
+    grey_at: impl Fn([u32; 2]) -> Option<R>,
+) -> Option<GreySample<R>> {
+    let at = place_px.map(|px| px - R::HALF);
+    let first = at.map(|at| u32::try_from(at.floor_i32()).ok());
+    let [x, y] = [first[0]?, first[1]?];
+    if x + 1 >= size[0] || y + 1 >= size[1] {
+        return None;
+    }
+    let share = [at[0] - R::of(f64::from(x)), at[1] - R::of(f64::from(y))];
+    let [upper_left, upper_right] = [grey_at([x, y])?, grey_at([x + 1, y])?];
+    let [lower_left, lower_right] = [grey_at([x, y + 1])?, grey_at([x + 1, y + 1])?];
+    let between = |from: R, to: R, share: R| from + share * (to - from);
+    let upper = between(upper_left, upper_right, share[0]);
+    let lower = between(lower_left, lower_right, share[0]);
+    Some(GreySample {
+        value: between(upper, lower, share[1]),
+        slope: [
+            between(upper_right - upper_left, lower_right - lower_left, share[1]),
+            lower - upper,
+        ],
+    })
+}
+
+/// Means and deviations of two patches, and how they agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Correlation<R> {
+    mean_a: R,
+    mean_b: R,
+    /// Standard deviation of the first, without [`VARIANCE_FLOOR`].
+    pub contrast: R,
+    /// 1 / (`sd_a` `sd_b`).
+    inverse_product: R,
+    /// 1 / `sd_b`².
+    inverse_variance: R,
+    /// Normalised cross-correlation, -1..1.
+    pub ncc: R,
+}
+
+/// How two patches agree.
+pub fn correlation<R: Real>(a: &[R; PATCH_PIXELS], b: &[R; PATCH_PIXELS]) -> Correlation<R> {
+    let count = R::of(PATCH_PIXELS as f64);
+    let mean = |values: &[R; PATCH_PIXELS]| values.iter().copied().sum::<R>() / count;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let moment = |of: &dyn Fn(R, R) -> R| {
+        let each = a.iter().zip(b).map(|(&a, &b)| of(a - mean_a, b - mean_b));
+        each.sum::<R>() / count
+    };
+    let plain = moment(&|a, _| a * a);
+    let floor = R::of(VARIANCE_FLOOR);
+    let (variance_a, variance_b) = (plain + floor, moment(&|_, b| b * b) + floor);
+    let inverse_product = R::ONE / (variance_a * variance_b).sqrt();
+    Correlation {
+        mean_a,
+        mean_b,
+        contrast: plain.sqrt(),
+        inverse_product,
+        inverse_variance: R::ONE / variance_b,
+        ncc: moment(&|a, b| a * b) * inverse_product,
+    }
+}
+
+impl<R: Real> Correlation<R> {
+    /// `d_b` of [`correlation`] at a pixel with these values, of the correlation itself.
+    pub fn ncc_bwd(&self, a: R, b: R) -> R {
+        let by_a = (a - self.mean_a) * self.inverse_product;
+        let by_b = self.ncc * (b - self.mean_b) * self.inverse_variance;
+        (by_a - by_b) / R::of(PATCH_PIXELS as f64)
+    }
+
+    /// What the patch adds to the loss.
+    pub fn cost(&self) -> R {
+        R::ONE - self.ncc.max(R::of(AGREEMENT_MIN))
+    }
+
+    /// Whether that has a gradient, which is the correlation's turned round.
+    pub fn is_seen(&self) -> bool {
+        self.ncc >= R::of(AGREEMENT_MIN)
+    }
+}
+
+/// A patch that was compared.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedPatch<R> {
+    /// 1 - the correlation, at most 1 - [`AGREEMENT_MIN`].
+    pub cost: R,
+    /// Its gradient; nothing where something hides the patch in the other view.
+    pub gradient: Option<PatchPlaneGradient<R>>,
+}
+
+/// The grey values of the patch around a pixel, row by row; `None` where it leaves the image or has a pixel
+/// that does not count.
+pub fn patch_at<R: Real>(
+    middle: [u32; 2],
+    size: [u32; 2],
+    grey_at: impl Fn([u32; 2]) -> Option<R>,
+) -> Option<[R; PATCH_PIXELS]> {
+    let is_inside =
+        |axis: usize| middle[axis] >= PATCH_REACH && middle[axis] + PATCH_REACH < size[axis];
+    if !is_inside(0) || !is_inside(1) {
+        return None;
+    }
+    let corner = middle.map(|at| at - PATCH_REACH);
+    let mut values = [R::ZERO; PATCH_PIXELS];
+    for ([column, row], value) in places().zip(&mut values) {
+        *value = grey_at([corner[0] + column, corner[1] + row])?;
+    }
+    Some(values)
+}
+
+/// Columns and rows of a patch's pixels, row by row.
+fn places() -> impl Iterator<Item = [u32; 2]> {
+    let side = 0..2 * PATCH_REACH + 1;
+    side.clone().flat_map(move |row| side.clone().map(move |column| [column, row]))
+}
+
+/// Compares the patch around a pixel with what the other photograph has in its place. `step` is how far
+/// the slopes of pixels side by side are apart. `None` where the patch says nothing: the plane is seen too
+/// obliquely, the patch has no contrast, or a pixel of it is not in the other photograph.
+pub fn compare<R: Real>(
+    plane: &PatchPlane<R>,
+    step: [R; 2],
+    patch: &[R; PATCH_PIXELS],
+    other: &OtherCamera<R>,
+    grey_at: impl Fn([u32; 2]) -> Option<R>,
+) -> Option<ComparedPatch<R>> {
+    if !plane.faces() {
+        return None;
+    }
+    let tilt = plane.tilt();
+    let from_middle = |[column, row]: [u32; 2]| {
+        let away = |at: u32, step: R| R::of(f64::from(at) - f64::from(PATCH_REACH)) * step;
+        [away(column, step[0]), away(row, step[1])]
+    };
+    let mut found = [R::ZERO; PATCH_PIXELS];
+    let mut slopes = found;
+    for (k, at) in places().enumerate() {
+        let away = from_middle(at);
+        let inverse_depth = plane.inverse_depth(tilt, away);
+        if !(inverse_depth > R::ZERO) {
+            return None;
+        }
+        let ray = [plane.slopes[0] + away[0], plane.slopes[1] + away[1]];
+        let place = other.place(ray, inverse_depth)?;
+        let sample = bilinear(place.px, other.size, &grey_at)?;
+        found[k] = sample.value;
+        slopes[k] = other.place_bwd(&place, sample.slope);
+    }
+    let correlation = correlation(patch, &found);
+    if correlation.contrast < R::of(CONTRAST_MIN) {
+        return None;
+    }
+    let gradient = correlation.is_seen().then(|| {
+        let (mut d_sum, mut d_moment) = (R::ZERO, [R::ZERO; 2]);
+        for (k, at) in places().enumerate() {
+            let d_inverse_depth = -correlation.ncc_bwd(patch[k], found[k]) * slopes[k];
+            let away = from_middle(at);
+            d_sum += d_inverse_depth;
+            d_moment[0] += d_inverse_depth * away[0];
+            d_moment[1] += d_inverse_depth * away[1];
+        }
+        plane.inverse_depth_bwd(tilt, d_sum, d_moment)
+    });
+    Some(ComparedPatch { cost: correlation.cost(), gradient })
+}
+
+#[cfg(test)]
+mod tests;
