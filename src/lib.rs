@@ -139,6 +139,8 @@ pub mod backend;
 
 pub mod train;
 
+pub mod clean;
+
 pub mod mesh;
 
 pub mod telemetry;

@@ -88,8 +88,7 @@ mod tests {
 
     #[test]
     fn a_pixel_without_a_splat_is_what_the_others_make() {
-        let splats =
-            [(0.3, [0.9, 0.1, 0.4]), (0.6, [0.2, 0.8, 0.5]), (0.45, [0.7, 0.3, 0.05])];
+        let splats = [(0.3, [0.9, 0.1, 0.4]), (0.6, [0.2, 0.8, 0.5]), (0.45, [0.7, 0.3, 0.05])];
         for out in 0..splats.len() {
             let mut rest = splats.to_vec();
             rest.remove(out);

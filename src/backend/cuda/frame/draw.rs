@@ -12,7 +12,9 @@ use crate::backend::cuda::stage::bin::Bins;
 use crate::backend::cuda::stage::blend::{self, Canvas};
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::worth::{ListedSplats, SeenWorths, WorthSums};
-use crate::backend::cuda::stage::{bands, bin, loss, median, normals, project, rays, transmittance};
+use crate::backend::cuda::stage::{
+    bands, bin, loss, median, normals, project, rays, transmittance,
+};
 use crate::backend::frame_state::Fresh;
 use crate::backend::{Capability, DeviceError, Drawing, Measured};
 use crate::dataset::View;
