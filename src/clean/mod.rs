@@ -92,6 +92,8 @@ pub fn clean<B: TrainDevice>(
     cleaner.drop_huge(&places)?;
     drop_harmful(&mut cleaner)?;
     cleaner.drop_isolated(gaussians)?;
+    // Some that were blamed for the isolated come back.
+    drop_harmful(&mut cleaner)?;
     cleaner.drop_faint()?;
     cleaner.drop_unseen();
     let psnr_after = cleaner.now.psnr;

@@ -25,15 +25,16 @@ const RISE_MIN: f64 = 2e-3;
 /// Where the error fell by this share of what was expected, more go in the next round.
 const AS_EXPECTED: f64 = 0.5;
 
-/// Rounds that did not help, before it ends. Each has a quarter as many as the one before.
+/// Rounds one after the other that did not help, before it ends. Each has a quarter as many as the one
+/// before.
 const FAILURES: u32 = 3;
 
 /// Removes the worst, round by round, as long as the PSNR rises.
 pub(super) fn drop_harmful<B: TrainDevice>(
     cleaner: &mut Cleaner<'_, '_, B>,
 ) -> Result<(), TrainError> {
-    let first = (FIRST_SHARE * cleaner.gone.len() as f64).max(1.0);
-    let (mut most, mut failures) = (first, 0);
+    let mut most = (FIRST_SHARE * cleaner.gone.len() as f64).max(1.0);
+    let mut failures = 0;
     for round in 1..=ROUNDS {
         let changes = worst(cleaner, most.floor_i32().unsigned_abs() as usize);
         if changes.is_empty() {
@@ -54,13 +55,14 @@ pub(super) fn drop_harmful<B: TrainDevice>(
         );
         if proposal.judged.psnr < cleaner.now.psnr + RISE_MIN {
             failures += 1;
-            most /= 4.0;
-            if failures == FAILURES || most < 1.0 {
+            most = (most / 4.0).max(1.0);
+            if failures == FAILURES {
                 break;
             }
             continue;
         }
-        most = if fell > -AS_EXPECTED * expected { most * 2.0 } else { (most / 2.0).max(first) };
+        failures = 0;
+        most = if fell > -AS_EXPECTED * expected { most * 2.0 } else { (most / 2.0).max(1.0) };
         cleaner.accept(proposal);
     }
     Ok(())
