@@ -28,6 +28,7 @@
 //! | find the nearest centres | | `neighbours.rs` |
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | sum what each shows of itself | | `weights.rs` |
+//! | find what each adds to the likeness | `math/worth.rs` | `worth.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | move Gaussians with a mesh | `math/bound.rs`, `math/crease.rs` | `bind.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
@@ -138,6 +139,8 @@ pub mod export;
 pub mod backend;
 
 pub mod train;
+
+pub mod clean;
 
 pub mod mesh;
 

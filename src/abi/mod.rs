@@ -31,6 +31,7 @@ pub mod terms;
 mod transmittance;
 mod view;
 mod weights;
+mod worth;
 
 pub use adam::{ADAM_BLOCK, AdamArgs, CatchUpArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs};
 pub use appearance::{
@@ -97,6 +98,7 @@ pub use view::{
     UNSEEN, ViewCamera,
 };
 pub use weights::{AddWeightsArgs, WEIGHTS_BLOCK, WhitenArgs};
+pub use worth::{AddWorthsArgs, BEHIND_MIN, WORTH_BLOCK, WORTH_WIDTH, WorthArgs};
 
 /// The text of `abi.cuh`.
 pub fn header() -> String {
@@ -146,6 +148,8 @@ pub fn header() -> String {
         &surface::structs(),
         &weights::constants(),
         &weights::structs(),
+        &worth::constants(),
+        &worth::structs(),
         &appearance::constants(),
         &appearance::structs(),
         &bind::constants(),

@@ -33,6 +33,7 @@ mod store;
 mod train_device;
 pub mod transmittances;
 mod viewpoint;
+mod worths;
 
 pub use appearance::Appearance;
 pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, TableStep};
@@ -69,6 +70,8 @@ pub use stage::Stage;
 pub use store::{ModelShape, Store};
 pub use train_device::TrainDevice;
 pub use transmittances::Transmittances;
+pub(crate) use worths::check_absent;
+pub use worths::{Worth, Worths};
 
 pub use crate::abi::MOST_NEIGHBOURS;
 pub use crate::abi::terms::{At, Inputs, NormalDepths, SampleRule, Term, Terms, Topic, Weighted};

@@ -1,6 +1,6 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Filter3d, Lpips, Transmittances};
+use super::{Appearance, Bind, Edit, Filter3d, Lpips, Transmittances, Worths};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
@@ -10,6 +10,7 @@ pub trait TrainDevice:
     + Lpips<Gaussians>
     + Appearance<Gaussians>
     + Transmittances<Gaussians>
+    + Worths<Gaussians>
     + Bind
 {
 }
@@ -20,6 +21,7 @@ impl<D> TrainDevice for D where
         + Lpips<Gaussians>
         + Appearance<Gaussians>
         + Transmittances<Gaussians>
+        + Worths<Gaussians>
         + Bind
 {
 }

@@ -227,8 +227,8 @@ fn add_cameras(
 
 /// Leaves out what the options say; how many Gaussians.
 fn cut(splats: &mut Splats, options: &CutOptions) -> usize {
-    let mut left_out = splats.crop_boxes(&options.crop);
-    if let Some(sphere) = options.crop_sphere {
+    let mut left_out = splats.crop_boxes(&options.place.crop);
+    if let Some(sphere) = options.place.crop_sphere {
         left_out += splats.crop_sphere(sphere);
     }
     if options.min_opacity > 0.0 {

@@ -14,8 +14,14 @@ use crate::files::{
     write_text,
 };
 
+/// The model that `splat clean` leaves in a model folder, where no other place is named.
+pub(super) const CLEANED: &str = "clean";
+
+/// What that says of its work.
+pub(super) const CLEANING: &str = "clean.json";
+
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 16] = [
+const RESULTS: [&str; 18] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -32,6 +38,8 @@ const RESULTS: [&str; 16] = [
     "mesh_images.json",
     "mesh_images",
     "input.ply",
+    CLEANED,
+    CLEANING,
 ];
 
 /// The folder of a run for which none was given: `output/` and the experiment's or scene's name,

@@ -2,9 +2,11 @@
 
 #[cfg(feature = "bench")]
 mod bench;
+mod clean;
 mod compare;
 mod completions;
 mod continued;
+mod crop;
 mod device;
 mod device_limit;
 mod doctor;
@@ -80,6 +82,8 @@ enum Command {
     Refine(Box<refine::RefineArgs>),
     /// Train, flatten, mesh, refine and texture a model, in one command
     Sugar(Box<sugar::SugarArgs>),
+    /// Remove floaters, haze and what no view needs from a trained model
+    Clean(Box<clean::CleanArgs>),
     /// Write Gaussians in the formats of other programs
     Export(Box<export::ExportArgs>),
     /// Forecast the memory of a run and how many Gaussians fit
@@ -182,6 +186,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
+        Command::Clean(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Export(args) => (args.quiet, ProgressStyle::Plain),
         Command::Refine(args) => (args.model.quiet, args.style()),
         Command::Sugar(args) => (args.train.quiet, args.train.style()),
@@ -210,6 +215,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
         Command::Mesh(args) => mesh::run(&args, matches),
+        Command::Clean(args) => clean::run(&args, matches),
         Command::Export(args) => export::run(&args, matches),
         Command::Refine(args) => refine::run(&args, matches),
         Command::Sugar(args) => sugar::run(&args, matches),

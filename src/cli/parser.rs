@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args};
 use crate::config::parse_switch;
 
 /// Commands whose options have their defaults from the model's own configuration.
-const OF_A_MODEL: [&str; 5] = ["eval", "render", "mesh", "refine", "bench"];
+const OF_A_MODEL: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
 
 /// A command of which each switch takes `true` or `false`, the last counts of a flag given twice, and a
 /// negative number is a value, so that the error for one that makes no sense names its flag.

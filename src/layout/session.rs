@@ -1,7 +1,8 @@
 //! What belongs neither to the model nor to a view: reports, learned colours, the network that compares
-//! images, places in space, and measurements.
+//! images, places in space, what Gaussians are worth, and measurements.
 
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
+use crate::abi::WORTH_WIDTH;
 
 /// Coordinates of a place.
 const PLACE_WIDTH: u32 = 3;
@@ -25,6 +26,9 @@ slots! {
             "a network that compares views with photographs";
         pub LPIPS_FEATURES: f32 = "lpips features", Lpips, StageLen, 1, "what it sees of them";
         pub LPIPS_SUMS: f64 = "lpips sums", Lpips, StageLen, 1, "what it sees of them";
+        pub ABSENT: u8 = "absent", Statistics, StageLen, 1, "which Gaussians are left out";
+        pub WORTHS: f32 = "worths", Statistics, StageLen, WORTH_WIDTH,
+            "what each Gaussian adds to the likeness of views and photographs";
     }
     CallLen {
         pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
@@ -33,6 +37,8 @@ slots! {
             "places that light passes to";
         pub TRANSMITTANCES: f32 = "transmittances", Surface, CallLen, 1,
             "how much light passes to places";
+        pub SEEN_WORTHS: f32 = "worths in a view", Statistics, CallLen, WORTH_WIDTH,
+            "what each Gaussian adds to the likeness of a view and its photograph";
         pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";
         pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,

@@ -27,5 +27,6 @@ pub mod splat;
 pub mod ssim;
 pub mod transmittance;
 mod widening;
+pub mod worth;
 
 pub use real::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};

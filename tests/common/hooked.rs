@@ -9,7 +9,7 @@ use splat::backend::{
     Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Into,
     LadderState, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Peaks, Photo, Pick,
     Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep, TrainDevice,
-    Transmittances, Wants,
+    Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
@@ -323,6 +323,31 @@ impl<D: TrainDevice, H: Hooks<D>> Transmittances<Gaussians> for Hooked<D, H> {
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
         self.device.transmittances(model, view, settings, places)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Worths<Gaussians> for Hooked<D, H> {
+    type WorthSums = D::WorthSums;
+
+    fn no_worths(
+        &mut self,
+        model: &D::Model,
+        absent: &[bool],
+    ) -> Result<D::WorthSums, DeviceError> {
+        self.device.no_worths(model, absent)
+    }
+    fn add_worths(
+        &mut self,
+        model: &D::Model,
+        view: &View,
+        settings: &RenderSettings,
+        target: &D::Target,
+        sums: &mut D::WorthSums,
+    ) -> Result<Measured, DeviceError> {
+        self.device.add_worths(model, view, settings, target, sums)
+    }
+    fn read_worths(&mut self, sums: &D::WorthSums) -> Result<Vec<Worth>, DeviceError> {
+        self.device.read_worths(sums)
     }
 }
 

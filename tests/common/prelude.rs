@@ -4,7 +4,7 @@
 pub use splat::backend::{
     Appearance as _, Bind as _, Device as _, Edit as _, Filter3d as _, Held as _, Lpips as _,
     NeighbourLists as _, Neighbours as _, Pending as _, Render as _, Store as _,
-    Transmittances as _,
+    Transmittances as _, Worths as _,
 };
 
 pub use super::drawing::{Drawing, Loss, Pass, Seen, Steps};

@@ -67,6 +67,7 @@ mod parity_step;
 mod parity_surface;
 mod parity_views;
 mod parity_weights;
+mod parity_worth;
 mod patches;
 mod primitive;
 mod primitive_rows;

@@ -14,6 +14,7 @@ mod common;
 mod background_files;
 mod bad_input;
 mod batches;
+mod clean;
 mod cli;
 #[cfg(unix)]
 mod coarse;

@@ -17,6 +17,7 @@ use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
 use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
+use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
     densify, depth, loss, median, normals, patches, rays, surface, transmittance, weights,
 };
@@ -26,7 +27,7 @@ use crate::abi::terms::{
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Objective, Pending,
+    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Measured, Objective, Pending,
     RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
@@ -123,6 +124,28 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
     let bins = bin::bin(&splats, viewpoint.size);
     let rays = rays::rays(field, &viewpoint, &splats);
     Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
+}
+
+/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
+pub(super) fn add_worths<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+    view: &View,
+    settings: &RenderSettings,
+    target: &Image,
+    sums: &mut WorthSums<R>,
+) -> Result<Measured, DeviceError> {
+    let drawing = Drawing::shown(settings, Look::IMAGE);
+    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
+    let bins = bin::bin(&splats, viewpoint.size);
+    let drawn = worth::drawn(&splats, &sums.absent);
+    let canvas = blend::forward(&drawn, &bins, viewpoint.size, &drawing);
+    let measured = loss::measure(&canvas.image, viewpoint.size, target)?;
+    let background = drawing.background.map(R::of_f32);
+    let judged = Judged { image: &canvas.image, background, target };
+    let shares = worth::shares(&splats, &bins, &sums.absent, judged);
+    sums.add(&splats, &shares);
+    Ok(measured)
 }
 
 impl<R: Real, S: FrameState, P> Frame<R, S, P> {

@@ -12,6 +12,7 @@ use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
+use super::stage::worth::WorthSums;
 use super::stage::{adam, loss, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
@@ -19,7 +20,7 @@ use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
     DeviceError, DeviceInfo, Drawing, Filter3d, Look, Lpips, Measured, ModelShape, Neighbours,
     Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store,
-    TableStep, Transmittances, Wants, check_rows, chunks,
+    TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -227,6 +228,34 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
         frame::transmittances(model, view, settings, places)
+    }
+}
+
+impl<R: Real, P: Drawable> Worths<P> for Cpu<R> {
+    type WorthSums = WorthSums<R>;
+
+    fn no_worths(
+        &mut self,
+        model: &Model<R, P>,
+        absent: &[bool],
+    ) -> Result<WorthSums<R>, DeviceError> {
+        check_absent(absent, model.len())?;
+        Ok(WorthSums::new(absent))
+    }
+
+    fn add_worths(
+        &mut self,
+        model: &Model<R, P>,
+        view: &View,
+        settings: &RenderSettings,
+        target: &Arc<Image>,
+        sums: &mut WorthSums<R>,
+    ) -> Result<Measured, DeviceError> {
+        frame::add_worths(model, view, settings, target, sums)
+    }
+
+    fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {
+        Ok(sums.read())
     }
 }
 

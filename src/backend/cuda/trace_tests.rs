@@ -196,6 +196,7 @@ impl DryRun {
         drop(near);
         self.look(&mut model, &target)?;
         self.light(&model)?;
+        self.worths(&model, &target)?;
         self.refine(&target)
     }
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use splat_formats::{
-    CropBox, CropSphere, ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
-};
+use splat_formats::{ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis};
+
+use crate::cli::crop::{CropOptions, number, numbers};
 
 /// Arguments of `splat export`.
 #[derive(Args)]
@@ -116,13 +116,8 @@ impl ExportFormat {
 #[derive(Args)]
 #[command(next_help_heading = "Cutting, in the scene's axes and unit")]
 pub(super) struct CutOptions {
-    /// Keep what lies in this box; may be given several times
-    #[arg(long, value_name = "x,y,z,X,Y,Z", allow_hyphen_values = true, value_parser = crop_box)]
-    pub(super) crop: Vec<CropBox>,
-
-    /// Keep what lies in this ball
-    #[arg(long, value_name = "x,y,z,R", allow_hyphen_values = true, value_parser = crop_sphere)]
-    pub(super) crop_sphere: Option<CropSphere>,
+    #[command(flatten)]
+    pub(super) place: CropOptions,
 
     /// Leave out more transparent Gaussians, 0 to 1
     #[arg(long, value_name = "OPACITY", default_value_t = 0.0, value_parser = share)]
@@ -293,36 +288,6 @@ pub(super) struct SogArgs {
     /// Levels of a streamed SOG, each half of the one before
     #[arg(long, value_name = "N", default_value_t = StreamedOptions::default().levels, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(super) lod_levels: u32,
-}
-
-fn number(text: &str) -> Result<f64, String> {
-    let value = text.trim().parse().ok();
-    value.filter(|value: &f64| value.is_finite()).ok_or_else(|| "give a finite number".to_owned())
-}
-
-/// Finite numbers between commas.
-fn numbers<const N: usize>(text: &str) -> Result<[f64; N], String> {
-    let read = |number: &str| number.trim().parse().ok().filter(|n: &f64| n.is_finite());
-    let all: Option<Vec<f64>> = text.split(',').map(read).collect();
-    all.and_then(|all| all.try_into().ok())
-        .ok_or_else(|| format!("give {N} finite numbers with commas between them"))
-}
-
-fn crop_box(text: &str) -> Result<CropBox, String> {
-    let [x, y, z, x_end, y_end, z_end] = numbers(text)?;
-    let (low, high) = ([x, y, z], [x_end, y_end, z_end]);
-    if (0..3).any(|axis| low[axis] > high[axis]) {
-        return Err("give the lesser corner first".to_owned());
-    }
-    Ok(CropBox { low, high })
-}
-
-fn crop_sphere(text: &str) -> Result<CropSphere, String> {
-    let [x, y, z, radius] = numbers(text)?;
-    if radius < 0.0 {
-        return Err("the radius is below 0".to_owned());
-    }
-    Ok(CropSphere { center: [x, y, z], radius })
 }
 
 fn share(text: &str) -> Result<f64, String> {

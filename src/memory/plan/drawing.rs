@@ -7,7 +7,7 @@ use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
     BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
-    PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay, ReplayBlock,
+    PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay, ReplayBlock, SEEN_WORTHS,
     SURFACE_GRADIENTS, Samples, Source as _, SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest,
     ViewSizes, replay_list, splat_capacity,
 };
@@ -70,6 +70,8 @@ pub(crate) struct PlannedDrawing<'a> {
     pub(crate) terms: Option<SampledGaussians>,
     /// Places that light passes to, which are asked about in place of pixels.
     pub(crate) places: Option<u64>,
+    /// Whether what each Gaussian is worth is found.
+    pub(crate) worths: bool,
 }
 
 impl<'a> PlannedDrawing<'a> {
@@ -81,7 +83,8 @@ impl<'a> PlannedDrawing<'a> {
         in_bands: bool,
     ) -> Self {
         let bands = in_bands.then(|| alike_bands(view));
-        Self { gaussians, view, most_visible: None, wants, bands, terms: None, places: None }
+        let (most_visible, terms, places) = (None, None, None);
+        Self { gaussians, view, most_visible, wants, bands, terms, places, worths: false }
     }
 }
 
@@ -167,6 +170,10 @@ impl PlannedDrawing<'_> {
             }
             None => canvas = Some(CanvasSlots::reserve(source, sizes, wants)?),
         }
+        let mut seen_worths = None;
+        if self.worths {
+            seen_worths = Some(source.take(&SEEN_WORTHS, &visible.max(1))?);
+        }
         let mut gradients_of_pixels = None;
         if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
@@ -179,7 +186,7 @@ impl PlannedDrawing<'_> {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, asked, gradients_of_pixels, colors));
+        drop((canvas, asked, seen_worths, gradients_of_pixels, colors));
         if wants.median && wants.backward() {
             play_geometry(source, sizes, &mut kept.surface)?;
         }

@@ -130,18 +130,18 @@ struct TileState<R> {
 }
 
 /// Place of a pixel in its tile.
-fn place_in_tile(x: u32, y: u32) -> usize {
+pub(super) fn place_in_tile(x: u32, y: u32) -> usize {
     ((y % TILE) * TILE + x % TILE) as usize
 }
 
 /// Where pixel (`x`, `y`)'s centre lies from the splat's, px.
-fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
+pub(super) fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
     let centre = [x, y].map(|p| R::of(f64::from(p)) + R::HALF);
     [centre[0] - splat.ellipse.mean_px[0], centre[1] - splat.ellipse.mean_px[1]]
 }
 
 /// The splat's opacity in a pixel, if it changes it. Most misses are told without an exponential.
-fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
+pub(super) fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
     let exponent = exponent(splat.ellipse.conic, offset_px);
     if exponent < splat.exponent_min { None } else { alpha(splat.opacity, exponent) }
 }

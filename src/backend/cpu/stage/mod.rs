@@ -27,3 +27,4 @@ pub(crate) mod smooth;
 pub(crate) mod surface;
 pub(crate) mod transmittance;
 pub(crate) mod weights;
+pub(crate) mod worth;

@@ -269,6 +269,8 @@ kernels! {
     copy_sources: relocate::copy_sources(CopyArgs) x RELOCATE_BLOCK;
     whiten: weights::whiten(WhitenArgs) x WEIGHTS_BLOCK;
     add_weights: weights::add_weights(AddWeightsArgs) x WEIGHTS_BLOCK;
+    worth_pixels: worth::worth_pixels(WorthArgs) x WORTH_BLOCK;
+    add_worths: worth::add_worths(AddWorthsArgs) x WORTH_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;

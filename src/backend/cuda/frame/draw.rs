@@ -4,15 +4,19 @@ use std::marker::PhantomData;
 
 use super::view::Frame;
 use crate::backend::cuda::model::tables::Model;
+use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::bin::Bins;
 use crate::backend::cuda::stage::blend::{self, Canvas};
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
-use crate::backend::cuda::stage::{bands, bin, median, normals, project, rays, transmittance};
+use crate::backend::cuda::stage::worth::{ListedSplats, SeenWorths, WorthSums};
+use crate::backend::cuda::stage::{
+    bands, bin, loss, median, normals, project, rays, transmittance,
+};
 use crate::backend::frame_state::Fresh;
-use crate::backend::{Capability, DeviceError, Drawing};
+use crate::backend::{Capability, DeviceError, Drawing, Measured};
 use crate::dataset::View;
 use crate::layout::{PixelGradients, ViewRequest};
 
@@ -91,4 +95,35 @@ pub(in crate::backend::cuda) fn transmittances<P: CudaPrimitive>(
     };
     bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
     asked.read(session)
+}
+
+/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
+pub(in crate::backend::cuda) fn add_worths<P: CudaPrimitive>(
+    session: &mut Session,
+    model: &Model<P>,
+    view: &View,
+    settings: &Drawing,
+    target: &Target,
+    sums: &mut WorthSums,
+) -> Result<Measured, DeviceError> {
+    let camera = project::camera(view, settings)?;
+    if target.size() != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    }
+    let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    let front_to_back = bin::sort_by_depth(session, &mut splats)?;
+    let sizes = splats.sizes(model.len(), &camera);
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, &blend::wants(settings))?;
+    let mut seen = SeenWorths::new(session, &splats)?;
+    target.wait(&session.stream)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
+        let listed = ListedSplats { splats, bins, view };
+        seen.judge(session, listed, sums, target, &mut canvas.image)
+    };
+    bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
+    let measured = loss::measure(session, &canvas.image, &camera, target)?;
+    // Last of all: what was refused memory is tried again.
+    seen.add_to(session, &splats, sums)?;
+    Ok(measured)
 }

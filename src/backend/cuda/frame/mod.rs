@@ -6,6 +6,6 @@ mod gradients;
 mod score;
 mod view;
 
-pub(super) use draw::{draw, transmittances};
+pub(super) use draw::{add_worths, draw, transmittances};
 pub use gradients::Gradients;
 pub use view::Frame;

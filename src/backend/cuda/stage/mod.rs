@@ -29,3 +29,4 @@ pub(crate) mod surface;
 pub(crate) mod threshold;
 pub(crate) mod transmittance;
 pub(crate) mod weights;
+pub(crate) mod worth;

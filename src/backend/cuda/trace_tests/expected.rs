@@ -77,6 +77,11 @@ impl Expected {
         plan::PlannedDrawing { places: Some(places), ..drawing }.replay(source);
     }
 
+    /// The view is drawn, and what each Gaussian is worth in it is found.
+    pub(super) fn replay_worths(&self, source: &Replay) {
+        plan::PlannedDrawing { worths: true, ..self.planned(None) }.replay(source);
+    }
+
     fn planned(&self, terms: Option<SampledGaussians>) -> plan::PlannedDrawing<'_> {
         plan::PlannedDrawing {
             gaussians: self.gaussians,
@@ -86,6 +91,7 @@ impl Expected {
             bands: self.bands.clone(),
             terms,
             places: None,
+            worths: false,
         }
     }
 }

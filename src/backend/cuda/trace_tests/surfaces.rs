@@ -1,4 +1,5 @@
-//! What meshing and refinement take: light to places, and steps of Gaussians that are bound to a mesh.
+//! What meshing, cleaning and refinement take: light to places, what Gaussians are worth, and steps of those
+//! that are bound to a mesh.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use super::{DryRun, RATES};
 use crate::backend::cuda::{Gradients, Model, Target};
 use crate::backend::{
     AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Look, Objective, Render as _,
-    Store as _, Transmittances as _,
+    Store as _, Transmittances as _, Worths as _,
 };
-use crate::layout::{BOUND_GRADIENTS, Source as _};
+use crate::layout::{ABSENT, BOUND_GRADIENTS, Source as _, WORTHS};
 use crate::math::bound::PerTriangle;
 use crate::memory::plan::PlannedBatch;
 use crate::model::{BoundColumns, BoundTopology, Gaussians};
@@ -29,6 +30,29 @@ impl DryRun {
         let passes = self.device.transmittances(model, &case.view(), &settings, &places)?;
         assert_eq!(passes.len(), PLACES);
         self.record("light", |source| expected.replay_light(source, PLACES as u64));
+        Ok(())
+    }
+
+    /// What each Gaussian is worth in two views, which cleaning asks for.
+    pub(super) fn worths(&mut self, model: &Model, target: &Target) -> Result<(), DeviceError> {
+        let case = self.case;
+        let (view, settings) = (case.view(), case.settings());
+        let drawing = Drawing::shown(&settings, Look::IMAGE);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        let rows = model.len();
+        let mut sums = self.device.no_worths(model, &vec![false; rows])?;
+        for _ in 0..2 {
+            self.device.add_worths(model, &view, &settings, target, &mut sums)?;
+        }
+        assert_eq!(self.device.read_worths(&sums)?.len(), rows);
+        drop(sums);
+        self.record("worths", |source| {
+            let room = rows.max(1) as u64;
+            let Ok(absent) = source.take(&ABSENT, &room);
+            let Ok(worths) = source.take(&WORTHS, &room);
+            (0..2).for_each(|_| expected.replay_worths(source));
+            drop((absent, worths));
+        });
         Ok(())
     }
 

@@ -10,10 +10,11 @@ use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::stage::bind::{self, Binding};
 use crate::backend::cuda::stage::lpips::LpipsModel;
 use crate::backend::cuda::stage::smooth;
+use crate::backend::cuda::stage::worth::WorthSums;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
-    Look, Lpips, RenderSettings, TableStep, Transmittances,
+    Look, Lpips, Measured, RenderSettings, TableStep, Transmittances, Worth, Worths, check_absent,
 };
 use crate::dataset::View;
 use crate::layout::BOUND_GRADIENTS;
@@ -41,6 +42,31 @@ impl Transmittances<Gaussians> for Cuda {
     ) -> Result<Vec<f32>, DeviceError> {
         let drawing = Drawing::shown(settings, Look::IMAGE);
         self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
+    }
+}
+
+impl Worths<Gaussians> for Cuda {
+    type WorthSums = WorthSums;
+
+    fn no_worths(&mut self, model: &Model, absent: &[bool]) -> Result<WorthSums, DeviceError> {
+        check_absent(absent, model.len())?;
+        self.with_room(|session| WorthSums::new(session, absent))
+    }
+
+    fn add_worths(
+        &mut self,
+        model: &Model,
+        view: &View,
+        settings: &RenderSettings,
+        target: &Target,
+        sums: &mut WorthSums,
+    ) -> Result<Measured, DeviceError> {
+        let drawing = Drawing::shown(settings, Look::IMAGE);
+        self.with_room(|session| frame::add_worths(session, model, view, &drawing, target, sums))
+    }
+
+    fn read_worths(&mut self, sums: &WorthSums) -> Result<Vec<Worth>, DeviceError> {
+        sums.read(&self.session)
     }
 }
 

@@ -1,0 +1,164 @@
+// worth: what each Gaussian adds to the likeness of a view and its photograph.
+//
+// worth_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in
+// `blend`, each warp walks over the instances that reach its own part of 8x4 pixels, twice: once it draws
+// the pixels without the Gaussians that are left out; then it knows what is added behind each splat, and
+// what the pixel would be without it, or with one more. The lanes' findings are added up for each splat,
+// and the warps add them in any order. Those that are left out are met in their place and change nothing for
+// the others.
+//
+// add_worths: one thread per splat.
+//
+// Shapes: splats [visible, 12], splat_from_instance [instances], ranges [tiles], absent [n], target
+// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 3], sums [n, 3].
+
+#include "composite.cuh"
+#include "linalg.cuh"
+
+static_assert(WORTH_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+
+// In the number of a row: its Gaussian is left out. There are fewer splats than that.
+constexpr uint32_t LEFT_OUT = 1u << 31;
+
+__device__ inline uint32_t number_of(const EllipseRow& row) { return __float_as_uint(row.number()); }
+
+// Calls `visit` with each instance that reaches the warp's part, until no pixel of it is open. All lanes take
+// part.
+template <class Visit>
+__device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, const Part& part,
+                                         EllipseRows<WARP>& own, const float& transmittance,
+                                         Visit visit) {
+    const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
+    const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
+    const uint8_t* __restrict__ absent = a.absent;
+    for (uint32_t base = range.start;
+         base < range.end && __any_sync(FULL_WARP, transmittance > 0.0f); base += WARP) {
+        const uint32_t instance = base + threadIdx.x % WARP;
+        const uint32_t splat_index = splat_from_instance[min(instance, range.end - 1)];
+        const float4* const record = splats + uint64_t{splat_index} * EllipseFootprint::QUADS;
+        const EllipseFootprint footprint = EllipseFootprint::load(record);
+        const bool hit = reaches_part(part, footprint) && instance < range.end;
+        const uint32_t hits = __ballot_sync(FULL_WARP, hit);
+        if (hit) {
+            const uint32_t mark = absent[__float_as_uint(record[2].w)] ? LEFT_OUT : 0;
+            own.put(__popc(hits & lanes_below()), row_of(footprint, record, splat_index | mark));
+        }
+        __syncwarp();  // the rows are there
+        const uint32_t count = __popc(hits);
+        for (uint32_t at = 0; at < count; ++at) visit(own.get(at));
+        __syncwarp();  // everyone has read them
+    }
+}
+
+__device__ inline float held(float value) { return fminf(fmaxf(value, 0.0f), 1.0f); }
+
+// Twin of `error_change` for one channel.
+__device__ inline float channel_change(float drawn, float changed, float truth) {
+    const float before = held(drawn), after = held(changed);
+    return (after - before) * (after + before - 2.0f * truth);
+}
+
+__device__ inline float error_change(float3 drawn, float3 changed, float3 truth) {
+    return channel_change(drawn.x, changed.x, truth.x) +
+           channel_change(drawn.y, changed.y, truth.y) +
+           channel_change(drawn.z, changed.z, truth.z);
+}
+
+// A splat that a pixel is blended of, and the pixel without it: twin of `Layer::taken_out`. `behind` is
+// what is added behind it, `after` the transmittance there.
+__device__ inline float3 taken_out(float3 drawn, float3 color, float alpha, float weight,
+                                   float3 behind, float after, float3 background) {
+    const float3 known = after >= BEHIND_MIN ? behind : scale(background, after);
+    return add(sub(drawn, scale(color, weight)), scale(known, alpha / (1.0f - alpha)));
+}
+
+// What a lane finds of a splat.
+struct Share {
+    float weight, change;
+};
+
+// Adds up what the lanes found of a splat, and adds that to what other warps found.
+__device__ inline void add_share(float* worths, const Share& share) {
+    const float weight = warp_sum(share.weight);
+    if (weight == 0.0f) return;
+    // Not below 0, so that the bits are in the order of the numbers.
+    const int most = warp_max(__float_as_int(share.weight));
+    const float change = warp_sum(share.change);
+    if (threadIdx.x % WARP != 0) return;
+    atomicAdd(worths, weight);
+    atomicMax(reinterpret_cast<int*>(worths + 1), most);
+    atomicAdd(worths + 2, change);
+}
+
+extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
+    worth_pixels(const __grid_constant__ WorthArgs a) {
+    __shared__ EllipseRows<WARP> rows[PARTS];
+    const uint32_t warp = threadIdx.x / WARP;
+    const uint32_t tile = a.first_tile + blockIdx.x;
+    const TileRange range = a.ranges[tile];
+    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
+    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    const float3 background = {a.background[0], a.background[1], a.background[2]};
+
+    float transmittance = part.inside ? 1.0f : -1.0f;
+    float3 drawn = {0.0f, 0.0f, 0.0f};
+    for_each_reaching(a, range, part, rows[warp], transmittance, [&](const EllipseRow& row) {
+        if (number_of(row) & LEFT_OUT) return;
+        const float before = transmittance;
+        const float alpha = composite(pixel_alpha(row, part.centre_px), transmittance);
+        drawn = add(drawn, scale(row.color(), alpha * before));
+    });
+    drawn = add(drawn, scale(background, fabsf(transmittance)));
+    float3 truth = {0.0f, 0.0f, 0.0f};
+    bool counts = false;
+    if (part.inside) {
+        float* const image = a.image + pixel * 3;
+        image[0] = drawn.x;
+        image[1] = drawn.y;
+        image[2] = drawn.z;
+        const uint8_t* const target = a.target + pixel * 3;
+        truth = {target[0] / 255.0f, target[1] / 255.0f, target[2] / 255.0f};
+        counts = !a.mask || a.mask[pixel] != 0;
+    }
+
+    transmittance = counts ? 1.0f : -1.0f;
+    float3 behind = drawn;
+    for_each_reaching(a, range, part, rows[warp], transmittance, [&](const EllipseRow& row) {
+        const uint32_t number = number_of(row);
+        const bool is_absent = number & LEFT_OUT;
+        const float before = transmittance;
+        float after = before;
+        const float alpha = composite(pixel_alpha(row, part.centre_px), after);
+        if (!is_absent) transmittance = after;
+        Share share = {0.0f, 0.0f};
+        if (alpha > 0.0f) {
+            const float3 color = row.color();
+            share.weight = alpha * before;
+            float3 changed;
+            if (is_absent) {
+                changed = sub(add(drawn, scale(color, share.weight)), scale(behind, alpha));
+            } else {
+                behind = sub(behind, scale(color, share.weight));
+                changed = taken_out(drawn, color, alpha, share.weight, behind, after, background);
+            }
+            share.change = error_change(drawn, changed, truth);
+        }
+        add_share(a.worths + uint64_t{number & ~LEFT_OUT} * WORTH_WIDTH, share);
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
+    add_worths(const __grid_constant__ AddWorthsArgs a) {
+    const float* __restrict__ splats = a.splats;
+    const float* __restrict__ worths = a.worths;
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.visible) return;
+    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
+    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_WIDTH - 1]);
+    // Each Gaussian has at most one splat in a view: nobody else writes this.
+    float* const sums = a.sums + uint64_t{gaussian} * WORTH_WIDTH;
+    const float* const own = worths + uint64_t{i} * WORTH_WIDTH;
+    sums[0] += own[0];
+    sums[1] = fmaxf(sums[1], own[1]);
+    sums[2] += own[2];
+}

@@ -1,0 +1,205 @@
+//! Stage `worth`: what each Gaussian adds to the likeness of a view and its photograph.
+//!
+//! Rows of tiles run in parallel; a pixel walks front to back through what was drawn of it. Those that are
+//! left out are met where they would be drawn, and change nothing for the others.
+
+use rayon::prelude::*;
+
+use super::bin::Bins;
+use super::blend::{offset_px, opacity_at, place_in_tile, split_by_tile_row};
+use crate::backend::cpu::splat::Splat;
+use crate::backend::{Held, Worth};
+use crate::dataset::Image;
+use crate::math::Real;
+use crate::math::blend::TRANSMITTANCE_MIN;
+use crate::math::linalg::{Vec3, scale, sub};
+use crate::math::splat::{Rect, TILE};
+use crate::math::worth::{Layer, error_change};
+use crate::memory::Bytes;
+
+/// What is known of Gaussians after the views up to now.
+#[derive(Debug)]
+pub struct WorthSums<R> {
+    pub(crate) absent: Vec<bool>,
+    shares: Vec<WorthShare<R>>,
+}
+
+/// What a Gaussian adds, in some pixels.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorthShare<R> {
+    weight: R,
+    weight_max: R,
+    error_change: R,
+}
+
+impl<R: Real> WorthShare<R> {
+    fn add(&mut self, other: &Self) {
+        self.weight += other.weight;
+        self.weight_max = self.weight_max.max(other.weight_max);
+        self.error_change += other.error_change;
+    }
+}
+
+impl<R: Real> WorthSums<R> {
+    pub(crate) fn new(absent: &[bool]) -> Self {
+        Self { absent: absent.to_vec(), shares: vec![WorthShare::default(); absent.len()] }
+    }
+
+    /// Adds those of a view's splats.
+    pub(crate) fn add(&mut self, splats: &[Splat<R>], shares: &[WorthShare<R>]) {
+        for (splat, share) in splats.iter().zip(shares) {
+            self.shares[splat.row].add(share);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Vec<Worth> {
+        let read = |share: &WorthShare<R>| Worth {
+            weight: share.weight.to_f32(),
+            weight_max: share.weight_max.to_f32(),
+            error_change: share.error_change.to_f32(),
+        };
+        self.shares.iter().map(read).collect()
+    }
+}
+
+impl<R: Real> Held for WorthSums<R> {
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<bool>(self.absent.capacity())
+            + Bytes::of::<WorthShare<R>>(self.shares.capacity())
+    }
+}
+
+/// The splats as they are drawn where some Gaussians are left out: of those nothing is seen.
+pub(crate) fn drawn<R: Real>(splats: &[Splat<R>], absent: &[bool]) -> Vec<Splat<R>> {
+    let seen = |splat: &Splat<R>| match absent[splat.row] {
+        true => Splat { opacity: R::ZERO, ..*splat },
+        false => *splat,
+    };
+    splats.iter().map(seen).collect()
+}
+
+/// A view that was drawn without those left out, and its photograph.
+#[derive(Clone, Copy)]
+pub(crate) struct Judged<'a, R> {
+    /// [height, width, 3]
+    pub(crate) image: &'a [R],
+    pub(crate) background: Vec3<R>,
+    pub(crate) target: &'a Image,
+}
+
+impl<R: Real> Judged<'_, R> {
+    /// The colours of a pixel in the image and in the photograph; none where it does not count.
+    fn pixel(&self, at: usize) -> Option<[Vec3<R>; 2]> {
+        if self.target.mask.as_ref().is_some_and(|mask| mask[at] == 0) {
+            return None;
+        }
+        let drawn = std::array::from_fn(|channel| self.image[at * 3 + channel]);
+        let truth = |channel| R::of(f64::from(self.target.rgb[at * 3 + channel]) / 255.0);
+        Some([drawn, std::array::from_fn(truth)])
+    }
+}
+
+/// What each splat adds.
+pub(crate) fn shares<R: Real>(
+    splats: &[Splat<R>],
+    bins: &Bins,
+    absent: &[bool],
+    judged: Judged<'_, R>,
+) -> Vec<WorthShare<R>> {
+    let mut per_instance = vec![WorthShare::default(); bins.splat_from_instance.len()];
+    let size = [judged.target.width, judged.target.height];
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = bins.splat_from_instance[range].iter().map(|&index| &splats[index]);
+            judge_tile(list.zip(out), absent, Rect::of_tile(tile_x, tile_y, size), judged);
+        }
+    });
+    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    let mut per_splat = vec![WorthShare::default(); splats.len()];
+    for (&splat, share) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_splat[splat].add(share);
+    }
+    per_splat
+}
+
+/// A pixel on its way front to back.
+#[derive(Clone, Copy)]
+struct WorthWalk<R> {
+    drawn: Vec3<R>,
+    truth: Vec3<R>,
+    behind: Vec3<R>,
+    transmittance: R,
+}
+
+/// Adds what the pixels of a tile say of each splat in its list.
+fn judge_tile<'a, R: Real>(
+    list: impl Iterator<Item = (&'a Splat<R>, &'a mut WorthShare<R>)>,
+    absent: &[bool],
+    area: Rect,
+    judged: Judged<'_, R>,
+) {
+    let width = judged.target.width as usize;
+    let mut walks = [None; (TILE * TILE) as usize];
+    let mut open = 0;
+    for y in area.y0..area.y1 {
+        for x in area.x0..area.x1 {
+            let pixel = judged.pixel(y as usize * width + x as usize);
+            open += u32::from(pixel.is_some());
+            walks[place_in_tile(x, y)] = pixel.map(|[drawn, truth]| WorthWalk {
+                drawn,
+                truth,
+                behind: drawn,
+                transmittance: R::ONE,
+            });
+        }
+    }
+    for (splat, share) in list {
+        if open == 0 {
+            break;
+        }
+        let is_absent = absent[splat.row];
+        let reach = splat.pixels.intersection(&area);
+        for y in reach.y0..reach.y1 {
+            for x in reach.x0..reach.x1 {
+                let slot = &mut walks[place_in_tile(x, y)];
+                let Some(walk) = slot else { continue };
+                let Some(alpha) = opacity_at(splat, offset_px(splat, x, y)) else { continue };
+                let after = walk.transmittance * (R::ONE - alpha);
+                if after >= R::of(TRANSMITTANCE_MIN) {
+                    share.add(&walk.share(splat.color, alpha, is_absent, judged.background));
+                } else if !is_absent {
+                    // What would take the transmittance below its least finishes the pixel.
+                    *slot = None;
+                    open -= 1;
+                }
+            }
+        }
+    }
+}
+
+impl<R: Real> WorthWalk<R> {
+    /// What a splat adds in this pixel. Moves past it, where it is drawn.
+    fn share(
+        &mut self,
+        color: Vec3<R>,
+        alpha: R,
+        is_absent: bool,
+        background: Vec3<R>,
+    ) -> WorthShare<R> {
+        let Self { drawn, truth, behind, transmittance } = *self;
+        let layer = Layer { alpha, transmittance, color, behind };
+        let weight = layer.weight();
+        let changed = if is_absent {
+            layer.put_in(drawn)
+        } else {
+            self.behind = sub(behind, scale(color, weight));
+            self.transmittance = transmittance * (R::ONE - alpha);
+            Layer { behind: self.behind, ..layer }.taken_out(drawn, background)
+        };
+        let error_change = error_change(drawn, changed, truth);
+        WorthShare { weight, weight_max: weight, error_change }
+    }
+}

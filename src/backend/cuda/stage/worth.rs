@@ -1,0 +1,124 @@
+//! Stage `worth`: what each Gaussian adds to the likeness of a view and its photograph. The twin of
+//! `backend/cpu/stage/worth.rs`.
+
+use super::bin::Bins;
+use super::project::{DrawnView, Splats};
+use crate::abi::{AddWorthsArgs, WORTH_WIDTH, WorthArgs};
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Held, Worth};
+use crate::layout::{ABSENT, SEEN_WORTHS, WORTHS};
+use crate::memory::Bytes;
+
+/// What is known of Gaussians after the views up to now.
+pub struct WorthSums {
+    /// Not 0: left out; [n].
+    absent: Block<u8>,
+    /// [n, 3]
+    sums: Block<f32>,
+    count: usize,
+}
+
+impl WorthSums {
+    pub(crate) fn new(session: &Session, absent: &[bool]) -> Result<Self, DeviceError> {
+        let count = absent.len();
+        // A buffer has one element at least.
+        let room = count.max(1) as u64;
+        let flags: Vec<u8> = absent.iter().map(|&is_absent| u8::from(is_absent)).collect();
+        let mut on_device = session.heap.take(&ABSENT, &room)?;
+        on_device.upload(&session.stream, 0, &flags)?;
+        let mut sums = session.heap.take(&WORTHS, &room)?;
+        sums.zero(&session.stream)?;
+        Ok(Self { absent: on_device, sums, count })
+    }
+
+    /// What each Gaussian is worth. Waits for the device.
+    pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
+        let mut host = vec![0.0; self.count * WORTH_WIDTH as usize];
+        self.sums.download(&session.stream, 0, &mut host)?;
+        let (rows, _) = host.as_chunks();
+        let read = |&[weight, weight_max, error_change]: &[f32; WORTH_WIDTH as usize]| Worth {
+            weight,
+            weight_max,
+            error_change,
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+}
+
+impl Held for WorthSums {
+    fn bytes(&self) -> Bytes {
+        self.absent.bytes() + self.sums.bytes()
+    }
+}
+
+/// What the splats of a view are worth in it.
+pub(crate) struct SeenWorths(Block<f32>);
+
+impl SeenWorths {
+    pub(crate) fn new(session: &Session, splats: &Splats) -> Result<Self, DeviceError> {
+        let mut worths = session.heap.take(&SEEN_WORTHS, &(splats.visible.max(1) as u64))?;
+        worths.zero(&session.stream)?;
+        Ok(Self(worths))
+    }
+
+    /// Draws the tiles that are listed without those left out, and adds what their pixels say of each
+    /// splat. The photograph is there.
+    pub(crate) fn judge(
+        &mut self,
+        session: &Session,
+        listed: ListedSplats<'_>,
+        sums: &WorthSums,
+        target: &Target,
+        image: &mut Block<f32>,
+    ) -> Result<(), DeviceError> {
+        let ListedSplats { splats, bins, view: DrawnView { camera, settings } } = listed;
+        let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
+        let args = WorthArgs {
+            splats: splats.records.read(),
+            splat_from_instance: bins.splat_from_instance.read(),
+            ranges: bins.ranges.read(),
+            absent: sums.absent.read(),
+            target: target.rgb(),
+            mask: target.mask(),
+            image: image.write(),
+            worths: self.0.write(),
+            size: camera.size,
+            background: settings.background,
+            tiles_wide: camera.tiles[0],
+            first_tile: bins.extent.rows.start * camera.tiles[0],
+            reserved: 0,
+        };
+        let tiles = bins.extent.tiles_listed();
+        session.kernels.worth_pixels.blocks(&session.stream, tiles, &args)?;
+        session.timers.end(&begun, &session.stream)
+    }
+
+    /// Adds them to those of the views before.
+    pub(crate) fn add_to(
+        &self,
+        session: &Session,
+        splats: &Splats,
+        sums: &mut WorthSums,
+    ) -> Result<(), DeviceError> {
+        let args = AddWorthsArgs {
+            splats: splats.records.read(),
+            worths: self.0.read(),
+            sums: sums.sums.write(),
+            visible: count_u32(splats.visible)?,
+            reserved: 0,
+        };
+        session.kernels.add_worths.over(&session.stream, splats.visible, &args)
+    }
+}
+
+/// Splats of a view with lists of them.
+#[derive(Clone, Copy)]
+pub(crate) struct ListedSplats<'a> {
+    pub(crate) splats: &'a Splats,
+    pub(crate) bins: &'a Bins,
+    pub(crate) view: DrawnView<'a>,
+}

@@ -1,0 +1,188 @@
+//! `splat clean`: a trained model without floaters, haze and what no view needs.
+
+mod report;
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{ArgMatches, Args};
+
+use self::report::CleanReport;
+use self::target::CleanTarget;
+use super::crop::{CropOptions, number};
+use super::device::{self, DeviceOptions, Task};
+use super::exit::{DataError, DoesNotFit};
+use super::folder;
+use super::host_limit::{HostRoom, OnProcessor, showing};
+use super::output::print;
+use super::scene::{ModelArgs, Opened, ReadModel, none_to_compare};
+use crate::backend::{RenderSettings, TrainDevice};
+use crate::clean::{CleanOptions, Cleaning, bytes_beside, clean};
+use crate::memory::plan::PlannedRow;
+use crate::train::event::Split;
+use crate::train::{Views, forecast, render_filter, scene_extent};
+
+/// Arguments of `splat clean`.
+#[derive(Args)]
+#[command(mut_arg("model_path", |arg| arg.visible_alias(None::<&'static str>).short_alias(None::<char>)))]
+pub(super) struct CleanArgs {
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+
+    #[command(flatten)]
+    rules: RuleArgs,
+
+    /// Model folder to write [default: MODEL/clean]
+    ///
+    /// `splat eval`, `render`, `export` and `mesh` take it with -m. MODEL stays as it is.
+    #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
+    output: Option<PathBuf>,
+
+    /// Move what is in that folder aside, to previous_N in it
+    #[arg(long, help_heading = "Output")]
+    overwrite: bool,
+
+    /// Say what would be removed, and write nothing
+    #[arg(long, help_heading = "Output")]
+    dry_run: bool,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// What is removed.
+#[derive(Args)]
+#[command(next_help_heading = "Cleaning")]
+struct RuleArgs {
+    /// How much PSNR of the training views may fall, dB [default: 0.05]
+    ///
+    /// Below its highest on the way: where removing floaters raises it, the rest may cost no more than this
+    /// of what was gained. A step that costs more is undone. What --crop and --crop-sphere cut is not
+    /// counted: it is cut last.
+    #[arg(long, value_name = "DB", default_value_t = 0.05, value_parser = not_negative)]
+    max_loss: f64,
+
+    /// Distance to cameras in which nothing stays [default: 0.01]
+    ///
+    /// A share of the training cameras' extent; 0 keeps what is right before a camera.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = not_negative)]
+    near: f64,
+
+    #[command(flatten)]
+    place: CropOptions,
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value = number(text)?;
+    if value >= 0.0 { Ok(value) } else { Err("give 0 or more".to_owned()) }
+}
+
+/// Cleans the model, says what that removed, and writes what is left as a model of its own.
+pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let model_path = &args.model.model_path;
+    let model = args.model.read(matches)?;
+    let to = args.output.clone().unwrap_or_else(|| model_path.join(folder::CLEANED));
+    let target = CleanTarget::check(model_path, to, args.overwrite, args.dry_run)?;
+    let options = args.rules.options(scene_extent(&model.dataset));
+    check_model(&model, &options, model_path)?;
+    let trained = model.trained_on();
+    let room = host_room(&model)?;
+    let opened = model.open_within(room)?;
+    let task = ModelCleaning { opened: &opened, options: &options };
+    let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
+    let written = match args.dry_run {
+        true => None,
+        false => Some(target.path()),
+    };
+    let report = CleanReport::new(&cleaning, &opened, &options, started).at(model_path, written);
+    let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.described() };
+    // A result that was computed is not lost to a full disk.
+    let printed = print(&text);
+    if report.gaussians_after == 0 {
+        return Err(nothing_left(model_path).into());
+    }
+    if !args.dry_run {
+        target.write(&opened, &cleaning, trained, &report)?;
+    }
+    Ok(printed?)
+}
+
+/// Fails where there is nothing to clean, or by what, or where nothing would be left.
+fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result<(), DataError> {
+    let shown = path.display();
+    if model.gaussians.is_empty() {
+        return Err(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
+    }
+    if model.dataset.train.is_empty() {
+        return Err(DataError(format!(
+            "{shown}: all views of the scene are held out, and what is removed is decided by training \
+             views. Give --eval false, or a shorter --test-list"
+        )));
+    }
+    if !options.keeps_any(&model.gaussians) {
+        return Err(nothing_left(path));
+    }
+    Ok(())
+}
+
+fn nothing_left(path: &Path) -> DataError {
+    DataError(format!(
+        "{}: none of its Gaussians is left. Give a larger --crop or --crop-sphere",
+        path.display()
+    ))
+}
+
+/// How the command keeps `--host-limit`.
+fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
+    let ReadModel { config, dataset, gaussians, .. } = model;
+    let mut work = showing(config, gaussians.len() as u64);
+    work.sh_degree = gaussians.sh_degree;
+    let most = work.gaussians;
+    let filter = render_filter(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+    let bytes = bytes_beside(gaussians.len());
+    let beside = Some(PlannedRow { label: "what each Gaussian is worth", bytes });
+    model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
+}
+
+impl RuleArgs {
+    fn options(&self, extent: f64) -> CleanOptions {
+        CleanOptions {
+            max_loss: self.max_loss,
+            near: self.near * extent,
+            boxes: self.place.crop.clone(),
+            sphere: self.place.crop_sphere,
+        }
+    }
+}
+
+/// Finding what is to be removed.
+struct ModelCleaning<'a> {
+    opened: &'a Opened,
+    options: &'a CleanOptions,
+}
+
+impl Task for ModelCleaning<'_> {
+    type Output = Cleaning;
+
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Cleaning> {
+        let Self { opened, options } = self;
+        let Opened { config, dataset, images, gaussians, .. } = opened;
+        let mut views = Views::new(dataset, images);
+        let settings = RenderSettings {
+            sh_degree: gaussians.sh_degree,
+            background: config.scene.background_color().0,
+            near: views.near(),
+            screen_filter: render_filter(config),
+            ..RenderSettings::DEFAULT
+        };
+        let cleaning = clean(device, gaussians, &mut views, settings, options)?;
+        for warning in views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(cleaning.ok_or_else(|| none_to_compare(&views, Split::Train))?)
+    }
+}

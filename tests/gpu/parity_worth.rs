@@ -1,0 +1,251 @@
+//! What Gaussians are worth, on every device: against images without each of them, and against the CPU
+//! backend in double precision.
+
+use crate::common::prelude::*;
+use crate::common::scene::{gaussian, photo, straight, tame_gaussians, together, without};
+use crate::common::{assert_relative, view};
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    DeviceError, Look, Measured, Photo, RenderSettings, Stay, TrainDevice, Worth,
+};
+use splat::dataset::{Image, View};
+use splat::math::inverse_sigmoid;
+use splat::model::Gaussians;
+use std::sync::Arc;
+
+each_backend!(
+    worths_are_what_images_without_a_gaussian_tell,
+    those_left_out_are_worth_what_they_would_add,
+    worths_agree_with_the_oracle,
+    pixels_under_a_mask_do_not_count,
+    of_an_opaque_wall_what_lies_behind_is_worth_nothing,
+    as_many_are_left_out_or_not_as_there_are,
+);
+
+const SETTINGS: RenderSettings =
+    RenderSettings { background: [0.1, 0.4, 0.7], ..RenderSettings::DEFAULT };
+
+/// Two views that are apart.
+fn views() -> [View; 2] {
+    [-0.2, 0.3].map(|moved| {
+        let mut view = view();
+        view.pose.translation[0] += moved;
+        view
+    })
+}
+
+fn noise(view: &View, mask: Option<Vec<u8>>) -> Arc<Image> {
+    photo(view.camera.width, view.camera.height, mask)
+}
+
+/// What each is worth in these views, and how much these look like the photograph.
+fn judged<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    absent: &[bool],
+    views: &[View],
+    image: &Arc<Image>,
+) -> (Vec<Worth>, Vec<Measured>) {
+    let model = device.upload(gaussians).unwrap();
+    let mut sums = device.no_worths(&model, absent).unwrap();
+    let mut judge = |view: &View| {
+        let target = device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
+        device.add_worths(&model, view, &SETTINGS, &target, &mut sums).unwrap()
+    };
+    let measured = views.iter().map(&mut judge).collect();
+    (device.read_worths(&sums).unwrap(), measured)
+}
+
+/// Through which light passes wherever they lie one behind the other, so that what is behind is known.
+fn clear_gaussians(count: usize) -> Gaussians {
+    let mut gaussians = tame_gaussians(count, 5, 0);
+    for logit in &mut gaussians.opacity_logits {
+        *logit = logit.min(inverse_sigmoid(0.4));
+    }
+    gaussians
+}
+
+/// The sum of the squared errors of the views.
+fn squared_error(gaussians: &Gaussians, views: &[View], image: &Image) -> f64 {
+    let mut device = Cpu::<f64>::new();
+    let model = device.upload(gaussians).unwrap();
+    let error = |view: &View| {
+        let frame = device.render(&model, view, &SETTINGS, Look::IMAGE).unwrap();
+        let drawn = device.image(&frame).unwrap().rgb;
+        let pairs = drawn.iter().zip(&image.rgb);
+        let squares = pairs.map(|(&drawn, &truth)| {
+            (f64::from(drawn).clamp(0.0, 1.0) - f64::from(truth) / 255.0).powi(2)
+        });
+        squares.sum::<f64>()
+    };
+    views.iter().map(error).sum()
+}
+
+/// A pixel of a borderline splat is seen in one precision alone: of its weight, 1/255, that changes the
+/// error by as much. A handful of them may be.
+const BORDERLINE: f64 = 0.02;
+
+fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
+    let (gaussians, views) = (clear_gaussians(25), views());
+    let image = noise(&views[0], None);
+    let (found, measured) = judged(device, &gaussians, &[false; 25], &views, &image);
+    let before = squared_error(&gaussians, &views, &image);
+    let values = image.rgb.len() as f64;
+    let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
+    // Sums of thousands of squares that single precision rounds.
+    assert_relative(all, before, (1e-4, 1.0), "the views");
+    let mut seen = 0;
+    for (row, found) in found.iter().enumerate() {
+        let change = squared_error(&without(&gaussians, &[row]), &views, &image) - before;
+        let what = format!("Gaussian {row}");
+        assert_relative(found.error_change.into(), change, (5e-3, BORDERLINE / 5e-3), &what);
+        seen += usize::from(found.weight > 1.0 && change.abs() > 0.1);
+        assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
+    }
+    assert!(seen > 5, "{seen}");
+}
+
+fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
+    let (gaussians, views) = (clear_gaussians(25), views());
+    let image = noise(&views[0], None);
+    let absent: Vec<bool> = (0..25).map(|row| row % 3 == 1).collect();
+    let rows: Vec<usize> = (0..25).filter(|&row| absent[row]).collect();
+    let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+    let before = squared_error(&without(&gaussians, &rows), &views, &image);
+    let values = image.rgb.len() as f64;
+    let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
+    assert_relative(all, before, (1e-4, 1.0), "the views");
+    let mut seen = 0;
+    for &row in &rows {
+        let rest: Vec<usize> = rows.iter().copied().filter(|&other| other != row).collect();
+        let change = squared_error(&without(&gaussians, &rest), &views, &image) - before;
+        let what = format!("Gaussian {row}");
+        let found = found[row].error_change.into();
+        assert_relative(found, change, (5e-3, BORDERLINE / 5e-3), &what);
+        seen += usize::from(change.abs() > 0.1);
+    }
+    assert!(seen > 2, "{seen}");
+}
+
+fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let views = views();
+    let image = noise(&views[0], None);
+    for (count, seed) in [(0, 1), (3, 2), (40, 3), (300, 4)] {
+        let gaussians = tame_gaussians(count, seed, 0);
+        let absent: Vec<bool> = (0..count).map(|row| row % 5 == 2).collect();
+        let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+        let oracle = &mut Cpu::<f64>::new();
+        let (expected, by_oracle) = judged(oracle, &gaussians, &absent, &views, &image);
+        for (found, expected) in measured.iter().zip(&by_oracle) {
+            assert_relative(found.mse, expected.mse, (1e-4, 1e-3), "a view");
+        }
+        assert_eq!(found.len(), count);
+        for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let what = format!("{count}, Gaussian {row}");
+            let pairs = [
+                (found.weight, expected.weight, BORDERLINE),
+                // A pixel at the edge of a needle counts or not.
+                (found.weight_max, expected.weight_max, 1.0 / 255.0),
+                // What lies behind is found as a difference, over 1/1000 of the light at least.
+                (found.error_change, expected.error_change, BORDERLINE),
+            ];
+            for (found, expected, floor) in pairs {
+                assert_relative(found.into(), expected.into(), (5e-3, floor / 5e-3), &what);
+            }
+        }
+    }
+}
+
+fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
+    let gaussians = tame_gaussians(40, 6, 0);
+    let [view, _] = views();
+    let pixels = (view.camera.width * view.camera.height) as usize;
+    let absent = [false; 40];
+    let halves = [0, 1].map(|half| (0..pixels).map(|at| u8::from(at % 2 == half) * 255).collect());
+    let [odd, even] = halves.map(|mask: Vec<u8>| {
+        judged(device, &gaussians, &absent, &[view.clone()], &noise(&view, Some(mask))).0
+    });
+    let whole = judged(device, &gaussians, &absent, &[view.clone()], &noise(&view, None)).0;
+    for (row, whole) in whole.iter().enumerate() {
+        let what = format!("Gaussian {row}");
+        // Each pixel is in one of the halves; sums are rounded.
+        let (weight, change) =
+            (odd[row].weight + even[row].weight, odd[row].error_change + even[row].error_change);
+        assert_relative(weight.into(), whole.weight.into(), (1e-4, 1.0), &what);
+        assert_relative(change.into(), whole.error_change.into(), (1e-4, 1.0), &what);
+        assert_eq!(odd[row].weight_max.max(even[row].weight_max), whole.weight_max, "{what}");
+    }
+    let hidden = noise(&view, Some(vec![0; pixels]));
+    let none = judged(device, &gaussians, &absent, &[view], &hidden).0;
+    assert_eq!(none, vec![Worth::default(); 40]);
+}
+
+fn of_an_opaque_wall_what_lies_behind_is_worth_nothing<B: TrainDevice>(device: &mut B) {
+    let wall = |depth: f32| gaussian([0.0, 0.0, depth], 30.0, 0.999, [0.5; 3]);
+    let hidden = gaussian([0.0, 0.0, 4.0], 0.3, 0.9, [1.0, 0.0, 0.0]);
+    // Each wall lets 1/100 pass: behind the second a pixel is finished.
+    let all = together(&[wall(1.0), wall(2.0), wall(3.0), hidden]);
+    let view = straight();
+    let (found, _) = judged(device, &all, &[false; 4], &[view.clone()], &noise(&view, None));
+    assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
+    // The transmittance of 1e-4 behind it is, by rounding, the least that there may be or less.
+    assert!(found[1].weight_max < 0.01, "{found:?}");
+    assert_eq!(found[3], Worth::default());
+    // Without the first two walls the third is in front.
+    let (found, _) =
+        judged(device, &all, &[true, true, false, false], &[view.clone()], &noise(&view, None));
+    assert!((found[2].weight_max - 0.99).abs() < 1e-5, "{found:?}");
+    assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
+}
+
+fn as_many_are_left_out_or_not_as_there_are<B: TrainDevice>(device: &mut B) {
+    let model = device.upload(&tame_gaussians(5, 1, 0)).unwrap();
+    for count in [0, 4, 6] {
+        let refused = device.no_worths(&model, &vec![false; count]);
+        assert!(matches!(refused, Err(DeviceError::NoSuchRow { len: 5, .. })), "{count}");
+    }
+    let mut sums = device.no_worths(&model, &[false; 5]).unwrap();
+    let smaller = photo(7, 5, None);
+    let target = device.upload_target(Photo { image: &smaller, stay: Stay::Transient }).unwrap();
+    let refused = device.add_worths(&model, &view(), &SETTINGS, &target, &mut sums);
+    assert!(matches!(refused, Err(DeviceError::TargetSize { .. })));
+    assert_eq!(device.read_worths(&sums).unwrap(), [Worth::default(); 5]);
+}
+
+#[cfg(kernels)]
+mod on_the_device {
+    use splat::backend::cuda::BandPolicy;
+
+    use super::*;
+    use crate::common::cuda;
+    use crate::common::scene::resized;
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn bands_give_the_worths_of_the_view_at_once() {
+        let device = &mut cuda::open();
+        for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
+            let view = resized(&straight(), size);
+            let (gaussians, image) = (tame_gaussians(1500, seed, 0), noise(&view, None));
+            let absent: Vec<bool> = (0..1500).map(|row| row % 7 == 3).collect();
+            device.set_bands(BandPolicy::Never);
+            let views = [view];
+            let (whole, at_once) = judged(device, &gaussians, &absent, &views, &image);
+            for bands in [1, 2, 3, u32::MAX] {
+                device.set_bands(BandPolicy::AtLeast(bands));
+                let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
+                assert_eq!(measured, at_once, "{size:?} px, {bands} bands");
+                for (row, (found, whole)) in found.iter().zip(&whole).enumerate() {
+                    let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
+                    assert_eq!(found.weight_max, whole.weight_max, "{what}");
+                    // Warps add in any order.
+                    let pairs =
+                        [(found.weight, whole.weight), (found.error_change, whole.error_change)];
+                    for (found, whole) in pairs {
+                        assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! `splat clean`: what it removes, what it writes, and what it leaves alone.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use crate::common::prelude::*;
+
+use crate::common::Draws;
+use crate::common::program::{Ended, TestFolder, assert_no_litter, end, files_below, splat};
+use crate::common::scene::{gaussian, together};
+use crate::fixtures::{copy_of, fixture};
+use rstest::rstest;
+use serde_json::Value;
+use splat::backend::cpu::Cpu;
+use splat::backend::{Photo, RenderSettings, Stay};
+use splat::config::SceneOptions;
+use splat::dataset::{Dataset, ImageLoader, Residency};
+use splat::export::{read_ply, write_ply};
+use splat::math::Real;
+use splat::math::linalg::{Vec3, add, scale, sub};
+use splat::model::Gaussians;
+use splat::train::Views;
+
+/// A small trained model.
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("clean", |place| {
+        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=600"]);
+    })
+});
+
+fn clean(place: &TestFolder, args: &[&str]) -> Ended {
+    let mut command = splat();
+    command.current_dir(place.path("")).args(["clean", "--device=cpu", "-m", "model"]).args(args);
+    end(&mut command)
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// Mean PSNR of a split's views, dB.
+fn psnr(model: &Path, split: &str) -> f64 {
+    let mut command = splat();
+    command.args(["eval", "--json", "--device=cpu", "--split", split, "-m"]).arg(model);
+    json(&end(&mut command).done())["mean"]["psnr"].as_f64().unwrap()
+}
+
+/// How many Gaussians a rule removes.
+fn removed(report: &Value, rule: &str) -> u64 {
+    let of = |it: &&Value| it["rule"] == rule;
+    report["removed"].as_array().unwrap().iter().find(of).unwrap()["removed"].as_u64().unwrap()
+}
+
+#[test]
+fn a_cleaned_model_is_a_model_that_is_no_worse() {
+    let place = copy_of(&TRAINED);
+    let before = files_below(&place.model());
+    let report = json(&clean(&place, &["--json"]).done());
+    let cleaned = place.model().join("clean");
+    let ply = cleaned.join("point_cloud/iteration_150/point_cloud.ply");
+    let (all, left) = (read_ply(&place.ply(150)).unwrap(), read_ply(&ply).unwrap());
+    assert_eq!(report["gaussians_before"], all.len());
+    assert_eq!(report["gaussians_after"], left.len());
+    assert!(left.len() < all.len(), "{report}");
+    let rules = report["removed"].as_array().unwrap();
+    let sum: u64 = rules.iter().map(|rule| rule["removed"].as_u64().unwrap()).sum();
+    assert_eq!(sum, (all.len() - left.len()) as u64);
+    // It says what `splat eval` measures, of which both draw in single precision.
+    let (said, found) = (report["psnr_before"].as_f64().unwrap(), psnr(&place.model(), "train"));
+    assert!((said - found).abs() < 1e-3, "{said} {found}");
+    let (said, found) = (report["psnr_after"].as_f64().unwrap(), psnr(&cleaned, "train"));
+    assert!((said - found).abs() < 1e-3, "{said} {found}");
+    assert!(found >= report["psnr_before"].as_f64().unwrap() - 0.05, "{report}");
+    // The views that were held out still are.
+    psnr(&cleaned, "test");
+    // The model itself is what it was, but for what is beside its Gaussians.
+    for (path, content) in &before {
+        let is_table = path.parent() == Some(&place.model());
+        assert!(is_table || fs::read(path).unwrap() == *content, "{}", path.display());
+    }
+    let kept: Value =
+        serde_json::from_str(&fs::read_to_string(cleaned.join("clean.json")).unwrap()).unwrap();
+    assert_eq!(kept["gaussians_after"], left.len());
+    assert_no_litter(&place.model());
+}
+
+#[test]
+fn a_dry_run_says_the_same_and_writes_nothing() {
+    let place = copy_of(&TRAINED);
+    let before = files_below(&place.model());
+    let dry = clean(&place, &["--dry-run"]).done();
+    assert!(dry.stdout.contains("would be left"), "{dry:#?}");
+    assert!(dry.stdout.contains("PSNR of 7 training views"), "{dry:#?}");
+    let report = json(&clean(&place, &["--dry-run", "--json"]).done());
+    assert!(report["to"].is_null());
+    assert!(files_below(&place.model()) == before);
+    assert!(!place.model().join("clean").exists());
+    // What is written is what was said.
+    let written = json(&clean(&place, &["--json", "-o", "other"]).done());
+    assert_eq!(written["removed"], report["removed"]);
+    assert_eq!(written["to"], "other");
+}
+
+#[test]
+fn a_model_that_is_there_is_moved_aside_and_not_lost() {
+    let place = copy_of(&TRAINED);
+    clean(&place, &["-o", "out"]).done();
+    let before = fs::read(place.ply_of("out", 150)).unwrap();
+    clean(&place, &["-o", "out"]).refused(2, &["holds a model already", "--overwrite"]);
+    assert!(fs::read(place.ply_of("out", 150)).unwrap() == before);
+    clean(&place, &["-o", "out", "--overwrite", "--max-loss=1"]).done();
+    assert!(fs::read(place.ply_of("out/previous_1", 150)).unwrap() == before);
+    assert!(place.path("out/previous_1/clean.json").exists());
+    // More may go where more may be lost.
+    let [few, many] = ["out/previous_1", "out"].map(|model| {
+        let ply = place.ply_of(model, 150);
+        read_ply(&ply).unwrap().len()
+    });
+    assert!(many < few, "{many} {few}");
+}
+
+#[rstest]
+#[case::no_model(&["-m", "nowhere"], 3, &["nowhere", "Train a model"])]
+#[case::no_such_iteration(&["--iteration=7"], 3, &["no point cloud of iteration 7", "150"])]
+#[case::itself(&["-o", "model"], 2, &["-o model", "Name another folder"])]
+#[case::a_file(&["-o", "model/config.toml"], 3, &["config.toml", "is a file"])]
+#[case::empty_box(&["--crop=90,90,90,91,91,91"], 3, &["none of its Gaussians is left", "--crop"])]
+#[case::empty_ball(&["--crop-sphere=90,90,90,1"], 3, &["none of its Gaussians is left"])]
+#[case::a_negative_loss(&["--max-loss=-1"], 2, &["--max-loss", "0 or more"])]
+#[case::not_a_distance(&["--near=nan"], 2, &["--near", "finite"])]
+#[case::no_training_views(
+    &["--test-list=view_000.png,view_001.png,view_002.png,view_003.png,view_004.png,view_005.png,view_006.png,view_007.png"],
+    3,
+    &["training", "--test-list"]
+)]
+fn what_cannot_be_cleaned_is_refused_with_the_remedy(
+    #[case] args: &[&str],
+    #[case] code: i32,
+    #[case] says: &[&str],
+) {
+    let place = copy_of(&TRAINED);
+    clean(&place, args).refused(code, says);
+    assert!(!place.model().join("clean/point_cloud").exists());
+}
+
+#[test]
+fn a_box_and_a_ball_cut_all_outside_of_them() {
+    let place = copy_of(&TRAINED);
+    let args = ["--json", "--crop=-1,-1,-1,1,1,1", "--crop-sphere=0,0,0,1.2", "-o", "cut"];
+    let report = json(&clean(&place, &args).done());
+    let left = read_ply(&place.ply_of("cut", 150)).unwrap();
+    let (means, _) = left.means.as_chunks::<3>();
+    assert!(!means.is_empty());
+    for mean in means {
+        let radius = mean.iter().map(|x| x * x).sum::<f32>().sqrt();
+        assert!(mean.iter().all(|x| x.abs() <= 1.0) && radius <= 1.2, "{mean:?}");
+    }
+    assert!(removed(&report, "cropped") > 0, "{report}");
+    // What is cut still shows in the photographs: that is no loss.
+    let fell = report["psnr_before"].as_f64().unwrap() - report["psnr_after"].as_f64().unwrap();
+    assert!(fell <= 0.05, "{report}");
+}
+
+/// Views and Gaussians of the scene of the next tests.
+const PLANTED_SCENE: [&str; 8] = [
+    "--views=24",
+    "--width=96",
+    "--height=72",
+    "--points=500",
+    "--gaussians=model",
+    "--gaussian-count=12000",
+    "--output=scene",
+    "--seed=3",
+];
+
+/// Floaters between the cameras and what these look at, of a colour that the scene does not have.
+fn floaters(dataset: &Dataset, model: &Gaussians, count: usize, opacities: [f64; 2]) -> Gaussians {
+    let mut draws = Draws::new(11);
+    let (means, _) = model.means.as_chunks::<3>();
+    let one = |_| {
+        let pick = |draws: &mut Draws, len: usize| {
+            let at = draws.uniform(0.0, len as f64).floor_i32().unsigned_abs() as usize;
+            at.min(len - 1)
+        };
+        let view = &dataset.views[dataset.train[pick(&mut draws, dataset.train.len())]];
+        let camera: Vec3<f64> = view.pose.centre_world();
+        let seen = means[pick(&mut draws, means.len())].map(f64::from);
+        let along = draws.uniform(0.15, 0.6);
+        let mean = add(camera, scale(sub(seen, camera), along));
+        let size = 0.02 * draws.uniform(0.5, 2.0);
+        let opacity = draws.uniform(opacities[0], opacities[1]);
+        let mut floater =
+            gaussian(mean.map(f64::to_f32), size.to_f32(), opacity.to_f32(), [1.0, 0.0, 1.0]);
+        floater.sh_degree = model.sh_degree;
+        floater.sh_rest = vec![0.0; model.sh_rest.len() / model.len()];
+        floater
+    };
+    together(&(0..count).map(one).collect::<Vec<_>>())
+}
+
+/// Which of them a training view shows, if no other were there: of a colour that the scene does not have, a
+/// blend weight of 1/20 changes a pixel by more than 8 steps of 8 bits.
+fn shown(dataset: &Dataset, all: &Gaussians, planted: usize) -> Vec<bool> {
+    let device = &mut Cpu::<f32>::new();
+    let model = device.upload(all).unwrap();
+    let first = all.len() - planted;
+    let absent: Vec<bool> = (0..all.len()).map(|row| row >= first).collect();
+    let mut sums = device.no_worths(&model, &absent).unwrap();
+    let residency = Residency::OnDemand { cache: splat::memory::Bytes(1 << 26) };
+    let images = ImageLoader::new(dataset.sources.clone(), residency);
+    let near = Views::new(dataset, &images).near();
+    let settings = RenderSettings { sh_degree: all.sh_degree, near, ..RenderSettings::DEFAULT };
+    for &index in &dataset.train {
+        let image = images.fetch(index).unwrap();
+        let target = device.upload_target(Photo { image: &image, stay: Stay::Transient }).unwrap();
+        device.add_worths(&model, &dataset.views[index], &settings, &target, &mut sums).unwrap();
+    }
+    let worths = device.read_worths(&sums).unwrap();
+    worths[first..].iter().map(|worth| worth.weight_max > 0.05).collect()
+}
+
+#[rstest]
+#[case::weak([0.1, 0.4])]
+#[case::opaque([0.8, 0.99])]
+fn floaters_that_a_view_shows_are_removed(#[case] opacities: [f64; 2]) {
+    let planted = 1000;
+    let place = TestFolder::empty();
+    let mut command = splat();
+    end(command.current_dir(place.path("")).arg("synth").args(PLANTED_SCENE)).done();
+    let healthy = psnr(&place.model(), "train");
+    let ply = place.ply(1);
+    let model = read_ply(&ply).unwrap();
+    let scene = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
+    let dataset = Dataset::load(&scene).unwrap();
+    let all = together(&[model.clone(), floaters(&dataset, &model, planted, opacities)]);
+    let shown = shown(&dataset, &all, planted);
+    write_ply(&ply, &all).unwrap();
+    let report = json(&clean(&place, &["--json", "-o", "cleaned"]).done());
+    let left = read_ply(&place.ply_of("cleaned", 1)).unwrap();
+    let bits = |gaussians: &Gaussians| -> Vec<[u32; 3]> {
+        gaussians.means.as_chunks().0.iter().map(|mean: &[f32; 3]| mean.map(f32::to_bits)).collect()
+    };
+    let (left, all) = (bits(&left), bits(&all));
+    let of_planted = all[model.len()..].iter().zip(&shown).filter(|&(_, &is_shown)| is_shown);
+    let stay = of_planted.clone().filter(|(mean, _)| left.contains(mean)).count();
+    let count = of_planted.count();
+    assert!(count > 800, "{count} are shown");
+    assert!(stay * 20 <= count, "{stay} of {count} stay: {report}");
+    let cleaned = report["psnr_after"].as_f64().unwrap();
+    assert!(cleaned >= healthy - 0.05, "{cleaned} dB, {healthy} dB without floaters: {report}");
+}
