@@ -40,6 +40,7 @@ mod init;
 mod lpips;
 mod mesh;
 mod mesh_figures;
+mod multi_view;
 mod plan;
 mod presets;
 #[cfg(target_os = "linux")]
