@@ -85,6 +85,16 @@ impl Pair {
         Self { view, photo, other, other_photo, first_px }
     }
 
+    /// With another photograph of the other view, which agrees in part: the wall is moved, and there are
+    /// other waves on it. Where all agrees, gradients are what is left of terms that cancel.
+    pub fn in_doubt(self) -> Self {
+        let paint = |[x, y]: [f64; 2]| {
+            let other = 0.1 * (5.0 * x - 9.0 * y).sin();
+            waves([x + 0.05, y - 0.03]).map(|value| 0.1 + 0.7 * value + other)
+        };
+        Self { other_photo: photograph(&self.other, paint), ..self }
+    }
+
     /// Size of the view, px.
     pub fn size(&self) -> [u32; 2] {
         [self.photo.width, self.photo.height]

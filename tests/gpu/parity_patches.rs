@@ -46,7 +46,7 @@ fn assert_steps_within<B: TrainDevice>(
     let (expected, expected_values) = first_step(oracle, gaussians, (pair, drawing), terms);
     let [value, expected_value] =
         [values, expected_values].map(|all| all.get("multi_view").unwrap());
-    assert!(expected_value > 1e-3, "{what}: {expected_value}");
+    assert!(expected_value > 0.05, "{what}: {expected_value}");
     // A median is right to 1e-6 of its depth, which is 1e-5 px, and the photograph changes by a tenth a
     // pixel where its deviation is a tenth.
     let error = (value - expected_value).abs();
@@ -57,7 +57,7 @@ fn assert_steps_within<B: TrainDevice>(
 fn losses_and_gradients_of_patches_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, size) in (1..).zip([[19, 15], [37, 29], [65, 43]]) {
         let first_px = [u32::from(seed % 2 == 0), u32::from(seed > 1)];
-        let (pair, drawing) = (Pair::of_size(size, first_px), drawing(seed));
+        let (pair, drawing) = (Pair::of_size(size, first_px).in_doubt(), drawing(seed));
         let gaussians = clear_discs(&pair, &drawing, seed);
         let what = format!("{size:?} px");
         assert_steps_agree(device, &gaussians, (&pair, &drawing), (&patches_alone(), &what));
@@ -65,7 +65,7 @@ fn losses_and_gradients_of_patches_agree_with_the_oracle<B: TrainDevice>(device:
 }
 
 fn patches_and_normals_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
-    let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]), drawing(7));
+    let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]).in_doubt(), drawing(7));
     let gaussians = clear_discs(&pair, &drawing, 7);
     for depths in [NormalDepths::Median, NormalDepths::Opaque, NormalDepths::All] {
         let terms = patches_alone().with(Term::DepthNormal { depths }, 0.05);
@@ -75,7 +75,7 @@ fn patches_and_normals_agree_with_the_oracle_together<B: TrainDevice>(device: &m
 }
 
 fn patches_beside_masks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    let mut pair = Pair::of_size([37, 29], [1, 0]);
+    let mut pair = Pair::of_size([37, 29], [1, 0]).in_doubt();
     let hide = |image: &Arc<Image>, [from_x, from_y]: [u32; 2]| {
         let pixels = (0..image.height).flat_map(|y| (0..image.width).map(move |x| [x, y]));
         let mask = pixels.map(|[x, y]| if x >= from_x && y >= from_y { 0 } else { 255 });
@@ -93,7 +93,7 @@ fn patches_beside_masks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 
 fn an_image_smaller_than_a_patch_has_no_term<B: TrainDevice>(device: &mut B) {
     for size in [[1, 1], [6, 20], [20, 6]] {
-        let (pair, drawing) = (Pair::of_size(size, [0, 1]), drawing(3));
+        let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(3));
         let gaussians = crate::common::patches::discs(9, 3);
         let (found, values) = first_step(device, &gaussians, (&pair, &drawing), &patches_alone());
         assert_eq!(values.get("multi_view"), Some(0.0), "{size:?}");
@@ -106,7 +106,7 @@ fn an_image_smaller_than_a_patch_has_no_term<B: TrainDevice>(device: &mut B) {
 fn single_precision_leaves_room_for_another_order_of_rounding() {
     let device = &mut Cpu::<f32>::new();
     for seed in 20..26 {
-        let (pair, drawing) = (Pair::of_size([37, 29], [0, 0]), drawing(seed));
+        let (pair, drawing) = (Pair::of_size([37, 29], [0, 0]).in_doubt(), drawing(seed));
         let gaussians = clear_discs(&pair, &drawing, seed);
         let what = (GRADIENT_TOLERANCE / 3.0, &*format!("scene {seed}"));
         assert_steps_within(device, &gaussians, (&pair, &drawing), &patches_alone(), what);
@@ -117,7 +117,7 @@ fn single_precision_leaves_room_for_another_order_of_rounding() {
 /// nothing to decide.
 #[test]
 fn most_patches_are_compared_and_none_by_a_hair() {
-    let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]), drawing(7));
+    let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]).in_doubt(), drawing(7));
     let gaussians = clear_discs(&pair, &drawing, 7);
     let Some(Told { compared, hidden, left_out }) = told(&gaussians, &pair, &drawing) else {
         panic!("a decision is a near thing");
