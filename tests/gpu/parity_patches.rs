@@ -8,7 +8,9 @@ use crate::common::prelude::*;
 use std::sync::Arc;
 
 use crate::common::oracle::{GRADIENT_TOLERANCE, assert_gradients_agree};
-use crate::common::patches::{Pair, Told, clear_discs, drawing, first_step, told};
+use crate::common::patches::{
+    Pair, Told, clear_discs, drawing, first_step, has_sure_medians, told,
+};
 use splat::backend::cpu::Cpu;
 use splat::backend::{NormalDepths, Term, Terms, TrainDevice};
 use splat::dataset::Image;
@@ -46,7 +48,7 @@ fn assert_steps_within<B: TrainDevice>(
     let (expected, expected_values) = first_step(oracle, gaussians, (pair, drawing), terms);
     let [value, expected_value] =
         [values, expected_values].map(|all| all.get("multi_view").unwrap());
-    assert!(expected_value > 0.05, "{what}: {expected_value}");
+    assert!(expected_value > 0.01, "{what}: {expected_value}");
     // A median is right to 1e-6 of its depth, which is 1e-5 px, and the photograph changes by a tenth a
     // pixel where its deviation is a tenth.
     let error = (value - expected_value).abs();
@@ -66,7 +68,9 @@ fn losses_and_gradients_of_patches_agree_with_the_oracle<B: TrainDevice>(device:
 
 fn patches_and_normals_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
     let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]).in_doubt(), drawing(7));
-    let gaussians = clear_discs(&pair, &drawing, 7);
+    let clear = (30..130).map(|seed| clear_discs(&pair, &drawing, seed));
+    let gaussians = clear.into_iter().find(|discs| has_sure_medians(discs, &pair, &drawing));
+    let gaussians = gaussians.expect("one scene in a hundred without a near thing");
     for depths in [NormalDepths::Median, NormalDepths::Opaque, NormalDepths::All] {
         let terms = patches_alone().with(Term::DepthNormal { depths }, 0.05);
         let what = format!("with {depths:?}");

@@ -97,8 +97,8 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     // A step moves samples by a ten thousandth of a pixel, and one in a few thousand over the centre of a
     // pixel, where the slope of the photograph jumps by a tenth; a patch has 49 samples.
     let found = (&model, &gradients);
-    let compared = assert_differences(device, found, &Parameter::ALL[..4], (2e-3, 2e-2), loss);
-    assert!(compared.iter().zip([20, 15, 20, 7]).all(|(n, least)| *n >= least), "{compared:?}");
+    let compared = assert_differences(device, found, &Parameter::ALL[..4], (2e-3, 2e-3), loss);
+    assert!(compared.iter().zip([20, 15, 25, 5]).all(|(n, least)| *n >= least), "{compared:?}");
 }
 
 #[test]
