@@ -39,7 +39,7 @@ pub(crate) fn compare(
     shown: PatchMaps<'_>,
     other: OtherView<'_, Target>,
     weight: f64,
-    gradients: SurfaceGradients<'_>,
+    SurfaceGradients { maps: d_maps, medians: d_medians }: SurfaceGradients<'_>,
 ) -> Result<(), DeviceError> {
     let PatchMaps { maps, medians, camera, target } = shown;
     let seen = other.camera.cast::<f32>();
@@ -64,8 +64,8 @@ pub(crate) fn compare(
         mask: target.mask(),
         other: other.target.rgb(),
         other_mask: other.target.mask(),
-        d_surface: gradients.maps.write(),
-        d_medians: gradients.medians.write(),
+        d_surface: d_maps.write(),
+        d_medians: d_medians.write(),
         sum: session.status.sum(VALUE_MULTI_VIEW),
         rotation,
         translation: seen.translation,
