@@ -47,6 +47,8 @@
 //! | band | rows of tiles whose instances are listed at once |
 //! | transmittance | the share of the light that passes |
 //! | median depth | where the transmittance of a ray is one half |
+//! | patch | 7x7 px of a photograph around a pixel |
+//! | other view | the view whose photograph a view's patches are looked for in |
 //! | term | a summand of the loss |
 //! | target | a photograph on the device |
 //! | frame | a rendered view and what its backward pass needs |

@@ -26,8 +26,8 @@ pub const VARIANCE_FLOOR: f64 = 1e-5;
 /// Least standard deviation of a patch that looks like one place and no other.
 pub const CONTRAST_MIN: f64 = 0.01;
 
-/// Greatest cosine between a plane's normal and the ray towards it: behind it, the plane is seen at less than 6
-/// degrees or from its back.
+/// Greatest cosine between a plane's normal and the ray towards it. Above it, the plane is seen at less than
+/// 6 degrees, or from its back.
 pub const FACING_MAX: f64 = -0.1;
 
 /// Correlation below which something else hides the patch in the other view. PGSR leaves such patches
@@ -80,12 +80,11 @@ impl<R: Real> OtherCamera<R> {
         let turned = mul(&self.rotation, [x, y, R::ONE]);
         let [x, y, depth_ratio] = add(turned, scale(self.translation, inverse_depth));
         // Written so that NaN is rejected, too.
-        if !(depth_ratio > R::ZERO) {
-            return None;
-        }
-        let slopes = [x / depth_ratio, y / depth_ratio];
-        let px = [0, 1].map(|axis| self.focal_px[axis] * slopes[axis] + self.centre_px[axis]);
-        Some(OtherPlace { px, slopes, depth_ratio })
+        (depth_ratio > R::ZERO).then(|| {
+            let slopes = [x / depth_ratio, y / depth_ratio];
+            let px = [0, 1].map(|axis| self.focal_px[axis] * slopes[axis] + self.centre_px[axis]);
+            OtherPlace { px, slopes, depth_ratio }
+        })
     }
 
     /// `d_inverse_depth` of [`Self::place`].
@@ -324,7 +323,7 @@ pub fn compare<R: Real>(
     for (k, at) in places().enumerate() {
         let away = from_middle(at);
         let inverse_depth = plane.inverse_depth(tilt, away);
-        if !(inverse_depth > R::ZERO) {
+        if inverse_depth <= R::ZERO {
             return None;
         }
         let ray = [plane.slopes[0] + away[0], plane.slopes[1] + away[1]];

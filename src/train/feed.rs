@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::TrainError;
+use super::coarse::CoarseSchedule;
 use super::event::Split;
 use super::other_views::OtherViews;
 use super::schedule::ViewOrder;
 use super::views::Views;
 use crate::backend::{Device, Photo, Stay};
-use crate::dataset::Image;
+use crate::config::Config;
+use crate::dataset::{Dataset, Image};
 use crate::memory::TrainingScale;
 
 /// Iterations before an evaluation in which its photographs are decoded, at least: enough for a few dozen
@@ -57,9 +59,13 @@ impl<'a> Feed<'a> {
         Self { views, order, ahead: None, left_out, evaluations, others: None }
     }
 
-    /// Has the views of iterations from this one on compared with others.
-    pub(crate) fn compare_views(&mut self, views: OtherViews, from: u32) {
-        self.others = Some(ComparedViews { views, from });
+    /// Has views compared with others in the iterations in which the run does that.
+    pub(crate) fn compare_views(&mut self, dataset: &Dataset, config: &Config) {
+        let schedule = CoarseSchedule::of(config).filter(|_| config.sugar.compares_views());
+        self.others = schedule.map(|schedule| ComparedViews {
+            views: OtherViews::of(dataset, config.run.seed),
+            from: schedule.prune.max(schedule.start).saturating_add(1),
+        });
     }
 
     /// The views that those of iterations are compared with, if they are.

@@ -170,7 +170,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
         let mut feed = Feed::new(views, setup.config.run.seed);
         feed.expect_evaluations(schedule::evaluations(setup.config));
-        multi_view::compare_views(&mut feed, setup.dataset, setup.config);
+        feed.compare_views(setup.dataset, setup.config);
         Self {
             scale,
             strategy: strategy::of(setup.config, scale, setup.dataset.train.len()),

@@ -14,8 +14,8 @@ use splat::math::patches::{
     AGREEMENT_MIN, CONTRAST_MIN, FACING_MAX, PATCH_PIXELS, PATCH_REACH, PATCH_SIDE, PatchPlane,
     bilinear, correlation, grey, patch_at,
 };
-use splat::math::splat::Shape;
-use splat::math::transmittance::RayGaussian;
+use splat::math::splat::{Shape, Viewpoint};
+use splat::math::transmittance::{OnRay, RayGaussian, fall};
 use splat::math::{Real, inverse_sigmoid};
 use splat::model::Gaussians;
 
@@ -85,6 +85,16 @@ impl Pair {
         Self { view, photo, other, other_photo, first_px }
     }
 
+    /// With another photograph of the other view, which agrees in part: the wall is moved, and there are
+    /// other waves on it. Where all agrees, gradients are what is left of terms that cancel.
+    pub fn in_doubt(self) -> Self {
+        let paint = |[x, y]: [f64; 2]| {
+            let other = 0.1 * (5.0 * x - 9.0 * y).sin();
+            waves([x + 0.05, y - 0.03]).map(|value| 0.1 + 0.7 * value + other)
+        };
+        Self { other_photo: photograph(&self.other, paint), ..self }
+    }
+
     /// Size of the view, px.
     pub fn size(&self) -> [u32; 2] {
         [self.photo.width, self.photo.height]
@@ -146,9 +156,11 @@ const MARGIN: f64 = 1e-3;
 pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Told> {
     let is_borderline =
         composite(gaussians, &pair.view, drawing).iter().any(|pixel| pixel.borderline);
-    if is_borderline || barely_met(gaussians, &pair.view) {
+    if is_borderline {
         return None;
     }
+    let point = viewpoint(&pair.view, NEAR);
+    let rays = rays(gaussians, &point);
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();
     let frame = oracle.draw(&model, &pair.view, drawing).unwrap();
@@ -159,7 +171,11 @@ pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Tol
         for x in (pair.first_px[0]..drawn.width).step_by(2) {
             let pixel = (y * drawn.width + x) as usize;
             let map = [0, 1, 2, 3].map(|k| f64::from(maps[4 * pixel + k]));
-            match verdict(pair, [x, y], map, f64::from(medians[pixel]))? {
+            let depth = f64::from(medians[pixel]);
+            if is_median_unsure(&rays, point.slopes([x, y]), depth) {
+                return None;
+            }
+            match verdict(pair, [x, y], map, depth)? {
                 Verdict::LeftOut => told.left_out += 1,
                 Verdict::Hidden => told.hidden += 1,
                 Verdict::Compared => told.compared += 1,
@@ -169,26 +185,56 @@ pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Tol
     Some(told)
 }
 
-/// Whether a ray meets a Gaussian so barely that single precision may miss it.
-fn barely_met(gaussians: &Gaussians, view: &View) -> bool {
-    let point = viewpoint(view, NEAR);
+/// All Gaussians as the rays of a view meet them.
+fn rays(gaussians: &Gaussians, point: &Viewpoint<f64>) -> Vec<RayGaussian<f64>> {
     let wide = |values: &[f32]| -> Vec<f64> { values.iter().copied().map(f64::from).collect() };
     let triple = |values: &[f32], row: usize| -> [f64; 3] {
         wide(&values[3 * row..3 * row + 3]).try_into().unwrap()
     };
-    (0..gaussians.len()).any(|row| {
+    let ray = |row: usize| {
         let shape = Shape {
             mean_world: triple(&gaussians.means, row),
             log_scale: triple(&gaussians.log_scales, row),
             quat: wide(&gaussians.quats[4 * row..4 * row + 4]).try_into().unwrap(),
             smoothing: 0.0,
         };
-        let ray = RayGaussian::new(&point, &shape, f64::from(gaussians.opacity_logits[row]));
-        let pixels =
-            (0..view.camera.height).flat_map(|y| (0..view.camera.width).map(move |x| [x, y]));
-        let mut peaks = pixels.map(|at| ray.on_ray(point.slopes(at)).peak);
-        peaks.any(|peak| (255.0 * peak - 1.0).abs() < 1e-4)
-    })
+        RayGaussian::new(point, &shape, f64::from(gaussians.opacity_logits[row]))
+    };
+    (0..gaussians.len()).map(ray).collect()
+}
+
+/// Least slope of the logarithm of the transmittance at a median, per share of its depth, with which
+/// single precision leaves a hundred thousandth of the depth.
+const SLOPE_MIN: f64 = 0.1;
+
+/// Whether single precision may see a pixel's median elsewhere: it may miss a Gaussian that is barely met,
+/// and where nearly half of the light passes all, or all up to a gap, it may find another depth or none.
+fn is_median_unsure(rays: &[RayGaussian<f64>], slopes: [f64; 2], depth: f64) -> bool {
+    let on_rays = || rays.iter().map(|ray| ray.on_ray(slopes));
+    let met = || on_rays().filter(OnRay::is_met);
+    let passed: f64 = met().map(|on_ray| on_ray.passed()).product();
+    let is_flat = depth > 0.0 && fall(met(), depth).abs() * depth < SLOPE_MIN;
+    is_flat
+        || (passed - 0.5).abs() < MARGIN
+        || on_rays().any(|on_ray| (255.0 * on_ray.peak - 1.0).abs() < 1e-4)
+}
+
+/// Where the slope of a photograph jumps from one square of pixels to the next: single precision leaves a
+/// third of this of places of 50 px, a depth's rounding with it.
+const SQUARE_MARGIN_PX: f64 = 3e-5;
+
+/// Whether the medians of all pixels are the same in single precision, also of those that are not looked at.
+pub fn has_sure_medians(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> bool {
+    let point = viewpoint(&pair.view, NEAR);
+    let rays = rays(gaussians, &point);
+    let oracle = &mut Cpu::<f64>::new();
+    let model = oracle.upload(gaussians).unwrap();
+    let frame = oracle.draw(&model, &pair.view, drawing).unwrap();
+    let medians = oracle.image(&frame).unwrap().median_depths.unwrap();
+    let pixels = (0..pair.size()[1]).flat_map(|y| (0..pair.size()[0]).map(move |x| [x, y]));
+    pixels
+        .zip(medians)
+        .all(|(at, depth)| !is_median_unsure(&rays, point.slopes(at), f64::from(depth)))
 }
 
 enum Verdict {
@@ -239,7 +285,8 @@ fn verdict(pair: &Pair, at: [u32; 2], map: [f64; 4], depth: f64) -> Option<Verdi
         let place = camera.place(slopes, inverse_depth).filter(|_| inverse_depth > 0.0)?;
         let sides = camera.size.map(|side| f64::from(side) - 0.5);
         let is_near = (0..2).any(|k| near(place.px[k], 0.5) || near(place.px[k], sides[k]));
-        if is_near {
+        let from_square = place.px.map(|at| (at - at.floor() - 0.5).abs());
+        if is_near || from_square.iter().any(|&away| away < SQUARE_MARGIN_PX) {
             return None;
         }
         let sample = bilinear(place.px, camera.size, |at| grey_of(&pair.other_photo, at));

@@ -107,14 +107,13 @@ impl TestFolder {
         Self { scene: other.scene(), ..Self::empty() }
     }
 
-    /// This folder, which stays, with the tiny scene in it.
+    /// This folder, which stays.
     pub fn lasting(folder: PathBuf) -> Self {
-        let place = Self { scene: folder.join("scene"), folder, _temporary: None };
-        place.write_scene();
-        place
+        Self { scene: folder.join("scene"), folder, _temporary: None }
     }
 
-    fn write_scene(&self) {
+    /// Writes the tiny scene.
+    pub fn write_scene(&self) {
         let (width, height) = SIZE;
         let options =
             SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };

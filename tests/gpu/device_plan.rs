@@ -12,8 +12,8 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, NormalDepths, Peaks, Statistics, Term, Terms,
-    chunks,
+    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView, Peaks,
+    Statistics, Term, Terms, chunks, seen_from,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
@@ -192,27 +192,35 @@ impl Training {
         let near = self.device.neighbours(&self.model, NEIGHBOURS).unwrap();
         for shot in &self.shots {
             self.iteration += 1;
-            let settings = Drawing { surface: maps.are_drawn(), ..shot.settings };
+            let median = maps == Maps::Medians;
+            let settings = Drawing { surface: maps.are_drawn(), median, ..shot.settings };
             let target = self.device.target(shot.index, &shot.photo).unwrap();
-            let dn = if maps == Maps::Compared { 0.05 } else { 0.0 };
+            // The photograph of another view is one of those that are there.
+            let beside = &self.shots[(shot.index + 1) % PHOTOGRAPHS];
+            let other = self.device.target(beside.index, &beside.photo).unwrap();
+            let camera = seen_from(&shot.view, &beside.view);
+            let other = OtherView { target: &other, camera, first_px: [1, 0] };
+            let dn = if maps == Maps::Compared || median { 0.05 } else { 0.0 };
+            let depths = if median { NormalDepths::Median } else { NormalDepths::All };
             let terms = surface_rule(maps, self.iteration).terms();
-            let terms = &terms.with(Term::DepthNormal { depths: NormalDepths::All }, dn);
-            let seen = Seen {
-                view: &shot.view,
-                drawing: &settings,
-                target: &target,
-                terms,
-                near: Some(&near),
-            };
+            let terms = &terms
+                .with(Term::DepthNormal { depths }, dn)
+                .with(Term::MultiView, if median { 0.6 } else { 0.0 });
+            let frame = self.device.draw(&self.model, &shot.view, &settings).unwrap();
+            let objective =
+                Objective { target: &target, terms, near: Some(&near), other: Some(other) };
+            let (frame, pixels) = self.device.objective(&self.model, frame, &objective).unwrap();
             let mut gradients = Default::default();
-            let [pixels, samples] =
-                self.device.add_seen(&mut self.model, &seen, &mut gradients).unwrap();
+            let samples =
+                self.device.backward(&mut self.model, frame, Some(&near), &mut gradients).unwrap();
             let step = AdamStep::new(self.iteration, AT_REST);
             self.device.step(&mut self.model, gradients, &step).unwrap();
             let terms = SurfaceTerms::from(samples.read().unwrap());
             assert!(terms.normal > 0.0 && terms.density + terms.sdf > 0.0, "{terms:?}");
-            let found = pixels.read().unwrap().get("dn");
+            let values = pixels.read().unwrap();
+            let found = values.get("dn");
             assert!(if dn > 0.0 { found > Some(0.0) } else { found.is_none() }, "{found:?}");
+            assert_eq!(values.get("multi_view").is_some(), median);
         }
     }
 
@@ -307,6 +315,12 @@ fn the_plan_has_the_ledgers_rows_of_the_coarse_stage() {
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_where_normals_are_compared_with_depths() {
     the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Compared));
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_where_views_are_compared_with_others() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Coarse(Maps::Medians));
 }
 
 #[test]

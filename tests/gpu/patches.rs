@@ -83,21 +83,22 @@ fn without_another_view_nothing_is_compared<B: TrainDevice>(device: &mut B) {
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let (pair, drawing) = (Pair::of_size([19, 15], [0, 1]), drawing(4));
+    let (pair, drawing) = (Pair::of_size([25, 19], [0, 1]).in_doubt(), drawing(4));
     let gaussians = clear_discs(&pair, &drawing, 4);
     let device = &mut Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
-    let (gradients, _) = gradients_of(device, &mut model, (&pair, &drawing), &patches_alone());
+    let terms = Terms::default().with(Term::MultiView, 100.0);
+    let (gradients, _) = gradients_of(device, &mut model, (&pair, &drawing), &terms);
     let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
         let mut moved = moved.clone();
-        let (_, values) = gradients_of(device, &mut moved, (&pair, &drawing), &patches_alone());
-        0.6 * values.get("multi_view").unwrap()
+        let (_, values) = gradients_of(device, &mut moved, (&pair, &drawing), &terms);
+        100.0 * values.get("multi_view").unwrap()
     };
     // A step moves samples by a ten thousandth of a pixel, and one in a few thousand over the centre of a
     // pixel, where the slope of the photograph jumps by a tenth; a patch has 49 samples.
     let found = (&model, &gradients);
-    let compared = assert_differences(device, found, &Parameter::ALL[..4], (2e-3, 1e-3), loss);
-    assert!(compared.iter().zip([15, 15, 15, 5]).all(|(n, least)| *n >= least), "{compared:?}");
+    let compared = assert_differences(device, found, &Parameter::ALL[..4], (2e-3, 2e-3), loss);
+    assert!(compared.iter().zip([20, 15, 25, 5]).all(|(n, least)| *n >= least), "{compared:?}");
 }
 
 #[test]

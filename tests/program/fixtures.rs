@@ -37,7 +37,17 @@ pub(crate) fn copy_of(fixture: &TestFolder) -> TestFolder {
 
 /// A place of this name with what `train` makes of the tiny scene.
 pub(crate) fn fixture(name: &str, train: impl FnOnce(&TestFolder)) -> TestFolder {
+    fixture_of(name, TestFolder::write_scene, train)
+}
+
+/// The same of another scene.
+pub(crate) fn fixture_of(
+    name: &str,
+    write_scene: impl FnOnce(&TestFolder),
+    train: impl FnOnce(&TestFolder),
+) -> TestFolder {
     let place = TestFolder::lasting(FOLDER.0.join(name));
+    write_scene(&place);
     train(&place);
     place
 }

@@ -41,6 +41,7 @@ mod init;
 mod lpips;
 mod mesh;
 mod mesh_figures;
+mod multi_view;
 mod plan;
 mod presets;
 #[cfg(target_os = "linux")]

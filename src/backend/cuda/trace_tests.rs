@@ -146,7 +146,7 @@ impl DryRun {
             total_variation: 10.0,
         };
         let step = TableStep { view: 0, number, rule };
-        let objective = Objective { target, terms, near, other: None };
+        let objective = Objective { target, terms, near, other: case.other(target) };
         let (frame, loss, tables) = match case.compensation {
             None => {
                 let (frame, loss) = device.objective(model, frame, &objective)?;

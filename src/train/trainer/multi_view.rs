@@ -2,12 +2,9 @@
 
 use super::Trainer;
 use crate::backend::{OtherView, TrainDevice, seen_from};
-use crate::config::Config;
-use crate::dataset::Dataset;
 use crate::math::patches::OtherCamera;
 use crate::train::TrainError;
-use crate::train::coarse::CoarseSchedule;
-use crate::train::feed::{Feed, TakenView};
+use crate::train::feed::TakenView;
 use crate::train::other_views::OtherViews;
 
 /// A view that another is compared with, with its photograph on the device.
@@ -20,14 +17,6 @@ pub(super) struct TakenOther<T> {
 impl<T> TakenOther<T> {
     pub(super) fn as_view(&self) -> OtherView<'_, T> {
         OtherView { target: &self.target, camera: self.camera, first_px: self.first_px }
-    }
-}
-
-/// Has the feed of a run compare views where the run does.
-pub(super) fn compare_views(feed: &mut Feed<'_>, dataset: &Dataset, config: &Config) {
-    if let Some(schedule) = CoarseSchedule::of(config).filter(|_| config.sugar.compares_views()) {
-        let from = schedule.prune.max(schedule.start).saturating_add(1);
-        feed.compare_views(OtherViews::of(dataset, config.run.seed), from);
     }
 }
 

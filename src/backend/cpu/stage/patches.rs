@@ -76,7 +76,7 @@ impl<R: Real> PatchPair<'_, R> {
         let index = at[1] as usize * self.canvas.size[0] as usize + at[0] as usize;
         let (&[_, x, y, opacity], &depth) =
             (&self.canvas.surface.as_chunks::<4>().0[index], &self.canvas.median_depths[index]);
-        if opacity < R::of(OPAQUE_MIN) || !(depth > R::ZERO) {
+        if opacity < R::of(OPAQUE_MIN) || depth <= R::ZERO {
             return None;
         }
         let normal = [x / opacity, y / opacity];

@@ -14,7 +14,7 @@ use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
-use crate::backend::cuda::stage::patches::{ShownSurface, SurfaceGradients};
+use crate::backend::cuda::stage::patches::{PatchMaps, SurfaceGradients};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::ShownDepths;
 use crate::backend::cuda::stage::{depth, loss, normals, patches, surface};
@@ -127,7 +127,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         if !has_medians {
             d_medians.zero(&session.stream)?;
         }
-        let shown = ShownSurface { maps, medians, camera: &self.camera, target };
+        let shown = PatchMaps { maps, medians, camera: &self.camera, target };
         let gradients = SurfaceGradients { maps: d_maps, medians: d_medians };
         patches::compare(session, shown, other, terms.weight(VALUE_MULTI_VIEW), gradients)
     }

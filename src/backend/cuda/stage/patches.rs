@@ -15,7 +15,7 @@ const WARP: u32 = 32;
 
 /// What a view shows of surfaces.
 #[derive(Clone, Copy)]
-pub(crate) struct ShownSurface<'a> {
+pub(crate) struct PatchMaps<'a> {
     /// Depths and normals, [height, width, 4].
     pub(crate) maps: &'a Block<f32>,
     /// Median depths, [height, width].
@@ -36,12 +36,12 @@ pub(crate) struct SurfaceGradients<'a> {
 /// Compares the patches, and adds their gradients, times the weight, to those of the maps.
 pub(crate) fn compare(
     session: &mut Session,
-    shown: ShownSurface<'_>,
+    shown: PatchMaps<'_>,
     other: OtherView<'_, Target>,
     weight: f64,
-    gradients: SurfaceGradients<'_>,
+    SurfaceGradients { maps: d_maps, medians: d_medians }: SurfaceGradients<'_>,
 ) -> Result<(), DeviceError> {
-    let ShownSurface { maps, medians, camera, target } = shown;
+    let PatchMaps { maps, medians, camera, target } = shown;
     let seen = other.camera.cast::<f32>();
     if other.target.size() != seen.size {
         return Err(DeviceError::TargetSize { target_px: other.target.size(), view_px: seen.size });
@@ -64,8 +64,8 @@ pub(crate) fn compare(
         mask: target.mask(),
         other: other.target.rgb(),
         other_mask: other.target.mask(),
-        d_surface: gradients.maps.write(),
-        d_medians: gradients.medians.write(),
+        d_surface: d_maps.write(),
+        d_medians: d_medians.write(),
         sum: session.status.sum(VALUE_MULTI_VIEW),
         rotation,
         translation: seen.translation,

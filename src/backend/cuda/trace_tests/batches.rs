@@ -31,7 +31,7 @@ impl DryRun {
         let expected = Expected::of(&self.device.session, model, seen, case.px, drawing);
         let device = &mut self.device;
         let frame = device.render_train(model, &case.view(), &case.settings(), &wants)?;
-        let objective = Objective { target, terms: &terms, near, other: None };
+        let objective = Objective { target, terms: &terms, near, other: case.other(target) };
         let (frame, loss) = device.objective(model, frame, &objective)?;
         let samples = device.backward(model, frame, near, gradients)?;
         assert!(samples.is_ready() && loss.is_ready());

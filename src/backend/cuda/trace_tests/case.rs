@@ -3,14 +3,18 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::backend::cuda::BandPolicy;
+use crate::abi::terms::TERM_SUMS;
+use crate::backend::cuda::{BandPolicy, Target};
 use crate::backend::{
-    Compensation, Inputs, NormalDepths, RenderSettings, SampleRule, ScreenFilter, Statistics, Term,
-    Terms, Wants,
+    Compensation, Inputs, NormalDepths, OtherView, RenderSettings, SampleRule, ScreenFilter,
+    Statistics, Term, Terms, Wants, seen_from,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
+
+/// Bytes of a fault and of the sums behind it.
+const REPORT_BYTES: usize = 8 * (1 + TERM_SUMS as usize);
 
 /// What is drawn of surfaces in the coarse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,14 @@ pub(super) enum CoarseCase {
     Density,
     Normals,
     Distances,
+    /// With patches of another view, which is the same.
+    Patches,
+}
+
+impl CoarseCase {
+    fn draws_maps(self) -> bool {
+        matches!(self, Self::Normals | Self::Distances | Self::Patches)
+    }
 }
 
 /// What a view shows.
@@ -104,7 +116,8 @@ impl Case {
             0 => Some(CoarseCase::Entropy),
             1 => Some(CoarseCase::Density),
             2 => Some(CoarseCase::Normals),
-            3 | 4 => Some(CoarseCase::Distances),
+            3 => Some(CoarseCase::Distances),
+            4 => Some(CoarseCase::Patches),
             _ => None,
         };
         let compensation = match dice.within(0..=3) {
@@ -165,7 +178,8 @@ impl Case {
             observe: coarse.is_none().then_some(self.statistics),
             inputs: Inputs {
                 inverse_depths: self.inverse_depth,
-                maps: matches!(coarse, Some(CoarseCase::Normals | CoarseCase::Distances)),
+                maps: coarse.is_some_and(CoarseCase::draws_maps),
+                median: coarse == Some(CoarseCase::Patches),
                 ..Inputs::NONE
             },
             compensation: self.compensation,
@@ -178,17 +192,24 @@ impl Case {
         let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
         let Some(coarse) = coarse else { return terms };
         let has_entropy = coarse == CoarseCase::Entropy || self.neighbours.is_multiple_of(3);
-        let has_density = matches!(coarse, CoarseCase::Density | CoarseCase::Normals);
+        let has_density = !matches!(coarse, CoarseCase::Entropy | CoarseCase::Distances);
+        let (normals, patches) = (coarse == CoarseCase::Normals, coarse == CoarseCase::Patches);
+        let depths = if patches { NormalDepths::Median } else { NormalDepths::All };
         terms
             .with(Term::Entropy, weight(has_entropy))
             .with(Term::Density, weight(has_density))
             .with(Term::Normal, weight(coarse != CoarseCase::Entropy))
             .with(Term::Sdf { unit: 0.1 }, weight(coarse == CoarseCase::Distances))
-            .with(
-                Term::DepthNormal { depths: NormalDepths::All },
-                weight(coarse == CoarseCase::Normals),
-            )
+            // Every second time patches alone.
+            .with(Term::DepthNormal { depths }, weight(normals || patches && has_entropy))
+            .with(Term::MultiView, weight(patches))
             .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
+    }
+
+    /// What patches are compared with in the coarse stage.
+    pub(super) fn other<'a>(&self, target: &'a Target) -> Option<OtherView<'a, Target>> {
+        let camera = seen_from(&self.view(), &self.view());
+        Some(OtherView { target, camera, first_px: [0, 1] })
     }
 
     pub(super) fn view(&self) -> View {
@@ -225,7 +246,7 @@ impl Case {
                 host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
             }
             // No fault: before the sums.
-            ("status", 80) => host[..8].fill(0xff),
+            ("status", REPORT_BYTES) => host[..8].fill(0xff),
             ("instances of rows", bytes) => {
                 let rows = bytes as u64 / 8;
                 let before = |row| seen.instances * row / rows;
