@@ -35,6 +35,7 @@ fn config(place: &TestFolder, model: &str) -> Config {
 #[case::train("train", &["Scene", "Optimisation", "Density control", "Memory", "Output", "Run"])]
 #[case::eval("eval", &["Scene", "Memory", "Run", "--split", "--lpips-weights", "--json", "Geometry"])]
 #[case::render("render", &["Scene", "Memory", "Run", "--skip-train"])]
+#[case::clean("clean", &["Cleaning", "Scene", "--max-loss", "--near", "--crop", "--dry-run", "-o, --output"])]
 #[case::plan("plan", &["Forecast", "Scene", "Memory", "--gaussians", "--model", "--json"])]
 #[case::synth("synth", &["Scene", "--output", "--seed", "torus", "--truth-cells", "--gaussians"])]
 #[case::profile("profile", &["MODEL", "latest", "--follow", "--top", "--json"])]

@@ -231,12 +231,12 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
     }
 }
 
-impl<R: Real, P: Drawable> Worths<P> for Cpu<R> {
+impl<R: Real> Worths<Gaussians> for Cpu<R> {
     type WorthSums = WorthSums<R>;
 
     fn no_worths(
         &mut self,
-        model: &Model<R, P>,
+        model: &Model<R>,
         absent: &[bool],
     ) -> Result<WorthSums<R>, DeviceError> {
         check_absent(absent, model.len())?;
@@ -245,7 +245,7 @@ impl<R: Real, P: Drawable> Worths<P> for Cpu<R> {
 
     fn add_worths(
         &mut self,
-        model: &Model<R, P>,
+        model: &Model<R>,
         view: &View,
         settings: &RenderSettings,
         target: &Arc<Image>,
