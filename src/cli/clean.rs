@@ -58,8 +58,8 @@ pub(super) struct CleanArgs {
 struct RuleArgs {
     /// How much PSNR of the training views may fall, dB [default: 0.05]
     ///
-    /// Below its highest on the way: where removing floaters raises it, the rest may cost no more than this
-    /// of what was gained. A step that costs more is undone. What --crop and --crop-sphere cut is not
+    /// A step that costs more is undone, or made smaller. Where removing floaters raises the PSNR by 0.5 dB or
+    /// more, the rest may cost no more than this of what was gained. What --crop and --crop-sphere cut is not
     /// counted: it is cut last.
     #[arg(long, value_name = "DB", default_value_t = 0.05, value_parser = not_negative)]
     max_loss: f64,

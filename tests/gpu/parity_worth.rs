@@ -106,10 +106,10 @@ fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B
 }
 
 fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(25), views());
+    let (gaussians, views) = (clear_gaussians(50), views());
     let image = noise(&views[0], None);
-    let absent: Vec<bool> = (0..25).map(|row| row % 3 == 1).collect();
-    let rows: Vec<usize> = (0..25).filter(|&row| absent[row]).collect();
+    let absent: Vec<bool> = (0..50).map(|row| row % 2 == 1).collect();
+    let rows: Vec<usize> = (0..50).filter(|&row| absent[row]).collect();
     let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
     let before = squared_error(&without(&gaussians, &rows), &views, &image);
     let values = image.rgb.len() as f64;
