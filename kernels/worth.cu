@@ -64,7 +64,7 @@ __device__ inline float error_change(float3 drawn, float3 changed, float3 truth)
            channel_change(drawn.z, changed.z, truth.z);
 }
 
-// A splat that a pixel is blended of, and the pixel without it: twin of `Layer::taken_out`. `behind` is
+// A splat that a pixel is blended of, and the pixel without it: twin of `PixelLayer::taken_out`. `behind` is
 // what is added behind it, `after` the transmittance there.
 __device__ inline float3 taken_out(float3 drawn, float3 color, float alpha, float weight,
                                    float3 behind, float after, float3 background) {

@@ -8,13 +8,18 @@ use crate::train::TrainError;
 /// Halvings of a set that costs too much, before none of it goes.
 const HALVINGS: u32 = 4;
 
+/// A gain from which on floaters have gone, dB. Less comes of Gaussians whose loss nobody sees.
+const FLOATERS: f64 = 0.5;
+
 /// A model under way.
 pub(super) struct Cleaner<'a, 'v, B: TrainDevice> {
     pub(super) judge: Judge<'a, 'v, B>,
     pub(super) gone: Vec<Option<CleanRule>>,
     /// What is known of those that are left, and of those gone.
     pub(super) now: Judgement,
-    /// Mean PSNR at its highest, dB.
+    /// Mean PSNR of all, dB.
+    pub(super) before: f64,
+    /// The same at its highest.
     pub(super) best: f64,
     pub(super) max_loss: f64,
 }
@@ -40,6 +45,14 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     pub(super) fn harm(&self, row: usize) -> f64 {
         let worth = &self.now.worths[row];
         f64::from(worth.error_change) / f64::from(worth.weight).max(f64::MIN_POSITIVE)
+    }
+
+    /// The least mean PSNR that the loss leaves, dB. A small gain may be given up again, as far as the loss
+    /// goes.
+    pub(super) fn least(&self) -> f64 {
+        let gain = self.best - self.before;
+        let spare = if gain < FLOATERS { gain.min(self.max_loss) } else { 0.0 };
+        self.best - spare - self.max_loss
     }
 
     /// What is known if these went, too.

@@ -86,7 +86,8 @@ pub fn clean<B: TrainDevice>(
     let (psnr_before, max_loss) = (now.psnr, options.max_loss);
     tracing::info!("{} Gaussians, PSNR {psnr_before:.3} dB on training views", gaussians.len());
     let gone = vec![None; gaussians.len()];
-    let mut cleaner = Cleaner { judge, gone, now, best: psnr_before, max_loss };
+    let (before, best) = (psnr_before, psnr_before);
+    let mut cleaner = Cleaner { judge, gone, now, before, best, max_loss };
     cleaner.drop_unseen();
     cleaner.drop_near(&places, options.near)?;
     cleaner.drop_huge(&places)?;

@@ -7,7 +7,8 @@ use crate::model::Gaussians;
 /// What is cleaned, and how.
 #[derive(Clone, Debug)]
 pub struct CleanOptions {
-    /// By how much the mean PSNR of the training views may fall below its highest on the way, dB.
+    /// By how much the mean PSNR of the training views may fall, dB: below what it was, and where it rises by
+    /// more than this, twice as far below its highest; but no farther than this where it rises by 0.5 dB.
     pub max_loss: f64,
     /// Distance to a training camera up to which Gaussians are right before it, world units.
     pub near: f64,

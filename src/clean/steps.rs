@@ -73,7 +73,7 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
             let proposal = self.without(&rows, CleanRule::Faint)?;
             let psnr = proposal.judged.psnr;
             tracing::info!("faint, below {:.4}: {}, PSNR {psnr:.3} dB", tried.exp(), rows.len());
-            if psnr >= self.best - self.max_loss {
+            if psnr >= self.least() {
                 (low, found) = (tried, Some(proposal));
             } else if step == 0 {
                 break;

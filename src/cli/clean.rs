@@ -39,7 +39,7 @@ pub(super) struct CleanArgs {
     #[arg(short, long, value_name = "FOLDER", help_heading = "Output")]
     output: Option<PathBuf>,
 
-    /// Move what is in that folder aside, to previous_N in it
+    /// Move what is in that folder aside, to `previous_N` in it
     #[arg(long, help_heading = "Output")]
     overwrite: bool,
 
@@ -58,8 +58,8 @@ pub(super) struct CleanArgs {
 struct RuleArgs {
     /// How much PSNR of the training views may fall, dB [default: 0.05]
     ///
-    /// Below its highest on the way: where removing floaters raises it, the rest may cost no more than this
-    /// of what was gained. A step that costs more is undone. What --crop and --crop-sphere cut is not
+    /// A step that costs more is undone, or made smaller. Where removing floaters raises the PSNR by 0.5 dB or
+    /// more, the rest may cost no more than this of what was gained. What --crop and --crop-sphere cut is not
     /// counted: it is cut last.
     #[arg(long, value_name = "DB", default_value_t = 0.05, value_parser = not_negative)]
     max_loss: f64,
@@ -84,19 +84,20 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let started = Instant::now();
     let model_path = &args.model.model_path;
     let model = args.model.read(matches)?;
-    let to = args.output.clone().unwrap_or_else(|| model_path.join(folder::CLEANED));
-    let target = CleanTarget::check(model_path, to, args.overwrite, args.dry_run)?;
     let options = args.rules.options(scene_extent(&model.dataset));
     check_model(&model, &options, model_path)?;
+    let target = if args.dry_run {
+        None
+    } else {
+        let to = args.output.clone().unwrap_or_else(|| model_path.join(folder::CLEANED));
+        Some(CleanTarget::check(model_path, to, args.overwrite)?)
+    };
     let trained = model.trained_on();
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;
     let task = ModelCleaning { opened: &opened, options: &options };
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
-    let written = match args.dry_run {
-        true => None,
-        false => Some(target.path()),
-    };
+    let written = target.as_ref().map(CleanTarget::path);
     let report = CleanReport::new(&cleaning, &opened, &options, started).at(model_path, written);
     let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.described() };
     // A result that was computed is not lost to a full disk.
@@ -104,7 +105,7 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     if report.gaussians_after == 0 {
         return Err(nothing_left(model_path).into());
     }
-    if !args.dry_run {
+    if let Some(target) = &target {
         target.write(&opened, &cleaning, trained, &report)?;
     }
     Ok(printed?)

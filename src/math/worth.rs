@@ -13,7 +13,7 @@ pub const BEHIND_MIN: f64 = 1e-3;
 
 /// A splat in a pixel, on the way front to back.
 #[derive(Clone, Copy, Debug)]
-pub struct Layer<R> {
+pub struct PixelLayer<R> {
     /// Its opacity there.
     pub alpha: R,
     /// Transmittance before it.
@@ -24,7 +24,7 @@ pub struct Layer<R> {
     pub behind: Vec3<R>,
 }
 
-impl<R: Real> Layer<R> {
+impl<R: Real> PixelLayer<R> {
     /// Its blend weight.
     #[inline]
     pub fn weight(&self) -> R {
@@ -69,7 +69,7 @@ mod tests {
     const BACKGROUND: Vec3<f64> = [0.2, 0.5, 0.1];
 
     /// The colour of a pixel of these splats, front to back, and the layer at `wanted`.
-    fn blended(splats: &[(f64, Vec3<f64>)], wanted: usize) -> (Vec3<f64>, Layer<f64>) {
+    fn blended(splats: &[(f64, Vec3<f64>)], wanted: usize) -> (Vec3<f64>, PixelLayer<f64>) {
         let (mut drawn, mut transmittance) = ([0.0; 3], 1.0);
         let mut before = ([0.0; 3], 1.0);
         for (index, &(alpha, color)) in splats.iter().enumerate() {
@@ -83,7 +83,7 @@ mod tests {
         let (alpha, color) = splats[wanted];
         let (in_front, transmittance) = before;
         let behind = sub(sub(drawn, in_front), scale(color, alpha * transmittance));
-        (drawn, Layer { alpha, transmittance, color, behind })
+        (drawn, PixelLayer { alpha, transmittance, color, behind })
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
             let found = layer.taken_out(drawn, BACKGROUND);
             // What is behind it in the pixel of the others is what it lets pass, and more.
             let behind = scale(layer.behind, 1.0 / (1.0 - layer.alpha));
-            let back = Layer { behind, ..layer }.put_in(expected);
+            let back = PixelLayer { behind, ..layer }.put_in(expected);
             for channel in 0..3 {
                 // Rounding of a dozen operations on values of order 1.
                 assert!((found[channel] - expected[channel]).abs() < 1e-14, "{out}");

@@ -11,6 +11,7 @@ use splat::backend::{
 use splat::dataset::{Image, View};
 use splat::math::inverse_sigmoid;
 use splat::model::Gaussians;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 each_backend!(
@@ -106,10 +107,10 @@ fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B
 }
 
 fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
-    let (gaussians, views) = (clear_gaussians(25), views());
+    let (gaussians, views) = (clear_gaussians(50), views());
     let image = noise(&views[0], None);
-    let absent: Vec<bool> = (0..25).map(|row| row % 3 == 1).collect();
-    let rows: Vec<usize> = (0..25).filter(|&row| absent[row]).collect();
+    let absent: Vec<bool> = (0..50).map(|row| row % 2 == 1).collect();
+    let rows: Vec<usize> = (0..50).filter(|&row| absent[row]).collect();
     let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
     let before = squared_error(&without(&gaussians, &rows), &views, &image);
     let values = image.rgb.len() as f64;
@@ -163,9 +164,9 @@ fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     let absent = [false; 40];
     let halves = [0, 1].map(|half| (0..pixels).map(|at| u8::from(at % 2 == half) * 255).collect());
     let [odd, even] = halves.map(|mask: Vec<u8>| {
-        judged(device, &gaussians, &absent, &[view.clone()], &noise(&view, Some(mask))).0
+        judged(device, &gaussians, &absent, from_ref(&view), &noise(&view, Some(mask))).0
     });
-    let whole = judged(device, &gaussians, &absent, &[view.clone()], &noise(&view, None)).0;
+    let whole = judged(device, &gaussians, &absent, from_ref(&view), &noise(&view, None)).0;
     for (row, whole) in whole.iter().enumerate() {
         let what = format!("Gaussian {row}");
         // Each pixel is in one of the halves; sums are rounded.
@@ -186,14 +187,14 @@ fn of_an_opaque_wall_what_lies_behind_is_worth_nothing<B: TrainDevice>(device: &
     // Each wall lets 1/100 pass: behind the second a pixel is finished.
     let all = together(&[wall(1.0), wall(2.0), wall(3.0), hidden]);
     let view = straight();
-    let (found, _) = judged(device, &all, &[false; 4], &[view.clone()], &noise(&view, None));
+    let (found, _) = judged(device, &all, &[false; 4], from_ref(&view), &noise(&view, None));
     assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
     // The transmittance of 1e-4 behind it is, by rounding, the least that there may be or less.
     assert!(found[1].weight_max < 0.01, "{found:?}");
     assert_eq!(found[3], Worth::default());
     // Without the first two walls the third is in front.
     let (found, _) =
-        judged(device, &all, &[true, true, false, false], &[view.clone()], &noise(&view, None));
+        judged(device, &all, &[true, true, false, false], from_ref(&view), &noise(&view, None));
     assert!((found[2].weight_max - 0.99).abs() < 1e-5, "{found:?}");
     assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
 }

@@ -29,12 +29,7 @@ pub(super) struct CleanTarget {
 impl CleanTarget {
     /// Fails where something would be lost, or where nothing can be written. Nothing is written yet, but
     /// for the folder.
-    pub(super) fn check(
-        from: &Path,
-        to: PathBuf,
-        overwrite: bool,
-        dry_run: bool,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn check(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<Self> {
         let shown = to.display();
         if absolute(from) == absolute(&to) {
             return Err(UsageError(format!(
@@ -45,16 +40,14 @@ impl CleanTarget {
         if let Some(problem) = folder::not_a_folder(&to) {
             return Err(problem.into());
         }
-        if !dry_run {
-            if folder::holds_run(&to) && !overwrite {
-                return Err(UsageError(format!(
-                    "{shown}: holds a model already. Name another folder with -o, or give --overwrite"
-                ))
-                .into());
-            }
-            create_folder(&to)?;
-            check_writable(&to)?;
+        if folder::holds_run(&to) && !overwrite {
+            return Err(UsageError(format!(
+                "{shown}: holds a model already. Name another folder with -o, or give --overwrite"
+            ))
+            .into());
         }
+        create_folder(&to)?;
+        check_writable(&to)?;
         Ok(Self { from: from.to_owned(), to })
     }
 

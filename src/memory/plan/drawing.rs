@@ -156,10 +156,8 @@ impl PlannedDrawing<'_> {
         if wants.maps {
             features = Some(FeatureSlots::reserve(source, sizes, wants)?);
         }
-        let mut rays = None;
-        if wants.median || self.places.is_some() {
-            rays = Some(RaySlots::reserve(source, sizes, wants)?);
-        }
+        let meets_rays = wants.median || self.places.is_some();
+        let rays = meets_rays.then(|| RaySlots::reserve(source, sizes, wants)).transpose()?;
         source.sort32(visible, u32::BITS);
         source.sum32(visible);
         let (mut canvas, mut asked) = (None, None);
@@ -170,10 +168,7 @@ impl PlannedDrawing<'_> {
             }
             None => canvas = Some(CanvasSlots::reserve(source, sizes, wants)?),
         }
-        let mut seen_worths = None;
-        if self.worths {
-            seen_worths = Some(source.take(&SEEN_WORTHS, &visible.max(1))?);
-        }
+        let worths = self.worths.then(|| source.take(&SEEN_WORTHS, &visible.max(1))).transpose()?;
         let mut gradients_of_pixels = None;
         if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
@@ -186,7 +181,7 @@ impl PlannedDrawing<'_> {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, asked, seen_worths, gradients_of_pixels, colors));
+        drop((canvas, asked, worths, gradients_of_pixels, colors));
         if wants.median && wants.backward() {
             play_geometry(source, sizes, &mut kept.surface)?;
         }

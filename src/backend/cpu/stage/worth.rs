@@ -14,7 +14,7 @@ use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
-use crate::math::worth::{Layer, error_change};
+use crate::math::worth::{PixelLayer, error_change};
 use crate::memory::Bytes;
 
 /// What is known of Gaussians after the views up to now.
@@ -190,14 +190,14 @@ impl<R: Real> WorthWalk<R> {
         background: Vec3<R>,
     ) -> WorthShare<R> {
         let Self { drawn, truth, behind, transmittance } = *self;
-        let layer = Layer { alpha, transmittance, color, behind };
+        let layer = PixelLayer { alpha, transmittance, color, behind };
         let weight = layer.weight();
         let changed = if is_absent {
             layer.put_in(drawn)
         } else {
             self.behind = sub(behind, scale(color, weight));
             self.transmittance = transmittance * (R::ONE - alpha);
-            Layer { behind: self.behind, ..layer }.taken_out(drawn, background)
+            PixelLayer { behind: self.behind, ..layer }.taken_out(drawn, background)
         };
         let error_change = error_change(drawn, changed, truth);
         WorthShare { weight, weight_max: weight, error_change }
