@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
 
     float fall = 0.0f;
     for_each_met(a, range, staged, slopes, [&](const OnRay& met) { fall -= log_slope(met, depth); });
-    const float d_log = fall > 0.0f ? d_depth / fall : 0.0f;
+    const float d_log = fall * depth >= MEDIAN_FALL_MIN ? d_depth / fall : 0.0f;
 
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
     for_each_listed(a, range, staged, [&](const RayGaussian& gaussian, uint32_t instance) {

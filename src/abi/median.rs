@@ -22,6 +22,8 @@ constants! {
     pub const MEDIAN_TO: f32 = 0.1;
     /// Least slope of the logarithm at a median, per share of its depth.
     pub const MEDIAN_SLOPE_MIN: f32 = 1e-4;
+    /// The same of a median that has a gradient.
+    pub const MEDIAN_FALL_MIN: f32 = 0.1;
 }
 
 abi! {

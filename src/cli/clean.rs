@@ -111,17 +111,11 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(printed?)
 }
 
-/// Fails where there is nothing to clean, or by what, or where nothing would be left.
+/// Fails where there is nothing to clean, or where nothing would be left.
 fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result<(), DataError> {
     let shown = path.display();
     if model.gaussians.is_empty() {
         return Err(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
-    }
-    if model.dataset.train.is_empty() {
-        return Err(DataError(format!(
-            "{shown}: all views of the scene are held out, and what is removed is decided by training \
-             views. Give --eval false, or a shorter --test-list"
-        )));
     }
     if !options.keeps_any(&model.gaussians) {
         return Err(nothing_left(path));

@@ -40,6 +40,12 @@ const NO_GRADIENTS: Idle<Config> = Idle::When {
     },
     words: "with -c or with a --strategy that does not grow by gradients",
 };
+const NO_GROWTH: Idle<Config> = Idle::When {
+    is: |config| {
+        config.sugar.checkpoint_path.is_some() || config.densify.strategy.moves_at_random()
+    },
+    words: "with -c or with --strategy mcmc",
+};
 const NO_DENSITY_CONTROL: Idle<Config> = Idle::When {
     is: |config| config.sugar.checkpoint_path.is_some(),
     words: "with -c: the coarse stage has no density control",
@@ -273,9 +279,10 @@ options! {
 
         /// Iterations between two opacity resets
         ///
-        /// A reset lowers opacities to 0.01.
+        /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and if no
+        /// interval is given, it is 500.
         #[arg(value_name = "N")]
-        opacity_reset_interval: u32 = 3000, is count, idle NO_GRADIENTS;
+        opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH;
 
         /// Mean screen gradient of a candidate
         ///
@@ -323,9 +330,12 @@ options! {
         ///
         /// As a share of the extent of the cameras.
         #[arg(value_name = "SHARE")]
-        percent_dense: f64 = 0.01, is share, idle NO_GRADIENTS;
+        percent_dense: f64 = 0.01, is share, idle NO_GROWTH;
 
         /// Never more Gaussians than this
+        ///
+        /// With budget and mcmc it is what the model grows to. If none is given, that is 500,000 with
+        /// budget and 1,000,000 with mcmc.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
             value_name = "N",

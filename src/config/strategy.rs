@@ -46,7 +46,7 @@ impl StrategyName {
             }),
             Self::Budget => Some(Implied {
                 origin: "strategy budget",
-                text: "[densify]\nopacity_reset_interval = 1000\n",
+                text: "[densify]\nopacity_reset_interval = 500\n",
             }),
             Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
         })

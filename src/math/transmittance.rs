@@ -43,6 +43,10 @@ pub const TO: f64 = 0.1;
 /// Least slope of the logarithm at the median, per share of its depth: below, the place is arbitrary.
 pub const SLOPE_MIN: f64 = 1e-4;
 
+/// Least fall of the logarithm per share of the depth at a median that has a gradient: below, the light fades
+/// over ten times the depth, as in haze, and the gradient, which is divided by the fall, would have no bound.
+pub const FALL_MIN: f64 = 0.1;
+
 /// A Gaussian as the rays of a view meet it.
 #[derive(Clone, Copy, Debug)]
 pub struct RayGaussian<R> {

@@ -192,15 +192,15 @@ fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec
     views.iter().enumerate().map(numbered).collect()
 }
 
-/// Within 1e-3, small ones against a tenth of the mean.
-fn assert_sums_agree(found: &[f32], expected: &[f32], what: &str) {
+/// Within this, small ones against a tenth of the mean.
+fn assert_sums_agree(found: &[f32], expected: &[f32], relative: f64, what: &str) {
     let wide = |sums: &[f32]| sums.iter().copied().map(f64::from).collect::<Vec<_>>();
     let (found, expected) = (wide(found), wide(expected));
     assert_eq!(found.len(), expected.len(), "{what}");
     let floor = 0.1 * mean_size(&expected);
     for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
         let error = (found - expected).abs();
-        assert!(error <= 1e-3 * expected.max(floor), "{what} {i}: {found:e} for {expected:e}");
+        assert!(error <= relative * expected.max(floor), "{what} {i}: {found:e} for {expected:e}");
     }
 }
 
@@ -225,9 +225,12 @@ fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let (found_sums, sums_there) =
                     (&found.absolute_norm_sums, statistics == Statistics::Both);
                 assert_eq!(found_sums.len(), if sums_there { count } else { 0 }, "{what}");
-                assert_sums_agree(found_sums, &expected.absolute_norm_sums, &what);
+                assert_sums_agree(found_sums, &expected.absolute_norm_sums, 1e-3, &what);
                 let norms = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
-                assert_sums_agree(norms.0, norms.1, &what);
+                // Of squares twice the errors of their roots remain, and where the pixels hardly disagree they
+                // cancel.
+                let relative = if statistics == Statistics::Disagreement { 1e-2 } else { 1e-3 };
+                assert_sums_agree(norms.0, norms.1, relative, &what);
                 sums.push(found);
             }
             // One norm is of sums that cancel, the other is not, and a sum of sides exceeds both.

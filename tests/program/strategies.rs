@@ -106,6 +106,43 @@ fn absgrad_and_gof_each_grow_a_model() {
 }
 
 #[test]
+fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
+    let place = TestFolder::with_scene();
+    let flags = [
+        "--strategy=budget",
+        "--densify-from-iter=30",
+        "--densify-until-iter=130",
+        "--densification-interval=20",
+        "--opacity-reset-interval=60",
+        "--max-points=300",
+        "--checkpoint-iterations=70",
+        "--save-iterations=-1",
+        "--test-iterations=-1",
+        "--seed=3",
+    ];
+    place.trained(160, &flags);
+    let rounds = events(&place, "model", "densified");
+    let counts: Vec<u64> =
+        rounds.iter().map(|event| event["gaussians"].as_u64().unwrap()).collect();
+    let pruned: Vec<u64> = rounds.iter().map(|event| event["pruned"].as_u64().unwrap()).collect();
+    // In the last round as many are born as are missing, before it prunes.
+    assert_eq!(counts.last().unwrap() + pruned.last().unwrap(), 300, "{rounds:#?}");
+    assert!(counts.iter().all(|&count| count <= 300), "{counts:?}");
+    let born: Vec<u64> = rounds
+        .iter()
+        .map(|event| event["cloned"].as_u64().unwrap() + event["split"].as_u64().unwrap())
+        .collect();
+    let (least, most) = (born.iter().min().unwrap(), born.iter().max().unwrap());
+    assert!(rounds.len() >= 3 && *least > 0 && *most <= 3 * least, "{born:?}");
+    assert_eq!(events(&place, "model", "opacity_reset").len(), 2);
+    let unbroken = fs::read(place.ply_of("model", 160)).unwrap();
+    let checkpoint = place.path("model/checkpoints/chkpnt_70.safetensors");
+    let flags = ["--start-checkpoint", text(&checkpoint)];
+    end(place.train_into("from_70").args(flags)).done();
+    assert!(fs::read(place.ply_of("from_70", 160)).unwrap() == unbroken);
+}
+
+#[test]
 fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
     let place = TestFolder::with_scene();
     place.trained(140, &[&WINDOW[..], &["--preset=mip", "--eval", "--test-every=4"]].concat());

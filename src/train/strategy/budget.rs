@@ -24,7 +24,7 @@ const FADE: f64 = 0.5;
 const FADE_FLOOR: f64 = 1.0 / 128.0;
 
 /// Growth to a number of Gaussians.
-pub(super) struct Budget {
+pub(super) struct BudgetGrowth {
     rounds: Rounds,
     extras: StepExtras,
     /// Largest scale that is copied, not split, world units.
@@ -36,7 +36,7 @@ pub(super) struct Budget {
     seed: u64,
 }
 
-impl Budget {
+impl BudgetGrowth {
     /// In a scene with so many training views. Rounds come after whole passes over them, so that every view
     /// has had its say.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
@@ -67,7 +67,7 @@ impl Budget {
     }
 }
 
-impl<D: Edit<Gaussians>> Strategy<D> for Budget {
+impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn rounds_come_after_whole_passes_over_the_views() {
         let due = |views| -> Vec<u32> {
-            let budget = Budget::new(&Config::default(), UNIT, views);
+            let budget = BudgetGrowth::new(&Config::default(), UNIT, views);
             (1..=1500).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
         };
         assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
@@ -129,7 +129,7 @@ mod tests {
     fn births_come_at_an_even_pace_and_end_at_the_goal() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
-        let budget = Budget::new(&config, UNIT, 100);
+        let budget = BudgetGrowth::new(&config, UNIT, 100);
         let mut gaussians = 1000;
         let mut born = Vec::new();
         for iteration in (600..15_000).step_by(100) {
@@ -148,7 +148,7 @@ mod tests {
     fn opacities_fade_at_intervals_until_the_last_round() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
-        let budget = Budget::new(&config, UNIT, 100);
+        let budget = BudgetGrowth::new(&config, UNIT, 100);
         let fades =
             |iteration| Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration)).is_some();
         let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();

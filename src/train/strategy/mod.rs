@@ -14,7 +14,7 @@ pub use interface::{Site, StepExtras, Strategy};
 pub use rounds::Rounds;
 
 use self::adc::adc;
-use self::budget::Budget;
+use self::budget::BudgetGrowth;
 use self::gof::gof;
 use self::mcmc::Mcmc;
 use super::SceneScale;
@@ -31,7 +31,7 @@ pub fn of<D: Edit<Gaussians>>(
     match config.densify.strategy {
         StrategyName::Adc => Box::new(adc(config, scene)),
         StrategyName::Gof => Box::new(gof(config, scene)),
-        StrategyName::Budget => Box::new(Budget::new(config, scene, views)),
+        StrategyName::Budget => Box::new(BudgetGrowth::new(config, scene, views)),
         StrategyName::Mcmc => Box::new(Mcmc::new(config, scene)),
     }
 }

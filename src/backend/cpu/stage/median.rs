@@ -9,7 +9,9 @@ use super::bin::Bins;
 use super::blend::split_by_tile_row;
 use crate::math::Real;
 use crate::math::splat::{Rect, TILE, Viewpoint};
-use crate::math::transmittance::{OnRay, RayGaussian, RayGaussianGradient, fall, median_depth};
+use crate::math::transmittance::{
+    FALL_MIN, OnRay, RayGaussian, RayGaussianGradient, fall, median_depth,
+};
 
 /// Median depths, world units along the view axis, [height, width]; 0 where there is none.
 pub(crate) fn depths<R: Real>(rays: &[RayGaussian<R>], bins: &Bins, view: &Viewpoint<R>) -> Vec<R> {
@@ -84,7 +86,11 @@ fn add_tile<R: Real>(
             }
             let slopes = view.slopes([x, y]);
             meet(rays, list, slopes, &mut met);
-            let d_log = d_depth / fall(met.iter().copied(), depth);
+            let fall = fall(met.iter().copied(), depth);
+            if fall * depth < R::of(FALL_MIN) {
+                continue;
+            }
+            let d_log = d_depth / fall;
             for (&index, sums) in list.iter().zip(out.iter_mut()) {
                 rays[index].log_transmittance_bwd(slopes, depth, d_log, sums);
             }

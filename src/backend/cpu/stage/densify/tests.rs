@@ -93,7 +93,7 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
 }
 
 #[test]
-fn pixels_that_pull_an_opacity_both_ways_disagree_and_those_that_agree_do_not() {
+fn pixels_that_pull_an_opacity_both_ways_disagree() {
     let gradient = |shares: [f64; 4], pixels: f64| ScreenGradient::<f64> {
         // Of the opacity, which is 1/2: its logarithm's gradient is half as large.
         d_opacity: 2.0 * shares.iter().sum::<f64>(),
