@@ -95,6 +95,7 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let trained = model.trained_on();
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;
+    warn_of_colors(&opened);
     let task = ModelCleaning { opened: &opened, options: &options };
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
     let written = target.as_ref().map(CleanTarget::path);
@@ -117,16 +118,22 @@ fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result
     if model.gaussians.is_empty() {
         return Err(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
     }
-    if model.dataset.train.is_empty() {
-        return Err(DataError(format!(
-            "{shown}: all views of the scene are held out, and what is removed is decided by training \
-             views. Give --eval false, or a shorter --test-list"
-        )));
-    }
     if !options.keeps_any(&model.gaussians) {
         return Err(nothing_left(path));
     }
     Ok(())
+}
+
+/// Says where photographs have other colours than the Gaussians.
+fn warn_of_colors(opened: &Opened) {
+    let options = &opened.config.optimize;
+    if options.exposure || options.bilateral_grid {
+        tracing::warn!(
+            "the model was trained with colour changes of the photographs (--exposure, --bilateral-grid), \
+             which are not in its Gaussians: errors by colour count against Gaussians that do no harm. \
+             Compare the cleaned model by eye before the first is deleted"
+        );
+    }
 }
 
 fn nothing_left(path: &Path) -> DataError {

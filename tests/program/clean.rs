@@ -144,7 +144,8 @@ fn a_model_without_training_views_is_not_cleaned() {
     let place = copy_of(&TRAINED);
     let names: Vec<String> = (0..VIEWS).map(|view| format!("view_{view:03}.png")).collect();
     fs::write(place.path("all.txt"), names.join("\n")).unwrap();
-    clean(&place, &["--test-list=all.txt"]).refused(3, &["training", "--test-list"]);
+    clean(&place, &["--test-list=all.txt"])
+        .refused(3, &["none is left to train on", "--test-list"]);
 }
 
 #[test]
