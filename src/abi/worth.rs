@@ -21,7 +21,7 @@ abi! {
         pub splat_from_instance: In<'a, u32>,
         /// `[tiles]`
         pub ranges: In<'a, TileRange>,
-        /// Not 0: left out; [n].
+        /// Not 0: left out; `[n]`.
         pub absent: In<'a, u8>,
         /// The photograph; [h, w, 3].
         pub target: In<'a, u8>,

@@ -95,6 +95,7 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let trained = model.trained_on();
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;
+    warn_of_colors(&opened);
     let task = ModelCleaning { opened: &opened, options: &options };
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
     let written = target.as_ref().map(CleanTarget::path);
@@ -121,6 +122,18 @@ fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result
         return Err(nothing_left(path));
     }
     Ok(())
+}
+
+/// Says where photographs have other colours than the Gaussians.
+fn warn_of_colors(opened: &Opened) {
+    let options = &opened.config.optimize;
+    if options.exposure || options.bilateral_grid {
+        tracing::warn!(
+            "the model was trained with colour changes of the photographs (--exposure, --bilateral-grid), \
+             which are not in its Gaussians: errors by colour count against Gaussians that do no harm. \
+             Compare the cleaned model by eye before the first is deleted"
+        );
+    }
 }
 
 fn nothing_left(path: &Path) -> DataError {

@@ -15,7 +15,7 @@ use crate::memory::Bytes;
 
 /// What is known of Gaussians after the views up to now.
 pub struct WorthSums {
-    /// Not 0: left out; [n].
+    /// Not 0: left out; `[n]`.
     absent: Block<u8>,
     /// [n, 3]
     sums: Block<f32>,
