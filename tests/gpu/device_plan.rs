@@ -219,7 +219,9 @@ impl Training {
             assert!(terms.normal > 0.0 && terms.density + terms.sdf > 0.0, "{terms:?}");
             let values = pixels.read().unwrap();
             let found = values.get("dn");
-            assert!(if dn > 0.0 { found > Some(0.0) } else { found.is_none() }, "{found:?}");
+            assert_eq!(found.is_some(), dn > 0.0, "{found:?}");
+            // Medians of these Gaussians are nowhere smooth enough to have normals.
+            assert!(median || dn == 0.0 || found > Some(0.0), "{found:?}");
             assert_eq!(values.get("multi_view").is_some(), median);
         }
     }
