@@ -220,7 +220,7 @@ impl Training {
             let values = pixels.read().unwrap();
             let found = values.get("dn");
             assert_eq!(found.is_some(), dn > 0.0, "{found:?}");
-            // Medians of these Gaussians are nowhere smooth enough to have normals.
+            // Random Gaussians need not have medians that are smooth enough for normals.
             assert!(median || dn == 0.0 || found > Some(0.0), "{found:?}");
             assert_eq!(values.get("multi_view").is_some(), median);
         }
