@@ -1,9 +1,10 @@
 //! Truncated signed distances: the depths of all training views in one lattice (Curless and Levoy 1996;
 //! after training as 2D Gaussian Splatting does it, Huang et al. 2024).
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use splat_mesh::tsdf::{Space, Survey};
+use splat_mesh::tsdf::{Fusion, Space, Survey};
 use splat_mesh::watch::Watch;
 
 use super::drawn::PixelDepth;
@@ -40,12 +41,13 @@ pub fn fuse<B: TrainDevice>(
     let mut survey = Survey::new(space);
     drawn.each(PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), &watch)?))?;
     let granted = usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX);
-    let mut fusion = survey.finish(granted)?;
+    let bricks = Arc::new(survey.finish(granted)?);
     tracing::info!(
         "depths of the training views fill {} bricks of 8x8x8 voxels of {:.4}",
-        fusion.bricks(),
+        bricks.len(),
         space.voxel()
     );
+    let mut fusion = Fusion::new(bricks);
     drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
     let fused = fusion.surface(&watch)?;
     let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
