@@ -16,6 +16,7 @@
 //! | take them as rays meet them | `math/transmittance.rs` | `rays.rs` |
 //! | find where rays lose half of their light | `math/transmittance.rs` | `median.rs` |
 //! | find how much light passes to places | `math/transmittance.rs` | `transmittance.rs` |
+//! | fuse depths into voxels | `crates/mesh/src/tsdf/` | `fuse.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
@@ -56,6 +57,8 @@
 //! | birth | a row that density control adds |
 //! | relocate | move a dead Gaussian onto a living one |
 //! | hinge | two triangles at an edge |
+//! | voxel | a place of a lattice with a distance to surfaces |
+//! | brick | 8x8x8 voxels |
 //! | lane block | 32 rows of the model, stored together |
 //! | catch up | apply the Adam steps that were skipped |
 //! | region | device memory for the life of the model |

@@ -12,6 +12,7 @@ mod bin;
 mod bind;
 mod blend;
 mod densify;
+mod fuse;
 mod loss;
 mod lpips;
 mod median;
@@ -48,6 +49,11 @@ pub use densify::{
     ListArgs, OBSERVE_ABSOLUTE, OBSERVE_BLOCK, OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs,
     PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
     TABLES,
+};
+pub use fuse::{
+    BRICK_DIRECTIONS, BRICK_SIDE, BRICK_VOXELS, BRICK_WIDTH, DISTANCE_STEPS, FARTHEST, FUSE_BLOCK,
+    FuseBricksArgs, GRAZING_WEIGHT, LatticeView, MarkBricksArgs, VOXEL_WEIGHT_MAX,
+    VOXEL_WEIGHT_MIN, WEIGHED_WIDTH, WeighPixelsArgs,
 };
 pub use loss::{
     DEPTH_LOSS_BLOCK, DepthLossArgs, LOSS_BLOCK, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs,
@@ -146,6 +152,8 @@ pub fn header() -> String {
         &smooth::structs(),
         &surface::constants(),
         &surface::structs(),
+        &fuse::constants(),
+        &fuse::structs(),
         &weights::constants(),
         &weights::structs(),
         &worth::constants(),

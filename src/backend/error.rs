@@ -1,5 +1,7 @@
 //! What a device refuses, and why.
 
+use splat_mesh::tsdf::FusionError;
+
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, Refusal, held_most};
 
@@ -68,6 +70,12 @@ pub enum DeviceError {
     /// Colours are to be changed in a frame that has no room for them.
     #[error("the frame has no room for changed colours: ask for it when the view is drawn")]
     NoRoomForColors,
+    /// Depths are to be fused of a frame that has none.
+    #[error("the frame has no median depths: ask for them when the view is drawn")]
+    NoMedianDepths,
+    /// Depths that cannot be fused.
+    #[error(transparent)]
+    Fusion(#[from] FusionError),
     /// An image that a network of LPIPS sees nothing of.
     #[error(
         "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]

@@ -10,10 +10,12 @@ pub mod cpu;
 #[cfg(kernels)]
 pub mod cuda;
 mod device;
+mod drawn_depths;
 mod edit;
 mod error;
 mod filter_3d;
 pub mod frame_state;
+mod fuse;
 pub mod gpu;
 mod held;
 mod losses;
@@ -43,10 +45,12 @@ pub(crate) use capability::unsupported;
 pub use device::{
     Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
 };
+pub use drawn_depths::{DrawnDepths, MaskedView, camera_of};
 pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;
 pub use filter_3d::Filter3d;
+pub use fuse::Fuse;
 pub use held::Held;
 pub(crate) use losses::check_inputs;
 pub use losses::{LossValues, Pending};

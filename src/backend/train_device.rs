@@ -1,6 +1,6 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Filter3d, Lpips, Transmittances, Worths};
+use super::{Appearance, Bind, Edit, Filter3d, Fuse, Lpips, Transmittances, Worths};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
@@ -11,6 +11,7 @@ pub trait TrainDevice:
     + Appearance<Gaussians>
     + Transmittances<Gaussians>
     + Worths<Gaussians>
+    + Fuse<Gaussians>
     + Bind
 {
 }
@@ -22,6 +23,7 @@ impl<D> TrainDevice for D where
         + Appearance<Gaussians>
         + Transmittances<Gaussians>
         + Worths<Gaussians>
+        + Fuse<Gaussians>
         + Bind
 {
 }

@@ -191,16 +191,13 @@ impl Exit {
                 | AtlasError::TooSmall { .. }
                 | AtlasError::Square { .. },
             )
-            | ExtractionError::Poisson(PoissonError::Depth { .. })
-            | ExtractionError::Fusion(FusionError::NoSize { .. } | FusionError::TooFine { .. }) => {
-                Self::Usage
-            }
+            | ExtractionError::Poisson(PoissonError::Depth { .. }) => Self::Usage,
             ExtractionError::TooManyPoints { .. }
             | ExtractionError::SurfacePoints { .. }
             | ExtractionError::Delaunay(DelaunayError::Memory { .. })
-            | ExtractionError::Fusion(FusionError::TooManyBricks { .. })
             | ExtractionError::Poisson(PoissonError::TooManyBricks { .. })
             | ExtractionError::TextureMemory { .. } => Self::Memory,
+            ExtractionError::Fusion(error) => Self::of_fusion(error),
             ExtractionError::Device(error) => Self::of_device(error),
             ExtractionError::Output(_) => Self::Error,
             ExtractionError::NoGaussians { .. }
@@ -212,9 +209,16 @@ impl Exit {
             | ExtractionError::Atlas(_)
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
-            | ExtractionError::Fusion(_)
             | ExtractionError::NothingLeft { .. }
             | ExtractionError::Clean(_) => Self::Data,
+        }
+    }
+
+    fn of_fusion(error: &FusionError) -> Self {
+        match error {
+            FusionError::NoSize { .. } | FusionError::TooFine { .. } => Self::Usage,
+            FusionError::TooManyBricks { .. } => Self::Memory,
+            _ => Self::Data,
         }
     }
 
@@ -237,6 +241,7 @@ impl Exit {
             | DeviceError::NoView
             | DeviceError::MissingInput { .. }
             | DeviceError::NoRoomForColors
+            | DeviceError::NoMedianDepths
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
             | DeviceError::NeighbourCount { .. }
@@ -250,6 +255,7 @@ impl Exit {
             | DeviceError::TooSmallForLpips { .. }
             | DeviceError::TargetSize { .. }
             | DeviceError::Unsupported { .. } => Self::Error,
+            DeviceError::Fusion(error) => Self::of_fusion(error),
         }
     }
 }

@@ -279,7 +279,7 @@ pub(super) fn meshing(
     PlannedMeshing {
         model,
         seen,
-        drawing: options.method.drawing(),
+        drawing: options.drawing(),
         textured: options.texture.texture == TextureSource::Gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: CONTEXT,

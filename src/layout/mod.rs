@@ -10,6 +10,7 @@
 mod slot;
 mod bound;
 mod colors;
+mod fusion;
 mod gaussians;
 pub mod library;
 mod list;
@@ -26,6 +27,7 @@ mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use colors::{ColorSlots, ColorUse};
+pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
 pub use gaussians::GAUSSIANS;
 pub use library::Library;
 pub use list::{
@@ -66,7 +68,7 @@ pub use view::{
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 11] = [
+pub const ALL: [&[SlotInfo]; 12] = [
     session::ALL,
     bound::ALL,
     gaussians::ALL,
@@ -75,6 +77,7 @@ pub const ALL: [&[SlotInfo]; 11] = [
     transfer::ALL,
     view::ALL,
     colors::ALL,
+    fusion::ALL,
     list::ALL,
     round::ALL,
     search::ALL,

@@ -151,8 +151,18 @@ pub enum ExtractionError {
     Clean(#[from] CleanError),
     /// The device failed.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(DeviceError),
     /// The mesh cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
+}
+
+/// Depths are as wrong on a device as elsewhere.
+impl From<DeviceError> for ExtractionError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Fusion(error) => Self::Fusion(error),
+            error => Self::Device(error),
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::{PlannedRow, SurfaceDrawing};
 
 /// Cells along a brick.
-const BRICK_SIDE: u64 = 8;
+const BRICK_SIDE: u32 = 8;
 
 /// Bricks about each that a surface passes through: it has a width.
 const LAYERS: u64 = 3;
@@ -33,13 +33,18 @@ pub struct MeshedScene {
     pub triangles: u64,
 }
 
-impl MeshMethod {
+impl MeshOptions {
     /// What the method has drawn of the training views.
-    pub fn drawing(self) -> SurfaceDrawing {
-        match self {
-            Self::Tsdf => SurfaceDrawing::MedianDepths,
-            Self::Poisson => SurfaceDrawing::MeanDepths,
-            Self::Tetrahedra => SurfaceDrawing::Places(PLACES_AT_ONCE as u64),
+    pub fn drawing(&self) -> SurfaceDrawing {
+        match self.method {
+            MeshMethod::Tsdf => {
+                // A node more than there are voxels.
+                let along = (self.tsdf.mesh_resolution / BRICK_SIDE).saturating_add(1);
+                let filled = bricks(self.tsdf.mesh_resolution.into());
+                SurfaceDrawing::FusedDepths { along: [along; 3], filled }
+            }
+            MeshMethod::Poisson => SurfaceDrawing::MeanDepths,
+            MeshMethod::Tetrahedra => SurfaceDrawing::Places(PLACES_AT_ONCE as u64),
         }
     }
 }
@@ -91,7 +96,7 @@ fn texture_row(options: &MeshOptions) -> Option<PlannedRow> {
 
 /// Bricks that a ball's surface fills whose box has so many cells along its side.
 fn bricks(cells: u64) -> u64 {
-    let along = cells.div_ceil(BRICK_SIDE);
+    let along = cells.div_ceil(BRICK_SIDE.into());
     // Pi d².
     along.saturating_mul(along).saturating_mul(22 * LAYERS) / 7
 }
@@ -117,6 +122,8 @@ mod tests {
         assert_eq!(poisson[2].1, 9000 * poisson::BRICK_BYTES);
         let tetrahedra = rows(MeshMethod::Tetrahedra);
         assert_eq!(tetrahedra[1], ("tetrahedra over the Gaussians", 500 * 3 * 400));
-        assert_eq!(MeshMethod::Tsdf.drawing(), SurfaceDrawing::MedianDepths);
+        let drawing = MeshOptions::default().drawing();
+        let expected = SurfaceDrawing::FusedDepths { along: [129; 3], filled: 128 * 128 * 66 / 7 };
+        assert_eq!(drawing, expected);
     }
 }

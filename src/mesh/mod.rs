@@ -32,7 +32,7 @@ pub use bound::{
     BindError, BindRule, BoundStart, bind_mesh, colors_of_model, placed_gaussians, refined_mesh,
 };
 pub use consistency::check_consistency;
-pub use drawn::{DrawnModel, camera_of};
+pub use drawn::DrawnModel;
 pub use error::ExtractionError;
 pub use exposures::{ExposureFileError, Exposures};
 pub use extracted::{Extracted, ExtractionFigures, Surface};

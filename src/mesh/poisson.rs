@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use splat_mesh::points::{OrientedPoints, checked, outliers_by_cells, outliers_by_neighbours};
 use splat_mesh::poisson::{
@@ -65,10 +66,16 @@ pub fn fit<B: TrainDevice>(
         seed,
         every: ALL_VIEWS,
     };
+    let begun = Instant::now();
     let points = level_set_points(drawn, &opaque, &search)?;
     let independent = opaque.len();
     drop(opaque);
-    tracing::info!("{} points found where the density is {}", points.len(), options.surface_level);
+    tracing::info!(
+        "{} points found where the density is {}, {:.1} s",
+        points.len(),
+        options.surface_level,
+        begun.elapsed().as_secs_f64()
+    );
     let (inside, around) = parted(points, world_box, options.mesh_background);
     // A point stands for a part of the views.
     let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
@@ -147,12 +154,14 @@ fn surface(
         bricks: usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX),
         ..PoissonSettings::default()
     };
+    let begun = Instant::now();
     let made = reconstruct(&points, &settings, &watch)?;
     tracing::info!(
-        "surface of {} triangles through {} points, 2^{} cells along its cube",
+        "surface of {} triangles through {} points, 2^{} cells along its cube, {:.1} s",
         made.mesh.faces.len(),
         points.len(),
-        made.depth
+        made.depth,
+        begun.elapsed().as_secs_f64()
     );
     if made.is_cut {
         tracing::warn!(

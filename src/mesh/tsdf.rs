@@ -1,9 +1,11 @@
 //! Truncated signed distances: the depths of all training views in one lattice (Curless and Levoy 1996;
 //! after training as 2D Gaussian Splatting does it, Huang et al. 2024).
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
-use splat_mesh::tsdf::{Space, Survey};
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use splat_mesh::watch::Watch;
 
 use super::drawn::PixelDepth;
@@ -37,17 +39,143 @@ pub fn fuse<B: TrainDevice>(
         }
         None => Space::contracted(focus.centre, focus.radius, options.mesh_resolution)?,
     };
-    let mut survey = Survey::new(space);
-    drawn.each(PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), &watch)?))?;
+    let mut place = FusionPlace::Device;
+    let begun = Instant::now();
+    let survey = place.first_that_fits(
+        drawn,
+        |drawn| surveyed(drawn, space),
+        |drawn| surveyed_on_host(drawn, space, &watch),
+    )?;
     let granted = usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX);
-    let mut fusion = survey.finish(granted)?;
+    let bricks = Arc::new(survey.finish(granted)?);
     tracing::info!(
-        "depths of the training views fill {} bricks of 8x8x8 voxels of {:.4}",
-        fusion.bricks(),
-        space.voxel()
+        "depths of the training views fill {} bricks of 8x8x8 voxels of {:.4}, {:.1} s",
+        bricks.len(),
+        space.voxel(),
+        begun.elapsed().as_secs_f64()
     );
-    drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), &watch)?))?;
+    let begun = Instant::now();
+    let fusion = place.first_that_fits(
+        drawn,
+        |drawn| fused(drawn, &bricks),
+        |drawn| fused_on_host(drawn, &bricks, &watch),
+    )?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
     let fused = fusion.surface(&watch)?;
+    tracing::info!(
+        "depths fused in {seconds:.1} s, {} triangles made of them in {:.1} s",
+        fused.mesh.faces.len(),
+        begun.elapsed().as_secs_f64()
+    );
     let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
     Ok(Extracted::whole(fused.mesh, ExtractionFigures::Tsdf { voxel, bricks, views }))
+}
+
+/// Where depths are fused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FusionPlace {
+    /// Where they are drawn.
+    Device,
+    /// On the host, as the device has no memory for it.
+    Host,
+}
+
+impl FusionPlace {
+    /// Does a part of the work on the device, or from the first part on that does not fit its memory on the
+    /// host.
+    fn first_that_fits<D, R>(
+        &mut self,
+        drawn: &mut D,
+        on_device: impl FnOnce(&mut D) -> Result<R, ExtractionError>,
+        on_host: impl FnOnce(&mut D) -> Result<R, ExtractionError>,
+    ) -> Result<R, ExtractionError> {
+        if *self == Self::Device {
+            match on_device(drawn) {
+                Err(ExtractionError::Device(error)) if error.is_out_of_memory() => {
+                    tracing::warn!(
+                        "depths are fused on the processor, which takes longer: beside the model the \
+                         GPU has no memory for voxels. {error}"
+                    );
+                    *self = Self::Host;
+                }
+                done => return done,
+            }
+        }
+        on_host(drawn)
+    }
+}
+
+/// What the first looks at all training views find.
+fn surveyed<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    space: Space,
+) -> Result<Survey, ExtractionError> {
+    let mut survey = drawn.device.new_survey(space)?;
+    drawn.each_frame(|device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
+    Ok(drawn.device.read_survey(survey)?)
+}
+
+fn surveyed_on_host<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    space: Space,
+    watch: &Watch<'_>,
+) -> Result<Survey, ExtractionError> {
+    let mut survey = Survey::new(space);
+    drawn.each(PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), watch)?))?;
+    Ok(survey)
+}
+
+/// What the second looks at all training views come to.
+fn fused<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    bricks: &Arc<SurveyedBricks>,
+) -> Result<Fusion, ExtractionError> {
+    let mut voxels = drawn.device.new_voxels(bricks)?;
+    drawn.each_frame(|device, frame, seen| device.fuse_depths(&mut voxels, frame, seen))?;
+    Ok(drawn.device.read_voxels(voxels)?)
+}
+
+fn fused_on_host<B: TrainDevice>(
+    drawn: &mut DrawnModel<'_, '_, B>,
+    bricks: &Arc<SurveyedBricks>,
+    watch: &Watch<'_>,
+) -> Result<Fusion, ExtractionError> {
+    let mut fusion = Fusion::new(Arc::clone(bricks));
+    drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), watch)?))?;
+    Ok(fusion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::DeviceError;
+
+    #[test]
+    fn what_does_not_fit_the_device_is_done_on_the_host_from_then_on() {
+        let full = || DeviceError::OutOfMemory {
+            label: "voxels",
+            wanted: Bytes(2),
+            held: Bytes(0),
+            free: Bytes(1),
+            largest: Vec::new(),
+        };
+        let mut place = FusionPlace::Device;
+        let on_host = |count: &mut u32| {
+            *count += 1;
+            Ok("host")
+        };
+        let mut count = 0;
+        let done = place.first_that_fits(&mut count, |_| Ok("device"), on_host);
+        assert_eq!((done.ok(), place), (Some("device"), FusionPlace::Device));
+        let done = place.first_that_fits(&mut count, |_| Err(full().into()), on_host);
+        assert_eq!((done.ok(), place), (Some("host"), FusionPlace::Host));
+        let done = place.first_that_fits(&mut count, |_| Ok("device"), on_host);
+        assert_eq!((done.ok(), count), (Some("host"), 2));
+        let mut place = FusionPlace::Device;
+        let broken = || Err(DeviceError::NoDriver.into());
+        let done = place.first_that_fits(&mut count, |_| broken(), on_host);
+        assert!(matches!(done, Err(ExtractionError::Device(DeviceError::NoDriver))));
+        assert_eq!(place, FusionPlace::Device);
+    }
 }

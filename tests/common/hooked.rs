@@ -6,16 +6,17 @@ use std::sync::Arc;
 use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Into,
-    LadderState, Look, Lpips, Measured, ModelShape, Neighbours, Objective, Peaks, Photo, Pick,
-    Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep, TrainDevice,
-    Transmittances, Wants, Worth, Worths,
+    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Fuse, Into,
+    LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Peaks,
+    Photo, Pick, Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep,
+    TrainDevice, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
 use splat::memory::{Bytes, TrainingScale};
 use splat::model::{BoundTopology, Gaussians};
 use splat::perceptual::{LpipsInput, LpipsWeights};
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 /// A device with hooks.
 pub struct Hooked<D, H> {
@@ -348,6 +349,40 @@ impl<D: TrainDevice, H: Hooks<D>> Worths<Gaussians> for Hooked<D, H> {
     }
     fn read_worths(&mut self, sums: &D::WorthSums) -> Result<Vec<Worth>, DeviceError> {
         self.device.read_worths(sums)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Fuse<Gaussians> for Hooked<D, H> {
+    type BrickSurvey = D::BrickSurvey;
+    type FusedVoxels = D::FusedVoxels;
+
+    fn new_survey(&mut self, space: Space) -> Result<D::BrickSurvey, DeviceError> {
+        self.device.new_survey(space)
+    }
+    fn survey_depths(
+        &mut self,
+        survey: &mut D::BrickSurvey,
+        frame: &D::Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.device.survey_depths(survey, frame, seen)
+    }
+    fn read_survey(&mut self, survey: D::BrickSurvey) -> Result<Survey, DeviceError> {
+        self.device.read_survey(survey)
+    }
+    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<D::FusedVoxels, DeviceError> {
+        self.device.new_voxels(bricks)
+    }
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut D::FusedVoxels,
+        frame: &D::Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.device.fuse_depths(voxels, frame, seen)
+    }
+    fn read_voxels(&mut self, voxels: D::FusedVoxels) -> Result<Fusion, DeviceError> {
+        self.device.read_voxels(voxels)
     }
 }
 

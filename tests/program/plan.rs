@@ -413,7 +413,8 @@ fn every_buffer_of_the_layout_is_planned() {
         context,
         granule,
     };
-    let drawings = [SurfaceDrawing::MedianDepths, SurfaceDrawing::Places(1 << 20)];
+    let fused = SurfaceDrawing::FusedDepths { along: [128; 3], filled: 100_000 };
+    let drawings = [fused, SurfaceDrawing::Places(1 << 20)];
     let meshing = drawings.map(|drawing| PlannedMeshing {
         model,
         seen,

@@ -27,8 +27,8 @@ use crate::abi::terms::{
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, Held, Inputs, Look, LossValues, Measured, Objective, Pending,
-    RenderSettings, Rendered, check_inputs,
+    Capability, DeviceError, Drawing, DrawnDepths, Held, Inputs, Look, LossValues, MaskedView,
+    Measured, Objective, Pending, RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -157,6 +157,15 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
     /// What was drawn.
     pub(super) fn rendered(&self) -> Rendered {
         self.canvas.rendered(self.drawing.counts)
+    }
+
+    /// The depths that it shows of a view, which it is one of.
+    pub(super) fn depths(&self, seen: MaskedView<'_>) -> Result<DrawnDepths, DeviceError> {
+        let rendered = self.rendered();
+        if rendered.median_depths.is_none() || rendered.surface.is_none() {
+            return Err(DeviceError::NoMedianDepths);
+        }
+        Ok(DrawnDepths::new(seen, &rendered))
     }
 
     /// The same in another state.

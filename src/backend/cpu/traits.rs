@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+
 use super::Cpu;
 use super::frame::{self, Frame, Ready};
 use super::model::Model;
@@ -13,14 +15,15 @@ use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
 use super::stage::worth::WorthSums;
-use super::stage::{adam, loss, reorder, smooth};
+use super::stage::{adam, fuse, loss, reorder, smooth};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
-    DeviceError, DeviceInfo, Drawing, Filter3d, Look, Lpips, Measured, ModelShape, Neighbours,
-    Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter, Snapshot, Store,
-    TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows, chunks,
+    DeviceError, DeviceInfo, Drawing, Filter3d, Fuse, Look, Lpips, MaskedView, Measured,
+    ModelShape, Neighbours, Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter,
+    Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -256,6 +259,45 @@ impl<R: Real> Worths<Gaussians> for Cpu<R> {
 
     fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {
         Ok(sums.read())
+    }
+}
+
+impl<R: Real> Fuse<Gaussians> for Cpu<R> {
+    type BrickSurvey = Survey;
+    type FusedVoxels = Fusion;
+
+    fn new_survey(&mut self, space: Space) -> Result<Survey, DeviceError> {
+        Ok(Survey::new(space))
+    }
+
+    fn survey_depths(
+        &mut self,
+        survey: &mut Survey,
+        frame: &Frame<R, Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        Ok(fuse::survey(survey, &frame.depths(seen)?)?)
+    }
+
+    fn read_survey(&mut self, survey: Survey) -> Result<Survey, DeviceError> {
+        Ok(survey)
+    }
+
+    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<Fusion, DeviceError> {
+        Ok(Fusion::new(Arc::clone(bricks)))
+    }
+
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut Fusion,
+        frame: &Frame<R, Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        Ok(fuse::fuse(voxels, &frame.depths(seen)?)?)
+    }
+
+    fn read_voxels(&mut self, voxels: Fusion) -> Result<Fusion, DeviceError> {
+        Ok(voxels)
     }
 }
 

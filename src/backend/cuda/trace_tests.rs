@@ -197,6 +197,7 @@ impl DryRun {
         self.look(&mut model, &target)?;
         self.light(&model)?;
         self.worths(&model, &target)?;
+        self.fuse(&model)?;
         self.refine(&target)
     }
 

@@ -11,6 +11,7 @@ use splat_mesh::draw::{DrawnPixels, Paint, draw};
 use splat_mesh::file::{MeshPicture, PaintedMesh, read_glb, read_mesh};
 
 use super::newest::newest_mesh;
+use crate::backend::camera_of;
 use crate::backend::cpu::measure;
 use crate::cli::exit::DataError;
 use crate::cli::output::print;
@@ -18,7 +19,6 @@ use crate::cli::png::write_png;
 use crate::cli::scene::{ModelArgs, none_to_compare};
 use crate::dataset::Image;
 use crate::files::{WorkFolder, check_writable, create_folder, write_atomically};
-use crate::mesh::camera_of;
 use crate::train::Views;
 use crate::train::event::{Metrics, Split};
 use crate::train::pictures::byte;

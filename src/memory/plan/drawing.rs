@@ -1,15 +1,18 @@
 //! An iteration, replayed: what drawing a view and its backward pass take and give back, in the order
 //! in which the GPU's backend does.
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 
 use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
-    BANDS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes, NearRows, OrderSlots,
-    PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay, ReplayBlock, SEEN_WORTHS,
-    SURFACE_GRADIENTS, Samples, Source as _, SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest,
-    ViewSizes, replay_list, splat_capacity,
+    BANDS, COUNTED_PIXELS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes,
+    NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay,
+    ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, Source as _, SplatSlots, SurfaceRows,
+    TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -55,6 +58,15 @@ impl From<Maps> for SampledGaussians {
     }
 }
 
+/// Which look at a view's depths follows, to fuse them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DepthLook {
+    /// That which finds bricks.
+    First,
+    /// That which fills them.
+    Second,
+}
+
 /// A view that is drawn, with what follows.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedDrawing<'a> {
@@ -72,6 +84,8 @@ pub(crate) struct PlannedDrawing<'a> {
     pub(crate) places: Option<u64>,
     /// Whether what each Gaussian is worth is found.
     pub(crate) worths: bool,
+    /// A look at its depths, of which a mask leaves some.
+    pub(crate) look: Option<DepthLook>,
 }
 
 impl<'a> PlannedDrawing<'a> {
@@ -83,8 +97,8 @@ impl<'a> PlannedDrawing<'a> {
         in_bands: bool,
     ) -> Self {
         let bands = in_bands.then(|| alike_bands(view));
-        let (most_visible, terms, places) = (None, None, None);
-        Self { gaussians, view, most_visible, wants, bands, terms, places, worths: false }
+        let (most_visible, terms, places, look) = (None, None, None, None);
+        Self { gaussians, view, most_visible, wants, bands, terms, places, worths: false, look }
     }
 }
 
@@ -206,6 +220,7 @@ impl PlannedDrawing<'_> {
     ) -> Result<Option<Samples<Replay>>, Infallible> {
         let lists = ListSizes::whole(tiles(self.view), self.view.instances);
         let listed = replay_list(source, &lists, &self.wants, Half::First)?;
+        self.play_look(source, sizes)?;
         let samples = self.play_samples(source, sizes)?;
         drop(listed);
         Ok(samples)
@@ -228,12 +243,23 @@ impl PlannedDrawing<'_> {
                 .try_for_each(|band| replay_list(source, band, wants, Half::First).map(drop))
         };
         each(&self.wants.forward_only())?;
+        self.play_look(source, sizes)?;
         let samples = self.play_samples(source, sizes)?;
         if self.wants.backward() {
             each(&self.wants)?;
         }
         drop(order);
         Ok(samples)
+    }
+
+    /// The depths are looked at.
+    fn play_look(&self, source: &Replay, sizes: &ViewSizes) -> Result<(), Infallible> {
+        let Some(look) = self.look else { return Ok(()) };
+        let pixels = sizes.pixels.max(1);
+        let counted = source.take(&COUNTED_PIXELS, &pixels)?;
+        let weighed = source.take_if(look == DepthLook::Second, &WEIGHED_DEPTHS, &pixels)?;
+        drop((weighed, counted));
+        Ok(())
     }
 
     /// The depths that the view shows are made, and samples compared with them; the depths stay.
@@ -301,100 +327,4 @@ fn play_near_rows(source: &Replay, sizes: &ViewSizes) -> Result<(), Infallible> 
 
 fn lane_blocks(sizes: &ViewSizes) -> u64 {
     sizes.gaussians.div_ceil(crate::layout::LANES.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::Use;
-
-    const TRAIN: ViewRequest = ViewRequest {
-        drawn_for: Use::Backward,
-        inverse_depths: false,
-        maps: false,
-        median: false,
-        colors: None,
-    };
-    const PICTURE: ViewRequest = ViewRequest { drawn_for: Use::Counts, ..TRAIN };
-
-    const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
-
-    fn drawing<'a>(view: &'a ViewSize, wants: ViewRequest, in_bands: bool) -> PlannedDrawing<'a> {
-        PlannedDrawing::new(1_000_000, view, wants, in_bands)
-    }
-
-    fn reach_of(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> u64 {
-        drawing(view, wants, in_bands).scratch(&Library::default()).0
-    }
-
-    fn reach(view: &ViewSize, wants: ViewRequest) -> u64 {
-        reach_of(view, wants, false)
-    }
-
-    fn peak(source: &Replay, label: &str) -> u64 {
-        source.peaks().iter().find(|row| row.label == label).map_or(0, |row| row.bytes)
-    }
-
-    #[test]
-    fn training_takes_a_hundred_bytes_a_splat_and_twenty_an_instance() {
-        let bytes = reach(&VIEW, TRAIN);
-        let more = |view: ViewSize| reach(&view, TRAIN) - bytes;
-        let splats = more(ViewSize { visible: 500_000, ..VIEW });
-        assert!(splats.abs_diff(100_000 * 2 * 48 * 21 / 20) < 1000, "{splats}");
-        let instances = more(ViewSize { instances: 2_000_000, ..VIEW });
-        assert!(instances.abs_diff(1_000_000 * 84 / 4) < 100_000, "{instances}");
-        let pixels = reach(&ViewSize { px: [1600, 1066], ..VIEW }, TRAIN) - bytes;
-        let tiles = 4 * VIEW.tiles();
-        assert!(pixels.abs_diff(3 * VIEW.pixels() * 24) < 200 * tiles, "{pixels}");
-    }
-
-    #[test]
-    fn looking_takes_less_than_training() {
-        assert!(reach(&VIEW, PICTURE) < reach(&VIEW, TRAIN));
-    }
-
-    #[test]
-    fn bands_take_less_of_instances_and_more_of_splats() {
-        let of =
-            |instances, in_bands| reach_of(&ViewSize { instances, ..VIEW }, TRAIN, in_bands) as f64;
-        let each = |in_bands| (of(9_000_000, in_bands) - of(5_000_000, in_bands)) / 4e6;
-        let ratio = each(true) / each(false);
-        assert!((ratio - 0.25).abs() < 0.01, "{ratio}");
-        // Twelve bytes a splat stay, and eight come and go.
-        let more = of(0, true) - of(0, false);
-        assert!((4.8e6..8.1e6).contains(&more), "{more}");
-    }
-
-    #[test]
-    fn many_tiles_take_longer_keys() {
-        let keys = |px| {
-            let source = Replay::default();
-            drawing(&ViewSize { px, ..VIEW }, PICTURE, false).replay(&source);
-            peak(&source, "keys of instances")
-        };
-        assert_eq!(keys([800, 533]), 2 * 2 * 1_000_000);
-        assert_eq!(keys([4096, 4112]), 2 * 4 * 1_000_000);
-    }
-
-    #[test]
-    fn surface_terms_take_a_row_a_gaussian_and_a_word_a_splat() {
-        let sizes = |visible| ViewSizes {
-            gaussians: 1_000_000,
-            visible,
-            capacity: splat_capacity(visible, 1_000_000),
-            pixels: 1,
-        };
-        let of = |visible, maps: Maps| {
-            let source = Replay::default();
-            let Ok(()) = play_sample_terms(&source, &sizes(visible), maps.into(), &mut None);
-            source
-        };
-        let compared = of(400_000, Maps::Compared);
-        assert_eq!(peak(&compared, "surface gradients"), 48_000_000);
-        assert_eq!(peak(&compared, "surface rows"), 1_600_000);
-        assert_eq!(peak(&compared, "surface counts"), 2 * 31_250 * 4);
-        let sampled = of(400_000, Maps::Sampled);
-        assert_eq!(peak(&sampled, "surface counts"), (3 * 31_250 + 1) * 4);
-        assert_eq!(of(0, Maps::Sampled).reach(), 0);
-    }
 }

@@ -1,13 +1,15 @@
 //! What it takes to draw a model for its mesh.
 
-use super::drawing::PlannedDrawing;
+use super::drawing::{DepthLook, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
 use super::rounds;
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
-use crate::layout::{ModelSize, ViewRequest};
+use crate::layout::{
+    BRICK_MARKS, BrickSlots, ModelSize, Replay, Source as _, ViewRequest, marks_len,
+};
 use crate::memory::Bytes;
 
 /// What a method has drawn of the training views.
@@ -15,8 +17,13 @@ use crate::memory::Bytes;
 pub enum SurfaceDrawing {
     /// Means of the Gaussians' depths.
     MeanDepths,
-    /// Depths by which half of the light is stopped.
-    MedianDepths,
+    /// Depths by which half of the light is stopped, which are fused into voxels.
+    FusedDepths {
+        /// Bricks of voxels along each side of the lattice.
+        along: [u32; 3],
+        /// Those near a surface.
+        filled: u64,
+    },
     /// How much light passes to so many places at a time.
     Places(u64),
 }
@@ -40,6 +47,14 @@ pub struct PlannedMeshing {
     pub granule: Granule,
 }
 
+/// What is given up where it does not fit.
+#[derive(Clone, Copy, Debug, Default)]
+struct MeshingWay {
+    in_bands: bool,
+    /// Whether depths are fused on the host, not on the device.
+    on_host: bool,
+}
+
 /// No photographs.
 static NONE: PlannedPhotographs = PlannedPhotographs { trained: Vec::new(), held_out: Vec::new() };
 
@@ -48,14 +63,14 @@ impl PlannedMeshing {
     /// another size would show another surface.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
         let account = self.account();
-        let found = account.first_that_fits(self.ways(), |in_bands| self.play(in_bands), budget);
-        let (in_bands, played) = found.unwrap_or_default();
+        let found = account.first_that_fits(&self.ways(), |way| self.play(way), budget);
+        let (way, played) = found.unwrap_or_default();
         let Budgeted { stages, peak, resident } = account.budgeted(&played, budget);
         Forecast {
             stages,
             peak,
             least: self.least(),
-            in_bands,
+            in_bands: way.in_bands,
             training_scale: 1.0,
             neighbours: None,
             photographs_resident: resident,
@@ -65,46 +80,67 @@ impl PlannedMeshing {
 
     /// The least budget with which it is made.
     pub fn least(&self) -> Bytes {
-        let least = |&in_bands: &bool| self.account().least_of(&self.play(in_bands));
+        let least = |&way: &MeshingWay| self.account().least_of(&self.play(way));
         self.ways().iter().map(least).min().unwrap_or_default()
     }
 
     /// The most that goes by each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        self.account().ledger(&self.play(in_bands))
+        self.account().ledger(&self.play(MeshingWay { in_bands, on_host: false }))
     }
 
     fn account(&self) -> Account<'static> {
         Account { context: self.context, granule: self.granule, photographs: &NONE }
     }
 
-    /// Whether in bands: what gives up less first.
-    fn ways(&self) -> &'static [bool] {
-        if self.bands { &[false, true] } else { &[false] }
+    /// What gives up less first.
+    fn ways(&self) -> Vec<MeshingWay> {
+        let places: &[bool] = match self.drawing {
+            SurfaceDrawing::FusedDepths { .. } => &[false, true],
+            SurfaceDrawing::MeanDepths | SurfaceDrawing::Places(_) => &[false],
+        };
+        let drawn: &[bool] = if self.bands { &[false, true] } else { &[false] };
+        let ways =
+            |&on_host: &bool| drawn.iter().map(move |&in_bands| MeshingWay { in_bands, on_host });
+        places.iter().flat_map(ways).collect()
     }
 
-    fn play(&self, in_bands: bool) -> Vec<Played> {
+    fn play(&self, MeshingWay { in_bands, on_host }: MeshingWay) -> Vec<Played> {
         let model = &self.model;
         let view = self.seen.of(model.gaussians);
         let held = || self.account().held(model.regions());
         let maps = ViewRequest { maps: true, ..ViewRequest::default() };
         let drawing = |wants| PlannedDrawing::new(model.gaussians, &view, wants, in_bands);
-        let (name, surface) = match self.drawing {
-            SurfaceDrawing::MeanDepths => ("depths", drawing(maps)),
-            SurfaceDrawing::MedianDepths => {
-                ("depths", drawing(ViewRequest { median: true, ..maps }))
+        let medians = || drawing(ViewRequest { median: true, ..maps });
+        let stage = |name, play: &dyn Fn(&Replay)| Played::new(name, held(), play);
+        let mut stages = vec![stage("model", &|source| {
+            rounds::upload(source, model, model.gaussians);
+        })];
+        match self.drawing {
+            SurfaceDrawing::MeanDepths => {
+                stages.push(stage("depths", &|source| drawing(maps).replay(source)));
             }
-            SurfaceDrawing::Places(count) => {
+            SurfaceDrawing::FusedDepths { .. } if on_host => {
+                stages.push(stage("depths", &|source| medians().replay(source)));
+            }
+            SurfaceDrawing::FusedDepths { along, filled } => {
+                let looking = |look| PlannedDrawing { look: Some(look), ..medians() };
+                stages.push(stage("bricks", &|source| {
+                    let Ok(_marks) = source.take(&BRICK_MARKS, &marks_len(along));
+                    looking(DepthLook::First).replay(source);
+                }));
+                stages.push(stage("voxels", &|source| {
+                    let Ok(_bricks) = BrickSlots::reserve(source, filled);
+                    looking(DepthLook::Second).replay(source);
+                }));
+            }
+            SurfaceDrawing::Places(count) => stages.push(stage("light", &|source| {
                 let drawing = drawing(ViewRequest::default());
-                ("light", PlannedDrawing { places: Some(count), ..drawing })
-            }
-        };
-        let mut stages = vec![
-            Played::new("model", held(), |source| rounds::upload(source, model, model.gaussians)),
-            Played::new(name, held(), |source| surface.replay(source)),
-        ];
+                PlannedDrawing { places: Some(count), ..drawing }.replay(source);
+            })),
+        }
         if self.textured {
-            stages.push(Played::new("texture", held(), |source| drawing(maps).replay(source)));
+            stages.push(stage("texture", &|source| drawing(maps).replay(source)));
         }
         stages
     }
@@ -140,14 +176,32 @@ mod tests {
 
     #[test]
     fn depths_take_their_maps_and_the_median_the_rays_of_splats() {
-        let [mean, median] =
-            [SurfaceDrawing::MeanDepths, SurfaceDrawing::MedianDepths].map(meshing);
+        let fused = SurfaceDrawing::FusedDepths { along: [64; 3], filled: 20_000 };
+        let [mean, median] = [SurfaceDrawing::MeanDepths, fused].map(meshing);
         let pixels = 800 * 533;
         assert_eq!(bytes(&mean, "surface maps"), 16 * pixels);
         assert_eq!((bytes(&mean, "median depths"), bytes(&mean, "splats on rays")), (0, 0));
         assert_eq!(bytes(&median, "median depths"), 4 * pixels);
         assert!(bytes(&median, "splats on rays") >= 500_000 * 4);
+        assert_eq!(bytes(&median, "weighed depths"), 8 * pixels);
+        assert_eq!(bytes(&median, "bricks in view"), 64 * 64 * 64 / 8);
+        assert_eq!(bytes(&median, "voxels"), 20_000 * 512 * 8);
         assert!(median.least() > mean.least());
+    }
+
+    #[test]
+    fn voxels_that_do_not_fit_are_left_to_the_host() {
+        let fused = SurfaceDrawing::FusedDepths { along: [64; 3], filled: 200_000 };
+        let planned = meshing(fused);
+        let names = |budget| {
+            let stages = planned.forecast(Some(budget)).stages;
+            stages.iter().map(|stage| stage.name).collect::<Vec<_>>()
+        };
+        let least = planned.least();
+        assert_eq!(names(Bytes(least.0 + (1 << 30))), ["model", "bricks", "voxels"]);
+        assert_eq!(names(least), ["model", "depths"]);
+        let no_voxels = meshing(SurfaceDrawing::FusedDepths { along: [64; 3], filled: 0 }).least();
+        assert!(least <= no_voxels);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod seen;
 
 #[cfg(test)]
 #[cfg(kernels)]
-pub(crate) use drawing::{PlannedBatch, PlannedDrawing, SampledGaussians};
+pub(crate) use drawing::{DepthLook, PlannedBatch, PlannedDrawing, SampledGaussians};
 
 pub use births::{CoarseGrowth, Growth, largest_births};
 pub use coarse::{FEWER_NEIGHBOURS, PlannedCoarse, neighbour_lists, search_scratch, view_scratch};

@@ -5,7 +5,7 @@ use crate::narrow::to_f32s;
 use crate::vector::dot;
 
 /// Directions that a brick tells apart.
-pub(super) const DIRECTIONS: usize = 6;
+pub const DIRECTIONS: usize = 6;
 
 /// Cosine of the 5 degrees that two directions differ by at least.
 const APART: f64 = 0.996_194_698_091_745_5;
@@ -37,6 +37,12 @@ impl Directions {
         taken
     }
 
+    /// Unit vectors, of which the first that is nearest to another has its [`Self::number`].
+    pub(super) fn padded(&self) -> [[f32; 3]; DIRECTIONS] {
+        let count = usize::from(self.count);
+        std::array::from_fn(|number| self.units[if number < count { number } else { 0 }])
+    }
+
     /// The number of the direction that is nearest to a unit vector.
     pub(super) fn number(&self, unit: Vec3) -> usize {
         let mut nearest = (0, -2.0);
@@ -61,6 +67,8 @@ mod tests {
         assert_eq!(close.count, 2);
         assert_eq!(close.number(unit(2.5)), 0);
         assert_eq!(close.number(unit(4.0)), 1);
+        let [first, second, ..] = close.padded();
+        assert_eq!(close.padded(), [first, second, first, first, first, first]);
         let around: Vec<Vec3> = (0..360).map(|d| unit(f64::from(d))).collect();
         let all = Directions::spread(&around);
         assert_eq!(all.count, 6);

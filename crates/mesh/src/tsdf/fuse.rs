@@ -1,30 +1,29 @@
 //! The second look at the depth maps: distances averaged in the bricks, and the surface in them.
 
+use std::sync::Arc;
+
+use bytemuck::Zeroable as _;
 use rayon::prelude::*;
 
-use super::directions::Directions;
+use super::bricks::SurveyedBricks;
 use super::error::FusionError;
 use super::space::Space;
 use super::view::DepthView;
 use super::voxel::{DepthSample, Voxel};
-use crate::bricks::{BRICK_NODES, Bricks, SIDE, neighbour, node_index};
-use crate::camera::Camera;
+use crate::bricks::{BRICK_NODES, SIDE, neighbour, node_index};
 use crate::cubes::{Crossing, extract};
 use crate::mesh::{Mesh, Vec3};
-use crate::vector::{normalize, sub};
 use crate::watch::Watch;
+
+/// Voxels that come at once from elsewhere: 32 MiB.
+const FILLED_AT_ONCE: usize = 1 << 22;
 
 /// Truncated signed distances, growing view by view.
 #[derive(Clone, Debug)]
 pub struct Fusion {
-    space: Space,
-    bricks: Bricks,
+    bricks: Arc<SurveyedBricks>,
     /// `[bricks, 512]`
     voxels: Vec<Voxel>,
-    /// Directions that each brick is seen from.
-    directions: Vec<Directions>,
-    /// Depth up to which a sample counts in full, scene units.
-    near: f64,
     views: usize,
 }
 
@@ -40,29 +39,29 @@ pub struct Fused {
 }
 
 impl Fusion {
-    /// Before the first view. Directions come of all cameras at once, so that the order in which they are
-    /// fused does not matter.
-    pub(super) fn new(space: Space, bricks: Bricks, near: f64, mut cameras: Vec<Camera>) -> Self {
-        let order = |a: &Camera, b: &Camera| {
-            let compared = |k: usize| f64::total_cmp(&a.translation[k], &b.translation[k]);
-            compared(0).then(compared(1)).then(compared(2))
-        };
-        cameras.sort_by(order);
-        let count = bricks.len();
-        let directions = (0..count).into_par_iter().map(|brick| {
-            let (centre, radius) = ball(&space, &bricks, brick);
-            let seeing = cameras.iter().filter(|camera| camera.sees(centre, radius));
-            let units = seeing.map(|camera| normalize(sub(camera.centre(), centre)));
-            Directions::spread(&units.collect::<Vec<_>>())
-        });
-        let directions = directions.collect();
-        let voxels = vec![Voxel::default(); count * BRICK_NODES];
-        Self { space, bricks, voxels, directions, near, views: 0 }
+    /// Before the first view.
+    pub fn new(bricks: Arc<SurveyedBricks>) -> Self {
+        let voxels = vec![Voxel::zeroed(); bricks.len() * BRICK_NODES];
+        Self { bricks, voxels, views: 0 }
     }
 
-    /// How many bricks there are.
-    pub fn bricks(&self) -> usize {
-        self.bricks.len()
+    /// After so many views that were fused elsewhere: `fill` is called for some voxels after the other,
+    /// with the number of the first.
+    pub fn filled<E>(
+        bricks: Arc<SurveyedBricks>,
+        views: usize,
+        mut fill: impl FnMut(usize, &mut [Voxel]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut fusion = Self { views, ..Self::new(bricks) };
+        for (number, voxels) in fusion.voxels.chunks_mut(FILLED_AT_ONCE).enumerate() {
+            fill(number * FILLED_AT_ONCE, voxels)?;
+        }
+        Ok(fusion)
+    }
+
+    /// The voxels of all bricks, `[bricks, 512]`, x fastest.
+    pub fn voxels(&self) -> &[Voxel] {
+        &self.voxels
     }
 
     /// Takes a view into the mean of the voxels in its sight.
@@ -71,13 +70,10 @@ impl Fusion {
         view.check()?;
         self.views += 1;
         let weights = view.weights();
-        let (space, near, bricks) = (&self.space, self.near, &self.bricks);
-        let parts = self.voxels.par_chunks_mut(BRICK_NODES).zip(&self.directions);
-        parts.enumerate().for_each(|(brick, (voxels, directions))| {
-            let (centre, radius) = ball(space, bricks, brick);
-            if view.camera.sees(centre, radius) {
-                let corner = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64);
-                let direction = directions.number(normalize(sub(view.camera.centre(), centre)));
+        let bricks = &self.bricks;
+        let (space, near) = (&bricks.space, bricks.near);
+        self.voxels.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, voxels)| {
+            if let Some((corner, direction)) = bricks.seen_by(&view.camera, brick) {
                 let seen = Seen { space, view, weights: &weights, near, direction };
                 seen.add(corner, voxels);
             }
@@ -88,15 +84,16 @@ impl Fusion {
     /// The surface where the mean distance is zero.
     pub fn surface(self, watch: &Watch<'_>) -> Result<Fused, FusionError> {
         let distances: Vec<f32> = self.voxels.par_iter().map(Voxel::distance).collect();
-        let surface = extract(&self.bricks, &distances, 0.0, watch)?;
+        let bricks = &self.bricks.bricks;
+        let surface = extract(bricks, &distances, 0.0, watch)?;
         drop(distances);
         if surface.faces.is_empty() {
             return Err(FusionError::NoSurface { views: self.views });
         }
         let colors = surface.crossings.par_iter().map(|c| self.color(c)).collect();
-        let mut mesh = surface.mesh(&self.bricks, &|nodes| self.space.world(nodes));
+        let mut mesh = surface.mesh(bricks, &|nodes| self.bricks.space.world(nodes));
         mesh.colors = colors;
-        Ok(Fused { mesh, bricks: self.bricks.len(), views: self.views })
+        Ok(Fused { mesh, bricks: bricks.len(), views: self.views })
     }
 
     /// The colour between the two voxels of a vertex.
@@ -106,7 +103,8 @@ impl Fusion {
         let axis = usize::from(crossing.axis);
         beyond[axis] += 1;
         let offset = beyond.map(|b| i32::from(b == SIDE));
-        let other = self.bricks.neighbours(crossing.brick as usize)[neighbour(offset)] as usize;
+        let around = self.bricks.bricks.neighbours(crossing.brick as usize);
+        let other = around[neighbour(offset)] as usize;
         let [x, y, z] = beyond.map(|b| b % SIDE);
         let here = self.voxels[crossing.brick as usize * BRICK_NODES + node].color();
         let there = self.voxels[other * BRICK_NODES + node_index(x, y, z)].color();
@@ -117,13 +115,6 @@ impl Fusion {
             (one, other) => one.or(other).unwrap_or_default(),
         }
     }
-}
-
-/// A ball around a brick, world space.
-fn ball(space: &Space, bricks: &Bricks, brick: usize) -> (Vec3, f64) {
-    let middle = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64 + 3.5);
-    // Half the diagonal of seven voxels.
-    space.ball(middle, 3.5 * 3.0_f64.sqrt())
 }
 
 /// A view as a brick's voxels see it.

@@ -8,25 +8,36 @@ use crate::vector::{add, length, scale, sub};
 const MOST_VOXELS: u32 = 1 << 21;
 
 /// Voxels that a distance is told apart in on each side of a surface.
-const TRUNCATION_VOXELS: f64 = 4.0;
+pub const TRUNCATION_VOXELS: f64 = 4.0;
 
 /// The contracted radius beyond which nothing is kept: 20 units of the cameras' radius.
-const FARTHEST: f64 = 1.95;
+pub const FARTHEST: f64 = 1.95;
 
 /// A lattice of voxels and how it lies in the world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Space {
-    kind: Kind,
+    kind: SpaceKind,
     /// Length of a voxel's side: scene units in a box, cameras' radii in contracted space.
     voxel: f64,
     /// Nodes along each axis.
     nodes: [u32; 3],
 }
 
+/// Where a lattice lies, world space, scene units.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    Box { low: Vec3 },
-    Contracted { centre: Vec3, radius: f64 },
+pub enum SpaceKind {
+    /// In a box.
+    Box {
+        /// The first node.
+        low: Vec3,
+    },
+    /// Everywhere, contracted.
+    Contracted {
+        /// What stays where it is.
+        centre: Vec3,
+        /// A unit of contracted space near it.
+        radius: f64,
+    },
 }
 
 impl Space {
@@ -35,7 +46,7 @@ impl Space {
         let sides = sub(high, low);
         let side = sides.into_iter().fold(0.0, f64::max);
         let nodes = counted(sides, side, voxel)?;
-        Ok(Self { kind: Kind::Box { low }, voxel, nodes })
+        Ok(Self { kind: SpaceKind::Box { low }, voxel, nodes })
     }
 
     /// All of the world: x -> x where |x| < 1 and (2 - 1/|x|) x/|x| beyond, x in units of `radius`, that of
@@ -46,7 +57,12 @@ impl Space {
             return Err(FusionError::NoSize { side: radius, voxel });
         }
         let nodes = counted([4.0; 3], 4.0, voxel)?;
-        Ok(Self { kind: Kind::Contracted { centre, radius }, voxel, nodes })
+        Ok(Self { kind: SpaceKind::Contracted { centre, radius }, voxel, nodes })
+    }
+
+    /// Where it lies.
+    pub fn kind(&self) -> SpaceKind {
+        self.kind
     }
 
     /// The voxel's side.
@@ -55,15 +71,15 @@ impl Space {
     }
 
     /// Nodes along each axis.
-    pub(super) fn nodes(&self) -> [u32; 3] {
+    pub fn nodes(&self) -> [u32; 3] {
         self.nodes
     }
 
     /// The world place of a place in nodes.
     pub fn world(&self, nodes: Vec3) -> Vec3 {
         match self.kind {
-            Kind::Box { low } => add(low, scale(nodes, self.voxel)),
-            Kind::Contracted { centre, radius } => {
+            SpaceKind::Box { low } => add(low, scale(nodes, self.voxel)),
+            SpaceKind::Contracted { centre, radius } => {
                 let y = self.contracted_place(nodes);
                 add(centre, scale(y, radius * stretch(length(y).min(FARTHEST))))
             }
@@ -73,8 +89,8 @@ impl Space {
     /// The place in nodes of a world place; none outside the box, or too far.
     pub fn nodes_of(&self, world: Vec3) -> Option<Vec3> {
         let nodes = match self.kind {
-            Kind::Box { low } => scale(sub(world, low), 1.0 / self.voxel),
-            Kind::Contracted { centre, radius } => {
+            SpaceKind::Box { low } => scale(sub(world, low), 1.0 / self.voxel),
+            SpaceKind::Contracted { centre, radius } => {
                 let x = scale(sub(world, centre), 1.0 / radius);
                 let far = length(x);
                 let y = if far > 1.0 { scale(x, (2.0 - 1.0 / far) / far) } else { x };
@@ -88,8 +104,8 @@ impl Space {
     pub(super) fn holds(&self, nodes: Vec3) -> bool {
         let is_in = |a: usize| (0.0..=f64::from(self.nodes[a] - 1)).contains(&nodes[a]);
         let is_near = match self.kind {
-            Kind::Box { .. } => true,
-            Kind::Contracted { .. } => length(self.contracted_place(nodes)) <= FARTHEST,
+            SpaceKind::Box { .. } => true,
+            SpaceKind::Contracted { .. } => length(self.contracted_place(nodes)) <= FARTHEST,
         };
         is_near && (0..3).all(is_in)
     }
@@ -108,8 +124,8 @@ impl Space {
     /// derivative of 1/(2 - |y|).
     fn units_a_unit(&self, nodes: Vec3, reach: f64) -> f64 {
         match self.kind {
-            Kind::Box { .. } => 1.0,
-            Kind::Contracted { radius, .. } => {
+            SpaceKind::Box { .. } => 1.0,
+            SpaceKind::Contracted { radius, .. } => {
                 let far = length(self.contracted_place(nodes)) + reach * self.voxel;
                 let left = 2.0 - far.clamp(1.0, FARTHEST);
                 radius / (left * left)

@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
+use super::bricks::SurveyedBricks;
 use super::error::FusionError;
-use super::fuse::Fusion;
 use super::space::Space;
-use super::view::DepthView;
+use super::view::{DepthView, check_focal};
 use crate::bricks::{Bricks, SIDE, morton};
 use crate::camera::Camera;
 use crate::mesh::Vec3;
@@ -19,7 +19,7 @@ const STRIDE: usize = 2;
 const COARSE_FROM: f64 = 4.0;
 
 /// Voxels around a place whose bricks it calls, so that cells have all their corners.
-const MARGIN: f64 = 1.0;
+pub const MARGIN: f64 = 1.0;
 
 /// Share of a view's depths that are nearer than its near depth.
 const NEAR_SHARE: usize = 20;
@@ -42,24 +42,40 @@ impl Survey {
         Self { space, keys: Vec::new(), unique: 0, near_depths: Vec::new(), cameras: Vec::new() }
     }
 
-    /// Looks at a view.
-    pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
-        watch.check()?;
-        view.check()?;
-        let Camera { width, height, focal_px, .. } = view.camera;
-        self.cameras.push(view.camera);
-        let looks = (0..width * height).step_by(7);
-        let mut depths: Vec<f32> =
-            looks.map(|p| view.depths[p]).filter(|d| *d > 0.0 && d.is_finite()).collect();
+    /// What views are looked at for.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Notes a view whose bricks are found elsewhere, by its depths in rows. Says how many pixels on the next
+    /// is that has to be looked at, along a row and from row to row; none of a view that shows nothing.
+    pub fn note(&mut self, camera: Camera, depths: &[f32]) -> Result<Option<usize>, FusionError> {
+        check_focal(&camera)?;
+        self.cameras.push(camera);
+        let looks = depths.iter().step_by(7).copied();
+        let mut depths: Vec<f32> = looks.filter(|d| *d > 0.0 && d.is_finite()).collect();
         if depths.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let (near, middle) = (depths.len() / NEAR_SHARE, depths.len() / 2);
         let median = f64::from(*depths.select_nth_unstable_by(middle, f32::total_cmp).1);
         self.near_depths.push(*depths.select_nth_unstable_by(near, f32::total_cmp).1);
-        let footprint = STRIDE as f64 * median / focal_px[0].min(focal_px[1]);
-        let stride = if footprint > COARSE_FROM * self.space.voxel() { 1 } else { STRIDE };
-        let mut keys: Vec<u64> = (0..height)
+        let footprint = STRIDE as f64 * median / camera.focal_px[0].min(camera.focal_px[1]);
+        let is_coarse = footprint > COARSE_FROM * self.space.voxel();
+        Ok(Some(if is_coarse { 1 } else { STRIDE }))
+    }
+
+    /// Adds bricks that were found elsewhere, by their places in bricks.
+    pub fn call_bricks(&mut self, places: impl IntoIterator<Item = [u32; 3]>) {
+        self.keys.extend(places.into_iter().map(morton::key));
+    }
+
+    /// Looks at a view.
+    pub fn add(&mut self, view: &DepthView<'_>, watch: &Watch<'_>) -> Result<(), FusionError> {
+        watch.check()?;
+        view.check()?;
+        let Some(stride) = self.note(view.camera, view.depths)? else { return Ok(()) };
+        let mut keys: Vec<u64> = (0..view.camera.height)
             .into_par_iter()
             .step_by(stride)
             .flat_map_iter(|y| self.row(view, y, stride))
@@ -119,7 +135,7 @@ impl Survey {
     }
 
     /// What the views are fused in, with at most `granted` bricks.
-    pub fn finish(mut self, granted: usize) -> Result<Fusion, FusionError> {
+    pub fn finish(mut self, granted: usize) -> Result<SurveyedBricks, FusionError> {
         self.make_unique();
         let bricks = self.keys.len();
         if bricks == 0 {
@@ -133,6 +149,7 @@ impl Survey {
         }
         let middle = self.near_depths.len() / 2;
         let near = *self.near_depths.select_nth_unstable_by(middle, f32::total_cmp).1;
-        Ok(Fusion::new(self.space, Bricks::of_keys(self.keys), f64::from(near), self.cameras))
+        let bricks = Bricks::of_keys(self.keys);
+        Ok(SurveyedBricks::new(self.space, bricks, f64::from(near), self.cameras))
     }
 }

@@ -1,5 +1,6 @@
 //! Depth maps of scenes whose surfaces are known.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
@@ -123,7 +124,7 @@ fn fused(space: Space, views: &[Drawn]) -> Result<Fused, FusionError> {
     let watch = Watch { stop: &stop, told: &|_, _| () };
     let mut survey = Survey::new(space);
     views.iter().try_for_each(|view| survey.add(&view.view(), &watch))?;
-    let mut fusion = survey.finish(usize::MAX)?;
+    let mut fusion = Fusion::new(Arc::new(survey.finish(usize::MAX)?));
     views.iter().try_for_each(|view| fusion.add(&view.view(), &watch))?;
     fusion.surface(&watch)
 }

@@ -9,7 +9,7 @@ use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
 use crate::vector::{cross, dot, mul, normalize, scale, sub};
 
 /// The weight of a pixel that looks along its surface.
-const GRAZING_WEIGHT: f64 = 0.05;
+pub const GRAZING_WEIGHT: f64 = 0.05;
 
 /// A depth map with its camera, one value a pixel in rows.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct DepthView<'a> {
 impl DepthView<'_> {
     /// An error where a map does not fit the view, or the camera is none.
     pub(super) fn check(&self) -> Result<(), FusionError> {
-        let Camera { width, height, focal_px, .. } = self.camera;
+        let Camera { width, height, .. } = self.camera;
         let sizes = [
             ("depth map", self.depths.len()),
             ("colour map", self.colors.len()),
@@ -41,10 +41,7 @@ impl DepthView<'_> {
                 return Err(FusionError::MapSize { map, found, width, height });
             }
         }
-        if !focal_px.iter().all(|f| f.is_finite() && *f > 0.0) {
-            return Err(FusionError::Focal { focal_px });
-        }
-        Ok(())
+        check_focal(&self.camera)
     }
 
     /// The depth at a pixel, if it counts.
@@ -128,4 +125,12 @@ impl DepthView<'_> {
         let down = along(place(x, y.wrapping_sub(1)), place(x, y + 1))?;
         Some(normalize(cross(across, down)))
     }
+}
+
+/// An error where the camera is none.
+pub(super) fn check_focal(&Camera { focal_px, .. }: &Camera) -> Result<(), FusionError> {
+    if focal_px.iter().all(|f| f.is_finite() && *f > 0.0) {
+        return Ok(());
+    }
+    Err(FusionError::Focal { focal_px })
 }

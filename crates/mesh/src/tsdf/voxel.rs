@@ -4,13 +4,13 @@ use super::directions::DIRECTIONS;
 use crate::narrow::{floor_u32, to_f32};
 
 /// Steps of a distance of 1.
-const DISTANCE_STEPS: f32 = 32767.0;
+pub const DISTANCE_STEPS: f32 = 32767.0;
 
 /// The least weight that is kept: the least normal half-precision number.
-const LEAST_WEIGHT: f32 = 1.0 / 16384.0;
+pub const LEAST_WEIGHT: f32 = 1.0 / 16384.0;
 
 /// The largest weight: half precision ends at 65,504.
-const MOST_WEIGHT: f32 = 65504.0;
+pub const MOST_WEIGHT: f32 = 65504.0;
 
 /// Views that a voxel needs before its distance counts.
 const VALID_FROM: u8 = 2;
@@ -18,9 +18,11 @@ const VALID_FROM: u8 = 2;
 /// Directions from which a voxel has to be seen free before it is, whatever a view says.
 const FREE_FROM: u32 = 3;
 
-/// A truncated signed distance, averaged by weight, and the colour of what is near.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Voxel {
+/// A truncated signed distance, averaged by weight, and the colour of what is near: a word of eight bytes,
+/// in which its fields lie as they stand here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(8))]
+pub struct Voxel {
     /// In 1/32767 of the truncation; above zero in front of the surface.
     distance: i16,
     /// Half precision, without a sign; 0 before the first view.

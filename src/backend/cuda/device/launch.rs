@@ -271,6 +271,9 @@ kernels! {
     add_weights: weights::add_weights(AddWeightsArgs) x WEIGHTS_BLOCK;
     worth_pixels: worth::worth_pixels(WorthArgs) x WORTH_BLOCK;
     add_worths: worth::add_worths(AddWorthsArgs) x WORTH_BLOCK;
+    mark_bricks: fuse::mark_bricks(MarkBricksArgs) x FUSE_BLOCK;
+    weigh_pixels: fuse::weigh_pixels(WeighPixelsArgs) x FUSE_BLOCK;
+    fuse_bricks: fuse::fuse_bricks(FuseBricksArgs) x FUSE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -10,6 +10,7 @@ pub(crate) mod blend;
 pub(crate) mod densify;
 pub(crate) mod depth;
 pub(crate) mod extent;
+pub(crate) mod fuse;
 pub(crate) mod loss;
 pub(crate) mod losses;
 pub(crate) mod lpips;

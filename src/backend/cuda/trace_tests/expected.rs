@@ -7,7 +7,7 @@ use crate::backend::cuda::Model;
 use crate::backend::cuda::session::{BandPolicy, Session};
 use crate::backend::cuda::stage::blend;
 use crate::layout::{ListSizes, Replay};
-use crate::memory::plan::{self, PlannedBatch, SampledGaussians, ViewSize};
+use crate::memory::plan::{self, DepthLook, PlannedBatch, SampledGaussians, ViewSize};
 use crate::model::Primitive;
 
 /// A view before it is drawn.
@@ -82,6 +82,11 @@ impl Expected {
         plan::PlannedDrawing { worths: true, ..self.planned(None) }.replay(source);
     }
 
+    /// The view is drawn, and its depths are looked at.
+    pub(super) fn replay_look(&self, source: &Replay, look: DepthLook) {
+        plan::PlannedDrawing { look: Some(look), ..self.planned(None) }.replay(source);
+    }
+
     fn planned(&self, terms: Option<SampledGaussians>) -> plan::PlannedDrawing<'_> {
         plan::PlannedDrawing {
             gaussians: self.gaussians,
@@ -92,6 +97,7 @@ impl Expected {
             terms,
             places: None,
             worths: false,
+            look: None,
         }
     }
 }

@@ -1,19 +1,23 @@
-//! What meshing, cleaning and refinement take: light to places, what Gaussians are worth, and steps of those
-//! that are bound to a mesh.
+//! What meshing, cleaning and refinement take: light to places, what Gaussians are worth, fused depths, and
+//! steps of those that are bound to a mesh.
 
 use std::sync::Arc;
+
+use splat_mesh::tsdf::Space;
 
 use super::case::SeenView;
 use super::expected::Expected;
 use super::{DryRun, RATES};
 use crate::backend::cuda::{Gradients, Model, Target};
 use crate::backend::{
-    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Look, Objective, Render as _,
-    Store as _, Transmittances as _, Worths as _,
+    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Fuse as _, Look, MaskedView,
+    Objective, Render as _, Store as _, Transmittances as _, Worths as _,
 };
-use crate::layout::{ABSENT, BOUND_GRADIENTS, Source as _, WORTHS};
+use crate::layout::{
+    ABSENT, BOUND_GRADIENTS, BRICK_MARKS, BrickSlots, Source as _, WORTHS, marks_len,
+};
 use crate::math::bound::PerTriangle;
-use crate::memory::plan::PlannedBatch;
+use crate::memory::plan::{DepthLook, PlannedBatch};
 use crate::model::{BoundColumns, BoundTopology, Gaussians};
 
 /// Places that are asked about.
@@ -52,6 +56,42 @@ impl DryRun {
             let Ok(worths) = source.take(&WORTHS, &room);
             (0..2).for_each(|_| expected.replay_worths(source));
             drop((absent, worths));
+        });
+        Ok(())
+    }
+
+    /// Both looks at the depths of two views, of which one has a mask, that a mesh by depths takes.
+    pub(super) fn fuse(&mut self, model: &Model) -> Result<(), DeviceError> {
+        let case = self.case;
+        let (view, settings) = (case.view(), case.settings());
+        let drawing = Drawing::shown(&settings, Look::MEDIAN);
+        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
+        let mask = vec![1; case.px.map(|side| side as usize).iter().product()];
+        let seen = MaskedView { view: &view, mask: Some(&mask) };
+        let space = Space::contracted([0.0; 3], 1.0, 64).unwrap();
+        let mut survey = self.device.new_survey(space)?;
+        for _ in 0..2 {
+            let frame = self.device.render(model, &view, &settings, Look::MEDIAN)?;
+            self.device.survey_depths(&mut survey, &frame, seen)?;
+        }
+        let bricks = Arc::new(self.device.read_survey(survey)?.finish(usize::MAX)?);
+        assert_eq!(bricks.len(), 2);
+        self.record("bricks", |source| {
+            let Ok(marks) = source.take(&BRICK_MARKS, &marks_len([9; 3]));
+            (0..2).for_each(|_| expected.replay_look(source, DepthLook::First));
+            drop(marks);
+        });
+        let mut voxels = self.device.new_voxels(&bricks)?;
+        for _ in 0..2 {
+            let frame = self.device.render(model, &view, &settings, Look::MEDIAN)?;
+            self.device.fuse_depths(&mut voxels, &frame, seen)?;
+        }
+        let fusion = self.device.read_voxels(voxels)?;
+        assert_eq!(fusion.voxels().len(), 2 * 512);
+        self.record("voxels", |source| {
+            let Ok(BrickSlots { bricks, voxels }) = BrickSlots::reserve(source, 2);
+            (0..2).for_each(|_| expected.replay_look(source, DepthLook::Second));
+            drop((bricks, voxels));
         });
         Ok(())
     }

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
+
 use crate::backend::cuda::Cuda;
 use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::stage::bind::{self, Binding};
+use crate::backend::cuda::stage::fuse::{BrickSurvey, FusedVoxels};
 use crate::backend::cuda::stage::lpips::LpipsModel;
 use crate::backend::cuda::stage::smooth;
 use crate::backend::cuda::stage::worth::WorthSums;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
-    Look, Lpips, Measured, RenderSettings, TableStep, Transmittances, Worth, Worths, check_absent,
+    Fuse, Look, Lpips, MaskedView, Measured, RenderSettings, TableStep, Transmittances, Worth,
+    Worths, check_absent,
 };
 use crate::dataset::View;
 use crate::layout::BOUND_GRADIENTS;
@@ -67,6 +71,45 @@ impl Worths<Gaussians> for Cuda {
 
     fn read_worths(&mut self, sums: &WorthSums) -> Result<Vec<Worth>, DeviceError> {
         sums.read(&self.session)
+    }
+}
+
+impl Fuse<Gaussians> for Cuda {
+    type BrickSurvey = BrickSurvey;
+    type FusedVoxels = FusedVoxels;
+
+    fn new_survey(&mut self, space: Space) -> Result<BrickSurvey, DeviceError> {
+        self.with_room(|session| BrickSurvey::new(session, space))
+    }
+
+    fn survey_depths(
+        &mut self,
+        survey: &mut BrickSurvey,
+        frame: &Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| survey.mark(session, &frame.canvas, seen))
+    }
+
+    fn read_survey(&mut self, survey: BrickSurvey) -> Result<Survey, DeviceError> {
+        survey.read(&self.session)
+    }
+
+    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<FusedVoxels, DeviceError> {
+        self.with_room(|session| FusedVoxels::new(session, bricks))
+    }
+
+    fn fuse_depths(
+        &mut self,
+        voxels: &mut FusedVoxels,
+        frame: &Frame<Shown>,
+        seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        self.with_room(|session| voxels.fuse(session, &frame.canvas, seen))
+    }
+
+    fn read_voxels(&mut self, voxels: FusedVoxels) -> Result<Fusion, DeviceError> {
+        voxels.read(&self.session)
     }
 }
 
