@@ -186,7 +186,7 @@ __device__ inline float draw(uint64_t key, uint64_t child, uint32_t axis) {
 }
 
 // Two children where the parent's density is: the first in the parent's row, the second in
-// `newborn`, which holds a copy of it.
+// `newborn`, which holds a copy of it. Where parents stay, the second alone.
 __device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32_t newborn) {
     float* geometry = reinterpret_cast<float*>(a.tables[GEOMETRY_TABLE]);
     const float3 mean = triple(geometry, parent, MEAN);
@@ -197,7 +197,7 @@ __device__ inline void place_children(const GrowArgs& a, uint32_t parent, uint32
     const float3 scale = {exact_exp(log_scale.x), exact_exp(log_scale.y), exact_exp(log_scale.z)};
     const float3 shrunk = {log_scale.x - a.log_shrink, log_scale.y - a.log_shrink,
                            log_scale.z - a.log_shrink};
-    for (uint32_t child = 0; child < 2; ++child) {
+    for (uint32_t child = a.parents_stay != 0 ? 1 : 0; child < 2; ++child) {
         const uint64_t number = uint64_t{parent} * 2 + child;
         const float3 offset = {draw(a.key, number, 0) * scale.x, draw(a.key, number, 1) * scale.y,
                                draw(a.key, number, 2) * scale.z};
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     copy_parameters(a, row, newborn);
     forget_row(a, newborn);
     if (clone) return;
-    forget_row(a, row);
+    if (a.parents_stay == 0) forget_row(a, row);
     place_children(a, row, newborn);
 }
 
@@ -345,6 +345,4 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     const float opacity = 1.0f / (1.0f + exact_exp(-before));
     const float faded = fmaxf(a.factor * opacity, a.floor);
     a.geometry[at] = fminf(before, logf(faded / (1.0f - faded)));
-    a.geometry_second[at] = 0.0f;
-    a.geometry_first[lane_block(row, a.first_width) + component(a.first_width - 1)] = 0;
 }

@@ -175,6 +175,10 @@ abi! {
         pub clone_log_scale_max: f32,
         /// What the children's logarithms of scales are smaller by.
         pub log_shrink: f32,
+        /// Not 0: parents stay as they are beside one child.
+        pub parents_stay: u32,
+        /// Nothing.
+        pub reserved: u32,
     }
 
     /// `mark_survivors`: flags the rows that stay.
@@ -233,22 +237,18 @@ abi! {
         pub widths: [u32; TABLES as usize],
     }
 
-    /// `fade_opacity`: multiplies opacities and forgets their moments.
+    /// `fade_opacity`: multiplies opacities.
     pub struct FadeArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
-        /// [lane blocks, `first_width`, 32]
-        pub geometry_first: Out<'a, u32>,
-        /// [lane blocks, 11, 32]
-        pub geometry_second: Out<'a, f32>,
-        /// Words of a row's first moments: the last is the opacity's.
-        pub first_width: u32,
         /// Gaussians.
         pub n: u32,
         /// What an opacity is multiplied by.
         pub factor: f32,
         /// Least opacity that one has then, where it was not less.
         pub floor: f32,
+        /// Nothing.
+        pub reserved: u32,
     }
 
     /// `reset_opacity`: lowers opacities and forgets their moments.

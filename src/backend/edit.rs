@@ -143,6 +143,13 @@ pub enum Grow {
         /// Of the stream of random numbers.
         key: u64,
     },
+    /// It stays as it is, and a child is added, at random where its density is.
+    AddChild {
+        /// The child is smaller by this factor.
+        shrink: f64,
+        /// Of the stream of random numbers.
+        key: u64,
+    },
 }
 
 /// Which Gaussians stay, newborn ones included.
@@ -181,7 +188,7 @@ pub enum EditRule {
 pub struct Edited {
     /// Copies added.
     pub copied: usize,
-    /// Gaussians split in two.
+    /// Gaussians split in two, or given a smaller child.
     pub split: usize,
     /// Dead ones that became copies.
     pub moved: usize,
@@ -195,7 +202,7 @@ pub enum Adjust {
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
     /// forgets the opacities' moments.
     ResetOpacity(f64),
-    /// Multiplies every opacity, but not to below a floor, and forgets the opacities' moments.
+    /// Multiplies every opacity, but not to below a floor, and forgets the moments of all parameters.
     FadeOpacity {
         /// What an opacity is multiplied by.
         factor: f64,

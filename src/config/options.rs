@@ -136,10 +136,17 @@ options! {
         position_lr_max_steps: u32 = 30_000, is count;
 
         /// Learning rate of the base colour
-        ///
-        /// The higher harmonics use a twentieth of it.
         #[arg(value_name = "RATE")]
         feature_lr: f64 = 2.5e-3, is rate;
+
+        /// Learning rate of the higher harmonics
+        ///
+        /// If none is given, it is a twentieth of --feature-lr.
+        #[arg(value_name = "RATE")]
+        feature_rest_lr: Option<f64>, is |value| match value {
+            Some(value) => rate(value),
+            None => Ok(()),
+        };
 
         /// Learning rate of the opacity logits
         #[arg(value_name = "RATE")]
@@ -152,6 +159,22 @@ options! {
         /// Learning rate of the rotations
         #[arg(value_name = "RATE")]
         rotation_lr: f64 = 1e-3, is rate;
+
+        /// Share that is left of rates at the end
+        ///
+        /// Learning rates of colours, opacities, scales and rotations fall to it log-linearly, from
+        /// --final-lr-from on until --iterations. Positions have --position-lr-final.
+        #[arg(value_name = "SHARE")]
+        final_lr_share: f64 = 1.0, is |value| {
+            holds(*value > 0.0 && *value <= 1.0, value, "more than 0, at most 1")
+        };
+
+        /// Share of --iterations after which rates fall
+        #[arg(value_name = "SHARE")]
+        final_lr_from: f64 = 0.7, is share, idle Idle::When {
+            is: |config| config.optimize.final_lr_share == 1.0,
+            words: "without --final-lr-share",
+        };
 
         /// Share of D-SSIM in the loss; the rest is L1
         #[arg(value_name = "SHARE")]
@@ -279,8 +302,8 @@ options! {
 
         /// Iterations between two opacity resets
         ///
-        /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and if no
-        /// interval is given, it is 500.
+        /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and Adam
+        /// forgets all moments; if no interval is given, it is 500.
         #[arg(value_name = "N")]
         opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH;
 

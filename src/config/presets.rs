@@ -4,8 +4,9 @@ use super::ConfigError;
 use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.
-const PRESETS: [(&str, &str); 10] = [
+const PRESETS: [(&str, &str); 11] = [
     ("default", include_str!("../../configs/default.toml")),
+    ("fast", include_str!("../../configs/fast.toml")),
     ("8gb", include_str!("../../configs/8gb.toml")),
     ("12gb", include_str!("../../configs/12gb.toml")),
     ("16gb", include_str!("../../configs/16gb.toml")),

@@ -5,7 +5,7 @@ use crate::backend::Rates;
 use crate::config::{Config, OptimizeOptions, OutputOptions};
 use crate::math::random::{RandomStream, RandomUse};
 
-/// The coefficients above degree 0 learn this much slower than the base colour.
+/// The coefficients above degree 0 learn this much slower than the base colour, where no rate is given.
 const SH_REST_SLOWDOWN: f64 = 20.0;
 
 /// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras.
@@ -16,8 +16,34 @@ pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
         quats: options.rotation_lr,
         opacity_logits: options.opacity_lr,
         sh_dc: options.feature_lr,
-        sh_rest: options.feature_lr / SH_REST_SLOWDOWN,
+        sh_rest: options.feature_rest_lr.unwrap_or(options.feature_lr / SH_REST_SLOWDOWN),
     }
+}
+
+/// Those of the photometric stage: from `final_lr_from` of its iterations on, all but those of the positions
+/// fall log-linearly to `final_lr_share` of themselves at its end.
+pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
+    let rates = rates(options, extent, iteration);
+    let share = late_share(options, iteration);
+    Rates {
+        means: rates.means,
+        log_scales: rates.log_scales * share,
+        quats: rates.quats * share,
+        opacity_logits: rates.opacity_logits * share,
+        sh_dc: rates.sh_dc * share,
+        sh_rest: rates.sh_rest * share,
+    }
+}
+
+/// What is left of a learning rate.
+fn late_share(options: &OptimizeOptions, iteration: u32) -> f64 {
+    if options.final_lr_share == 1.0 {
+        return 1.0;
+    }
+    let iterations = f64::from(options.iterations);
+    let from = options.final_lr_from * iterations;
+    let passed = (f64::from(iteration) - from) / (iterations - from).max(1.0);
+    options.final_lr_share.powf(passed.clamp(0.0, 1.0))
 }
 
 /// Log-linear from the first to the last rate over `position_lr_max_steps`, then constant.
@@ -145,6 +171,42 @@ mod tests {
         assert!((at(90_000) / 3.2e-6 - 1.0).abs() < 1e-12);
         let frozen = OptimizeOptions { position_lr_init: 0.0, position_lr_final: 0.0, ..options };
         assert_eq!(rates(&frozen, 2.0, 10).means, 0.0);
+    }
+
+    #[test]
+    fn other_rates_fall_to_their_share_at_the_end_of_the_photometric_stage() {
+        let options = OptimizeOptions {
+            iterations: 1000,
+            final_lr_share: 0.25,
+            final_lr_from: 0.6,
+            ..OptimizeOptions::default()
+        };
+        let full = rates(&options, 1.0, 1);
+        for (iteration, share) in [(1, 1.0), (600, 1.0), (800, 0.5), (1000, 0.25), (2000, 0.25)] {
+            let found = photometric_rates(&options, 1.0, iteration);
+            assert_eq!(found.means, rates(&options, 1.0, iteration).means);
+            let pairs = [
+                (found.log_scales, full.log_scales),
+                (found.quats, full.quats),
+                (found.opacity_logits, full.opacity_logits),
+                (found.sh_dc, full.sh_dc),
+                (found.sh_rest, full.sh_rest),
+            ];
+            for (found, full) in pairs {
+                // Rounding of a power.
+                assert!((found / full / share - 1.0).abs() < 1e-12, "{iteration}: {found}");
+            }
+        }
+        let whole = OptimizeOptions { final_lr_share: 1.0, ..options };
+        assert_eq!(photometric_rates(&whole, 1.0, 1000), rates(&whole, 1.0, 1000));
+    }
+
+    #[test]
+    fn harmonics_learn_at_a_twentieth_of_the_base_colours_rate_or_at_their_own() {
+        let options = OptimizeOptions { feature_lr: 4e-3, ..OptimizeOptions::default() };
+        assert_eq!(rates(&options, 1.0, 1).sh_rest, 2e-4);
+        let own = OptimizeOptions { feature_rest_lr: Some(1e-3), ..options };
+        assert_eq!(rates(&own, 1.0, 1).sh_rest, 1e-3);
     }
 
     #[test]

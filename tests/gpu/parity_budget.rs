@@ -40,24 +40,25 @@ fn shots(gaussians: &Gaussians) -> Vec<Shot> {
 
 type Round = (usize, Edited, Snapshot<Gaussians>);
 
-fn round<B: TrainDevice>(device: &mut B, births: usize) -> Round {
+fn round<B: TrainDevice>(device: &mut B, births: usize, large: Grow) -> Round {
     let gaussians = scene();
     let mut model = oracle::observed(device, &gaussians, &shots(&gaussians));
     let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
     let candidates = device.score(&model, &score).unwrap();
     let selection = device.select(&mut model, &candidates, Pick::Best(births)).unwrap();
-    let rule = EditRule::Grow {
-        large: Grow::SplitRandom { shrink: 1.6, key: 9 },
-        keep: Keep { opacity_min: 1e-4, scale_max: None, unseen: false },
-    };
+    let rule =
+        EditRule::Grow { large, keep: Keep { opacity_min: 1e-4, scale_max: None, unseen: false } };
     let done = device.edit(&mut model, selection, &rule).unwrap();
     (candidates.count(), done, device.snapshot(&mut model).unwrap())
 }
 
 fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(device: &mut B) {
-    for births in [0, 40, usize::MAX] {
-        let (candidates, done, after) = round(device, births);
-        let (expected_candidates, expected_done, expected) = round(&mut Cpu::<f64>::new(), births);
+    let (split, child) =
+        (Grow::SplitRandom { shrink: 1.6, key: 9 }, Grow::AddChild { shrink: 1.6, key: 9 });
+    for (births, large) in [(0, split), (40, split), (40, child), (usize::MAX, child)] {
+        let (candidates, done, after) = round(device, births, large);
+        let (expected_candidates, expected_done, expected) =
+            round(&mut Cpu::<f64>::new(), births, large);
         assert!(expected_done.removed >= 29 && expected_candidates > 60, "{expected_done:?}");
         assert_eq!((candidates, done), (expected_candidates, expected_done));
         let places = after.parameters.means.iter().zip(&expected.parameters.means);
@@ -66,7 +67,18 @@ fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(devic
             assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "mean {i}");
         }
         assert_eq!(after.parameters.opacity_logits, expected.parameters.opacity_logits);
+        let scales = after.parameters.log_scales.iter().zip(&expected.parameters.log_scales);
+        for (i, (&found, &expected)) in scales.enumerate() {
+            assert!((found - expected).abs() <= 1e-6 * expected.abs().max(1.0), "scale {i}");
+        }
+        assert_eq!(forgotten(&after), forgotten(&expected), "{births} births");
     }
+}
+
+/// Rows whose centres have no moments.
+fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
+    let moments = snapshot.second_moments.means.chunks(3).enumerate();
+    moments.filter(|(_, moments)| moments.iter().all(|&m| m == 0.0)).map(|(row, _)| row).collect()
 }
 
 fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
@@ -85,5 +97,16 @@ fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
         halved += usize::from(expected < 0.6 * before);
     }
     assert!(floored > 10 && halved > 10, "{floored} at the floor, {halved} halved");
-    assert!(after.first_moments.opacity_logits.iter().all(|&moment| moment == 0.0));
+    for moments in [&after.first_moments, &after.second_moments] {
+        for values in [
+            &moments.means,
+            &moments.log_scales,
+            &moments.quats,
+            &moments.opacity_logits,
+            &moments.sh_dc,
+            &moments.sh_rest,
+        ] {
+            assert!(values.iter().all(|&moment| moment == 0.0));
+        }
+    }
 }

@@ -101,6 +101,17 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
+    /// Zeros the moments of all columns.
+    pub(super) fn forget_all_moments(&mut self) {
+        for ModelColumn { first_moments, second_moments, .. } in &mut self.columns {
+            first_moments.fill(R::ZERO);
+            second_moments.fill(R::ZERO);
+        }
+        for part in self.packed.iter_mut().filter(|part| part.of.is_moment()) {
+            part.words.fill(0);
+        }
+    }
+
     /// Moves the kept rows to the front, in place; statistics stay as they are.
     pub(super) fn retain_rows(&mut self, keep: &[bool]) {
         for column in &mut self.columns {

@@ -3,9 +3,10 @@
 use super::Cuda;
 use super::model::catch_up::catch_up;
 use super::model::tables::Model;
-use super::stage::densify::{self, DensifyWork};
+use super::stage::densify::DensifyWork;
 use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::smooth;
+use super::stage::{candidates, opacities};
 use crate::backend::frame_state::Drawn;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
@@ -49,7 +50,7 @@ impl Edit<Gaussians> for Cuda {
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         match rule.by_gradient() {
             Some(gradient) => {
-                self.with_room(|session| densify::score(session, model, rule, &gradient))
+                self.with_room(|session| candidates::score(session, model, rule, &gradient))
             }
             None => Ok(Candidates { rule: *rule, ..Candidates::NONE }),
         }
@@ -110,13 +111,14 @@ impl Edit<Gaussians> for Cuda {
         let ceiling = match *adjust {
             Adjust::ResetOpacity(ceiling) => ceiling,
             Adjust::FadeOpacity { factor, floor } => {
-                return densify::fade_opacity(&self.session, model, factor, floor);
+                catch_up(&self.session, model)?;
+                return opacities::fade_opacity(&self.session, model, factor, floor);
             }
         };
         if model.optional().filter_3d {
             smooth::reset_opacity(&self.session, model, ceiling)
         } else {
-            densify::reset_opacity(&self.session, model, ceiling)
+            opacities::reset_opacity(&self.session, model, ceiling)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
-//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets (the
-//! density control of `LiteGS`, 2026).
+//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets, after
+//! which Adam starts afresh (the density control of `LiteGS`, 2026).
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{Site, StepExtras, Strategy};
@@ -87,7 +87,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         let candidates = site.score(&score)?;
         let wanted = self.births(site.len(), iteration).min(candidates.count());
         let rule = EditRule::Grow {
-            large: Grow::SplitRandom {
+            large: Grow::AddChild {
                 shrink: SPLIT_SHRINK,
                 key: self.key(iteration, RandomUse::Split),
             },

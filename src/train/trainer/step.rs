@@ -167,7 +167,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         match self.stage(span.after) {
             TrainingStage::Photometric => {
                 let StepExtras { regularisers, noise } = self.strategy.step_extras(span);
-                let rates = schedule::rates(&config.optimize, self.scale.extent, span.after);
+                let rates =
+                    schedule::photometric_rates(&config.optimize, self.scale.extent, span.after);
                 AdamStep { regularisers, noise, ..adam_step(&config.optimize, span, 0, rates) }
             }
             TrainingStage::Coarse { schedule, extent } => schedule.step(config, extent, span),

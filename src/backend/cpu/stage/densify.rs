@@ -152,6 +152,10 @@ pub(crate) fn edit<R: Real>(
                 split(model, row, shrink, RandomStream::of_key(key));
                 done.split += 1;
             }
+            (Size::Large, &Grow::AddChild { shrink, key }) => {
+                add_child(model, row, shrink, RandomStream::of_key(key));
+                done.split += 1;
+            }
             (Size::Small, _) | (Size::Large, Grow::Copy) => {
                 model.append_copy(row);
                 done.copied += 1;
@@ -191,7 +195,7 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
     model.forget_moments(Parameter::OpacityLogits as usize);
 }
 
-/// Multiplies every opacity by a factor, but not to below a floor, and forgets the opacities' moments.
+/// Multiplies every opacity by a factor, but not to below a floor, and forgets all moments.
 pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f64) {
     let (factor, floor) = (R::of(factor), R::of(floor));
     let column = model.column_mut(Parameter::OpacityLogits);
@@ -199,7 +203,7 @@ pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f6
         let faded = (factor * sigmoid(*logit)).max(floor);
         *logit = logit.min(inverse_sigmoid(faded));
     }
-    model.forget_moments(Parameter::OpacityLogits as usize);
+    model.forget_all_moments();
 }
 
 /// The Gaussians that should grow, in the order of their indices.
@@ -305,23 +309,47 @@ fn largest_scale<R: Real>(model: &Model<R>, index: usize) -> R {
 /// Two children where the parent's density is: drawn from it, smaller, with fresh moments. The
 /// first takes the parent's place.
 fn split<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: RandomStream) {
-    let shape = model.shape(parent);
-    let turn = rotation(shape.quat);
-    let place = |child: u64| -> Vec3<R> {
-        let offset = [0, 1, 2].map(|axis| {
-            let draw = stream.normal((parent as u64 * 2 + child) * 3 + axis as u64);
-            R::of(draw) * shape.log_scale[axis].exp()
-        });
-        add(shape.mean_world, mul(&turn, offset))
-    };
-    let shrunk = shape.log_scale.map(|s| s - R::of(shrink.ln()));
+    let children = [0, 1].map(|child| Child::of(model, parent, child, shrink, stream));
     model.append_copy(parent);
-    let last = model.len() - 1;
-    for (child, index) in [(0, parent), (1, last)] {
-        model.column_mut(Parameter::Means).values[index * 3..][..3].copy_from_slice(&place(child));
-        model.column_mut(Parameter::LogScales).values[index * 3..][..3].copy_from_slice(&shrunk);
+    for (child, row) in children.iter().zip([parent, model.len() - 1]) {
+        child.place(model, row);
     }
     model.forget_row(parent);
+}
+
+/// The second of these children, beside the parent, which stays as it is.
+fn add_child<R: Real>(model: &mut Model<R>, parent: usize, shrink: f64, stream: RandomStream) {
+    let child = Child::of(model, parent, 1, shrink, stream);
+    model.append_copy(parent);
+    child.place(model, model.len() - 1);
+}
+
+/// Where a child lies, and how large it is.
+struct Child<R> {
+    mean_world: Vec3<R>,
+    log_scale: Vec3<R>,
+}
+
+impl<R: Real> Child<R> {
+    /// The child of this number, drawn where its parent's density is.
+    fn of(model: &Model<R>, parent: usize, number: u64, shrink: f64, stream: RandomStream) -> Self {
+        let shape = model.shape(parent);
+        let offset = [0, 1, 2].map(|axis| {
+            let draw = stream.normal((parent as u64 * 2 + number) * 3 + axis as u64);
+            R::of(draw) * shape.log_scale[axis].exp()
+        });
+        Self {
+            mean_world: add(shape.mean_world, mul(&rotation(shape.quat), offset)),
+            log_scale: shape.log_scale.map(|s| s - R::of(shrink.ln())),
+        }
+    }
+
+    fn place(&self, model: &mut Model<R>, row: usize) {
+        let values = [(Parameter::Means, self.mean_world), (Parameter::LogScales, self.log_scale)];
+        for (parameter, value) in values {
+            model.column_mut(parameter).values[row * 3..][..3].copy_from_slice(&value);
+        }
+    }
 }
 
 /// Removes what is transparent or too large, newborn Gaussians included, and of the first rows, those before the

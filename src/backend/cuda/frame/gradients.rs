@@ -17,7 +17,7 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
-use crate::backend::cuda::stage::{densify, median, rays, weights};
+use crate::backend::cuda::stage::{median, observe, rays, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::memory::Bytes;
@@ -133,7 +133,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         let pixels = Pixels { canvas, d_image, d_inverse_depths, d_surface, d_median_depths };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
-        densify::observe(session, model, &self.splats, view)?;
+        observe::observe(session, model, &self.splats, view)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))
     }

@@ -285,6 +285,16 @@ impl<P: Primitive> Model<P> {
         self.optional_columns().try_for_each(|column| column.zero(&session.stream))
     }
 
+    /// Zeros the moments of all rows. What is lazy has caught up.
+    pub(crate) fn forget_moments(&mut self, session: &Session) -> Result<(), DeviceError> {
+        let moments =
+            self.tables.iter_mut().enumerate().filter(|(i, _)| i % layout::TABLE_PARTS > 0);
+        for (_, table) in moments {
+            table.zero(&session.stream)?;
+        }
+        Ok(())
+    }
+
     /// The tables with their widths.
     pub(crate) fn regions(&mut self) -> impl Iterator<Item = (&mut Region<u32>, usize)> {
         let widths = self.widths();

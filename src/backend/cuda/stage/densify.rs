@@ -6,205 +6,21 @@
 
 use std::ops::Range;
 
-use super::project::{DrawnView, Splats};
-use super::quantile::quantile;
-use super::threshold::{first_at_least, last_at_most};
+use super::candidates::{Thresholds, absolute_norm_sums, log_scale_max, mark, read};
+use super::threshold::first_at_least;
 use crate::abi::{
-    COMPACT_SLICES, CompactArgs, DensityCounts, FadeArgs, GrowArgs, In, ListArgs, OBSERVE_ABSOLUTE,
-    OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out, PaddingArgs, ResetArgs, SelectedArgs,
-    SurveyArgs, SurvivorsArgs,
+    COMPACT_SLICES, CompactArgs, DensityCounts, GrowArgs, In, ListArgs, PaddingArgs, SelectedArgs,
+    SurvivorsArgs,
 };
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::{GEOMETRY_FIRST, Model, centres};
+use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::backend::{
-    Candidates, DeviceError, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
-};
-use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, SelectionSlots};
-use crate::math::{Real, inverse_sigmoid, sigmoid};
-use crate::model::Primitive;
-
-/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
-/// the statistics ask for.
-pub(crate) fn observe<P: Primitive>(
-    session: &Session,
-    model: &mut Model<P>,
-    splats: &Splats,
-    DrawnView { camera, settings }: DrawnView<'_>,
-) -> Result<(), DeviceError> {
-    let Some(statistics) = settings.observe else { return Ok(()) };
-    let [.., axis_x, axis_y, axis_z] = camera.rotation;
-    let sums_absolute = statistics == Statistics::Both;
-    if sums_absolute {
-        model.enable_absolute_norms(session)?;
-    }
-    let begun = session.timers.begin(Stage::Observe, &session.stream)?;
-    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
-    let args = ObserveArgs {
-        splats: splats.records.read(),
-        gradients: splats.gradients.read(),
-        table,
-        gradient_norm_sums: model.gradient_norm_sums.write(),
-        views_seen: model.views_seen.write(),
-        absolute_norm_sums: match sums_absolute {
-            true => model.absolute_norm_sums.write(),
-            false => Out::NULL,
-        },
-        visible: count_u32(splats.visible)?,
-        half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
-        observed: match statistics {
-            Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
-            Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
-            Statistics::Disagreement => OBSERVE_DISAGREEMENT,
-        },
-        axis: [axis_x, axis_y, axis_z, camera.translation[2]],
-        fade_depth: f32::of(settings.fade_depth),
-        width,
-    };
-    session.kernels.observe.over(&session.stream, splats.visible, &args)?;
-    session.timers.end(&begun, &session.stream)
-}
-
-/// What makes a Gaussian a candidate.
-#[derive(Clone, Copy, Debug)]
-struct Thresholds {
-    /// Mean norm of the gradient.
-    gradient: f32,
-    /// Mean absolute gradient, where that counts, too.
-    absolute: Option<f32>,
-    /// Largest logarithm of the scale of a small one.
-    small_log_scale: f32,
-    /// The key that candidates are drawn by, where they are not ranked.
-    drawn_by: Option<u64>,
-}
-
-impl Thresholds {
-    fn known(rule: &GradientRule, absolute_min: Option<f64>) -> Self {
-        Self {
-            gradient: f32::of(rule.min),
-            absolute: absolute_min.map(f32::of),
-            small_log_scale: log_scale_max(rule.small_max),
-            drawn_by: rule.drawn_by,
-        }
-    }
-}
-
-/// Finds what makes a candidate, and counts the candidates.
-pub(crate) fn score(
-    session: &Session,
-    model: &Model,
-    rule: &ScoreRule,
-    gradient: &GradientRule,
-) -> Result<Candidates, DeviceError> {
-    let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
-    let mut count = |absolute_min| {
-        counts.zero(&session.stream)?;
-        let thresholds = Thresholds::known(gradient, absolute_min);
-        mark(session, model, &thresholds, Out::NULL, counts.write())?;
-        let DensityCounts { clones, splits, .. } = read(session, &counts)?;
-        let (small, large) = (clones as usize, splits as usize);
-        Ok::<_, DeviceError>(Candidates { rule: *rule, absolute_min, small, large })
-    };
-    let candidates = count(None)?;
-    // Before any view was observed there are no absolute gradients.
-    if !gradient.with_quantile || model.absolute_norm_sums.is_empty() {
-        return Ok(candidates);
-    }
-    let quantile = quantile(session, model, candidates.count())?;
-    count(Some(f64::from(quantile)))
-}
-
-/// Lowers every opacity to at most `ceiling` and forgets the opacities' moments.
-pub(crate) fn reset_opacity(
-    session: &Session,
-    model: &mut Model,
-    ceiling: f64,
-) -> Result<(), DeviceError> {
-    let rows = model.len();
-    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
-    let [geometry, geometry_first, geometry_second, ..] = model.tables();
-    let args = ResetArgs {
-        geometry: geometry.floats(),
-        geometry_first,
-        geometry_second: geometry_second.floats(),
-        first_width,
-        n: count_u32(rows)?,
-        ceiling_logit: inverse_sigmoid(f32::of(ceiling)),
-    };
-    session.kernels.reset_opacity.over(&session.stream, rows, &args)
-}
-
-/// Multiplies every opacity by a factor, but not to below a floor, and forgets the opacities' moments.
-pub(crate) fn fade_opacity(
-    session: &Session,
-    model: &mut Model,
-    factor: f64,
-    floor: f64,
-) -> Result<(), DeviceError> {
-    let rows = model.len();
-    let first_width = model.kernel_widths()[GEOMETRY_FIRST];
-    let [geometry, geometry_first, geometry_second, ..] = model.tables();
-    let args = FadeArgs {
-        geometry: geometry.floats(),
-        geometry_first,
-        geometry_second: geometry_second.floats(),
-        first_width,
-        n: count_u32(rows)?,
-        factor: f32::of(factor),
-        floor: f32::of(floor),
-    };
-    session.kernels.fade_opacity.over(&session.stream, rows, &args)
-}
-
-/// Flags and counts the candidates, as far as the pointers are not null.
-fn mark(
-    session: &Session,
-    model: &Model,
-    thresholds: &Thresholds,
-    flags: Out<'_, u32>,
-    counts: Out<'_, DensityCounts>,
-) -> Result<(), DeviceError> {
-    let args = SurveyArgs {
-        geometry: model.geometry(),
-        gradient_norm_sums: model.gradient_norm_sums.read(),
-        views_seen: model.views_seen.read(),
-        absolute_norm_sums: absolute_norm_sums(model, thresholds),
-        flags,
-        counts,
-        n: count_u32(model.len())?,
-        gradient_min: thresholds.gradient,
-        absolute_min: thresholds.absolute.unwrap_or(0.0),
-        clone_log_scale_max: thresholds.small_log_scale,
-    };
-    session.kernels.survey.over(&session.stream, model.len(), &args)
-}
-
-/// What the bar for absolute gradients is held against, where there is one.
-fn absolute_norm_sums<'a>(model: &'a Model, thresholds: &Thresholds) -> In<'a, f32> {
-    if thresholds.absolute.is_some() { model.absolute_norm_sums.read() } else { In::NULL }
-}
-
-/// The largest logarithm of a scale whose scale is within a bound.
-fn log_scale_max(scale_max: f64) -> f32 {
-    last_at_most(f32::exp, f32::of(scale_max))
-}
-
-fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCounts, DeviceError> {
-    let mut host = [DensityCounts {
-        clones: 0,
-        splits: 0,
-        cloned: 0,
-        split: 0,
-        pruned: 0,
-        rows_after_hole: 0,
-    }];
-    counts.download(&session.stream, 0, &mut host)?;
-    Ok(host[0])
-}
+use crate::backend::{Candidates, DeviceError, Edited, Grow, Keep, ScoreRule};
+use crate::layout::{Choice, MOVED_WORDS, RoundSizes, SelectionSlots};
+use crate::math::{Real, sigmoid};
 
 /// Rows that are to be removed.
 #[derive(Clone, Copy, Debug)]
@@ -398,7 +214,9 @@ impl DensifyWork {
         model.invalidate_rows();
         let before = model.len() - self.selected;
         let (copied_log_scale, shrink, key) = match *large {
-            Grow::SplitRandom { shrink, key } => (self.small_log_scale, shrink, key),
+            Grow::SplitRandom { shrink, key } | Grow::AddChild { shrink, key } => {
+                (self.small_log_scale, shrink, key)
+            }
             Grow::Copy => (f32::INFINITY, 1.0, 0),
         };
         let args = GrowArgs {
@@ -410,6 +228,8 @@ impl DensifyWork {
             widths: model.kernel_widths(),
             clone_log_scale_max: copied_log_scale,
             log_shrink: f32::of(shrink.ln()),
+            parents_stay: u32::from(matches!(large, Grow::AddChild { .. })),
+            reserved: 0,
             tables: model.tables(),
         };
         session.kernels.grow.over(&session.stream, before, &args)

@@ -156,8 +156,30 @@ fn opacities_fade_by_a_factor_to_a_floor_and_lower_ones_stay() {
         // Rounding of sigmoid(logit(x)) in single precision.
         assert!((sigmoid(*found) - expected).abs() < 1e-7, "{found}");
     }
-    assert_eq!((column.first_moments[0], column.second_moments[1]), (0.0, 0.0));
-    assert_eq!(model.column(Parameter::Means).first_moments[0], 1.0);
+    for column in &model.columns {
+        let moments = column.first_moments.iter().chain(&column.second_moments);
+        assert!(moments.copied().all(|moment| moment == 0.0), "all are forgotten");
+    }
+}
+
+#[test]
+fn a_parent_that_stays_keeps_place_size_and_moments_beside_its_child() {
+    let rows = [(0.5, 0.9), (0.05, 0.1)];
+    let (mut model, before) = (model(&rows), model(&rows));
+    let selected = select(&model, &scored(&model), ALL).unwrap();
+    let key = RandomStream::new(3, 600, RandomUse::Split).key();
+    let done = edit(&mut model, &selected, &Grow::AddChild { shrink: 1.6, key }, &KEEP);
+    assert_eq!((done, model.len()), (Edited { split: 1, ..Edited::default() }, 3));
+    for (column, before) in model.columns.iter().zip(&before.columns) {
+        let parent = 0..column.width;
+        assert_eq!(column.values[parent.clone()], before.values[parent.clone()]);
+        assert!(column.first_moments[parent].iter().all(|&moment| moment == 1.0));
+        assert!(column.first_moments[2 * column.width..].iter().all(|&moment| moment == 0.0));
+    }
+    let ratio = model.triple(Parameter::LogScales, 0)[0] - model.triple(Parameter::LogScales, 2)[0];
+    assert!((ratio - 1.6_f32.ln()).abs() < 1e-6, "{ratio}");
+    assert_ne!(model.triple(Parameter::Means, 2), model.triple(Parameter::Means, 0));
+    assert_eq!(model.row(Parameter::ShRest, 2), model.row(Parameter::ShRest, 0));
 }
 
 #[test]

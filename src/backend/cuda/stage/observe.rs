@@ -1,0 +1,53 @@
+//! Part of the stage `densify`: what views add to the statistics that candidates are chosen by.
+
+use super::project::{DrawnView, Splats};
+use crate::abi::{OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out};
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::model::tables::{Model, centres};
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Statistics};
+use crate::math::Real;
+use crate::model::Primitive;
+
+/// Adds one view to the statistics where it is observed: the norm of the centre's gradient, half the image being 1, or what
+/// the statistics ask for.
+pub(crate) fn observe<P: Primitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    splats: &Splats,
+    DrawnView { camera, settings }: DrawnView<'_>,
+) -> Result<(), DeviceError> {
+    let Some(statistics) = settings.observe else { return Ok(()) };
+    let [.., axis_x, axis_y, axis_z] = camera.rotation;
+    let sums_absolute = statistics == Statistics::Both;
+    if sums_absolute {
+        model.enable_absolute_norms(session)?;
+    }
+    let begun = session.timers.begin(Stage::Observe, &session.stream)?;
+    let (table, width) = centres::<P>(&model.tables, model.sh_degree());
+    let args = ObserveArgs {
+        splats: splats.records.read(),
+        gradients: splats.gradients.read(),
+        table,
+        gradient_norm_sums: model.gradient_norm_sums.write(),
+        views_seen: model.views_seen.write(),
+        absolute_norm_sums: match sums_absolute {
+            true => model.absolute_norm_sums.write(),
+            false => Out::NULL,
+        },
+        visible: count_u32(splats.visible)?,
+        half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
+        observed: match statistics {
+            Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
+            Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
+            Statistics::Disagreement => OBSERVE_DISAGREEMENT,
+        },
+        axis: [axis_x, axis_y, axis_z, camera.translation[2]],
+        fade_depth: f32::of(settings.fade_depth),
+        width,
+    };
+    session.kernels.observe.over(&session.stream, splats.visible, &args)?;
+    session.timers.end(&begun, &session.stream)
+}
