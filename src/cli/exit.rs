@@ -214,6 +214,8 @@ impl Exit {
             | ExtractionError::Trim(_)
             | ExtractionError::Fusion(_)
             | ExtractionError::NothingLeft { .. }
+            | ExtractionError::DecimatedAway { .. }
+            | ExtractionError::PeeledAway { .. }
             | ExtractionError::Clean(_) => Self::Data,
         }
     }
