@@ -49,6 +49,9 @@ impl BenchReport {
                 self.sugar.n_samples_for_sdf, self.sugar.regularity_knn, self.sugar.sdf_every
             )
             .ok();
+            if self.sugar.compares_views() {
+                text.push_str(", each view compared with another");
+            }
         }
         for run in &self.runs {
             // Writing to a string cannot fail.

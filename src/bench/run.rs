@@ -91,7 +91,8 @@ fn bench<B: TrainDevice>(
     gaussians: &Gaussians,
 ) -> Result<Bench, TrainError> {
     let config = setup.config;
-    let feed = Feed::new(Views::new(setup.dataset, setup.images), config.run.seed);
+    let mut feed = Feed::new(Views::new(setup.dataset, setup.images), config.run.seed);
+    feed.compare_views(setup.dataset, config);
     // What a measurement before this one needed is not this one's.
     if let Some(profiler) = device.profiler() {
         profiler.trim_memory()?;

@@ -12,8 +12,8 @@ use crate::memory::Bytes;
 use crate::train::TrainError;
 use crate::train::coarse::CoarseSchedule;
 use crate::train::event::Split;
-use crate::train::feed::Feed;
-use crate::train::terms;
+use crate::train::feed::{Feed, TakenOther};
+use crate::train::terms::{self, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 
 /// A model in training that stays as it is.
@@ -58,12 +58,17 @@ pub(super) struct SurfaceWork<B: TrainDevice> {
 }
 
 impl<B: TrainDevice> SurfaceWork<B> {
-    /// The terms of the iteration that comes so many after the first with surface terms.
-    fn terms(&self, number: u32) -> Terms {
+    /// The iteration that comes so many after the first with surface terms.
+    fn iteration(&self, number: u32) -> u32 {
+        let first = self.schedule.prune.max(self.schedule.start).saturating_add(1);
+        first.saturating_add(number)
+    }
+
+    /// The terms of that iteration.
+    fn terms(&self, number: u32, extras: ViewExtras) -> Terms {
         let Self { config, schedule, extent, .. } = self;
-        let first = schedule.prune.max(schedule.start).saturating_add(1);
         let stage = terms::TrainingStage::Coarse { schedule, extent: *extent };
-        terms::active(config, stage, first.saturating_add(number), terms::ViewExtras::default())
+        terms::active(config, stage, self.iteration(number), extras)
     }
 }
 
@@ -129,13 +134,15 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         let step = &mut self.inputs.step;
         *step = AdamStep::new(step.number + 1, step.rates);
         let number = step.number;
-        let (view, target) = self.feed.take(self.device, number)?;
-        let view = self.feed.views.view(view);
-        look(self.device, &self.model, view)?;
-        let terms = match &self.surfaces {
-            None => self.inputs.terms.clone(),
-            Some(surfaces) => surfaces.terms(number),
-        };
+        let (index, target) = self.feed.take(self.device, number)?;
+        look(self.device, &self.model, self.feed.views.view(index))?;
+        let (mut terms, mut other) = (self.inputs.terms.clone(), None);
+        if let Some(surfaces) = &self.surfaces {
+            other = self.feed.take_other(self.device, surfaces.iteration(number), index)?;
+            let extras = ViewExtras { other_view: other.is_some(), ..ViewExtras::default() };
+            terms = surfaces.terms(number, extras);
+        }
+        let view = self.feed.views.view(index);
         let StepInputs { settings, observe, .. } = self.inputs;
         let near = self.surfaces.as_ref().map(|surfaces| &surfaces.near);
         let inputs = ViewInputs {
@@ -145,7 +152,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             compensation: None,
             terms: &terms,
             near,
-            other: None,
+            other: other.as_ref().map(TakenOther::as_view),
         };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::exit::DataError;
-use super::file_kind::check_checkpoint;
+use super::file_kind::{check_checkpoint, with_ply};
 use super::folder::{self, ConfigText};
 use super::output::shell_word;
 use crate::config::Config;
@@ -13,13 +13,27 @@ use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
 /// The checkpoint of `--start-checkpoint`.
 pub(super) fn named_checkpoint(path: &Path) -> anyhow::Result<StoredCheckpoint> {
     check_checkpoint(path)?;
-    StoredCheckpoint::open(path).map_err(|problem| match problem {
+    let opened = StoredCheckpoint::open(path).map_err(|problem| match problem {
         CheckpointError::Damaged { .. } => {
             let model_path = path.ancestors().nth(2).unwrap_or(path);
-            DataError(format!("{problem}. {}", instead_of(path, model_path))).into()
+            anyhow::Error::from(DataError(format!("{problem}. {}", instead_of(path, model_path))))
         }
         other => other.into(),
-    })
+    });
+    Ok(unbound(path, opened?)?)
+}
+
+/// Refuses the checkpoint of a refinement: training would take its Gaussians off their mesh.
+fn unbound(path: &Path, checkpoint: StoredCheckpoint) -> Result<StoredCheckpoint, DataError> {
+    if !checkpoint.is_bound() {
+        return Ok(checkpoint);
+    }
+    Err(DataError(format!(
+        "{}: is a checkpoint of splat refine, whose Gaussians lie on a mesh. The same splat refine \
+         continues it; to train its Gaussians without the mesh, {}",
+        path.display(),
+        with_ply(path, "--init")
+    )))
 }
 
 /// The newest checkpoint that can be read; damaged ones are skipped with a warning.
@@ -32,7 +46,7 @@ pub(super) fn newest_checkpoint(
     let mut first_problem = None;
     for path in &paths {
         match StoredCheckpoint::open(path) {
-            Ok(checkpoint) => return Ok(Some((path.clone(), checkpoint))),
+            Ok(checkpoint) => return Ok(Some((path.clone(), unbound(path, checkpoint)?))),
             Err(
                 problem @ (CheckpointError::Damaged { .. } | CheckpointError::Unreadable { .. }),
             ) => {

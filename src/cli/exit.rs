@@ -210,6 +210,8 @@ impl Exit {
             | ExtractionError::Poisson(_)
             | ExtractionError::Trim(_)
             | ExtractionError::NothingLeft { .. }
+            | ExtractionError::DecimatedAway { .. }
+            | ExtractionError::PeeledAway { .. }
             | ExtractionError::Clean(_) => Self::Data,
         }
     }

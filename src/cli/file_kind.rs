@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::exit::DataError;
 use super::folder;
 use super::output::shell_word;
+use super::scene::absolute;
 use crate::train::checkpoint;
 
 /// How a zip archive begins, which `torch.save` writes.
@@ -66,14 +67,19 @@ pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The model folder that `--coarse-checkpoint` names, by itself or by a point cloud in it.
-pub(super) fn model_folder_of(path: &Path) -> Result<PathBuf, DataError> {
+/// The model folder that `--coarse-checkpoint` names, by itself or by a point cloud in it, and then the
+/// iteration of that.
+pub(super) fn model_folder_of(path: &Path) -> Result<(PathBuf, Option<u32>), DataError> {
     let shown = path.display();
-    let of_ply = path.ancestors().nth(3).filter(|folder| !folder::point_clouds(folder).is_empty());
+    let of_ply = path.ancestors().nth(3).map(parent_or_here).and_then(|folder| {
+        let clouds = folder::point_clouds(&folder);
+        let (iteration, _) = clouds.into_iter().find(|(_, ply)| absolute(ply) == absolute(path))?;
+        Some((folder, Some(iteration)))
+    });
     match (FileKind::of(path), of_ply) {
-        (FileKind::Folder, _) => Ok(path.to_owned()),
+        (FileKind::Folder, _) => Ok((path.to_owned(), None)),
         (FileKind::PyTorch, _) => Err(pytorch(path, "--coarse-checkpoint")),
-        (FileKind::Ply, Some(folder)) => Ok(folder.to_owned()),
+        (FileKind::Ply, Some(found)) => Ok(found),
         (FileKind::Ply, None) => Err(DataError(format!(
             "--coarse-checkpoint {shown}: the PLY lies in no model folder, MODEL/point_cloud/iteration_N, \
              so that nothing says which scene it is of. Give -c {} instead, which trains it on",
@@ -144,7 +150,7 @@ fn pytorch(path: &Path, flag: &str) -> DataError {
 }
 
 /// How to use the PLY of the run that saved this checkpoint, of the same iteration if there is one.
-fn with_ply(checkpoint: &Path, flag: &str) -> String {
+pub(super) fn with_ply(checkpoint: &Path, flag: &str) -> String {
     let name = checkpoint.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     let digits: String = name.chars().filter(char::is_ascii_digit).collect();
     // The reference trainer's lie in the model folder, this program's in a folder of that.

@@ -1,5 +1,7 @@
 //! `splat mesh`: a triangle mesh of a trained model.
 
+mod idle;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,12 +10,14 @@ use clap::{ArgMatches, Args};
 use serde::Serialize;
 use splat_mesh::MeshReport;
 
+pub(super) use idle::warn_of_idle_texture;
+
+use self::idle::warn_of_idle;
 use super::device::{self, DeviceOptions, Task};
 use super::device_limit::{DeviceRoom, DrawingPlan};
 use super::exit::DoesNotFit;
 use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;
-use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened, ReadModel};
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
 use crate::config::Config;
@@ -25,9 +29,9 @@ use crate::memory::plan::{
 use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
     Consistency, DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus,
-    MeshMethod, MeshOptions, MeshTexture, PoissonOptions, StepSeconds, TetrahedraOptions,
-    TextureFigures, TextureOptions, TextureSource, TsdfOptions, WorldBox, check_consistency,
-    cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess, texture, view_maps, write_mesh,
+    MeshMethod, MeshOptions, MeshTexture, StepSeconds, TextureFigures, TextureSource, WorldBox,
+    check_consistency, cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess, texture,
+    view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_filter};
@@ -101,33 +105,6 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let largest: u64 = forecast::seen_at_most(dataset).px.map(u64::from).iter().product();
     let beside = Some(PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) });
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
-}
-
-/// Warns of options of other methods, and of a texture that there is not: they change nothing.
-fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
-    let (method, texture) = (options.method, options.texture.texture);
-    let of_methods = [
-        (MeshMethod::Tsdf, command_of::<TsdfOptions>("tsdf")),
-        (MeshMethod::Poisson, command_of::<PoissonOptions>("poisson")),
-        (MeshMethod::Tetrahedra, command_of::<TetrahedraOptions>("tetrahedra")),
-    ];
-    for (of, command) in of_methods.iter().filter(|(of, _)| *of != method) {
-        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
-        for flag in typed.filter_map(|arg| arg.get_long()) {
-            tracing::warn!(
-                "--{flag} has no effect with --method {}: it is an option of --method {}",
-                method.name(),
-                of.name()
-            );
-        }
-    }
-    if texture == TextureSource::None {
-        let command = command_of::<TextureOptions>("texture");
-        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
-        for flag in typed.filter_map(|arg| arg.get_long()).filter(|&flag| flag != "texture") {
-            tracing::warn!("--{flag} has no effect without --texture gaussians or photographs");
-        }
-    }
 }
 
 /// The exposures of a model's photographs, where a texture is made of these and the run has learned them.

@@ -3,21 +3,28 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args};
+use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 
-use crate::config::parse_switch;
+use crate::config::{Config, parse_switch};
 
-/// Commands whose options have their defaults from the model's own configuration.
+/// Commands on a model, whose configuration is the default of all options that it has.
 const OF_A_MODEL: [&str; 6] = ["eval", "render", "mesh", "refine", "clean", "bench"];
 
 /// A command of which each switch takes `true` or `false`, the last counts of a flag given twice, and a
 /// negative number is a value, so that the error for one that makes no sense names its flag.
 pub(super) fn shaped(command: clap::Command) -> clap::Command {
-    let hides = OF_A_MODEL.contains(&command.get_name());
+    let of_model = OF_A_MODEL.contains(&command.get_name());
+    let configured = of_model.then(|| Config::augment_args(clap::Command::new("config")));
+    let is_configured = |id: &Id| {
+        configured
+            .as_ref()
+            .is_some_and(|config| config.get_arguments().any(|arg| arg.get_id() == id))
+    };
     command.args_override_self(true).mut_args(|arg| {
         let arg = if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
         let takes_value = arg.get_action().takes_values();
-        let arg = if hides && takes_value { arg.hide_default_value(true) } else { arg };
+        let hides = takes_value && is_configured(arg.get_id());
+        let arg = if hides { arg.hide_default_value(true) } else { arg };
         arg.allow_negative_numbers(takes_value)
     })
 }

@@ -17,14 +17,16 @@ pub(super) use self::options::{BoundOptions, RefineArgs};
 
 use self::input::{mesh_file, prepared};
 use self::memory::{check_device, explained, host_room};
-use self::record::{Measurement, RefineRecord, RefineSettings, WrittenMesh};
+use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, Interrupted};
 use super::folder;
-use super::mesh::{exposures, room, texture_described};
-use super::output::{print_paths, shell_word};
+use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
+use super::output::print_paths;
+use super::parser::command_of;
 use super::scene::Opened;
 use super::signals::stop_on_signals;
+use super::stages::{forwarded, shown};
 use super::trained_views::TrainedViews;
 use crate::backend::{BoundState, RenderSettings, TrainDevice};
 use crate::export::read_ply;
@@ -55,6 +57,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     let began = Instant::now();
     let options = args.resolved()?;
     args.texture.check()?;
+    warn_of_idle_texture(&args.texture, matches);
     let model = args.model.read(matches)?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
@@ -89,7 +92,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     }
     if let Some(earlier) = &earlier {
         earlier.refuse_other(&settings, &folder)?;
-        if earlier.is_complete(&args.texture) {
+        if earlier.is_complete(&folder, &args.formats, &args.texture) {
             tracing::info!(
                 "{} is complete already, with these options; --overwrite refines again",
                 folder.display()
@@ -114,10 +117,17 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         trained,
         record,
         began,
+        command: continuing(matches),
     };
     let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
     done.map_err(|error| explained(error, &args.model.model_path, &opened.config))
+}
+
+/// The command that goes on with the refinement: the same, but for what would begin it anew.
+fn continuing(matches: &ArgMatches) -> String {
+    const NAME: &str = "refine";
+    shown(NAME, &forwarded(&command_of::<RefineArgs>(NAME), matches, |id| id != "overwrite"))
 }
 
 /// Says where Gaussians learn the photographs' colours that the model has learned to change.
@@ -158,13 +168,16 @@ struct Refining<'a> {
     trained: TrainedViews,
     record: RefineRecord,
     began: Instant,
+    /// What continues it where it is interrupted.
+    command: String,
 }
 
 impl Task for Refining<'_> {
     type Output = Vec<PathBuf>;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Vec<PathBuf>> {
-        let Self { args, opened, rule, start, folder, mut trained, mut record, began } = self;
+        let Self { args, opened, rule, start, folder, mut trained, mut record, began, command } =
+            self;
         let stop = stop_on_signals()?;
         check_device(device, opened, start, args.texture.texture)?;
         let dataset = &opened.dataset;
@@ -205,14 +218,13 @@ impl Task for Refining<'_> {
         }
         let Refined { outcome, after, state, sh_dc } = refiner.run()?;
         if outcome == Outcome::Interrupted {
-            let command = format!("splat refine -m {}", shell_word(&args.model.model_path));
             return Err(Interrupted(command).into());
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
         let ply = point_cloud(rule.iterations);
         let texture = textured(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
         let mut files = vec![ply];
-        let written = write_mesh(folder, "mesh", &args.formats, &mesh, texture.as_ref())?;
+        let written = write_mesh(folder, MESH_NAME, &args.formats, &mesh, texture.as_ref())?;
         files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
         let written = WrittenMesh { texture: &args.texture, files };
         record.complete(topology, &start.columns, &state.values, written, began);

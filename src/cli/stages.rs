@@ -33,13 +33,14 @@ pub(super) struct CommandStage {
 impl CommandStage {
     /// The command as one types it.
     pub(super) fn shown(&self) -> String {
-        let words = self.line.iter().map(|word| shell_word(Path::new(word)));
-        ["splat".to_owned(), self.name.to_owned()]
-            .into_iter()
-            .chain(words)
-            .collect::<Vec<_>>()
-            .join(" ")
+        shown(self.name, &self.line)
     }
+}
+
+/// A command with its arguments as one types it.
+pub(super) fn shown(name: &str, line: &[OsString]) -> String {
+    let words = line.iter().map(|word| shell_word(Path::new(word)));
+    ["splat".to_owned(), name.to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// What was done in a model folder.

@@ -1,6 +1,7 @@
 //! `splat sugar`: from photographs to a mesh, stage by stage.
 
 mod args;
+mod idle;
 mod surface_stages;
 
 use std::ffi::OsString;
@@ -9,8 +10,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 pub(super) use args::SugarArgs;
 use clap::ArgMatches;
+use idle::warn_of_idle;
+use surface_stages::{MeshedModel, meshing, refining};
 pub(super) use surface_stages::{SUGAR_METHOD, SUGAR_TEXTURE};
-use surface_stages::{meshing, refining};
 
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
@@ -22,7 +24,7 @@ use super::scene::absolute;
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
-use crate::config::{Config, Layers, Regularize, SceneOptions, Typed, resolve};
+use crate::config::{Config, Layers, Regularize, Typed, resolve};
 use crate::files::FolderLock;
 
 /// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
@@ -45,23 +47,18 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         )
         .into());
     }
-    let (model_path, mut stages) = if args.skip_coarse {
-        let model_path = coarse_model(args)?;
-        let mesh = meshing(&model_path, args, matches, |_| true);
-        (model_path, vec![mesh])
+    let (model, mut stages) = if args.skip_coarse {
+        (coarse_model(args)?, Vec::new())
     } else {
         let (model_path, train) = training(args, matches)?;
-        let of_scene = command_of::<SceneOptions>("scene");
-        let is_of_scene =
-            |id: &str| of_scene.get_arguments().any(|arg| arg.get_id().as_str() == id);
-        // The trained model's own scene is meshed.
-        let mesh = meshing(&model_path, args, matches, |id| !is_of_scene(id));
-        (model_path, vec![train, mesh])
+        (MeshedModel::Trained(model_path), vec![train])
     };
+    stages.push(meshing(&model, args, matches));
     if !args.skip_refinement {
-        stages.push(refining(&model_path, args, matches)?);
+        stages.push(refining(&model, args, matches)?);
     }
-    let written = follow(&stages, &model_path)?;
+    warn_of_idle(args, matches);
+    let written = follow(&stages, model.path())?;
     Ok(print_paths(&written)?)
 }
 
@@ -147,17 +144,21 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// The model of `--skip-coarse`.
-fn coarse_model(args: &SugarArgs) -> anyhow::Result<PathBuf> {
+/// The model of `--skip-coarse`: the last of its folder, or the one of the point cloud that is named.
+fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     let typed = args.train.options.output.model_path.clone();
+    let given = |model_path: PathBuf, iteration| {
+        let (iteration, _) = folder::point_cloud(&model_path, iteration)?;
+        Ok(MeshedModel::Given(model_path, iteration))
+    };
     let Some(checkpoint) = &args.coarse_checkpoint else {
         let nothing =
             "--skip-coarse: no model is named. Name it with -m MODEL, or --coarse-checkpoint MODEL";
-        return typed.ok_or_else(|| UsageError(nothing.to_owned()).into());
+        return given(typed.ok_or_else(|| UsageError(nothing.to_owned()))?, None);
     };
-    let model_path = model_folder_of(checkpoint)?;
+    let (model_path, iteration) = model_folder_of(checkpoint)?;
     match typed.filter(|typed| absolute(typed) != absolute(&model_path)) {
-        None => Ok(model_path),
+        None => given(model_path, iteration),
         Some(typed) => Err(UsageError(format!(
             "-m {}: with --coarse-checkpoint, the mesh is written into the folder of that model, {}. \
              Leave -m out",

@@ -146,6 +146,26 @@ pub enum ExtractionError {
         /// The smallest piece that stays, as it is typed.
         min_component: String,
     },
+    /// Decimation left nothing.
+    #[error(
+        "zero triangles are left of {faces}: the surface has no form of {target} triangles or fewer. Give \
+         a larger --decimation-target, or 0, which leaves all"
+    )]
+    DecimatedAway {
+        /// Triangles before decimation.
+        faces: usize,
+        /// Most triangles that were asked for.
+        target: usize,
+    },
+    /// All triangles were taken off the border.
+    #[error(
+        "zero triangles are left of {faces}: --postprocess-mesh took all of them off. Lower \
+         --postprocess-density-threshold or --postprocess-iterations"
+    )]
+    PeeledAway {
+        /// Triangles before that.
+        faces: usize,
+    },
     /// Cleaning left nothing.
     #[error(transparent)]
     Clean(#[from] CleanError),

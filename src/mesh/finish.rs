@@ -77,23 +77,44 @@ pub fn finish(
         return Err(ExtractionError::NothingLeft { faces: extracted, min_component });
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());
-    let mut mesh = Mesh::default();
+    let (mut mesh, mut decimated_away) = (Mesh::default(), Vec::new());
     for (surface, target) in targets(surfaces, decimation_target) {
-        let (surface, min_component) = match target {
-            Some(target) => {
-                let smaller = timed(&mut seconds.decimation, || decimated(surface.mesh, target))?;
-                (smaller, crumbs(min_component))
-            }
-            None => (surface.mesh, min_component),
-        };
+        let faces = surface.mesh.faces.len();
+        let min_component = if target.is_some() { crumbs(min_component) } else { min_component };
         let cleaning = CleanOptions {
             min_component,
             sides: Sides::Outward(eyes),
             fill_hole_edges: fill_holes,
         };
-        let (surface, counts) = timed(&mut seconds.cleaning, || clean(surface, &cleaning))?;
-        cleaned.push(counts);
-        append(&mut mesh, surface);
+        let smaller = match target {
+            Some(target) => timed(&mut seconds.decimation, || decimated(surface.mesh, target)),
+            None => Ok(surface.mesh),
+        };
+        let cleaned_up =
+            smaller.and_then(|mesh| timed(&mut seconds.cleaning, || clean(mesh, &cleaning)));
+        match (cleaned_up, target) {
+            (Ok((surface, counts)), _) => {
+                cleaned.push(counts);
+                append(&mut mesh, surface);
+            }
+            // What is left of another surface is worth more than nothing.
+            (
+                Err(CleanError::DecimatedAway { .. } | CleanError::NothingLeft { .. }),
+                Some(target),
+            ) => {
+                decimated_away.push((faces, target));
+            }
+            (Err(error), _) => return Err(error.into()),
+        }
+    }
+    if mesh.faces.is_empty() && !decimated_away.is_empty() {
+        return Err(ExtractionError::DecimatedAway { faces: wanted, target: decimation_target });
+    }
+    for (faces, target) in decimated_away {
+        tracing::warn!(
+            "a surface of {faces} triangles is left out: it has no form of {target} or fewer, its part of \
+             --decimation-target {decimation_target}"
+        );
     }
     if decimation_target > 0 && mesh.faces.len() > decimation_target {
         tracing::warn!(
@@ -154,7 +175,7 @@ fn parted(faces: &[usize], weights: &[f64], target: usize) -> Vec<Option<usize>>
     }
 }
 
-fn decimated(mesh: Mesh, target: usize) -> Result<Mesh, ExtractionError> {
+fn decimated(mesh: Mesh, target: usize) -> Result<Mesh, CleanError> {
     Ok(decimate(mesh, &DecimateOptions::to(target))?.0)
 }
 
@@ -185,5 +206,33 @@ mod tests {
         assert_eq!(parted(&[900, 900], &[3.0, 1.0], 1800), [None, None]);
         assert_eq!(parted(&[900], &[3.0], 0), [None]);
         assert_eq!(parted(&[900, 10], &[0.0, 1.0], 500), [Some(490), None]);
+    }
+
+    /// A flat sheet of so many squares along each side.
+    fn sheet(squares: u16) -> Mesh {
+        let side = u32::from(squares) + 1;
+        let places = (0..=squares).flat_map(|y| (0..=squares).map(move |x| [x, y]));
+        let faces = (0..side - 1).flat_map(|y| (0..side - 1).map(move |x| y * side + x));
+        Mesh {
+            vertices: places.map(|[x, y]| [f32::from(x), f32::from(y), 0.0]).collect(),
+            faces: faces
+                .flat_map(|at| [[at, at + 1, at + side], [at + 1, at + side + 1, at + side]])
+                .collect(),
+            ..Mesh::default()
+        }
+    }
+
+    #[test]
+    fn a_surface_that_is_decimated_away_does_not_take_others_with_it() {
+        let surface = |squares: u16, weight: f64| Surface { mesh: sheet(squares), weight };
+        let options = MeshOptions { decimation_target: 300, ..MeshOptions::default() };
+        let eyes = [[0.0, 0.0, 9.0]];
+        let finished = finish(vec![surface(20, 1.0), surface(3, 0.0)], &eyes, &options).unwrap();
+        let faces = finished.mesh.faces.len();
+        assert!((100..=300).contains(&faces) && finished.report.components == 1, "{faces}");
+        let options = MeshOptions { decimation_target: 2, ..options };
+        let error = finish(vec![surface(20, 1.0)], &eyes, &options).unwrap_err();
+        let expected = ExtractionError::DecimatedAway { faces: 800, target: 2 };
+        assert_eq!(error.to_string(), expected.to_string());
     }
 }

@@ -29,11 +29,10 @@ pub fn postprocess(
         let threshold = options.postprocess_density_threshold;
         *stays = *stays || f64::from(opaque.density(centre, kernels)) > threshold;
     });
-    let (faces, vertices) = (mesh.faces.len(), mesh.vertices.len());
+    let faces = mesh.faces.len();
     let mut mesh = keep_faces(mesh, &stays);
     if mesh.faces.is_empty() {
-        let step = "--postprocess-mesh";
-        return Err(CleanError::NothingLeft { step, faces, vertices }.into());
+        return Err(ExtractionError::PeeledAway { faces });
     }
     work.peeled = faces - mesh.faces.len();
     mesh.normals = vertex_normals(&mesh);

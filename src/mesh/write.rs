@@ -9,8 +9,8 @@ use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
 use super::{MeshFormat, MeshTexture};
 use crate::files::{OutputError, write_atomically};
 
-/// Writes `FOLDER/STEM.EXTENSION` for each format, each whole or not at all, a textured OBJ after its MTL and
-/// PNG; their paths.
+/// Writes `FOLDER/STEM.EXTENSION` for each format, however often it is named, each whole or not at all, a
+/// textured OBJ after its MTL and PNG; their paths.
 pub fn write_mesh(
     folder: &Path,
     stem: &str,
@@ -26,7 +26,10 @@ pub fn write_mesh(
         .map_err(|error| OutputError::new(&png_path, error.into()))?;
     let textured = texture.map(|texture| &texture.atlas).zip(png.as_deref());
     let mut written = Vec::new();
-    for &format in formats {
+    for (place, &format) in formats.iter().enumerate() {
+        if formats[..place].contains(&format) {
+            continue;
+        }
         let path = path_of(format.extension());
         match (format, textured) {
             (MeshFormat::Ply, _) => write_atomically(&path, |out| write_ply(out, mesh))?,

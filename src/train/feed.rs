@@ -9,9 +9,10 @@ use super::event::Split;
 use super::other_views::OtherViews;
 use super::schedule::ViewOrder;
 use super::views::Views;
-use crate::backend::{Device, Photo, Stay};
+use crate::backend::{Device, OtherView, Photo, Stay, seen_from};
 use crate::config::Config;
 use crate::dataset::{Dataset, Image};
+use crate::math::patches::OtherCamera;
 use crate::memory::TrainingScale;
 
 /// Iterations before an evaluation in which its photographs are decoded, at least: enough for a few dozen
@@ -41,6 +42,19 @@ struct ComparedViews {
 pub(crate) struct TakenView<T> {
     pub(crate) view: usize,
     pub(crate) target: T,
+}
+
+/// A view that another is compared with, with its photograph on the device.
+pub(crate) struct TakenOther<T> {
+    target: T,
+    camera: OtherCamera<f64>,
+    first_px: [u32; 2],
+}
+
+impl<T> TakenOther<T> {
+    pub(crate) fn as_view(&self) -> OtherView<'_, T> {
+        OtherView { target: &self.target, camera: self.camera, first_px: self.first_px }
+    }
 }
 
 /// The view of an iteration.
@@ -79,9 +93,25 @@ impl<'a> Feed<'a> {
         others.views.drawn(iteration, view, |other| !self.views.is_broken(other))
     }
 
-    /// The view that the one of an iteration is compared with, and its photograph on the device. Asked
-    /// for after [`Self::take`], whose photograph stays.
+    /// The view that the one of an iteration is compared with, where there is any. Asked for after
+    /// [`Self::take`], whose photograph stays.
     pub(crate) fn take_other<B: Device>(
+        &mut self,
+        device: &mut B,
+        iteration: u32,
+        view: usize,
+    ) -> Result<Option<TakenOther<B::Target>>, TrainError> {
+        let taken = self.take_photograph_of_other(device, iteration, view)?;
+        let (Some(compared), Some(TakenView { view: other, target })) = (&self.others, taken)
+        else {
+            return Ok(None);
+        };
+        let views = &self.views;
+        let camera = seen_from(views.training_view(view), views.training_view(other));
+        Ok(Some(TakenOther { target, camera, first_px: compared.views.first_px(iteration) }))
+    }
+
+    fn take_photograph_of_other<B: Device>(
         &mut self,
         device: &mut B,
         iteration: u32,

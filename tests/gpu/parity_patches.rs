@@ -130,3 +130,33 @@ fn most_patches_are_compared_and_none_by_a_hair() {
     assert_eq!(compared + hidden + left_out, 19 * 14);
     assert!(compared > 80, "{compared} compared, {hidden} hidden, {left_out} left out");
 }
+
+#[cfg(kernels)]
+mod on_the_device {
+    use splat::backend::cuda::BandPolicy;
+
+    use super::*;
+    use crate::common::cuda;
+
+    /// Patches reach over the border of two bands: each band leaves its part of the maps that they are
+    /// taken from, and takes its part of their gradients.
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn patches_of_a_view_in_bands_agree_with_the_oracle() {
+        let device = &mut cuda::open();
+        for (seed, size) in (1..).zip([[37, 29], [65, 43]]) {
+            let (pair, drawing) = (Pair::of_size(size, [0, 1]).in_doubt(), drawing(seed));
+            let gaussians = clear_discs(&pair, &drawing, seed);
+            let terms = patches_alone();
+            for bands in [1, 2, u32::MAX] {
+                device.set_bands(BandPolicy::AtLeast(bands));
+                let model = device.upload(&gaussians).unwrap();
+                let frame = device.draw(&model, &pair.view, &drawing).unwrap();
+                assert!(frame.is_in_bands() && frame.bands() >= bands.min(size[1].div_ceil(16)));
+                drop(frame);
+                let what = format!("{size:?} px, {bands} bands");
+                assert_steps_agree(device, &gaussians, (&pair, &drawing), (&terms, &what));
+            }
+        }
+    }
+}

@@ -41,12 +41,26 @@ fn config(place: &TestFolder, model: &str) -> Config {
 #[case::profile("profile", &["MODEL", "latest", "--follow", "--top", "--json"])]
 #[case::compare("compare", &["RUN", "--baseline", "--tolerance", "--json", "--markdown", "Exit code 1"])]
 #[case::doctor("doctor", &["--json", "Exit"])]
+#[case::mesh("mesh", &["--method", "[default: tsdf]", "[default: 1000000]", "[default: ply glb]", "Texture"])]
+#[case::refine("refine", &["Refinement", "[default: long]", "--gaussians-per-triangle", "Texture"])]
+#[case::sugar("sugar", &["--skip-coarse", "--refinement-iterations", "[default: none]", "Texture"])]
 #[case::completions("completions", &["SHELL", "bash", "man", "--output"])]
 fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(command.split_whitespace()).arg("--help")).done();
     assert_eq!(ended.stderr, "");
     for part in parts {
         assert!(ended.stdout.contains(part), "{part} is missing:\n{}", ended.stdout);
+    }
+}
+
+/// The default of what a model's configuration says is what that says.
+#[test]
+fn commands_on_a_model_show_no_defaults_of_training() {
+    let help = |command: &str| end(splat().args([command, "--help"])).done().stdout;
+    assert!(help("train").contains("[default: images]"));
+    for command in ["eval", "render", "mesh", "refine", "clean"] {
+        let shown = help(command);
+        assert!(shown.contains("--images") && !shown.contains("[default: images]"), "{shown}");
     }
 }
 

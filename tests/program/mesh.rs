@@ -185,6 +185,25 @@ fn the_border_is_taken_off_where_there_are_few_gaussians() {
     assert!(said.contains("taken off the border"), "{said}");
     assert!(few < one_ring && one_ring < most && most <= all, "{few} {one_ring} {most} {all}");
     assert!(few > all / 2, "{few} of {all}");
+    let threshold = "--postprocess-density-threshold=1e9";
+    let all_of_it = ["--postprocess-mesh", threshold, "--postprocess-iterations=1000"];
+    meshed(&place, &[&half[..], &all_of_it].concat())
+        .refused(3, &["zero triangles are left", "Lower --postprocess-density-threshold"]);
+}
+
+#[test]
+fn options_that_others_replace_are_named() {
+    let nothing = ["--bbox-min=5,5,5", "--bbox-max=6,6,6", "--center-bbox=false"];
+    let voxels = ["--voxel=0.1", "--mesh-resolution=64"];
+    let texture = ["--texture=gaussians", "--square-size=20"];
+    meshed(&BALL, &[&nothing[..], &voxels, &texture].concat()).refused(
+        3,
+        &[
+            "--mesh-resolution has no effect with --voxel",
+            "--center-bbox has no effect with --bbox-min and --bbox-max",
+            "--square-size has no effect without --atlas squares",
+        ],
+    );
 }
 
 #[test]
@@ -290,6 +309,8 @@ fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
         // There is nothing in the middle of the ball.
         refused(&["--bbox-min=-0.2,-0.2,-0.2", "--bbox-max=0.2,0.2,0.2"], &nothing);
         refused(&["--min-component=99999999"], &["99999999", "--min-component"]);
+        let nothing = ["zero triangles are left", "Give a larger --decimation-target"];
+        refused(&["--decimation-target=3"], &nothing);
     }
     let files: Vec<_> = fs::read_dir(file(&place, "")).unwrap().collect();
     assert_eq!(files.len(), 2, "{files:?}");

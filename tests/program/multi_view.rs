@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use crate::common::program::{Ended, SIZE, TestFolder, end, text};
+use crate::common::program::{Ended, SIZE, TestFolder, end, splat, text};
 use crate::common::synthetic::write_synthetic;
 use crate::fixtures::fixture_of;
 use serde_json::Value;
@@ -96,4 +96,13 @@ fn views_are_compared_with_median_normals_alone() {
     end(place.train().args(idle))
         .done()
         .says(&["--multi-view-factor has no effect", "--multi-view"]);
+}
+
+#[test]
+fn a_measurement_of_speed_compares_views_too() {
+    let mut command = splat();
+    command.args(["bench", "--device=cpu", "--iterations=2", "--warm-up=1", "-m"]);
+    command.arg(UNBROKEN.path("unbroken")).args(["--regularize=median-normal", "--multi-view"]);
+    let ended = end(command.args(["--n-samples-for-sdf=200", "--regularity-knn=8"])).done();
+    assert!(ended.stdout.contains("each view compared with another"), "{}", ended.stdout);
 }

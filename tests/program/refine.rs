@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use splat::model::Gaussians;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
+use crate::common::background::{send, started_until};
 use crate::common::ball::{ball, write_ball_scene};
 use crate::common::program::{Ended, TestFolder, cut, end, files_below, splat, text};
 use crate::fixtures::{copy_of, fixture};
@@ -120,6 +121,16 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
         assert!(thin < wide - 3.0, "Gaussian {row}: {thin} {wide}");
     }
 
+    // Training does not go on with what is bound.
+    let checkpoint = folder(&place).join("checkpoints/chkpnt_30.safetensors");
+    let resumed = ["--resume".to_owned()];
+    let started = ["--start-checkpoint".to_owned(), checkpoint.display().to_string()];
+    for from in [&resumed[..], &started[..]] {
+        let mut train = splat();
+        train.args(["train", "--device=cpu", "--iterations=1000", "-m"]).arg(folder(&place));
+        end(train.args(from)).refused(3, &["splat refine", "--init", "point_cloud.ply"]);
+    }
+
     // Its folder is a model folder: measured again, it has the same figures.
     let mut eval = splat();
     let again = end(eval.args(["eval", "--device=cpu", "--json", "-m"]).arg(folder(&place))).done();
@@ -142,6 +153,17 @@ fn what_is_complete_is_left_and_other_options_need_overwrite() {
     assert_eq!(ended.stdout.lines().count(), 3);
     ended.says(&["is complete already"]);
     assert!(before == files(), "a complete refinement was changed");
+    // What is asked for and is not there is written, after the last checkpoint.
+    let asked = ["--iterations=4", "--formats=obj,ply,obj"];
+    let ended = refined(&place, &asked).done();
+    let written: Vec<&Path> = ended.stdout.lines().map(Path::new).collect();
+    let [obj, ply] = ["mesh.obj", "mesh.ply"].map(|name| folder(&place).join(name));
+    assert_eq!(written, [&point_cloud(&place, 4), &obj, &ply]);
+    let mesh = fs::read(&ply).unwrap();
+    fs::remove_file(&ply).unwrap();
+    refined(&place, &asked).done().says(&["continuing from"]);
+    assert!(fs::read(&ply).unwrap() == mesh && obj.is_file(), "another mesh");
+    refined(&place, &asked).done().says(&["is complete already"]);
     refined(&place, &["--iterations=5", "-g", "4"])
         .refused(2, &["--iterations 4, now 5", "--gaussians-per-triangle 1, now 4", "--overwrite"]);
     refined(&place, &["--iterations=5", "--overwrite", "True"])
@@ -180,6 +202,20 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
     let psnr = |place: &TestFolder| record(place)["after"]["psnr"].as_f64();
     assert_eq!(psnr(&whole), psnr(&killed));
     assert_eq!(fs::read_dir(folder(&killed).join("checkpoints")).unwrap().count(), 1);
+}
+
+#[test]
+fn an_interrupted_refinement_says_how_to_go_on() {
+    let place = ball_place();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(["refine", "--device=cpu", "-m"]).arg(place.model());
+    command.args(["--iterations=1000000", "-g", "3", "--overwrite", "--checkpoint-interval=2"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = started_until(command, &folder(&place).join("checkpoints"));
+    send("INT", &child);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert!(!ended.stderr.contains("--overwrite"), "it would begin anew: {}", ended.stderr);
+    ended.refused(130, &["splat refine", "--gaussians-per-triangle=3", "--iterations=1000000"]);
 }
 
 /// The limit that a refusal proposes.
@@ -264,7 +300,10 @@ fn what_cannot_be_refined_is_named() {
     bytes[at..at + 4].copy_from_slice(&to);
     fs::write(&broken, bytes).unwrap();
     let missing = place.path("missing.ply");
-    let cases: [(&[&str], i32, &[&str]); 10] = [
+    let glb = place.path("mesh.glb");
+    fs::write(&glb, b"glTF").unwrap();
+    let cases: [(&[&str], i32, &[&str]); 11] = [
+        (&["--mesh", text(&glb)], 3, &["mesh.glb", "PLY or OBJ"]),
         (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
         (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),
         (&["--mesh", text(&broken)], 3, &["broken.ply", "NaN"]),

@@ -13,7 +13,7 @@ use splat_mesh::MeshReport;
 use splat_mesh::file::read_mesh;
 
 use crate::common::ball::{ball, write_ball_scene};
-use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::common::program::{Ended, TestFolder, end, splat, text};
 use crate::fixtures::{copy_of, fixture};
 
 /// From the ball's Gaussians, in `gaussians`: a coarse stage that is short, a coarse mesh, a refinement that is
@@ -172,16 +172,59 @@ fn a_killed_command_ends_in_the_same_bytes() {
 #[test]
 fn a_model_with_surface_terms_is_meshed_as_it_is() {
     let place = place();
-    let flags =
-        ["--device=cpu", "--skip-refinement", "--surface-points=20000", "--poisson-depth=5"];
+    let flags = [
+        "--device=cpu",
+        "--skip-refinement",
+        "--gaussians-per-triangle=3",
+        "--surface-points=20000",
+        "--poisson-depth=5",
+    ];
     let ply = place.ply_of("gaussians", 1);
     let named = ply.display().to_string();
     let mut command = splat();
     command.args(["sugar", "--skip_coarse", "True", "--coarse_checkpoint", &named]).args(flags);
-    let ended = end(&mut command).done().says(&["stage 1 of 1: splat mesh"]);
+    let ended = end(&mut command).done().says(&[
+        "--gaussians-per-triangle has no effect with --skip-refinement",
+        "stage 1 of 1: splat mesh",
+    ]);
     let expected = place.path("gaussians/mesh/iteration_1/poisson.ply");
     assert!(ended.stdout.starts_with(&expected.display().to_string()), "{ended:?}");
     assert!(expected.is_file());
+}
+
+#[test]
+fn all_stages_take_the_named_iteration_scene_and_seed() {
+    let place = place();
+    let named = place.ply_of("gaussians", 1);
+    // A later model that is not meant, and a scene that lay elsewhere when the model was trained.
+    let later = place.ply_of("gaussians", 2);
+    fs::create_dir_all(later.parent().unwrap()).unwrap();
+    fs::copy(&named, later).unwrap();
+    let config = place.path("gaussians/config.toml");
+    let (options, scene) = (fs::read_to_string(&config).unwrap(), place.scene());
+    let elsewhere = options.replace(text(&scene), "/elsewhere");
+    assert!(elsewhere != options, "{options}");
+    fs::write(config, elsewhere).unwrap();
+    let flags = [
+        "--device=cpu",
+        "--progress=none",
+        "--surface-points=20000",
+        "--poisson-depth=5",
+        "--refinement-iterations=1",
+        "--texture-size=128",
+        "--atlas=boxes",
+    ];
+    let run = |more: &[&str]| {
+        let mut command = splat();
+        command.args(["sugar", "--skip-coarse"]).args(flags).arg("-s").arg(&scene);
+        end(command.arg("--coarse-checkpoint").arg(&named).args(more)).done()
+    };
+    let first = run(&["--seed=4", "--sugar-iterations=9"])
+        .says(&["--sugar-iterations has no effect with --skip-coarse", "2 of 2: splat refine"]);
+    let refined = place.path("gaussians/refined/iteration_1/poisson/mesh.glb");
+    assert!(first.stdout.ends_with(&format!("{}\n", refined.display())), "{first:?}");
+    run(&["--seed=4"]).says(&["1 of 2: complete already", "2 of 2: complete already"]);
+    run(&["--seed=5"]).says(&["1 of 2: splat mesh", "2 of 2: splat refine"]);
 }
 
 #[rstest]

@@ -4,13 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, ValueEnum};
-use splat_mesh::Mesh;
 use splat_mesh::compare::{Alignment, CompareOptions, Viewpoint, compare};
 use splat_mesh::file::read_mesh;
 
 use super::figures::{GeometryReport, table};
 use super::newest::newest_mesh;
-use crate::cli::exit::DataError;
 use crate::cli::folder;
 use crate::cli::output::print;
 use crate::cli::scene::ModelArgs;
@@ -87,8 +85,8 @@ pub(super) fn run(
         Some(named) => named.clone(),
         None => newest_mesh(model_path, model.wanted_iteration(), &EXTENSIONS)?,
     };
-    let truth = read(truth_path)?;
-    let mesh = read(&mesh_path)?;
+    let truth = read_mesh(truth_path)?;
+    let mesh = read_mesh(&mesh_path)?;
     let viewpoints = viewpoints(&model.read_scene(matches)?);
     tracing::info!(
         "comparing {} faces with the truth's {}, as {} cameras see them",
@@ -121,17 +119,6 @@ pub(super) fn run(
         done => done?,
     }
     Ok(printed?)
-}
-
-fn read(path: &Path) -> anyhow::Result<Mesh> {
-    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("glb")) {
-        return Err(DataError(format!(
-            "{}: a GLB is written here, but not read. Name the same mesh as PLY or OBJ",
-            path.display()
-        ))
-        .into());
-    }
-    Ok(read_mesh(path)?)
 }
 
 /// The training cameras.

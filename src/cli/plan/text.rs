@@ -62,7 +62,9 @@ fn sugar(text: &mut String, report: &PlanReport) {
         .ok();
     let mut row = |words: &str, forecast: &Forecast, host: &[PlannedRow], fits: Option<bool>| {
         let host: Bytes = host.iter().map(|row| row.bytes).sum();
-        let [least, peak, host] = [forecast.least, forecast.peak, host].map(Bytes::mib);
+        // Memory is taken in steps, of which the least has a whole one more.
+        let peak = forecast.peak.max(forecast.least);
+        let [least, peak, host] = [forecast.least, peak, host].map(Bytes::mib);
         let verdict = if fits == Some(false) { "  does not fit" } else { "" };
         write!(text, "\n  {words:<50} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
     };

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use splat_mesh::Mesh;
+use splat_mesh::clean::CleanError;
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
 use crate::cli::exit::DataError;
 use crate::cli::scene::ModelArgs;
-use crate::mesh::{ExtractionError, colors_of_model};
+use crate::mesh::colors_of_model;
 use crate::model::Gaussians;
 
 /// The mesh that is named, or the newest that was made of an iteration of the model.
@@ -74,7 +75,13 @@ pub(super) fn prepared(
     let target_faces = (mesh.faces.len() as u128 * wanted as u128 / found as u128).max(1);
     let target_faces = usize::try_from(target_faces).unwrap_or(usize::MAX);
     let decimated = decimate(mesh, &DecimateOptions::to(target_faces));
-    let (mesh, _) = decimated.map_err(ExtractionError::from)?;
+    let (mesh, _) = decimated.map_err(|error| {
+        let remedy = match error {
+            CleanError::DecimatedAway { .. } => ", with a larger --vertices",
+            _ => "",
+        };
+        DataError(format!("{}: {error}{remedy}", path.display()))
+    })?;
     tracing::info!("decimated from {found} vertices to {}", mesh.vertices.len());
     Ok(mesh)
 }

@@ -15,12 +15,15 @@ use crate::cli::scene::ReadModel;
 use crate::config::SceneOptions;
 use crate::files::{OutputError, write_text};
 use crate::math::crease::crease;
-use crate::mesh::TextureOptions;
+use crate::mesh::{MeshFormat, TextureOptions};
 use crate::model::{BoundColumns, BoundTopology};
 use crate::train::event::Evaluation;
 
 /// Name of the file.
 const RECORD: &str = "refine.json";
+
+/// Name of the refined mesh, without that of its format.
+pub(super) const MESH_NAME: &str = "mesh";
 
 /// What the result follows from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -211,9 +214,20 @@ impl RefineRecord {
         !self.settings.differences(settings).is_empty()
     }
 
-    /// Whether all its files are there, with such a texture.
-    pub(super) fn is_complete(&self, texture: &TextureOptions) -> bool {
-        self.results.as_ref().is_some_and(|results| results.texture == *texture)
+    /// Whether all its files are in the folder, the mesh in these formats and with such a texture.
+    pub(super) fn is_complete(
+        &self,
+        folder: &Path,
+        formats: &[MeshFormat],
+        texture: &TextureOptions,
+    ) -> bool {
+        let Some(results) = &self.results else { return false };
+        let is_listed = |format: &MeshFormat| {
+            results.files.contains(&Path::new(MESH_NAME).with_extension(format.extension()))
+        };
+        results.texture == *texture
+            && formats.iter().all(is_listed)
+            && results.files.iter().all(|file| folder.join(file).is_file())
     }
 
     /// Takes in what came of it.

@@ -10,7 +10,7 @@ use super::super::parser::{command_of, is_typed, parse};
 use super::super::refine::{self, BoundOptions, RefineArgs};
 use super::super::stages::{CommandStage, flag, forwarded};
 use super::args::SugarArgs;
-use crate::config::{MemoryOptions, RunOptions};
+use crate::config::{MemoryOptions, RunOptions, SceneOptions};
 use crate::mesh::{MeshFormat, MeshMethod, MeshOptions, TextureOptions, TextureSource};
 use crate::telemetry::ProgressStyle;
 
@@ -23,6 +23,9 @@ const BACKGROUND: &str = "--mesh-background=true";
 
 /// Where the colours of a texture come from where it is not said: as in SuGaR.
 pub(in crate::cli) const SUGAR_TEXTURE: TextureSource = TextureSource::Gaussians;
+
+/// The name of the stage that meshes.
+const MESH: &str = "mesh";
 
 /// The name of the stage that refines.
 const REFINE: &str = "refine";
@@ -58,13 +61,41 @@ fn words(line: &[OsString]) -> Vec<String> {
     line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
+/// The model that is meshed.
+pub(super) enum MeshedModel {
+    /// One that the stage before trains in this folder, whose scene and seed it has.
+    Trained(PathBuf),
+    /// One that is in this folder already, of this iteration. What is typed of the scene and of chance is
+    /// for the stages that follow.
+    Given(PathBuf, u32),
+}
+
+impl MeshedModel {
+    /// Its folder.
+    pub(super) fn path(&self) -> &Path {
+        let (Self::Trained(path) | Self::Given(path, _)) = self;
+        path
+    }
+
+    /// What a stage is told of it, and the part of that on which the result depends.
+    fn told(&self, matches: &ArgMatches) -> (Vec<OsString>, Vec<OsString>) {
+        let mut line = vec![flag("model-path", self.path())];
+        let mut options = Vec::new();
+        if let Self::Given(_, iteration) = self {
+            options.push(format!("--iteration={iteration}").into());
+            // Where the scene lies is not what it is.
+            let scene = command_of::<SceneOptions>("scene");
+            line.extend(forwarded(&scene, matches, |id| id == "source_path"));
+            options.extend(forwarded(&scene, matches, |id| id != "source_path"));
+            options.extend(forwarded(&command_of::<RunOptions>("run"), matches, |id| id == "seed"));
+        }
+        line.extend(options.iter().cloned());
+        (line, options)
+    }
+}
+
 /// The stage that makes a mesh.
-pub(super) fn meshing(
-    model_path: &Path,
-    args: &SugarArgs,
-    matches: &ArgMatches,
-    takes: impl Fn(&str) -> bool,
-) -> CommandStage {
+pub(super) fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> CommandStage {
     let of_mesh = command_of::<MeshOptions>("mesh");
     let of_texture = command_of::<TextureOptions>("texture");
     let is_in = |command: &clap::Command, id: &str| {
@@ -83,23 +114,34 @@ pub(super) fn meshing(
         options.extend(texture(matches));
         options.extend(formats(args, matches));
     }
-    let command = command_of::<MeshArgs>("mesh");
-    let mut line = vec![flag("model-path", model_path)];
+    let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    line.extend(forwarded(&command, matches, |id| {
-        id != "model_path" && !is_in(&of_mesh, id) && takes(id)
-    }));
-    CommandStage { name: "mesh", line, options: words(&options), run: run_meshing }
+    line.extend(of_machine::<MeshArgs>(MESH, model, matches));
+    options.extend(of_model);
+    CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
+}
+
+/// How and where a stage runs, as far as its command asks.
+fn of_machine<A: Args>(
+    name: &'static str,
+    model: &MeshedModel,
+    matches: &ArgMatches,
+) -> Vec<OsString> {
+    let machine = command_of::<MachineOptions>("machine");
+    let is_told = matches!(model, MeshedModel::Given(..));
+    forwarded(&command_of::<A>(name), matches, |id| {
+        machine.get_arguments().any(|arg| arg.get_id().as_str() == id) && !(is_told && id == "seed")
+    })
 }
 
 fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let (args, matches) = parse::<MeshArgs>("mesh", line)?;
+    let (args, matches) = parse::<MeshArgs>(MESH, line)?;
     mesh::make(&args, &matches)
 }
 
 /// The stage that binds Gaussians to the mesh and trains both.
 pub(super) fn refining(
-    model_path: &Path,
+    model: &MeshedModel,
     args: &SugarArgs,
     matches: &ArgMatches,
 ) -> anyhow::Result<CommandStage> {
@@ -107,10 +149,10 @@ pub(super) fn refining(
     options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
     options.extend(texture(matches));
     options.extend(formats(args, matches));
-    let mut line = vec![flag("model-path", model_path)];
+    let (mut line, of_model) = model.told(matches);
     line.extend(options.iter().cloned());
-    let of_machine = command_of::<MachineOptions>("machine");
-    line.extend(forwarded(&of_machine, matches, |_| true));
+    line.extend(of_machine::<RefineArgs>(REFINE, model, matches));
+    options.extend(of_model);
     // What it refuses is refused before anything is trained.
     parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
     Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
@@ -128,7 +170,7 @@ fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<Pat
 
 /// Options of a device and how a command reports, which stages share.
 #[derive(Args)]
-struct MachineOptions {
+pub(super) struct MachineOptions {
     #[command(flatten)]
     _memory: MemoryOptions,
     #[command(flatten)]

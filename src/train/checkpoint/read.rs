@@ -116,6 +116,11 @@ impl<P: Primitive> StoredCheckpoint<P> {
             .map_err(unreadable)
     }
 
+    /// Whether the model is bound to a mesh.
+    pub fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
     /// What is learned of the mesh that the model is bound to; nothing where it is bound to none.
     pub fn bound(&mut self) -> Result<Option<BoundState>, CheckpointError> {
         let read = self.read_bound();

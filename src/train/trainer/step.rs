@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Trainer;
 use super::appearance::color_step;
 use super::coarse_state::CoarseState;
-use super::multi_view::TakenOther;
 use super::pending::{PendingStep, PendingView};
 use crate::backend::{
     AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
@@ -16,6 +15,7 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::train::adam::adam_step;
 use crate::train::appearance::compensation;
 use crate::train::event::{Event, Split, Step, TermValues};
+use crate::train::feed::TakenOther;
 use crate::train::mean_losses::MeanLosses;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
@@ -92,7 +92,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let options = &self.setup.config.optimize;
         let (observe, settings) = (self.observes(image), self.settings_of(image));
         let (view, target) = self.feed.take(self.device, image)?;
-        let other = self.take_other(image, view)?;
+        let other = self.feed.take_other(self.device, image, view)?;
         let extras = ViewExtras {
             depth_map: self.setup.dataset.sources[view].depth.is_some(),
             other_view: other.is_some(),

@@ -70,6 +70,17 @@ pub enum CleanError {
         /// Vertices before it.
         vertices: usize,
     },
+    /// Decimation removed all that there was.
+    #[error(
+        "zero triangles are left of {faces}: the surface has no form of {target} or fewer. Decimate it to \
+         more"
+    )]
+    DecimatedAway {
+        /// Faces before it.
+        faces: usize,
+        /// Faces that were asked for, at most.
+        target: usize,
+    },
 }
 
 /// Cleans a mesh: equal places become one vertex, slivers and doubled faces go, edges of more than two

@@ -65,13 +65,9 @@ pub fn decimate(
         collapse(&mut mesh, None, options.target_faces, SimplifyOptions::Regularize);
         // What holds it back, if anything does, is the rule for even faces or that pieces stay.
         collapse(&mut mesh, None, options.target_faces, SimplifyOptions::Prune);
-        let vertices = mesh.vertices.len();
         if mesh.faces.is_empty() {
-            return Err(CleanError::NothingLeft {
-                step: "decimation",
-                faces: faces_before,
-                vertices,
-            });
+            let target = options.target_faces;
+            return Err(CleanError::DecimatedAway { faces: faces_before, target });
         }
         compact(&mut mesh);
     }

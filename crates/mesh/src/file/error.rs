@@ -47,6 +47,12 @@ pub enum MeshFileError {
         /// `faces` or `vertices`.
         what: &'static str,
     },
+    /// A GLB where the mesh alone is wanted.
+    #[error("{path}: a GLB is written here, but not read. Name the same mesh as PLY or OBJ")]
+    UnreadGlb {
+        /// The file.
+        path: PathBuf,
+    },
     /// A GLB that is not what this program writes.
     #[error("{path}: {found}. Name a GLB that splat mesh has written, or a PLY")]
     Glb {

@@ -29,8 +29,11 @@ pub use ply_write::write_ply;
 
 use crate::mesh::Mesh;
 
-/// Reads a mesh: OBJ where the name says so, else PLY.
+/// Reads a mesh: OBJ where the name says so, else PLY. GLB is read by [`read_glb`].
 pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
-    let is_obj = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("obj"));
-    if is_obj { read_obj(path) } else { read_ply(path) }
+    let is = |kind| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
+    if is("glb") {
+        return Err(MeshFileError::UnreadGlb { path: path.to_owned() });
+    }
+    if is("obj") { read_obj(path) } else { read_ply(path) }
 }
