@@ -17,6 +17,7 @@
 //! | find where rays lose half of their light | `math/transmittance.rs` | `median.rs` |
 //! | find how much light passes to places | `math/transmittance.rs` | `transmittance.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
+//! | make the photograph smaller | `math/divisor.rs` | `shrink.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare inverse depths with a map of them | | `depth.rs` |

@@ -12,7 +12,7 @@ use super::threshold::{first_at_least, last_at_most};
 use crate::abi::{
     COMPACT_SLICES, CompactArgs, DensityCounts, FadeArgs, GrowArgs, In, ListArgs, OBSERVE_ABSOLUTE,
     OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out, PaddingArgs, ResetArgs, SelectedArgs,
-    SurveyArgs, SurvivorsArgs,
+    SurveyArgs, SurvivorsArgs, ViewCamera,
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
@@ -22,7 +22,7 @@ use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY_FIRST, Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::{
-    Candidates, DeviceError, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
+    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::layout::{Choice, DENSITY_COUNTS, MOVED_WORDS, RoundSizes, SelectionSlots};
 use crate::math::{Real, inverse_sigmoid, sigmoid};
@@ -55,7 +55,7 @@ pub(crate) fn observe<P: Primitive>(
             false => Out::NULL,
         },
         visible: count_u32(splats.visible)?,
-        half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
+        half_size: half_size(camera, settings),
         observed: match statistics {
             Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
             Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
@@ -67,6 +67,17 @@ pub(crate) fn observe<P: Primitive>(
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)
+}
+
+/// Half the width and height of a view in pixels. What [`Statistics::Disagreement`] takes of it is the
+/// area, which counts the squares of the photograph that a smaller view's pixels are as the CPU does.
+fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
+    let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
+    let times = match settings.observe {
+        Some(Statistics::Disagreement) => f64::from(settings.divisor.get()),
+        _ => 1.0,
+    };
+    [width * times, height].map(f32::of)
 }
 
 /// What makes a Gaussian a candidate.
