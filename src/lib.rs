@@ -18,6 +18,7 @@
 //! | find how much light passes to places | `math/transmittance.rs` | `transmittance.rs` |
 //! | fuse depths into voxels | `crates/mesh/src/tsdf/` | `fuse.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
+//! | make the photograph smaller | `math/divisor.rs` | `shrink.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare inverse depths with a map of them | | `depth.rs` |

@@ -26,6 +26,7 @@ mod quantile;
 mod rays;
 mod relocate;
 mod reorder;
+mod shrink;
 mod smooth;
 mod surface;
 pub mod terms;
@@ -89,6 +90,7 @@ pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
 pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs, RaysBwdArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
+pub use shrink::{SHRINK_BLOCK, ShrinkArgs};
 pub use smooth::{
     DET_MIN_PX4, ResetSmoothedArgs, SAMPLED_MARGIN, SMOOTH_BLOCK, SMOOTH_VIEWS, SmoothArgs,
     SmoothView,
@@ -148,6 +150,8 @@ pub fn header() -> String {
         &relocate::structs(),
         &reorder::constants(),
         &reorder::structs(),
+        &shrink::constants(),
+        &shrink::structs(),
         &smooth::constants(),
         &smooth::structs(),
         &surface::constants(),

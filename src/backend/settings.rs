@@ -2,6 +2,7 @@
 
 use super::Compensation;
 use crate::abi::terms::Inputs;
+use crate::math::Divisor;
 use crate::math::splat::DILATION_PX2;
 
 /// What keeps a splat from falling between the centres of pixels.
@@ -119,6 +120,8 @@ pub struct Wants {
     pub inputs: Inputs,
     /// What changes the colours before they are compared.
     pub compensation: Option<Compensation>,
+    /// By how much it is smaller than its photograph, which is made smaller for the comparison.
+    pub divisor: Divisor,
 }
 
 /// How the stages of a device draw a view: the settings with what the frame is for.
@@ -144,6 +147,8 @@ pub(crate) struct Drawing {
     pub(crate) observe: Option<Statistics>,
     /// Room for changed colours.
     pub(crate) colors: Option<ColorRoom>,
+    /// By how much it is smaller than its photograph.
+    pub(crate) divisor: Divisor,
 }
 
 /// What room for changed colours is for.
@@ -186,6 +191,7 @@ impl Drawing {
             trains: true,
             observe: wants.observe,
             colors: wants.compensation.map(ColorRoom::Learned),
+            divisor: wants.divisor,
             ..Self::plain(settings)
         }
     }
@@ -211,6 +217,7 @@ impl Drawing {
             trains: false,
             observe: None,
             colors: None,
+            divisor: Divisor::One,
         }
     }
 }

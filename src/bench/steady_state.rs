@@ -8,6 +8,7 @@ use crate::backend::{
 };
 use crate::config::Config;
 use crate::dataset::View;
+use crate::math::Divisor;
 use crate::memory::Bytes;
 use crate::train::TrainError;
 use crate::train::coarse::CoarseSchedule;
@@ -149,6 +150,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
             view,
             settings,
             observe,
+            divisor: Divisor::One,
             compensation: None,
             terms: &terms,
             near,

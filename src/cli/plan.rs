@@ -34,6 +34,7 @@ use crate::mesh::MeshOptions;
 use crate::model;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
+use crate::train::view_divisor::view_divisor;
 use crate::train::{forecast, render_filter};
 
 /// Arguments of `splat plan`.
@@ -214,6 +215,7 @@ fn report(
         },
         start: start.min(gaussians.count),
         seen,
+        first_divisor: view_divisor(config, 1),
         inverse_depths: forecast::draws_inverse_depths(dataset),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),

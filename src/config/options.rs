@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::options;
 use super::idle::Idle;
+use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
 use super::strategy::StrategyName;
 use super::sugar::{Regularize, SugarSchedule};
@@ -239,6 +240,17 @@ options! {
         /// The weight falls to it log-linearly.
         #[arg(value_name = "WEIGHT")]
         depth_l1_weight_final: f64 = 0.01, is rate, idle NO_DEPTHS;
+
+        /// Draw training views small at first
+        ///
+        /// Early iterations then take less time. With linear, views reach their full size within a fifth
+        /// of the iterations up to --densify-until-iter, or of 60 % of --iterations if that is less. What
+        /// is evaluated is always drawn at full size, and so is the coarse stage.
+        #[arg(value_enum, value_name = "SCHEDULE")]
+        resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle Idle::When {
+            is: |config| config.sugar.checkpoint_path.is_some(),
+            words: "with -c: the coarse stage draws at full size",
+        };
 
         /// A random background colour every iteration
         #[arg(alias = "random-bkgd")]

@@ -3,6 +3,7 @@
 //! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is
 //! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
 
+use crate::math::Divisor;
 use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul_transposed, scale, sub};
 use crate::math::quantile::median;
 
@@ -29,6 +30,19 @@ impl Camera {
             height,
             focal_px: [self.focal_px[0] * x, self.focal_px[1] * y],
             centre_px: [self.centre_px[0] * x, self.centre_px[1] * y],
+        }
+    }
+
+    /// The camera of the image whose pixels are squares of this one's; those that fill no square, at the
+    /// right and at the bottom, are not seen.
+    pub fn divided(&self, divisor: Divisor) -> Self {
+        let [width, height] = divisor.px([self.width, self.height]);
+        let number = f64::from(divisor.get());
+        Self {
+            width,
+            height,
+            focal_px: self.focal_px.map(|focal| focal / number),
+            centre_px: self.centre_px.map(|centre| centre / number),
         }
     }
 
@@ -114,6 +128,27 @@ mod tests {
             (".jpg", ".jpg"),
         ] {
             assert_eq!(stem(name), expected);
+        }
+    }
+
+    #[test]
+    fn a_divided_camera_sees_squares_of_pixels_and_drops_the_rest() {
+        let camera = Camera {
+            width: 1061,
+            height: 1894,
+            focal_px: [1300.5, 1302.25],
+            centre_px: [529.75, 947.5],
+        };
+        assert_eq!(camera.divided(Divisor::One), camera);
+        let quarter = camera.divided(Divisor::Four);
+        assert_eq!((quarter.width, quarter.height), (265, 473));
+        assert_eq!(quarter.focal_px, [325.125, 325.5625]);
+        // What is seen at 4 x is seen at x: also in the middle of the first square.
+        let px = |camera: &Camera, slope: f64| camera.focal_px[0] * slope + camera.centre_px[0];
+        for x in [2.0, 530.0, 1058.0] {
+            let slope = (x - camera.centre_px[0]) / camera.focal_px[0];
+            // A few roundings.
+            assert!((px(&quarter, slope) - x / 4.0).abs() < 1e-12);
         }
     }
 

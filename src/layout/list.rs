@@ -8,8 +8,9 @@ use std::convert::Infallible;
 
 use super::library::Library;
 use super::replay::{Replay, ReplayBlock};
+use super::request::ViewRequest;
 use super::slot::{Count, Lifetime, Source, Taken as _};
-use super::view::ViewRequest;
+
 use crate::abi::{
     BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
 };

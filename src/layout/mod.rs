@@ -18,10 +18,12 @@ mod model;
 mod photos;
 mod placement;
 mod replay;
+mod request;
 mod round;
 mod schema;
 mod search;
 mod session;
+mod shrunk;
 mod transfer;
 mod view;
 
@@ -41,6 +43,7 @@ pub use model::{
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
+pub use request::{Use, ViewRequest};
 pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
     Moves, RoundSizes, SelectionSlots, Smoothing,
@@ -54,6 +57,7 @@ pub use session::{
     LPIPS_WEIGHTS, PLACES, PROBE_INPUTS, PROBE_OUTPUTS, REPORTS, SCRATCH, SEEN_WORTHS, STATUS,
     TRANSMITTANCES, WORTHS,
 };
+pub use shrunk::ShrunkSlots;
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
     Taken,
@@ -61,14 +65,14 @@ pub use slot::{
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
     CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RaySlots, SURFACE_GRADIENTS,
-    Samples, SplatSlots, SurfaceRows, Use, ViewRequest, ViewSizes, splat_capacity,
+    Samples, SplatSlots, SurfaceRows, ViewSizes, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 12] = [
+pub const ALL: [&[SlotInfo]; 13] = [
     session::ALL,
     bound::ALL,
     gaussians::ALL,
@@ -78,6 +82,7 @@ pub const ALL: [&[SlotInfo]; 12] = [
     view::ALL,
     colors::ALL,
     fusion::ALL,
+    shrunk::ALL,
     list::ALL,
     round::ALL,
     search::ALL,

@@ -1,6 +1,6 @@
 //! A view: its splats, its pixels, and what surface terms take of it.
 
-use super::colors::ColorUse;
+use super::request::{Use, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken};
 use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
 use crate::layout::model::LANES;
@@ -108,48 +108,6 @@ impl Count for ViewCount {
             Self::VisibleOrOne => sizes.visible.max(1),
             Self::Pixels => sizes.pixels,
             Self::One => 1,
-        }
-    }
-}
-
-/// What a view is drawn for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Use {
-    /// Its pixels.
-    #[default]
-    Image,
-    /// Its pixels, and how many Gaussians each is blended of.
-    Counts,
-    /// The backward pass, which follows.
-    Backward,
-}
-
-/// What is drawn of a view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ViewRequest {
-    /// What for.
-    pub drawn_for: Use,
-    /// Inverse depths beside the colours.
-    pub inverse_depths: bool,
-    /// Maps of depths and normals beside the colours.
-    pub maps: bool,
-    /// Median depths beside the colours.
-    pub median: bool,
-    /// Other colours that are compared in place of those drawn.
-    pub colors: Option<ColorUse>,
-}
-
-impl ViewRequest {
-    /// Whether a backward pass follows.
-    pub fn backward(&self) -> bool {
-        self.drawn_for == Use::Backward
-    }
-
-    /// The same of a band's forward pass: the backward pass draws the band anew.
-    pub fn forward_only(&self) -> Self {
-        match self.drawn_for {
-            Use::Backward => Self { drawn_for: Use::Image, ..*self },
-            Use::Image | Use::Counts => *self,
         }
     }
 }

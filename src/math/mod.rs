@@ -9,6 +9,7 @@ pub mod blend;
 pub mod bound;
 pub mod compact;
 pub mod crease;
+mod divisor;
 pub mod field;
 pub mod filter;
 pub mod level_set;
@@ -29,4 +30,5 @@ pub mod transmittance;
 mod widening;
 pub mod worth;
 
+pub use divisor::Divisor;
 pub use real::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};

@@ -100,6 +100,13 @@ impl Progress {
             Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
                 self.show_coarse(event);
             }
+            Event::ViewSize { iteration, divisor } => {
+                let size = match divisor {
+                    1 => "full size".to_owned(),
+                    _ => format!("1/{divisor} of their size"),
+                };
+                self.print(&format!("[ITER {iteration}] Training views are drawn at {size}"));
+            }
             Event::PrunedToTarget(report) => self.print(&target_line(report)),
             Event::Gpu(report) => self.status.take_gpu(report),
             Event::Evaluated(evaluation) => {

@@ -208,6 +208,7 @@ impl Sink for SummaryFile {
             }
             Event::OpacityReset { .. }
             | Event::Rung { .. }
+            | Event::ViewSize { .. }
             | Event::CoarseStarted { .. }
             | Event::Pruned { .. }
             | Event::Neighbours { .. }

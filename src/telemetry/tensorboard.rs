@@ -125,6 +125,9 @@ impl<W: Write> TensorBoard<W> {
             }
             Event::Gpu(report) => self.gpu(report),
             Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
+            Event::ViewSize { iteration, divisor } => {
+                self.scalars(*iteration, &[("train/view_divisor", f64::from(*divisor))])
+            }
             Event::Surface(report) => self.surface(report),
             Event::Round(_)
             | Event::OpacityReset { .. }

@@ -30,6 +30,7 @@ pub mod terms;
 pub(crate) mod train_step;
 mod trainer;
 mod unexplained_growth;
+pub(crate) mod view_divisor;
 mod views;
 
 use std::path::{Path, PathBuf};

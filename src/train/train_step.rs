@@ -6,6 +6,7 @@ use crate::backend::{
     TrainDevice, Wants,
 };
 use crate::dataset::View;
+use crate::math::Divisor;
 use crate::memory::Bytes;
 
 /// How a view takes part in a step.
@@ -15,6 +16,8 @@ pub(crate) struct ViewInputs<'a, N, T> {
     pub(crate) settings: RenderSettings,
     /// What density control learns of the view.
     pub(crate) observe: Option<Statistics>,
+    /// By how much it is smaller than its photograph.
+    pub(crate) divisor: Divisor,
     /// What changes the colours before they are compared.
     pub(crate) compensation: Option<Compensation>,
     pub(crate) terms: &'a Terms,
@@ -44,8 +47,8 @@ pub(crate) fn add_view<B: TrainDevice>(
     colors: Option<ColorStep<'_, B::Tables>>,
     gradients: &mut B::Gradients,
 ) -> Result<ViewOutputs<B>, DeviceError> {
-    let &ViewInputs { view, observe, compensation, terms, near, other, .. } = inputs;
-    let wants = Wants { observe, inputs: terms.needs(), compensation };
+    let &ViewInputs { view, observe, divisor, compensation, terms, near, other, .. } = inputs;
+    let wants = Wants { observe, inputs: terms.needs(), compensation, divisor };
     let frame = device.render_train(model, view, &inputs.settings, &wants)?;
     let objective = Objective { target, terms, near, other };
     let (frame, pixels) = match colors {

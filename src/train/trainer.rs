@@ -43,6 +43,7 @@ use super::{SceneScale, TrainError};
 use crate::backend::{Adjust, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
+use crate::math::Divisor;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 
@@ -92,6 +93,8 @@ pub struct Trainer<'a, B: TrainDevice> {
     iteration: u32,
     /// Those of the last step.
     last_step: ImageSpan,
+    /// By what the sides of its views were divided, as far as was told.
+    divisor: Divisor,
     /// The step whose losses have not been read yet.
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
@@ -184,6 +187,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             batches: Batches::of(setup.config),
             iteration,
             last_step: ImageSpan::of(iteration),
+            divisor: Divisor::One,
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),

@@ -1,11 +1,13 @@
 //! The views of a run, without those whose image turned out to be undecodable.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::event::Split;
 use crate::backend::Device;
 use crate::dataset::{Dataset, Image, ImageError, ImageLoader, View};
+use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
 /// Gives out images, and remembers which cannot be had.
@@ -50,6 +52,17 @@ impl<'a> Views<'a> {
     /// The same as it is drawn for training.
     pub fn training_view(&self, index: usize) -> &View {
         self.smaller.as_ref().map_or(self.view(index), |smaller| &smaller.views[index])
+    }
+
+    /// The same smaller by a divisor, or as far as its size allows. Its photograph is that of
+    /// [`Self::training_view`]: where memory is short, both smaller sizes go together.
+    pub fn divided_view(&self, index: usize, divisor: Divisor) -> (Cow<'_, View>, Divisor) {
+        let view = self.training_view(index);
+        let divisor = divisor.within([view.camera.width, view.camera.height]);
+        if divisor == Divisor::One {
+            return (Cow::Borrowed(view), divisor);
+        }
+        (Cow::Owned(View { camera: view.camera.divided(divisor), ..view.clone() }), divisor)
     }
 
     /// The size at which views are drawn for training.

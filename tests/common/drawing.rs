@@ -8,6 +8,7 @@ use splat::backend::{
     Photo, RenderSettings, Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
 };
 use splat::dataset::{Image, View};
+use splat::math::Divisor;
 use splat::memory::Bytes;
 
 /// What a view is drawn for.
@@ -37,6 +38,8 @@ pub struct Drawing {
     pub surface: bool,
     pub median: bool,
     pub compensation: Option<Compensation>,
+    /// By how much a view that is trained on is smaller than its photograph.
+    pub divisor: Divisor,
 }
 
 impl Drawing {
@@ -52,6 +55,7 @@ impl Drawing {
         surface: false,
         median: false,
         compensation: None,
+        divisor: Divisor::One,
     };
 
     pub fn settings(&self) -> RenderSettings {
@@ -77,7 +81,7 @@ impl Drawing {
         let (inverse_depths, maps, median) = (self.inverse_depth, self.surface, self.median);
         let inputs = Inputs { inverse_depths, maps, median, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
-        Wants { observe, inputs, compensation: self.compensation }
+        Wants { observe, inputs, compensation: self.compensation, divisor: self.divisor }
     }
 }
 

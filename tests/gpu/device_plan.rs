@@ -17,6 +17,7 @@ use splat::backend::{
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
+use splat::math::Divisor;
 use splat::math::morton::Cube;
 use splat::memory::Bytes;
 use splat::memory::plan::{
@@ -64,6 +65,8 @@ fn photograph(with_depths: bool) -> Arc<Image> {
 enum Kind {
     Plain,
     WithDepths,
+    /// Views at half their size, too.
+    Smaller,
     /// The 3D filter, and absolute gradients with their quantile.
     Mip,
     /// The dead move, and copies are added.
@@ -155,7 +158,17 @@ impl Training {
     /// twice, the second time no more.
     fn iterate(&mut self) -> ViewSize {
         let mut most = ViewSize { px: SIZE, visible: 0, instances: 0 };
-        for shot in self.shots.iter().chain(&self.shots) {
+        let smaller = |shot: &Shot| {
+            let divisor = Divisor::Two;
+            let camera = shot.view.camera.divided(divisor);
+            let settings = Drawing { divisor, ..shot.settings };
+            Shot { view: View { camera, ..shot.view.clone() }, settings, ..shot.clone() }
+        };
+        let mut shots = [&self.shots[..], &self.shots].concat();
+        if self.kind == Kind::Smaller {
+            shots.extend(self.shots.iter().map(smaller));
+        }
+        for shot in &shots {
             self.iteration += 1;
             step(&mut self.device, &mut self.model, shot, (self.iteration, AT_REST));
             let frame = self.device.draw(&self.model, &shot.view, &shot.settings).unwrap();
@@ -245,7 +258,9 @@ impl Training {
         let before = self.iterate();
         let wanted = match self.kind {
             Kind::Markov => self.relocate(),
-            Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Coarse(_) => self.densify(),
+            Kind::Plain | Kind::WithDepths | Kind::Smaller | Kind::Mip | Kind::Coarse(_) => {
+                self.densify()
+            }
         };
         self.smooth();
         self.reorder();
@@ -285,6 +300,12 @@ fn the_plan_has_the_ledgers_rows_in_full_precision() {
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_with_inverse_depths() {
     the_plan_has_the_ledgers_rows(Storage::Full, Kind::WithDepths);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_with_smaller_views() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Smaller);
 }
 
 #[test]
@@ -340,8 +361,8 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
 
     let counted = training.most;
     let near = |a: u64, b: u64| a.abs_diff(b) <= b / 1000 + 2;
-    // The processor counts splats as they are without the 3D filter.
-    let counts_alike = kind != Kind::Mip;
+    // The processor counts splats as they are without the 3D filter, and in views of full size.
+    let counts_alike = !matches!(kind, Kind::Mip | Kind::Smaller);
     assert!(!counts_alike || near(counted.visible, before.visible), "{counted:?} {before:?}");
     assert!(!counts_alike || near(counted.instances, before.instances), "{counted:?} {before:?}");
 
@@ -367,6 +388,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         model,
         start: GAUSSIANS as u64,
         seen: ViewGrowth::counted(gaussians, &most),
+        first_divisor: if kind == Kind::Smaller { Divisor::Two } else { Divisor::One },
         inverse_depths,
         photographs,
         colors: None,
@@ -375,7 +397,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Coarse(maps) => {
                 Some(PlannedCoarse { neighbours: NEIGHBOURS, shortens: true, maps })
             }
-            Kind::Plain | Kind::WithDepths | Kind::Mip | Kind::Markov => None,
+            Kind::Plain | Kind::WithDepths | Kind::Smaller | Kind::Mip | Kind::Markov => None,
         },
         batch_views: 1,
         rounds: match kind {

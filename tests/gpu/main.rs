@@ -63,6 +63,7 @@ mod parity_patches;
 mod parity_quantile;
 mod parity_relocate;
 mod parity_render;
+mod parity_shrink;
 mod parity_sizes;
 mod parity_step;
 mod parity_surface;

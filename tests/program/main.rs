@@ -51,6 +51,7 @@ mod profile;
 mod readme;
 mod refine;
 mod remedies;
+mod resolution_schedule;
 #[cfg(unix)]
 mod resume;
 #[cfg(unix)]

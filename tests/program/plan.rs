@@ -13,7 +13,7 @@ use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
 use splat::layout::GAUSSIANS;
-use splat::math::Real;
+use splat::math::{Divisor, Real};
 use splat::memory::plan::{
     BoundSizes, CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
     PlannedColorTables, PlannedMeshing, PlannedPhotographs, PlannedRefinement, PlannedRun,
@@ -386,6 +386,7 @@ fn every_buffer_of_the_layout_is_planned() {
         },
         start: 1000,
         seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 1e5 },
+        first_divisor: Divisor::Four,
         inverse_depths: true,
         photographs: PlannedPhotographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(PlannedColorTables { views: 9, width: 12 }),

@@ -13,7 +13,7 @@ use splat::config::Config;
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::export::{read_ply_rows, write_ply};
 use splat::math::morton::Cube;
-use splat::math::{Real, sh};
+use splat::math::{Divisor, Real, sh};
 use splat::memory::TrainingScale;
 use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
@@ -123,6 +123,7 @@ const WANTS: Wants = Wants {
     observe: Some(Statistics::Norms),
     inputs: Inputs { inverse_depths: true, ..Inputs::NONE },
     compensation: None,
+    divisor: Divisor::One,
 };
 
 fn terms() -> Terms {

@@ -19,7 +19,7 @@ use super::stage::project;
 use super::stage::sampled_depths::{self, Sampled};
 use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
-    densify, depth, loss, median, normals, patches, rays, surface, transmittance, weights,
+    densify, depth, loss, median, normals, patches, rays, shrink, surface, transmittance, weights,
 };
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
@@ -31,8 +31,8 @@ use crate::backend::{
     Measured, Objective, Pending, RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
-use crate::math::Real;
 use crate::math::field::GEOMETRY;
+use crate::math::{Divisor, Real};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
@@ -222,6 +222,11 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         objective: &Objective<'_, Arc<Image>, NearestLists<P>>,
     ) -> Result<ScoredFrame<R, S, P>, DeviceError> {
         let &Objective { target, terms, near, other } = objective;
+        let shrunk = match self.drawing.divisor {
+            Divisor::One => None,
+            divisor => Some(shrink::shrunk(target, divisor)),
+        };
+        let target = shrunk.as_ref().unwrap_or(target);
         let given = Inputs { other_view: other.is_some(), ..self.drawing.inputs() };
         check_inputs(terms, given, near.is_some())?;
         if terms.active_at(At::Samples).next().is_some() {

@@ -117,7 +117,8 @@ fn in_bands(ladder: &Ladder) -> bool {
     ladder.comes_before(Rung::Bands, Rung::Births)
 }
 
-/// What a view needed of the scratch, or would have needed in bands where these are allowed.
+/// What a view needed of the scratch, or would have needed in bands where these are allowed; one that is
+/// drawn smaller, at the size of its photograph.
 fn needed<P: Primitive>(
     frame: &Frame<Drawn, P>,
     gaussians: usize,
@@ -125,7 +126,10 @@ fn needed<P: Primitive>(
     heap: &Heap,
     ladder: &Ladder,
 ) -> Bytes {
-    let at_once = heap.live_scratch();
+    let at_once = match frame.is_divided() {
+        true => earlier + frame.scratch(heap.cub_scratch(), gaussians, false),
+        false => heap.live_scratch(),
+    };
     if !in_bands(ladder) {
         return at_once;
     }

@@ -2,6 +2,7 @@
 //! take turns. They travel from page-locked memory on a stream of their own, so that an upload runs
 //! beside the computation.
 
+mod compared;
 mod place;
 mod streamed;
 
@@ -17,6 +18,7 @@ use crate::dataset::Image;
 use crate::layout::{RESIDENT_PHOTOS, fair_share, photo_after};
 use crate::memory::Bytes;
 
+pub(super) use self::compared::Photograph;
 pub use self::place::Target;
 
 /// Photographs and their places.

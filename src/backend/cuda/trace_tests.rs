@@ -182,12 +182,15 @@ impl DryRun {
         }
         let target =
             self.device.upload_target(Photo { image: &photograph, stay: Stay::Resident(0) })?;
+        let larger = case.larger_photograph();
+        let larger =
+            self.device.upload_target(Photo { image: &larger, stay: Stay::Resident(1) })?;
         for number in 1..=2 {
-            self.iteration(&mut model, number, &target, None)?;
+            self.iteration(&mut model, number, &larger, None)?;
         }
         self.density_control(&mut model)?;
         self.prune_to_target()?;
-        self.iteration(&mut model, 3, &target, None)?;
+        self.iteration(&mut model, 3, &larger, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
         self.record("neighbours", |source| rounds::search(source, model.size().gaussians));
         for number in 4..=5 {

@@ -1,7 +1,8 @@
 //! Bytes of lists, and which of them take more.
 
-use super::super::view::Use;
+use super::super::request::Use;
 use super::*;
+use crate::math::Divisor;
 
 const WANTS: ViewRequest = ViewRequest {
     drawn_for: Use::Backward,
@@ -9,6 +10,7 @@ const WANTS: ViewRequest = ViewRequest {
     maps: false,
     median: false,
     colors: None,
+    divisor: Divisor::One,
 };
 
 #[test]

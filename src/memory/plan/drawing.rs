@@ -11,8 +11,9 @@ use crate::abi::TILE;
 use crate::layout::{
     BANDS, COUNTED_PIXELS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes,
     NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay,
-    ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, Source as _, SplatSlots, SurfaceRows,
-    TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list, splat_capacity,
+    ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, ShrunkSlots, Source as _, SplatSlots,
+    SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
+    splat_capacity,
 };
 use crate::memory::Bytes;
 
@@ -187,15 +188,14 @@ impl PlannedDrawing<'_> {
         if wants.backward() {
             gradients_of_pixels = Some(PixelGradients::reserve(source, sizes, wants)?);
         }
-        let mut colors = None;
-        if let Some(kind) = wants.colors {
-            colors = Some(ColorSlots::reserve(source, sizes.pixels, kind)?);
-        }
+        let reserve = |kind| ColorSlots::reserve(source, sizes.pixels, kind);
+        let colors = wants.colors.map(reserve).transpose()?;
+        let shrunk = ShrunkSlots::reserve(source, sizes, wants)?;
         let samples = match &self.bands {
             None => self.play_whole(source, sizes)?,
             Some(bands) => self.play_bands(source, sizes, bands)?,
         };
-        drop((canvas, asked, worths, gradients_of_pixels, colors));
+        drop((canvas, asked, worths, gradients_of_pixels, colors, shrunk));
         if wants.median && wants.backward() {
             play_geometry(source, sizes, &mut kept.surface)?;
         }

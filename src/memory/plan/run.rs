@@ -13,6 +13,7 @@ use super::rounds::{self, RoundShape};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
 use crate::layout::{ColorUse, ModelSize, Replay, RoundSizes, Use, ViewRequest};
+use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
 /// Of the Gaussians, how many a round may bring at once: more than was seen of any but the first.
@@ -29,6 +30,8 @@ pub struct PlannedRun {
     pub seen: ViewGrowth,
     /// Views of a step.
     pub batch_views: u32,
+    /// By what the sides of training views are divided at first.
+    pub first_divisor: Divisor,
     /// Whether views are drawn with inverse depths.
     pub inverse_depths: bool,
     /// Its photographs.
@@ -179,6 +182,14 @@ impl PlannedRun {
             .without_photographs(),
             stage("iteration", most, &|source| batch(&drawing, source)),
         ];
+        if self.first_divisor != Divisor::One {
+            // The largest of them, as if none were born later.
+            let view = seen.resized(Divisor::Two.px(seen.px)).of(most);
+            stages.push(stage("smaller views", most, &|source| {
+                let wants = ViewRequest { divisor: Divisor::Two, ..train };
+                batch(&PlannedDrawing::new(most, &view, wants, in_bands), source);
+            }));
+        }
         if births > 0 {
             stages.extend([
                 stage("density control", most, &|source| {

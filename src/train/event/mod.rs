@@ -68,6 +68,14 @@ pub enum Event {
         /// Finished iterations.
         iteration: u32,
     },
+    /// Training views are drawn at another size from the next iteration on; of a run that begins with
+    /// smaller ones, or goes on with them, right behind `Started`.
+    ViewSize {
+        /// Finished iterations.
+        iteration: u32,
+        /// What the sides of their photographs are divided by.
+        divisor: u32,
+    },
     /// Something was given up because the device's memory is short, or taken back.
     Rung {
         /// Finished iterations.

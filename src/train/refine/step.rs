@@ -6,6 +6,7 @@ use super::{PendingLoss, RefineRule, Refiner};
 use crate::backend::{
     AdamStep, BoundStep, DeviceError, Pending as _, RenderSettings, Topic, TrainDevice,
 };
+use crate::math::Divisor;
 use crate::train::event::{Event, Step, TermValues};
 use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, add_view};
@@ -31,6 +32,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
                 ..RenderSettings::DEFAULT
             },
             observe: None,
+            divisor: Divisor::One,
             compensation: None,
             terms: &terms,
             near: None,

@@ -21,6 +21,8 @@ use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
 use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
+use crate::train::unexplained_growth::UnexplainedGrowth;
+use crate::train::view_divisor::view_divisor;
 use crate::train::{TrainError, render_filter, schedule};
 
 impl<B: TrainDevice> Trainer<'_, B> {
@@ -47,6 +49,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// The step over these images, or over the first of them where there is no memory for all.
     fn train_step(&mut self, whole: ImageSpan) -> Result<PendingStep<B>, TrainError> {
         self.follow_training_scale()?;
+        self.tell_view_size(whole)?;
         // Before a photograph is taken, which may be evicted while neighbours are searched.
         for image in whole.each() {
             let terms = self.terms(image, ViewExtras::default());
@@ -98,10 +101,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
             other_view: other.is_some(),
         };
         let terms = self.terms(image, extras);
+        let divisor = view_divisor(self.setup.config, image);
+        let (drawn, divisor) = self.feed.views.divided_view(view, divisor);
         let inputs = ViewInputs {
-            view: self.feed.views.training_view(view),
+            view: &drawn,
             settings,
             observe,
+            divisor,
             compensation: compensation(options),
             terms: &terms,
             near: self.coarse.as_ref().and_then(CoarseState::near),
@@ -114,6 +120,19 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let ViewOutputs { pixels, samples, activations } = outputs;
         self.tensors.activations = activations;
         Ok(PendingView { terms, losses: [pixels, samples] })
+    }
+
+    /// Tells at what size the first view of a step is drawn, where that is another than before.
+    fn tell_view_size(&mut self, span: ImageSpan) -> Result<(), TrainError> {
+        let divisor = view_divisor(self.setup.config, span.before.saturating_add(1));
+        if divisor != self.divisor {
+            self.divisor = divisor;
+            // Other views take more memory, and explain it.
+            self.creep = UnexplainedGrowth::from(span.before);
+            let (iteration, divisor) = (span.before, divisor.get());
+            self.sink.on(&Event::ViewSize { iteration, divisor })?;
+        }
+        Ok(())
     }
 
     /// Brings the photograph of an image on its way, while the device works.

@@ -79,7 +79,10 @@ pub(crate) fn observe<R: Real, P: Primitive>(
             Statistics::AbsoluteNorms => (absolute_x * absolute_x + absolute_y * absolute_y).sqrt(),
             Statistics::Disagreement if gradient.pixels <= R::ZERO => continue,
             Statistics::Disagreement => {
-                let area = R::of(f64::from(size[0]) * f64::from(size[1]));
+                // A pixel of a smaller view is a square of the photograph's, and counts as often: times the
+                // square of what is put to the area.
+                let drawn = f64::from(size[0]) * f64::from(size[1]);
+                let area = R::of(drawn * f64::from(settings.divisor.get()));
                 fade * disagreement(gradient, splat.opacity, area)
             }
         };

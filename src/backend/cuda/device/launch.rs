@@ -241,6 +241,7 @@ kernels! {
     transmittances: transmittance::transmittances(TransmittanceArgs) x TRANSMITTANCE_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
+    shrink: shrink::shrink(ShrinkArgs) x SHRINK_BLOCK;
     lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;
     lpips_convolution: lpips::lpips_convolution(LpipsLayerArgs) x LPIPS_BLOCK;
     lpips_pool: lpips::lpips_pool(LpipsLayerArgs) x LPIPS_PIXELS;

@@ -11,6 +11,7 @@ use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::bin::Bins;
 use crate::backend::cuda::stage::blend::{self, Canvas};
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
+use crate::backend::cuda::stage::shrink::Shrunk;
 use crate::backend::cuda::stage::worth::{ListedSplats, SeenWorths, WorthSums};
 use crate::backend::cuda::stage::{
     bands, bin, loss, median, normals, project, rays, transmittance,
@@ -51,6 +52,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     }
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = wants.colors.map(reserve).transpose()?;
+    let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
     let drawn = DrawnView { camera: &camera, settings };
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
@@ -66,6 +68,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         d_median_depths,
         kept: S::nothing(),
         colors,
+        shrunk,
         canvas,
         lists,
         splats,

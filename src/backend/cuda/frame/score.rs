@@ -7,7 +7,7 @@ use crate::abi::terms::{
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Photograph, Target};
 use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
@@ -39,12 +39,19 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let has_samples = terms.active_at(At::Samples).next().is_some();
         require::<P>(Capability::Surfaces, has_samples)?;
         session.status.clear_sums(&session.stream)?;
-        let has_inverse_depths = self.compare_depths(session, target, terms)?;
+        let mut room = self.shrunk.take();
+        let (view_px, divisor) = (self.camera.size, self.settings.divisor);
+        let photograph = &match &mut room {
+            Some(room) => room.shrink(session, target, view_px, divisor)?,
+            None => target.whole(),
+        };
+        let has_inverse_depths = self.compare_depths(session, photograph, terms)?;
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
         let image = compared.unwrap_or(&self.canvas.image);
-        loss::loss(session, image, &self.camera, target, terms, d_image)?;
-        let mut has_surface = self.compare_normals(session, target, terms)?;
+        loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
+        let mut has_surface = self.compare_normals(session, photograph, terms)?;
+        self.shrunk = room;
         if let Some(other) = other.filter(|_| terms.weight(VALUE_MULTI_VIEW) != 0.0) {
             self.compare_patches(session, target, other, terms, has_surface)?;
             has_surface = true;
@@ -63,7 +70,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     fn compare_depths(
         &mut self,
         session: &mut Session,
-        target: &Target,
+        target: &Photograph<'_>,
         terms: &Terms,
     ) -> Result<bool, DeviceError> {
         let weight = terms.weight(VALUE_DEPTH_L1);
@@ -79,7 +86,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
     fn compare_normals(
         &mut self,
         session: &mut Session,
-        target: &Target,
+        target: &Photograph<'_>,
         terms: &Terms,
     ) -> Result<bool, DeviceError> {
         let rule = terms.active().find_map(|&Weighted { term, weight }| match term {

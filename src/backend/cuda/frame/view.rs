@@ -13,11 +13,13 @@ use crate::backend::cuda::stage::blend::{self, Canvas};
 use crate::backend::cuda::stage::loss;
 use crate::backend::cuda::stage::project::Splats;
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
+use crate::backend::cuda::stage::shrink::Shrunk;
 use crate::backend::frame_state::{Drawn, FrameState};
 use crate::backend::{DeviceError, Drawing, Held, Measured, Rendered};
 use crate::layout::{Library, Use, ViewRequest};
+use crate::math::Divisor;
 use crate::memory::Bytes;
-use crate::memory::plan::{PlannedCoarse, ViewSize, view_scratch};
+use crate::memory::plan::{PlannedCoarse, ViewGrowth, ViewSize, view_scratch};
 use crate::model::Gaussians;
 
 /// A drawn view and what the backward pass needs of it.
@@ -32,6 +34,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     pub(super) kept: S::Kept<Scores>,
     /// Room for other colours than those drawn.
     pub(super) colors: Option<ColorScratch>,
+    /// Room for its photograph, where that is larger.
+    pub(super) shrunk: Option<Shrunk>,
     pub(in crate::backend::cuda) canvas: Canvas,
     pub(in crate::backend::cuda) lists: Lists,
     pub(in crate::backend::cuda) splats: Splats,
@@ -71,7 +75,8 @@ impl<S: FrameState, P> Frame<S, P> {
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_surface, d_median_depths, colors, .. } = self;
+        let Self { d_image, d_inverse_depths, d_surface, d_median_depths, .. } = self;
+        let Self { colors, shrunk, .. } = self;
         let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
         Frame {
             d_image,
@@ -80,6 +85,7 @@ impl<S: FrameState, P> Frame<S, P> {
             d_median_depths,
             kept: kept(self.kept),
             colors,
+            shrunk,
             canvas,
             lists,
             splats,
@@ -135,8 +141,8 @@ impl<S: FrameState, P> Frame<S, P> {
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let wants = self.training_wants();
-        view_scratch(library, gaussians as u64, &self.view_size(), &wants, in_bands)
+        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        view_scratch(library, gaussians, &self.view_size(gaussians), &wants, in_bands)
     }
 
     /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
@@ -148,20 +154,36 @@ impl<S: FrameState, P> Frame<S, P> {
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, view, wants) = (gaussians as u64, self.view_size(), self.training_wants());
+        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        let view = self.view_size(gaussians);
         let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);
         if in_bands { at_once.min(of(true)) } else { at_once }
     }
 
-    fn view_size(&self) -> ViewSize {
+    /// What it shows of so many Gaussians: at the size of its photograph, which views of a run that
+    /// are drawn smaller will have later.
+    fn view_size(&self, gaussians: u64) -> ViewSize {
+        let (px, divisor) = (self.camera.size, self.settings.divisor);
         let (visible, instances) = (self.splats.visible as u64, self.splats.instances);
-        ViewSize { px: self.camera.size, visible, instances }
+        let drawn = ViewSize { px, visible, instances };
+        if divisor == Divisor::One {
+            return drawn;
+        }
+        // With the most that fills no square.
+        let full = px.map(|side| (side + 1).saturating_mul(divisor.get()) - 1);
+        ViewGrowth::counted(gaussians, &drawn).resized(full).of(gaussians)
     }
 
-    /// What it is drawn for, with a backward pass where there is none.
+    /// What it is drawn for, with a backward pass where there is none, at the size of its photograph.
     fn training_wants(&self) -> ViewRequest {
-        ViewRequest { drawn_for: Use::Backward, ..blend::wants(&self.settings) }
+        let divisor = Divisor::One;
+        ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) }
+    }
+
+    /// Whether it is smaller than its photograph.
+    pub(in crate::backend::cuda) fn is_divided(&self) -> bool {
+        self.settings.divisor != Divisor::One
     }
 
     /// Bytes of the gradients of the image and of what is drawn beside it.
@@ -175,7 +197,8 @@ impl<S: FrameState, P> Held for Frame<S, P> {
     fn bytes(&self) -> Bytes {
         let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
         let lists = self.lists.bytes();
-        let beside = self.gradients_of_pixels() + compensated;
+        let shrunk = self.shrunk.as_ref().map_or(Bytes::default(), Shrunk::bytes);
+        let beside = self.gradients_of_pixels() + compensated + shrunk;
         let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
         let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
         self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map

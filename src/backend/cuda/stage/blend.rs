@@ -78,6 +78,7 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
         maps: settings.surface,
         median: settings.median,
         colors: settings.colors.map(of_colors),
+        divisor: settings.divisor,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::Photograph;
 use crate::backend::cuda::session::Session;
 
 /// Compares inverse depths with the photograph's map and leaves their gradient, and the sum of the
@@ -15,14 +15,14 @@ pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,
     camera: &ViewCamera,
-    target: &Target,
+    target: &Photograph<'_>,
     weight: f64,
     d_inverse_depths: &mut Block<f32>,
 ) -> Result<bool, DeviceError> {
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    if target.size != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size, view_px: camera.size });
     }
-    let Some((map, [scale, offset])) = target.depth() else { return Ok(false) };
+    let Some((map, [scale, offset])) = target.depth else { return Ok(false) };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;
     let pixels = inverse_depths.len();
@@ -30,7 +30,7 @@ pub(crate) fn compare(
     let args = DepthLossArgs {
         inverse_depths: inverse_depths.read(),
         target: map,
-        mask: target.mask(),
+        mask: target.mask,
         d_inverse_depths: d_inverse_depths.write(),
         sum: session.status.sum(VALUE_DEPTH_L1),
         pixels: count_u32(pixels)?,

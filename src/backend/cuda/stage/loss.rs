@@ -7,7 +7,7 @@ use crate::abi::terms::{
 use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ViewCamera};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::{Photograph, Target};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Measured};
 use crate::math::Real;
@@ -51,7 +51,7 @@ pub(crate) fn loss(
     session: &mut Session,
     image: &Block<f32>,
     camera: &ViewCamera,
-    target: &Target,
+    target: &Photograph<'_>,
     terms: &Terms,
     d_image: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
@@ -76,7 +76,7 @@ pub(crate) fn measure(
     target: &Target,
 ) -> Result<Measured, DeviceError> {
     session.status.clear_sums(&session.stream)?;
-    launch(session, image, camera, target, [0.0; TERM_VALUES as usize], None)?;
+    launch(session, image, camera, &target.whole(), [0.0; TERM_VALUES as usize], None)?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
     let (counts, sum) = (LossCounts::of(camera.size), |place: u32| sums[place as usize]);
     Ok(Measured {
@@ -91,19 +91,19 @@ fn launch(
     session: &mut Session,
     image: &Block<f32>,
     camera: &ViewCamera,
-    target: &Target,
+    target: &Photograph<'_>,
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,
 ) -> Result<(), DeviceError> {
-    if target.size() != camera.size {
-        return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
+    if target.size != camera.size {
+        return Err(DeviceError::TargetSize { target_px: target.size, view_px: camera.size });
     }
     let (taps, margin) = taps::<{ LOSS_TAPS as usize }>(camera.size);
     target.wait(&session.stream)?;
     let args = LossArgs {
         image: image.read(),
-        target: target.rgb(),
-        mask: target.mask(),
+        target: target.rgb,
+        mask: target.mask,
         clamp: u32::from(d_image.is_none()),
         d_image: d_image.map_or(Out::NULL, Block::write),
         sums: session.status.sums(),

@@ -28,6 +28,7 @@ pub(crate) mod rays;
 pub(crate) mod relocate;
 pub(crate) mod reorder;
 pub(crate) mod sampled_depths;
+pub(crate) mod shrink;
 pub(crate) mod smooth;
 pub(crate) mod surface;
 pub(crate) mod threshold;

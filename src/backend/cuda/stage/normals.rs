@@ -9,7 +9,7 @@ use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::photos::Target;
+use crate::backend::cuda::photos::Photograph;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::layout::ViewRequest;
@@ -47,7 +47,7 @@ pub(crate) struct NormalsRule<'a> {
     pub(crate) depths: NormalDepths,
     pub(crate) weight: f64,
     /// The photograph, which waits no more and whose mask may exclude pixels.
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a Photograph<'a>,
 }
 
 /// Median depths and room for their gradients, [height, width], where they take the place of the maps'.
@@ -77,7 +77,7 @@ pub(crate) fn compare(
         medians,
         d_medians,
         d_surface: d_surface.write(),
-        mask: target.mask(),
+        mask: target.mask,
         sum: session.status.sum(VALUE_DN),
         focal_px: camera.focal_px,
         centre_px: camera.centre_px,

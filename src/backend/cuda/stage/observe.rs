@@ -1,13 +1,15 @@
 //! Part of the stage `densify`: what views add to the statistics that candidates are chosen by.
 
 use super::project::{DrawnView, Splats};
-use crate::abi::{OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out};
+use crate::abi::{
+    OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS, ObserveArgs, Out, ViewCamera,
+};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Statistics};
+use crate::backend::{DeviceError, Drawing, Statistics};
 use crate::math::Real;
 use crate::model::Primitive;
 
@@ -38,7 +40,7 @@ pub(crate) fn observe<P: Primitive>(
             false => Out::NULL,
         },
         visible: count_u32(splats.visible)?,
-        half_size: camera.size.map(|side| f32::of(f64::from(side) / 2.0)),
+        half_size: half_size(camera, settings),
         observed: match statistics {
             Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
             Statistics::AbsoluteNorms => OBSERVE_ABSOLUTE,
@@ -50,4 +52,15 @@ pub(crate) fn observe<P: Primitive>(
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)
+}
+
+/// Half the width and height of a view in pixels. What [`Statistics::Disagreement`] takes of it is the
+/// area, which counts the squares of the photograph that a smaller view's pixels are as the CPU does.
+fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
+    let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
+    let times = match settings.observe {
+        Some(Statistics::Disagreement) => f64::from(settings.divisor.get()),
+        _ => 1.0,
+    };
+    [width * times, height].map(f32::of)
 }

@@ -8,6 +8,7 @@ use crate::backend::{
     AdamStep, Device as _, DeviceError, Drawing, Neighbours as _, Objective, Pending as _, Photo,
     Render as _, Stay, Store as _,
 };
+use crate::math::Divisor;
 use crate::memory::plan::PlannedBatch;
 use crate::model::Gaussians;
 
@@ -42,7 +43,8 @@ impl DryRun {
 #[test]
 fn views_of_a_batch_keep_their_gradients_alone_until_the_step() -> Result<(), DeviceError> {
     for seed in 0..60 {
-        let mut run = DryRun::open(Case { compensation: None, ..Case::of(seed) })?;
+        let mut run =
+            DryRun::open(Case { compensation: None, divisor: Divisor::One, ..Case::of(seed) })?;
         let case = run.case;
         let mut model = run.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
         let photograph = case.photograph();

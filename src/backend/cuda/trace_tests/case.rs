@@ -10,6 +10,7 @@ use crate::backend::{
     Statistics, Term, Terms, Wants, seen_from,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
+use crate::math::Divisor;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
 
@@ -64,6 +65,8 @@ pub(super) struct Case {
     pub(super) relocate: [usize; 2],
     /// Gaussians that are to stay of a prune to a number.
     pub(super) retained: usize,
+    /// By how much views are smaller than their photographs before the coarse stage.
+    pub(super) divisor: Divisor,
 }
 
 /// Random numbers in turn.
@@ -157,6 +160,13 @@ impl Case {
             pruned: [pruned, if pruned == 0 { 0 } else { hole }],
             relocate: [dice.size(gaussians), dice.size(gaussians)],
             retained: dice.size(gaussians),
+            divisor: match dice.within(0..=2) {
+                // A photograph of a gigabyte is none to try.
+                _ if px[0] > 4000 => Divisor::One,
+                0 => Divisor::Four,
+                1 => Divisor::Two,
+                _ => Divisor::One,
+            },
         }
     }
 
@@ -183,6 +193,7 @@ impl Case {
                 ..Inputs::NONE
             },
             compensation: self.compensation,
+            divisor: if coarse.is_some() { Divisor::One } else { self.divisor },
         }
     }
 
@@ -227,6 +238,11 @@ impl Case {
                 translation: [0.0; 3],
             },
         }
+    }
+
+    /// The photograph of the view that an iteration before the coarse stage draws.
+    pub(super) fn larger_photograph(&self) -> Arc<Image> {
+        Self { px: self.px.map(|side| (side + 1) * self.divisor.get() - 1), ..*self }.photograph()
     }
 
     pub(super) fn photograph(&self) -> Arc<Image> {

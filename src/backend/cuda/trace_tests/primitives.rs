@@ -134,7 +134,7 @@ fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result
     let (wants, terms) = (case.wants(None), case.terms(None));
     let drawing = Drawing::trained(&case.settings(), &wants);
     let expected = Expected::of(&run.device.session, model, seen, case.px, drawing);
-    let image = &case.photograph();
+    let image = &case.larger_photograph();
     let target = run.device.upload_target(Photo { image, stay: Stay::Resident(0) })?;
     let frame = run.device.render_train(model, &case.view(), &case.settings(), &wants)?;
     let objective = Objective { target: &target, terms: &terms, near: None, other: None };

@@ -11,6 +11,7 @@ use crate::backend::{
     DeviceError, Objective, Photo, Render as _, Stay, Store as _, TableStep,
 };
 use crate::dataset::{Image, View};
+use crate::math::Divisor;
 use crate::memory::{Bytes, Rung, TrainingScale};
 use crate::model::Gaussians;
 use rstest::rstest;
@@ -50,6 +51,7 @@ fn case() -> Case {
         views: [SeenView { visible: 3000, instances: 20_000 }; 2],
         inverse_depth: false,
         compensation: None,
+        divisor: Divisor::One,
         ..Case::of(1)
     }
 }
@@ -181,5 +183,28 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
         }
     }
     assert!((5..80).contains(&failed), "{failed}");
+    Ok(())
+}
+
+#[test]
+fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> {
+    let need = |divisor: Divisor| {
+        // Splats that are much smaller than tiles: all sizes have as many instances.
+        let views = [SeenView { visible: 3000, instances: 3000 }; 2];
+        let case = Case { px: PX.map(|side| side / divisor.get()), divisor, views, ..case() };
+        let mut run = DryRun::open_with(case, &options(&[]), Bytes(400 << 20))?;
+        run.seen.set(views[0]);
+        let model = run.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
+        let wants = case.wants(None);
+        let frame = run.device.render_train(&model, &case.view(), &case.settings(), &wants)?;
+        let library = run.device.session.heap.cub_scratch();
+        Ok::<_, DeviceError>(frame.scratch(library, case.gaussians, false).0)
+    };
+    let whole = need(Divisor::One)?;
+    for divisor in [Divisor::Two, Divisor::Four] {
+        let found = need(divisor)?;
+        // As many rows and columns more as may have been dropped.
+        assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
+    }
     Ok(())
 }

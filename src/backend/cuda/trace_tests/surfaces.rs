@@ -11,11 +11,12 @@ use super::{DryRun, RATES};
 use crate::backend::cuda::{Gradients, Model, Target};
 use crate::backend::{
     AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Fuse as _, Look, MaskedView,
-    Objective, Render as _, Store as _, Transmittances as _, Worths as _,
+    Objective, Render as _, Store as _, Transmittances as _, Wants, Worths as _,
 };
 use crate::layout::{
     ABSENT, BOUND_GRADIENTS, BRICK_MARKS, BrickSlots, Source as _, WORTHS, marks_len,
 };
+use crate::math::Divisor;
 use crate::math::bound::PerTriangle;
 use crate::memory::plan::{DepthLook, PlannedBatch};
 use crate::model::{BoundColumns, BoundTopology, Gaussians};
@@ -117,7 +118,8 @@ impl DryRun {
         let visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
         let instances = if visible == 0 { 0 } else { seen.instances };
         self.seen.set(SeenView { visible, instances });
-        let (terms, wants) = (&case.terms(None), case.wants(None));
+        let terms = &case.terms(None);
+        let wants = Wants { divisor: Divisor::One, ..case.wants(None) };
         let drawing = Drawing::trained(&case.settings(), &wants);
         let expected =
             Expected::of(&self.device.session, &model, self.seen.get(), case.px, drawing);

@@ -7,6 +7,7 @@ const TRAIN: ViewRequest = ViewRequest {
     maps: false,
     median: false,
     colors: None,
+    divisor: crate::math::Divisor::One,
 };
 const PICTURE: ViewRequest = ViewRequest { drawn_for: Use::Counts, ..TRAIN };
 

@@ -17,6 +17,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         },
         start: 12_415,
         seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
+        first_divisor: Divisor::One,
         inverse_depths: false,
         photographs: PlannedPhotographs {
             trained: vec![1061 * 1894 * 3; 43],
@@ -103,6 +104,24 @@ fn evaluation_takes_no_more_than_training() {
             let (evaluation, training) = (total("evaluation"), total("iteration"));
             assert!(evaluation <= training, "{evaluation} > {training}: {run:?}");
         }
+    }
+}
+
+#[test]
+fn smaller_views_take_less_than_whole_ones_and_hold_a_smaller_photograph() {
+    let whole = run(1_000_000, Storage::Full);
+    for (inverse_depths, bytes) in [(false, 4), (true, 6)] {
+        let run = PlannedRun { first_divisor: Divisor::Four, inverse_depths, ..whole.clone() };
+        let stages = run.forecast(None).stages;
+        let find = |name| stages.iter().find(|stage| stage.name == name).unwrap();
+        let (smaller, iteration) = (find("smaller views"), find("iteration"));
+        assert!(smaller.total < iteration.total, "{} of {}", smaller.total, iteration.total);
+        let row = smaller.rows.iter().find(|row| row.label == "smaller photograph").unwrap();
+        let least = 530 * 947 * bytes;
+        // Blocks begin at round addresses.
+        assert!((least..least + 1024).contains(&row.bytes.0), "{}", row.bytes);
+        let plain = PlannedRun { inverse_depths, ..whole.clone() };
+        assert_eq!(run.forecast(None).peak, plain.forecast(None).peak);
     }
 }
 

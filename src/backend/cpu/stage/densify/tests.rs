@@ -109,6 +109,17 @@ fn pixels_that_pull_an_opacity_both_ways_disagree() {
     let small = disagreement(&gradient([0.5, -0.5, 0.25, 0.0], 4.0), 0.5, 8.0);
     let large = disagreement(&gradient([0.25, -0.25, 0.125, 0.0], 4.0), 0.5, 16.0);
     assert_eq!(small, large);
+    // Each pixel of a view of half the size stands for four: half the size counts twice for it.
+    let whole = disagreement(
+        &ScreenGradient {
+            squares: 4.0 * (0.125_f64.powi(2) * 2.0 + 0.0625_f64.powi(2)),
+            ..gradient([0.5, -0.5, 0.25, 0.0], 16.0)
+        },
+        0.5,
+        32.0,
+    );
+    let half = disagreement(&gradient([0.5, -0.5, 0.25, 0.0], 4.0), 0.5, 8.0 * 2.0);
+    assert_eq!(whole, half);
 }
 
 #[test]

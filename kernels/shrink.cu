@@ -1,0 +1,41 @@
+// shrink: a photograph made smaller by a whole divisor, by means over squares of its pixels.
+// One thread per pixel of the smaller one. Pixels at the right and bottom edges that fill no square are
+// dropped. A pixel counts if all of its square count; else it is black, as what does not count is. Means
+// are rounded, half a step up: the CPU has the same bytes.
+// Shapes: rgb [full h, full w, 3], mask and depths [full h, full w], small_rgb [h, w, 3], small_mask and
+// small_depths [h, w].
+
+#include "layout.cuh"
+
+__device__ inline uint32_t mean_of(uint32_t sum, uint32_t count) { return (sum + count / 2) / count; }
+
+extern "C" __global__ void __launch_bounds__(SHRINK_BLOCK)
+    shrink(const __grid_constant__ ShrinkArgs a) {
+    const uint8_t* __restrict__ rgb = a.rgb;
+    const uint8_t* __restrict__ mask = a.mask;
+    const uint16_t* __restrict__ depths = a.depths;
+    const uint32_t pixel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (pixel >= a.size[0] * a.size[1]) return;
+    const uint32_t x = pixel % a.size[0], y = pixel / a.size[0];
+
+    uint32_t red = 0, green = 0, blue = 0, depth = 0;
+    bool counts = true;
+    for (uint32_t row = 0; row < a.divisor; ++row) {
+        const uint64_t first = uint64_t{y * a.divisor + row} * a.full_width + x * a.divisor;
+        for (uint32_t column = 0; column < a.divisor; ++column) {
+            const uint64_t at = first + column;
+            red += rgb[at * 3];
+            green += rgb[at * 3 + 1];
+            blue += rgb[at * 3 + 2];
+            if (mask != nullptr) counts = counts && mask[at] != 0;
+            if (depths != nullptr) depth += depths[at];
+        }
+    }
+    const uint32_t count = a.divisor * a.divisor;
+    uint8_t* const small = a.small_rgb + uint64_t{pixel} * 3;
+    small[0] = static_cast<uint8_t>(counts ? mean_of(red, count) : 0);
+    small[1] = static_cast<uint8_t>(counts ? mean_of(green, count) : 0);
+    small[2] = static_cast<uint8_t>(counts ? mean_of(blue, count) : 0);
+    if (mask != nullptr) a.small_mask[pixel] = counts ? 255 : 0;
+    if (depths != nullptr) a.small_depths[pixel] = static_cast<uint16_t>(mean_of(depth, count));
+}

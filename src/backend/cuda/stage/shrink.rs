@@ -1,0 +1,75 @@
+//! Stage `shrink`: a photograph made smaller for a view that is drawn smaller.
+
+use crate::abi::{In, Out, ShrinkArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
+use crate::backend::cuda::photos::{Photograph, Target};
+use crate::backend::cuda::session::Session;
+use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
+use crate::math::Divisor;
+use crate::memory::Bytes;
+
+/// Room for a photograph of a view's size, made of a larger one.
+pub(crate) struct Shrunk(ShrunkSlots<Heap>);
+
+impl Shrunk {
+    /// Where the view is smaller than its photograph.
+    pub(crate) fn reserve(
+        heap: &Heap,
+        sizes: &ViewSizes,
+        wants: &ViewRequest,
+    ) -> Result<Option<Self>, DeviceError> {
+        Ok(ShrunkSlots::reserve(heap, sizes, wants)?.map(Self))
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes(self.0.bytes())
+    }
+
+    /// Makes the photograph smaller, for a view of `view_px`.
+    pub(crate) fn shrink<'a>(
+        &'a mut self,
+        session: &Session,
+        target: &Target,
+        view_px: [u32; 2],
+        divisor: Divisor,
+    ) -> Result<Photograph<'a>, DeviceError> {
+        let size = divisor.px(target.size());
+        if size != view_px {
+            return Err(DeviceError::TargetSize { target_px: size, view_px });
+        }
+        let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+        target.wait(&session.stream)?;
+        let ShrunkSlots { colors, mask, depths } = &mut self.0;
+        let has_mask = target.mask().address() != In::<u8>::NULL.address();
+        let map = depths.as_mut().zip(target.depth());
+        let (depths, small_depths, fit) = match map {
+            Some((depths, (map, fit))) => (map, depths.write(), Some(fit)),
+            None => (In::NULL, Out::NULL, None),
+        };
+        let args = ShrinkArgs {
+            rgb: target.rgb(),
+            mask: target.mask(),
+            depths,
+            small_rgb: colors.write(),
+            small_mask: if has_mask { mask.write() } else { Out::NULL },
+            small_depths,
+            size,
+            full_width: target.size()[0],
+            divisor: divisor.get(),
+        };
+        let pixels = size[0] as usize * size[1] as usize;
+        session.kernels.shrink.over(&session.stream, pixels, &args)?;
+        target.used(&session.stream)?;
+        session.timers.end(&begun, &session.stream)?;
+        let Self(ShrunkSlots { colors, mask, depths }) = self;
+        Ok(Photograph {
+            size,
+            rgb: colors.read(),
+            mask: if has_mask { mask.read() } else { In::NULL },
+            depth: depths.as_ref().map(Block::read).zip(fit),
+            arrives: None,
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! What a view is drawn for, and what of it.
+
+use super::colors::ColorUse;
+use crate::math::Divisor;
+
+/// What a view is drawn for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Use {
+    /// Its pixels.
+    #[default]
+    Image,
+    /// Its pixels, and how many Gaussians each is blended of.
+    Counts,
+    /// The backward pass, which follows.
+    Backward,
+}
+
+/// What is drawn of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewRequest {
+    /// What for.
+    pub drawn_for: Use,
+    /// Inverse depths beside the colours.
+    pub inverse_depths: bool,
+    /// Maps of depths and normals beside the colours.
+    pub maps: bool,
+    /// Median depths beside the colours.
+    pub median: bool,
+    /// Other colours that are compared in place of those drawn.
+    pub colors: Option<ColorUse>,
+    /// By how much it is smaller than its photograph, which is made smaller for it.
+    pub divisor: Divisor,
+}
+
+impl ViewRequest {
+    /// Whether a backward pass follows.
+    pub fn backward(&self) -> bool {
+        self.drawn_for == Use::Backward
+    }
+
+    /// The same of a band's forward pass: the backward pass draws the band anew.
+    pub fn forward_only(&self) -> Self {
+        match self.drawn_for {
+            Use::Backward => Self { drawn_for: Use::Image, ..*self },
+            Use::Image | Use::Counts => *self,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A photograph made smaller, beside the pixels of the view that is compared with it.
+
+use super::request::ViewRequest;
+use super::slot::{Source, Taken as _};
+use super::view::{ViewCount, ViewSizes};
+use crate::math::Divisor;
+
+slots! {
+    ViewCount {
+        SMALL_COLORS: u8 = "smaller photograph", Pixels, ViewCount::Pixels, 3,
+            "the photograph of a view that is drawn smaller";
+        SMALL_MASK: u8 = "smaller photograph", Pixels, ViewCount::Pixels, 1,
+            "the photograph of a view that is drawn smaller";
+        SMALL_DEPTHS: u16 = "smaller photograph", Pixels, ViewCount::Pixels, 1,
+            "the photograph of a view that is drawn smaller";
+    }
+}
+
+/// Room for a photograph that is made smaller.
+pub struct ShrunkSlots<A: Source> {
+    /// [height, width, 3]
+    pub colors: A::Block<u8>,
+    /// [height, width]. There may be a mask: that shows when the photograph is there.
+    pub mask: A::Block<u8>,
+    /// Inverse depths, where they are compared; [height, width].
+    pub depths: Option<A::Block<u16>>,
+}
+
+impl<A: Source> ShrunkSlots<A> {
+    /// Of the view's size, where its photograph is larger.
+    pub fn reserve(
+        source: &A,
+        sizes: &ViewSizes,
+        wants: &ViewRequest,
+    ) -> Result<Option<Self>, A::Error> {
+        if wants.divisor == Divisor::One {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            colors: source.take(&SMALL_COLORS, sizes)?,
+            mask: source.take(&SMALL_MASK, sizes)?,
+            depths: source.take_if(wants.inverse_depths, &SMALL_DEPTHS, sizes)?,
+        }))
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.colors.bytes() + self.mask.bytes() + self.depths.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Replay;
+
+    #[test]
+    fn a_smaller_photograph_takes_four_bytes_a_pixel_and_two_for_its_depths() {
+        let sizes = ViewSizes { gaussians: 1, visible: 1, capacity: 1024, pixels: 1000 };
+        let bytes = |divisor, inverse_depths| {
+            let wants = ViewRequest { divisor, inverse_depths, ..ViewRequest::default() };
+            let Ok(room) = ShrunkSlots::reserve(&Replay::default(), &sizes, &wants);
+            room.map_or(0, |room| room.bytes())
+        };
+        let (one, two) = (Divisor::One, Divisor::Two);
+        assert_eq!([bytes(one, true), bytes(two, false), bytes(two, true)], [0, 4000, 6000]);
+    }
+}
