@@ -1,6 +1,7 @@
 //! What a mesh takes of the host's memory beside the model, as far as it is known before anything is drawn.
 
 use splat_mesh::bake::Bake;
+use splat_mesh::poisson::Trim;
 
 use super::drawn::{PIXEL_BYTES, PLACES_AT_ONCE};
 use super::texture::PICTURE_BYTES;
@@ -43,7 +44,10 @@ impl MeshOptions {
                 let filled = bricks(self.tsdf.mesh_resolution.into());
                 SurfaceDrawing::FusedDepths { along: [along; 3], filled }
             }
-            MeshMethod::Poisson => SurfaceDrawing::MeanDepths,
+            MeshMethod::Poisson => {
+                let then_medians = self.poisson.trim() != Trim::Nothing;
+                SurfaceDrawing::MeanDepths { then_medians }
+            }
             MeshMethod::Tetrahedra => SurfaceDrawing::Places(PLACES_AT_ONCE as u64),
         }
     }

@@ -15,8 +15,11 @@ use crate::memory::Bytes;
 /// What a method has drawn of the training views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurfaceDrawing {
-    /// Means of the Gaussians' depths.
-    MeanDepths,
+    /// Means of the Gaussians' depths, around which points of the surface are looked for.
+    MeanDepths {
+        /// Whether depths by which half of the light is stopped follow, which say where space is free.
+        then_medians: bool,
+    },
     /// Depths by which half of the light is stopped, which are fused into voxels.
     FusedDepths {
         /// Bricks of voxels along each side of the lattice.
@@ -97,7 +100,7 @@ impl PlannedMeshing {
     fn ways(&self) -> Vec<MeshingWay> {
         let places: &[bool] = match self.drawing {
             SurfaceDrawing::FusedDepths { .. } => &[false, true],
-            SurfaceDrawing::MeanDepths | SurfaceDrawing::Places(_) => &[false],
+            SurfaceDrawing::MeanDepths { .. } | SurfaceDrawing::Places(_) => &[false],
         };
         let drawn: &[bool] = if self.bands { &[false, true] } else { &[false] };
         let ways =
@@ -117,8 +120,11 @@ impl PlannedMeshing {
             rounds::upload(source, model, model.gaussians);
         })];
         match self.drawing {
-            SurfaceDrawing::MeanDepths => {
+            SurfaceDrawing::MeanDepths { then_medians } => {
                 stages.push(stage("depths", &|source| drawing(maps).replay(source)));
+                if then_medians {
+                    stages.push(stage("free space", &|source| medians().replay(source)));
+                }
             }
             SurfaceDrawing::FusedDepths { .. } if on_host => {
                 stages.push(stage("depths", &|source| medians().replay(source)));
@@ -152,6 +158,8 @@ mod tests {
     use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
     use crate::memory::plan::CONTEXT;
 
+    const MEANS: SurfaceDrawing = SurfaceDrawing::MeanDepths { then_medians: false };
+
     fn meshing(drawing: SurfaceDrawing) -> PlannedMeshing {
         PlannedMeshing {
             model: ModelSize {
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn depths_take_their_maps_and_the_median_the_rays_of_splats() {
         let fused = SurfaceDrawing::FusedDepths { along: [64; 3], filled: 20_000 };
-        let [mean, median] = [SurfaceDrawing::MeanDepths, fused].map(meshing);
+        let [mean, median] = [MEANS, fused].map(meshing);
         let pixels = 800 * 533;
         assert_eq!(bytes(&mean, "surface maps"), 16 * pixels);
         assert_eq!((bytes(&mean, "median depths"), bytes(&mean, "splats on rays")), (0, 0));
@@ -187,6 +195,11 @@ mod tests {
         assert_eq!(bytes(&median, "bricks in view"), 64 * 64 * 64 / 8);
         assert_eq!(bytes(&median, "voxels"), 20_000 * 512 * 8);
         assert!(median.least() > mean.least());
+        let cut = meshing(SurfaceDrawing::MeanDepths { then_medians: true });
+        assert_eq!(bytes(&cut, "median depths"), 4 * pixels);
+        assert!(bytes(&cut, "splats on rays") >= 500_000 * 4);
+        let names: Vec<_> = cut.forecast(None).stages.iter().map(|stage| stage.name).collect();
+        assert_eq!(names, ["model", "depths", "free space"]);
     }
 
     #[test]
@@ -216,8 +229,8 @@ mod tests {
 
     #[test]
     fn bands_are_drawn_only_where_lists_do_not_fit() {
-        let seen = ViewGrowth { surface: 2e7, ..meshing(SurfaceDrawing::MeanDepths).seen };
-        let whole = PlannedMeshing { seen, ..meshing(SurfaceDrawing::MeanDepths) };
+        let seen = ViewGrowth { surface: 2e7, ..meshing(MEANS).seen };
+        let whole = PlannedMeshing { seen, ..meshing(MEANS) };
         let banded = PlannedMeshing { bands: true, ..whole.clone() };
         let most = whole.least();
         assert!(banded.least() < most);
