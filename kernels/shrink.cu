@@ -7,7 +7,9 @@
 
 #include "layout.cuh"
 
-__device__ inline uint32_t mean_of(uint32_t sum, uint32_t count) { return (sum + count / 2) / count; }
+__device__ inline uint32_t mean_of(uint32_t sum, uint32_t count) {
+    return (sum + count / 2) / count;
+}
 
 extern "C" __global__ void __launch_bounds__(SHRINK_BLOCK)
     shrink(const __grid_constant__ ShrinkArgs a) {

@@ -103,10 +103,11 @@ fn a_smaller_photograph_has_these_bytes<B: TrainDevice>(device: &mut B) {
             }
             let [black, white, depth] =
                 [sums[0] / 3.0, sums[1] / 3.0, sums[2]].map(|sum| sum / pixels as f64);
-            // One byte that is one off changes the mean by 4e-7 and more.
+            // One byte that is one off changes the mean by 8e-7 and more; sums of single precision leave
+            // a tenth of that.
             for (found, expected) in [(found[0], black), (found[1], white)] {
-                assert!((found.0 - expected).abs() < 1e-7, "{size:?}: {} {expected}", found.0);
-                assert!((found.1 - depth).abs() < 2e-7, "{size:?}: {} {depth}", found.1);
+                assert!((found.0 - expected).abs() < 3e-7, "{size:?}: {} {expected}", found.0);
+                assert!((found.1 - depth).abs() < 6e-7, "{size:?}: {} {depth}", found.1);
             }
         }
     }

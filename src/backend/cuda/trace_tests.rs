@@ -193,8 +193,9 @@ impl DryRun {
         self.iteration(&mut model, 3, &larger, None)?;
         let near = self.device.neighbours(&model, case.neighbours)?;
         self.record("neighbours", |source| rounds::search(source, model.size().gaussians));
+        let photograph = if case.coarse.is_some() { &target } else { &larger };
         for number in 4..=5 {
-            self.iteration(&mut model, number, &target, Some(&near))?;
+            self.iteration(&mut model, number, photograph, Some(&near))?;
         }
         drop(near);
         self.look(&mut model, &target)?;
