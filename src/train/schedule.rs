@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn harmonics_learn_at_a_twentieth_of_the_base_colours_rate_or_at_their_own() {
+    fn harmonics_learn_at_a_twentieth_of_the_base_rate_or_at_their_own() {
         let options = OptimizeOptions { feature_lr: 4e-3, ..OptimizeOptions::default() };
         assert_eq!(rates(&options, 1.0, 1).sh_rest, 2e-4);
         let own = OptimizeOptions { feature_rest_lr: Some(1e-3), ..options };

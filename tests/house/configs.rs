@@ -246,6 +246,20 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
 }
 
 #[test]
+fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
+    let fast = resolve(Layers { preset: Some("fast"), ..Layers::default() }).unwrap();
+    let (optimize, densify) = (&fast.optimize, &fast.densify);
+    assert_eq!(optimize.position_lr_max_steps, optimize.iterations);
+    assert!(densify.densify_until_iter < optimize.iterations && optimize.final_lr_share < 1.0);
+    assert!(3 * optimize.sh_degree_interval < densify.densify_until_iter);
+    // The strategy brings its own interval.
+    assert_eq!(
+        (densify.strategy, densify.opacity_reset_interval, densify.max_points),
+        (StrategyName::Budget, 500, None)
+    );
+}
+
+#[test]
 fn gof_brings_its_threshold_and_fade_unless_they_are_given() {
     let values = |words: &[&str]| {
         let densify = resolved("", words).unwrap().densify;
@@ -352,7 +366,7 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
         error.to_string().contains(
-            "`9gb`; the presets are: default, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+            "`9gb`; the presets are: default, fast, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
         ),
         "{error}"
     );
