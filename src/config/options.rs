@@ -223,9 +223,9 @@ options! {
 
         /// Draw training views small at first
         ///
-        /// Early iterations then take less time. With linear, views reach their full size within a fifth
-        /// of the iterations up to --densify-until-iter, or of 60 % of --iterations if that is less. What
-        /// is evaluated is always drawn at full size, and so is the coarse stage.
+        /// Early iterations then take less time. With linear, views have their full size once 41 % of the
+        /// iterations up to --densify-until-iter are done, or of 60 % of --iterations if that is less.
+        /// What is evaluated is always drawn at full size, and so is the coarse stage.
         #[arg(value_enum, value_name = "SCHEDULE")]
         resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),

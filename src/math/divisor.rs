@@ -28,9 +28,13 @@ impl Divisor {
         }
     }
 
-    /// The largest that is not above this number.
-    pub fn at_most(number: f64) -> Self {
-        Self::first(|divisor| f64::from(divisor.get()) <= number)
+    /// The one that is nearest to this number; of two, the larger.
+    pub fn nearest(number: f64) -> Self {
+        Self::first(|divisor| match divisor {
+            Self::Four => number >= 3.0,
+            Self::Two => number >= 1.5,
+            Self::One => true,
+        })
     }
 
     /// Itself, or the largest smaller one that leaves an image of this size sides of 8 px.
@@ -57,9 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_divisor_is_the_largest_that_is_asked_for() {
-        let numbers = [0.5, 1.0, 1.99, 2.0, 3.99, 4.0, 9.0];
-        assert_eq!(numbers.map(|number| Divisor::at_most(number).get()), [1, 1, 1, 2, 2, 4, 4]);
+    fn a_divisor_is_the_nearest_to_what_is_asked_for() {
+        let numbers = [0.5, 1.0, 1.49, 1.5, 2.99, 3.0, 9.0];
+        assert_eq!(numbers.map(|number| Divisor::nearest(number).get()), [1, 1, 1, 2, 2, 4, 4]);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::common::program::{TestFolder, end, splat, text};
 use rstest::rstest;
 use serde_json::Value;
 
-/// Views are quartered in ten iterations, then halved: of 100 iterations in ten, of 400 in forty.
+/// Views are quartered, then halved, then whole: of 100 iterations from the 11th and the 31st on, of 400 from
+/// the 21st and the 91st.
 const GROWING: [&str; 9] = [
     "--resolution-schedule=linear",
     "--densify-from-iter=10",
@@ -41,12 +42,12 @@ fn views_grow_and_are_evaluated_at_full_size() {
     let ended = place.trained(ITERATIONS, &flags.concat());
     for line in [
         "[ITER 0] Training views are drawn at 1/4 of their size",
-        "[ITER 10] Training views are drawn at 1/2 of their size",
-        "[ITER 50] Training views are drawn at full size",
+        "[ITER 20] Training views are drawn at 1/2 of their size",
+        "[ITER 90] Training views are drawn at full size",
     ] {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
-    assert_eq!(sizes(&place, "model"), [(0, 4), (10, 2), (50, 1)]);
+    assert_eq!(sizes(&place, "model"), [(0, 4), (20, 2), (90, 1)]);
     // Its rounds see what whole views would show them.
     assert!(!events(&place, "model", "densified").is_empty());
     let psnr = |model| -> Vec<f64> {
@@ -71,9 +72,9 @@ fn views_grow_and_are_evaluated_at_full_size() {
 }
 
 #[rstest]
-#[case::at_a_quarter(5, &[(5, 4), (10, 2), (20, 1)])]
-#[case::where_it_changes(10, &[(10, 2), (20, 1)])]
-#[case::at_a_half(15, &[(15, 2), (20, 1)])]
+#[case::at_a_quarter(5, &[(5, 4), (10, 2), (30, 1)])]
+#[case::where_it_changes(10, &[(10, 2), (30, 1)])]
+#[case::at_a_half(15, &[(15, 2), (30, 1)])]
 #[case::when_views_are_whole(31, &[])]
 fn a_run_that_stopped_goes_on_at_the_size_that_it_had(
     #[case] iteration: u32,
@@ -104,7 +105,7 @@ fn it_goes_with_other_options(#[case] flags: &[&str]) {
     place.trained(100, &[&GROWING[..], flags].concat());
     let found = sizes(&place, "model");
     // Of 24 x 18 px nothing smaller than a half is drawn, but what is asked for is told.
-    assert_eq!((found.first(), found.last()), (Some(&(0, 4)), Some(&(20, 1))));
+    assert_eq!((found.first(), found.last()), (Some(&(0, 4)), Some(&(30, 1))));
     let steps = events(&place, "model", "step");
     assert!(steps.iter().all(|step| step["total"].as_f64().is_some_and(f64::is_finite)));
 }
