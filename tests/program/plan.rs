@@ -259,7 +259,7 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
     assert_eq!((&report["fits"], number(&report["neighbours"])), (&true.into(), 10));
     // What follows in `splat sugar` takes more than training does.
     assert_eq!(ended.code, Some(4), "{ended:#?}");
-    ended.says(&["splat refine with 1000000 Gaussians"]);
+    ended.says(&["splat mesh with --method poisson"]);
     let kept = ["--vram-limit", &limit, "--give-up", "slack,photographs,bands"];
     let ended = plan(&place, &[&flags[..], &kept].concat());
     assert_eq!(

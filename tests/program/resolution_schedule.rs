@@ -105,7 +105,10 @@ fn it_goes_with_other_options(#[case] flags: &[&str]) {
     place.trained(100, &[&GROWING[..], flags].concat());
     let found = sizes(&place, "model");
     // Of 24 x 18 px nothing smaller than a half is drawn, but what is asked for is told.
-    assert_eq!((found.first(), found.last()), (Some(&(0, 4)), Some(&(30, 1))));
+    assert_eq!(found.first(), Some(&(0, 4)));
+    // In batches, after the one in which that iteration lies.
+    let (whole_after, divisor) = found[found.len() - 1];
+    assert!((30..=32).contains(&whole_after) && divisor == 1, "{found:?}");
     let steps = events(&place, "model", "step");
     assert!(steps.iter().all(|step| step["total"].as_f64().is_some_and(f64::is_finite)));
 }
