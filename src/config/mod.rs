@@ -19,6 +19,7 @@ mod schema;
 mod splits;
 mod stages;
 mod strategy;
+mod stretch;
 mod sugar;
 mod sugar_args;
 mod switch;

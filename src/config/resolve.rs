@@ -13,6 +13,7 @@ use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
 use super::strategy::Implied;
+use super::stretch::stretched;
 use super::values::holds;
 use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
 
@@ -78,13 +79,24 @@ fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
 impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
-        let mut layers = Vec::new();
+        let mut table = Table::new();
         if let Some(ConfigLayer { origin, text }) = self.base {
-            layers.push(read_strictly(origin, text)?);
+            overlay(&mut table, read_strictly(origin, text)?);
         }
+        let above = self.above_the_preset()?;
         if let Some(name) = self.preset {
-            layers.push(read_strictly(&format!("preset {name}"), preset_text(name)?)?);
+            let preset = read_strictly(&format!("preset {name}"), preset_text(name)?)?;
+            overlay(&mut table, stretched(name, preset, &above));
         }
+        for layer in above {
+            overlay(&mut table, layer);
+        }
+        Ok(table)
+    }
+
+    /// What wins over the preset.
+    fn above_the_preset(&self) -> Result<Vec<Table>, ConfigError> {
+        let mut layers = Vec::new();
         if let Some(path) = self.file {
             let text = fs::read_to_string(path)
                 .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -95,11 +107,7 @@ impl Layers<'_> {
             refuse_contradiction(&typed)?;
             layers.push(typed);
         }
-        let mut table = Table::new();
-        for layer in layers {
-            overlay(&mut table, layer);
-        }
-        Ok(table)
+        Ok(layers)
     }
 }
 

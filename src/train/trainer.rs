@@ -93,7 +93,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     iteration: u32,
     /// Those of the last step.
     last_step: ImageSpan,
-    /// By what the sides of its views were divided, as far as was told.
+    /// By what the sides of its views were divided when that was last reported.
     divisor: Divisor,
     /// The step whose losses have not been read yet.
     pending: Option<PendingStep<B>>,

@@ -257,6 +257,15 @@ fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
         (densify.strategy, densify.opacity_reset_interval, densify.max_points),
         (StrategyName::Budget, 500, None)
     );
+    let ends = |words: &[&str]| {
+        let (flags, matches) = parsed(words);
+        let typed = Some(Typed { flags: &flags, matches: &matches });
+        let config = resolve(Layers { preset: Some("fast"), typed, ..Layers::default() }).unwrap();
+        (config.optimize.position_lr_max_steps, config.densify.densify_until_iter)
+    };
+    assert_eq!(ends(&[]), (6000, 4800));
+    assert_eq!(ends(&["--iterations=10000"]), (10_000, 8000));
+    assert_eq!(ends(&["--iterations=10000", "--densify-until-iter=5"]), (10_000, 5));
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! Presets whose schedules follow the length of the run.
+
+use toml::{Table, Value};
+
+use super::{DensifyOptions, OptimizeOptions};
+
+/// Their names.
+const PRESETS: [&str; 1] = ["fast"];
+
+/// Iterations that are a share of the run's.
+const SHARES: [(&str, &str); 2] = [
+    (OptimizeOptions::NAME, "position_lr_max_steps"),
+    (DensifyOptions::NAME, "densify_until_iter"),
+];
+
+/// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
+/// one, as it is.
+pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
+    let given = above.iter().rev().find_map(|layer| iterations(layer));
+    let own = iterations(&preset).filter(|&own| own > 0 && PRESETS.contains(&name));
+    let (Some(given), Some(own)) = (given, own) else { return preset };
+    for (section, key) in SHARES {
+        let value = preset.get_mut(section).and_then(|section| section.get_mut(key));
+        if let Some(Value::Integer(value)) = value {
+            *value = value.saturating_mul(given) / own;
+        }
+    }
+    preset
+}
+
+/// The length of the run, as far as a layer gives it.
+fn iterations(layer: &Table) -> Option<i64> {
+    layer.get(OptimizeOptions::NAME)?.get("iterations")?.as_integer()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> Table {
+        text.parse().unwrap()
+    }
+
+    const FAST: &str = "[optimize]\niterations = 6000\nposition_lr_max_steps = 6000\n\
+                        sh_degree_interval = 250\n[densify]\ndensify_until_iter = 4800\n";
+
+    #[test]
+    fn shares_follow_the_last_length_that_is_given_and_other_values_stay() {
+        let file = table("[optimize]\niterations = 99\n");
+        let typed = table("[optimize]\niterations = 10000\n");
+        let expected = FAST.replace("steps = 6000", "steps = 10000").replace("4800", "8000");
+        let found = stretched("fast", table(FAST), &[file, typed]);
+        assert_eq!(found, table(&expected));
+        assert_eq!(stretched("smoke", table(FAST), &[table(&expected)]), table(FAST));
+        assert_eq!(stretched("fast", table(FAST), &[table("[run]\nseed = 1\n")]), table(FAST));
+        let longest = table("[optimize]\niterations = 4294967295\n");
+        let found = stretched("fast", table(FAST), &[longest]);
+        assert_eq!(found["densify"]["densify_until_iter"].as_integer(), Some(3_435_973_836));
+    }
+}
