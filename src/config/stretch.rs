@@ -16,7 +16,7 @@ const SHARES: [(&str, &str); 2] = [
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
-    let given = above.iter().rev().find_map(|layer| iterations(layer));
+    let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && PRESETS.contains(&name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
     for (section, key) in SHARES {
