@@ -68,7 +68,7 @@ pub use rows::{CHUNK_ROWS, Rows, chunks};
 #[cfg(kernels)]
 pub(crate) use settings::ColorRoom;
 pub(crate) use settings::Drawing;
-pub use settings::{Extra, Look, RenderSettings, ScreenFilter, Statistics, Wants};
+pub use settings::{Extra, Footprint, Look, RenderSettings, Statistics, Wants};
 pub use snapshot::Snapshot;
 pub use stage::Stage;
 pub use store::{ModelShape, Store};

@@ -5,19 +5,32 @@ use crate::abi::terms::Inputs;
 use crate::math::Divisor;
 use crate::math::splat::DILATION_PX2;
 
-/// What keeps a splat from falling between the centres of pixels.
+/// What a Gaussian is on the screen.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ScreenFilter {
-    /// Variance added to every splat along both axes, px².
-    pub variance_px2: f64,
-    /// Whether opacity falls as the splat is widened, so that it adds up to as much as before: the
-    /// 2D filter of Mip-Splatting (Yu et al. 2024, section 4.2).
-    pub compensates: bool,
+pub enum Footprint {
+    /// An ellipse, to which its projection is linearised (EWA splatting, Zwicker et al. 2001), widened by
+    /// a filter so that none falls between the centres of pixels.
+    Ellipse {
+        /// Variance added to every splat along both axes, px².
+        variance_px2: f64,
+        /// Whether opacity falls as the splat is widened, so that it adds up to as much as before: the
+        /// 2D filter of Mip-Splatting (Yu et al. 2024, section 4.2).
+        compensates: bool,
+    },
+    /// A disc that rays meet: a surfel, which its first two axes span and whose third scale is not looked
+    /// at (2D Gaussian splatting, Huang et al. 2024).
+    Surfel,
 }
 
-impl ScreenFilter {
+impl Footprint {
     /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
-    pub const DILATION: Self = Self { variance_px2: DILATION_PX2, compensates: false };
+    pub const DILATED: Self = Self::Ellipse { variance_px2: DILATION_PX2, compensates: false };
+}
+
+impl Default for Footprint {
+    fn default() -> Self {
+        Self::DILATED
+    }
 }
 
 /// What density control gathers of the views that it observes.
@@ -44,8 +57,8 @@ pub struct RenderSettings {
     pub background: [f32; 3],
     /// Depth that a Gaussian must exceed to be drawn, world units along the view axis.
     pub near: f64,
-    /// What keeps splats from falling between pixels.
-    pub screen_filter: ScreenFilter,
+    /// What Gaussians are on the screen.
+    pub footprint: Footprint,
     /// Depth above which splats report their whole gradient to density control; nearer ones report
     /// less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). World units
     /// along the view axis; at 0 all count alike.
@@ -58,7 +71,7 @@ impl RenderSettings {
         sh_degree: 0,
         background: [0.0; 3],
         near: 0.01,
-        screen_filter: ScreenFilter::DILATION,
+        footprint: Footprint::DILATED,
         fade_depth: 0.0,
     };
 }
@@ -132,7 +145,7 @@ pub(crate) struct Drawing {
     pub(crate) sh_degree: u32,
     pub(crate) background: [f32; 3],
     pub(crate) near: f64,
-    pub(crate) screen_filter: ScreenFilter,
+    pub(crate) footprint: Footprint,
     pub(crate) fade_depth: f64,
     /// Whether the Gaussians that each pixel is blended of are counted.
     pub(crate) counts: bool,
@@ -203,12 +216,12 @@ impl Drawing {
     }
 
     const fn plain(settings: &RenderSettings) -> Self {
-        let &RenderSettings { sh_degree, background, near, screen_filter, fade_depth } = settings;
+        let &RenderSettings { sh_degree, background, near, footprint, fade_depth } = settings;
         Self {
             sh_degree,
             background,
             near,
-            screen_filter,
+            footprint,
             fade_depth,
             counts: false,
             inverse_depths: false,

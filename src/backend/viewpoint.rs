@@ -1,13 +1,17 @@
 //! A view of the dataset as the mathematics takes it.
 
-use super::ScreenFilter;
+use super::Footprint;
 use crate::dataset::View;
 use crate::math::Real;
 use crate::math::splat::Viewpoint;
 
-/// The view in the precision of the computation, drawn from this depth on (world units) with this
-/// filter.
-pub(super) fn viewpoint<R: Real>(view: &View, near: f64, filter: ScreenFilter) -> Viewpoint<R> {
+/// The view in the precision of the computation, from this depth on (world units). The filter of ellipses
+/// is part of it; surfels have none.
+pub(super) fn viewpoint<R: Real>(view: &View, near: f64, footprint: Footprint) -> Viewpoint<R> {
+    let (variance_px2, compensates) = match footprint {
+        Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),
+        Footprint::Surfel => (0.0, false),
+    };
     Viewpoint {
         rotation: view.pose.rotation.map(|row| row.map(R::of)),
         translation: view.pose.translation.map(R::of),
@@ -16,7 +20,7 @@ pub(super) fn viewpoint<R: Real>(view: &View, near: f64, filter: ScreenFilter) -
         centre_px: view.camera.centre_px.map(R::of),
         size: [view.camera.width, view.camera.height],
         near: R::of(near),
-        variance_px2: R::of(filter.variance_px2),
-        compensates: filter.compensates,
+        variance_px2: R::of(variance_px2),
+        compensates,
     }
 }

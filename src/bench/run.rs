@@ -8,7 +8,7 @@ use super::report::BenchReport;
 use super::result::{Bench, Peak};
 use super::steady_state::{CountedWork, SteadyState, StepInputs, SurfaceWork, median};
 use crate::backend::{
-    AdamStep, Rates, RenderSettings, ScreenFilter, Statistics, Terms, TrainDevice, Work,
+    AdamStep, Footprint, Rates, RenderSettings, Statistics, Terms, TrainDevice, Work,
 };
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
@@ -46,8 +46,8 @@ pub struct BenchSetup<'a> {
     pub config: &'a Config,
     /// Colour behind everything.
     pub background: [f32; 3],
-    /// What keeps splats from falling between pixels.
-    pub screen_filter: ScreenFilter,
+    /// What Gaussians are on the screen.
+    pub footprint: Footprint,
     /// Whether density control's statistics are gathered, as in the first half of a training.
     pub observes: bool,
     /// Views of a step.
@@ -104,7 +104,7 @@ fn bench<B: TrainDevice>(
         sh_degree: gaussians.sh_degree,
         background: setup.background,
         near: feed.views.near(),
-        screen_filter: setup.screen_filter,
+        footprint: setup.footprint,
         ..RenderSettings::DEFAULT
     };
     let inputs = StepInputs {

@@ -10,7 +10,7 @@ use crate::abi::MAX_VIEWS;
 use crate::backend::TrainDevice;
 use crate::bench::{BenchReport, BenchSetup, measure};
 use crate::config::{Config, SugarOptions};
-use crate::train::render_filter;
+use crate::train::render_footprint;
 
 /// Arguments of `splat bench`.
 #[derive(Args)]
@@ -87,7 +87,7 @@ impl Task for Measuring<'_> {
             images: &opened.images,
             config,
             background: config.scene.background_color().0,
-            screen_filter: render_filter(config),
+            footprint: render_footprint(config),
             observes: args.observe,
             batch_views: args.batch_views,
             warm_up: args.warm_up,

@@ -21,7 +21,7 @@ use crate::backend::{RenderSettings, TrainDevice};
 use crate::clean::{CleanOptions, Cleaning, bytes_beside, clean};
 use crate::memory::plan::PlannedRow;
 use crate::train::event::Split;
-use crate::train::{Views, forecast, render_filter, scene_extent};
+use crate::train::{Views, forecast, render_footprint, scene_extent};
 
 /// Arguments of `splat clean`.
 #[derive(Args)]
@@ -149,7 +149,7 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let mut work = showing(config, gaussians.len() as u64);
     work.sh_degree = gaussians.sh_degree;
     let most = work.gaussians;
-    let filter = render_filter(config);
+    let filter = render_footprint(config);
     let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
     let bytes = bytes_beside(gaussians.len());
     let beside = Some(PlannedRow { label: "what each Gaussian is worth", bytes });
@@ -184,7 +184,7 @@ impl Task for ModelCleaning<'_> {
             sh_degree: gaussians.sh_degree,
             background: config.scene.background_color().0,
             near: views.near(),
-            screen_filter: render_filter(config),
+            footprint: render_footprint(config),
             ..RenderSettings::DEFAULT
         };
         let cleaning = clean(device, gaussians, &mut views, settings, options)?;

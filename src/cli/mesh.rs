@@ -34,7 +34,7 @@ use crate::mesh::{
     view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
-use crate::train::{Views, forecast, render_filter};
+use crate::train::{Views, forecast, render_footprint};
 
 /// Arguments of `splat mesh`.
 #[derive(Args)]
@@ -100,7 +100,7 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let mut work = showing(config, gaussians.len() as u64);
     work.sh_degree = gaussians.sh_degree;
     let most = work.gaussians;
-    let filter = render_filter(config);
+    let filter = render_footprint(config);
     let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
     let largest: u64 = forecast::seen_at_most(dataset).px.map(u64::from).iter().product();
     let beside = Some(PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) });
@@ -164,7 +164,7 @@ impl Meshing<'_> {
     fn check_device(&self, device: &mut impl Device) -> Result<(), DoesNotFit> {
         let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
         let Opened { dataset, gaussians, config, .. } = self.opened;
-        let filter = render_filter(config);
+        let filter = render_footprint(config);
         let plan = DrawingPlan {
             what: "drawing the model for its mesh",
             remedy: "draw smaller views with -r 2, 4 or 8",
@@ -203,7 +203,7 @@ impl Meshing<'_> {
         let settings = RenderSettings {
             sh_degree: gaussians.sh_degree,
             near: views.near(),
-            screen_filter: render_filter(config),
+            footprint: render_footprint(config),
             ..RenderSettings::DEFAULT
         };
         let room = room(config.memory.host_limit);

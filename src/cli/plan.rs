@@ -35,7 +35,7 @@ use crate::model;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
 use crate::train::view_divisor::view_divisor;
-use crate::train::{forecast, render_filter};
+use crate::train::{forecast, render_footprint};
 
 /// Arguments of `splat plan`.
 #[derive(Args)]
@@ -197,7 +197,7 @@ fn report(
     let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
-        Some(model) => forecast::seen_of_model(dataset, model, render_filter(config)),
+        Some(model) => forecast::seen_of_model(dataset, model, render_footprint(config)),
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let gaussians =

@@ -40,7 +40,7 @@ use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
-use crate::train::{Outcome, Views, render_filter, scene_cube, scene_extent};
+use crate::train::{Outcome, Views, render_footprint, scene_cube, scene_extent};
 
 /// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
 const THICKNESS: f64 = 1e-6;
@@ -250,7 +250,7 @@ fn textured<B: TrainDevice>(
     let settings = RenderSettings {
         sh_degree: gaussians.sh_degree,
         near: views.near(),
-        screen_filter: render_filter(config),
+        footprint: render_footprint(config),
         ..RenderSettings::DEFAULT
     };
     let room = room(config.memory.host_limit);

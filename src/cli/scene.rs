@@ -23,7 +23,7 @@ use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
 use crate::train::event::Split;
-use crate::train::{Views, forecast, render_filter};
+use crate::train::{Views, forecast, render_footprint};
 
 /// Which model, of which scene.
 #[derive(Args)]
@@ -98,7 +98,7 @@ impl ReadModel {
         let Self { config, dataset, gaussians, .. } = &self;
         let mut work = showing(config, gaussians.len() as u64);
         work.sh_degree = gaussians.sh_degree;
-        let filter = render_filter(config);
+        let filter = render_footprint(config);
         let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
         let most = work.gaussians;
         // The Gaussians are there already.
@@ -153,7 +153,7 @@ impl Opened {
             iteration: self.iteration,
             sh_degree: self.gaussians.sh_degree,
             background: self.config.scene.background_color().0,
-            screen_filter: render_filter(&self.config),
+            footprint: render_footprint(&self.config),
             compensation: None,
             shown,
             metrics: MetricSet::Standard,

@@ -27,7 +27,7 @@ use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
-use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_filter};
+use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
 /// Trains.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -183,7 +183,7 @@ fn host_room(
     let count_seen = || -> ViewGrowth {
         match (held.checkpoint, held.start) {
             (None, Start::Model(model)) => {
-                forecast::seen_of_model(dataset, model, render_filter(config))
+                forecast::seen_of_model(dataset, model, render_footprint(config))
             }
             _ => forecast::seen_of_points(dataset, &held.start.points().positions),
         }

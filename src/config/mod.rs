@@ -11,6 +11,7 @@ mod normalize;
 mod normalized;
 mod options;
 mod presets;
+mod primitive;
 mod resolution_schedule;
 mod resolve;
 mod run_options;
@@ -33,6 +34,7 @@ pub use normalize::normalize_args;
 pub use normalized::Normalized;
 pub use options::{Config, DensifyOptions, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
+pub use primitive::PrimitiveName;
 pub use resolution_schedule::ResolutionSchedule;
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use run_options::{

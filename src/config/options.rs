@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::declare::options;
 use super::idle::Idle;
+use super::primitive::PrimitiveName;
 use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
 use super::strategy::StrategyName;
@@ -89,6 +90,10 @@ options! {
             is: |config| config.sugar.checkpoint_path.is_some(),
             words: "with -c, whose model is trained already",
         };
+
+        /// What the model is made of
+        #[arg(value_enum, value_name = "PRIMITIVE")]
+        primitive: PrimitiveName = PrimitiveName::Gaussians;
 
         /// Views of a step, which takes their mean gradient
         ///

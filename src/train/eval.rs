@@ -9,7 +9,7 @@ use super::surface_maps::SurfaceMaps;
 use super::views::Views;
 use crate::backend::frame_state;
 use crate::backend::{
-    Compensation, DeviceError, Extra, Look, Photo, RenderSettings, Rendered, ScreenFilter, Stay,
+    Compensation, DeviceError, Extra, Footprint, Look, Photo, RenderSettings, Rendered, Stay,
     TrainDevice,
 };
 use crate::config::MetricSet;
@@ -85,8 +85,8 @@ pub struct EvalRequest<'a> {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
-    /// What keeps splats from falling between pixels.
-    pub screen_filter: ScreenFilter,
+    /// What Gaussians are on the screen.
+    pub footprint: Footprint,
     /// What changed the colours that the model was trained with; its renders are then measured by
     /// colours that fit the photographs', too.
     pub compensation: Option<Compensation>,
@@ -220,7 +220,7 @@ pub fn evaluate<B: TrainDevice>(
             sh_degree: request.sh_degree,
             background: request.background,
             near: views.near(),
-            screen_filter: request.screen_filter,
+            footprint: request.footprint,
             ..RenderSettings::DEFAULT
         };
         let corrects_colors = request.compensation.is_some();

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::appearance::compensation;
 use super::strategy::{self, Strategy};
 use super::{SceneScale, near};
-use crate::backend::ScreenFilter;
+use crate::backend::Footprint;
 use crate::backend::cpu::{Cpu, count};
 use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
@@ -87,13 +87,13 @@ pub fn seen_at_most(dataset: &Dataset) -> ViewGrowth {
     ViewGrowth { px, share: 1.0, surface: LAYERS * tiles as f64 }
 }
 
-/// What views that are drawn through this filter see of a model, counted: the most splats and the
+/// What views that are drawn with this footprint see of a model, counted: the most splats and the
 /// most instances of any that is trained on.
-pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, filter: ScreenFilter) -> ViewGrowth {
+pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, footprint: Footprint) -> ViewGrowth {
     let near = near(dataset);
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
     for &view in &dataset.train {
-        let counted = count(gaussians, &dataset.views[view], near, filter);
+        let counted = count(gaussians, &dataset.views[view], near, footprint);
         most.visible = most.visible.max(counted.visible);
         most.instances = most.instances.max(counted.instances);
     }

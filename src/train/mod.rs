@@ -36,8 +36,8 @@ mod views;
 use std::path::{Path, PathBuf};
 
 use self::checkpoint::CheckpointError;
-use crate::backend::{DeviceError, ScreenFilter};
-use crate::config::Config;
+use crate::backend::{DeviceError, Footprint};
+use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::files::OutputError;
 use crate::math::Real;
@@ -144,12 +144,14 @@ pub fn near(dataset: &Dataset) -> f64 {
     NEAR_SHARE * scene_extent(dataset)
 }
 
-/// The filter that views are drawn with, in training and after.
-pub fn render_filter(config: &Config) -> ScreenFilter {
-    let options = &config.optimize;
-    if options.antialiasing {
-        ScreenFilter { variance_px2: options.kernel_size, compensates: true }
-    } else {
-        ScreenFilter::DILATION
+/// What Gaussians are in views, in training and after.
+pub fn render_footprint(config: &Config) -> Footprint {
+    let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
+    match primitive {
+        PrimitiveName::Surfels => Footprint::Surfel,
+        PrimitiveName::Gaussians if antialiasing => {
+            Footprint::Ellipse { variance_px2: kernel_size, compensates: true }
+        }
+        PrimitiveName::Gaussians => Footprint::DILATED,
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use splat::backend::frame_state::{Drawn, Scored, Shown, Trainable};
 use splat::backend::{
-    Compensation, DeviceError, Extra, Inputs, Look, LossValues, MemoryEntry, Objective, Peaks,
-    Photo, RenderSettings, Rendered, ScreenFilter, Statistics, Stay, Terms, TrainDevice, Wants,
+    Compensation, DeviceError, Extra, Footprint, Inputs, Look, LossValues, MemoryEntry, Objective,
+    Peaks, Photo, RenderSettings, Rendered, Statistics, Stay, Terms, TrainDevice, Wants,
 };
 use splat::dataset::{Image, View};
 use splat::math::Divisor;
@@ -31,7 +31,7 @@ pub struct Drawing {
     pub sh_degree: u32,
     pub background: [f32; 3],
     pub near: f64,
-    pub screen_filter: ScreenFilter,
+    pub footprint: Footprint,
     pub statistics: Statistics,
     pub fade_depth: f64,
     pub inverse_depth: bool,
@@ -48,7 +48,7 @@ impl Drawing {
         sh_degree: RenderSettings::DEFAULT.sh_degree,
         background: RenderSettings::DEFAULT.background,
         near: RenderSettings::DEFAULT.near,
-        screen_filter: RenderSettings::DEFAULT.screen_filter,
+        footprint: RenderSettings::DEFAULT.footprint,
         statistics: Statistics::Norms,
         fade_depth: RenderSettings::DEFAULT.fade_depth,
         inverse_depth: false,
@@ -59,8 +59,8 @@ impl Drawing {
     };
 
     pub fn settings(&self) -> RenderSettings {
-        let &Self { sh_degree, background, near, screen_filter, fade_depth, .. } = self;
-        RenderSettings { sh_degree, background, near, screen_filter, fade_depth }
+        let &Self { sh_degree, background, near, footprint, fade_depth, .. } = self;
+        RenderSettings { sh_degree, background, near, footprint, fade_depth }
     }
 
     /// What a shown view has of it.

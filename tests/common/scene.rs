@@ -3,7 +3,7 @@
 use super::prelude::*;
 use std::sync::Arc;
 
-use splat::backend::{Rates, ScreenFilter, Snapshot};
+use splat::backend::{Footprint, Rates, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
@@ -192,7 +192,7 @@ pub struct Splat {
 
 /// Every Gaussian beyond the near plane, front to back.
 pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Splat> {
-    let point = filtered_viewpoint(view, settings.near, settings.screen_filter);
+    let point = filtered_viewpoint(view, settings.near, settings.footprint);
     let sh_degree = settings.sh_degree;
     let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
     let coefficients = sh_rest_count(gaussians.sh_degree);
@@ -222,11 +222,15 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Spl
 
 /// The view in double precision, its splats widened as 3D Gaussian splatting does.
 pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
-    filtered_viewpoint(view, near, ScreenFilter::DILATION)
+    filtered_viewpoint(view, near, Footprint::DILATED)
 }
 
 /// The same with another filter.
-pub fn filtered_viewpoint(view: &View, near: f64, filter: ScreenFilter) -> Viewpoint<f64> {
+pub fn filtered_viewpoint(view: &View, near: f64, footprint: Footprint) -> Viewpoint<f64> {
+    let (variance_px2, compensates) = match footprint {
+        Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),
+        Footprint::Surfel => (0.0, false),
+    };
     Viewpoint {
         rotation: view.pose.rotation,
         translation: view.pose.translation,
@@ -235,8 +239,8 @@ pub fn filtered_viewpoint(view: &View, near: f64, filter: ScreenFilter) -> Viewp
         centre_px: view.camera.centre_px,
         size: [view.camera.width, view.camera.height],
         near,
-        variance_px2: filter.variance_px2,
-        compensates: filter.compensates,
+        variance_px2,
+        compensates,
     }
 }
 

@@ -125,7 +125,7 @@ impl Training {
         let model = device.upload(&gaussians).unwrap();
         // The same is counted on the processor; rounding moves a few splats over an edge.
         let most = shots.iter().map(|Shot { view, settings, .. }| {
-            count(&gaussians, view, settings.near, settings.screen_filter)
+            count(&gaussians, view, settings.near, settings.footprint)
         });
         let most =
             most.fold(ViewSize { px: SIZE, visible: 0, instances: 0 }, |most, counted| ViewSize {

@@ -13,7 +13,7 @@ use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussian
 use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, Adjust, Noise, Regularisers, ScreenFilter, Snapshot, Terms, TrainDevice,
+    AdamStep, Adjust, Footprint, Noise, Regularisers, Snapshot, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
@@ -36,7 +36,7 @@ each_backend!(
 /// Depth from which on views tell of what they see, world units.
 const SAMPLED_FROM: f64 = 0.2;
 
-const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
+const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
 
 /// As in `gradients.rs`: six digits.
 const EXACT: (f64, f64) = (1e-6, 1e-6);
@@ -61,7 +61,7 @@ fn the_share_kept_on_the_screen_agrees_with_its_difference() {
 fn projection_through_the_filters_agrees_with_its_difference() {
     let mut draws = Draws::new(32);
     for case in 0..60 {
-        let filter = if case % 3 == 0 { ScreenFilter::DILATION } else { MIP };
+        let filter = if case % 3 == 0 { Footprint::DILATED } else { MIP };
         let view = filtered_viewpoint(&view(), NEAR, filter);
         let shape = Shape {
             mean_world: [
@@ -134,7 +134,7 @@ fn the_pipeline_with_filters_agrees_with_its_differences() {
         sh_degree: 1,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        screen_filter: MIP,
+        footprint: MIP,
         ..Drawing::DEFAULT
     };
     let target = photo(37, 29, None);
@@ -285,8 +285,8 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
 }
 
 fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: TrainDevice>(device: &mut B) {
-    for filter in [ScreenFilter::DILATION, MIP] {
-        let settings = Drawing { pass: Pass::Eval, screen_filter: filter, ..settings(3, 40) };
+    for filter in [Footprint::DILATED, MIP] {
+        let settings = Drawing { pass: Pass::Eval, footprint: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
         device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
         let frame = device.show(&model, &view(), &settings).unwrap();
@@ -331,8 +331,8 @@ fn smoothed_step<B: TrainDevice>(
 }
 
 /// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
-fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot {
-    let settings = Drawing { screen_filter: filter, ..settings(3, seed) };
+fn smoothed_shot(gaussians: &Gaussians, footprint: Footprint, seed: u64) -> Shot {
+    let settings = Drawing { footprint, ..settings(3, seed) };
     let mut oracle = Cpu::<f64>::new();
     let mut model = oracle.upload(gaussians).unwrap();
     oracle.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
@@ -343,7 +343,7 @@ fn smoothed_shot(gaussians: &Gaussians, filter: ScreenFilter, seed: u64) -> Shot
 
 fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed, filter) in
-        [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, ScreenFilter::DILATION)]
+        [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)]
     {
         let gaussians = tame_gaussians(count, seed, 3);
         let shot = smoothed_shot(&gaussians, filter, seed);

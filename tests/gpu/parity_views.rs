@@ -10,7 +10,7 @@ use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Noise, NormalDepths, Rates, Regularisers, ScreenFilter, Snapshot, Term, TrainDevice,
+    AdamStep, Footprint, Noise, NormalDepths, Rates, Regularisers, Snapshot, Term, TrainDevice,
 };
 use splat::dataset::View;
 use splat::math::adam::Moments;
@@ -48,7 +48,7 @@ enum Kind {
 const KINDS: [Kind; 6] =
     [Kind::Colours, Kind::InverseDepths, Kind::Normals, Kind::Entropy, Kind::Filters, Kind::All];
 
-const MIP: ScreenFilter = ScreenFilter { variance_px2: 0.1, compensates: true };
+const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
 
 /// Depth from which on views tell of what they see, world units.
 const SAMPLED_FROM: f64 = 0.2;
@@ -75,7 +75,7 @@ fn batch(kind: Kind, count: usize, seed: u64) -> (Gaussians, Vec<Shot>) {
         let mut drawing = settings(u32::try_from(i % 4).unwrap(), seed + i as u64);
         drawing.surface = matches!(kind, Kind::Normals | Kind::All);
         if kind == Kind::Filters {
-            drawing.screen_filter = MIP;
+            drawing.footprint = MIP;
         }
         drawing
     };

@@ -15,8 +15,8 @@ use crate::common::{assert_relative, view};
 use crate::primitive_rows::in_training;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers, Render,
-    ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
+    AdamStep, DeviceError, Footprint, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
+    Render, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 #[cfg(kernels)]
 use splat::backend::{Store as _, cuda::CudaOptions};
@@ -37,15 +37,15 @@ each_backend!(
 );
 
 /// Wider than a dilation of 0.3 px², so that opacities fall by much.
-const COMPENSATED: ScreenFilter = ScreenFilter { variance_px2: 0.5, compensates: true };
+const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
-fn drawing(screen_filter: ScreenFilter) -> Drawing {
+fn drawing(footprint: Footprint) -> Drawing {
     Drawing {
         pass: Pass::Observe,
         sh_degree: 0,
         background: [0.2, 0.5, 0.9],
         near: NEAR,
-        screen_filter,
+        footprint,
         ..Drawing::DEFAULT
     }
 }
@@ -126,7 +126,7 @@ where
     for (count, seed) in [(6, 1), (33, 2), (70, 3)] {
         let balls = balls(count, seed);
         let gaussians = gaussians_of(&balls);
-        for filter in [ScreenFilter::DILATION, COMPENSATED] {
+        for filter in [Footprint::DILATED, COMPENSATED] {
             let drawing = drawing(filter);
             let found = image::<Balls, B>(device, &balls, &view(), &drawing);
             let alike = image::<Gaussians, B>(device, &gaussians, &view(), &drawing);
@@ -186,7 +186,7 @@ where
 {
     for (count, seed) in [(6, 1), (33, 2), (70, 3)] {
         let balls = balls(count, seed);
-        for filter in [ScreenFilter::DILATION, COMPENSATED] {
+        for filter in [Footprint::DILATED, COMPENSATED] {
             let what = format!("{count} balls, {filter:?}");
             let shots = shots(&balls, drawing(filter));
             let found = first_step::<Balls, B>(device, &balls, &shots[..1]);
@@ -221,7 +221,7 @@ where
 }
 
 fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B) {
-    for filter in [ScreenFilter::DILATION, COMPENSATED] {
+    for filter in [Footprint::DILATED, COMPENSATED] {
         for statistics in [Statistics::Norms, Statistics::Both] {
             let balls = balls(40, 4);
             let drawing = Drawing { statistics, ..drawing(filter) };
@@ -257,7 +257,7 @@ fn steps<B: Render<Balls>>(
 
 fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) {
     let balls = balls(40, 5);
-    let shots = shots(&balls, drawing(ScreenFilter::DILATION));
+    let shots = shots(&balls, drawing(Footprint::DILATED));
     let (found_losses, found) = steps(device, &balls, (&shots, RATES), 5);
     let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
     for (found, expected) in found_losses.iter().zip(&losses) {
@@ -288,7 +288,7 @@ fn photograph<B: Render<Balls>>(device: &mut B, balls: &Balls, shot: &Shot) -> A
 
 fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mut B) {
     let shown = visible_balls(6, 21);
-    let mut shots = shots(&shown, drawing(ScreenFilter::DILATION));
+    let mut shots = shots(&shown, drawing(Footprint::DILATED));
     for shot in &mut shots {
         shot.photo = photograph(device, &shown, shot);
     }
@@ -311,7 +311,7 @@ fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
 fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     const SURFACES: &str = "surface maps or terms at samples";
     let host = visible_balls(5, 4);
-    let shots = shots(&host, drawing(ScreenFilter::DILATION));
+    let shots = shots(&host, drawing(Footprint::DILATED));
     let (view, settings) = (&shots[0].view, &shots[0].settings.settings());
     let mut model = device.upload(&host).unwrap();
     assert_unsupported(device.render(&model, view, settings, Look::SURFACE), SURFACES);
@@ -344,7 +344,7 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
 
 fn a_broken_ball_is_named<B: Render<Balls>>(device: &mut B) {
     let whole = visible_balls(40, 9);
-    let shots = shots(&whole, drawing(ScreenFilter::DILATION));
+    let shots = shots(&whole, drawing(Footprint::DILATED));
     for (words, break_it) in [
         ("log-scale", (|balls: &mut Balls| balls.log_scales[37] = f32::NAN) as fn(&mut Balls)),
         ("colour", |balls| balls.colors[3 * 37 + 1] = f32::NAN),

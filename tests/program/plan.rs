@@ -7,7 +7,7 @@ use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, end, splat, text};
 use crate::common::synthetic::write_synthetic;
 use rstest::rstest;
 use serde_json::Value;
-use splat::backend::ScreenFilter;
+use splat::backend::Footprint;
 use splat::backend::cpu::count;
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
@@ -270,16 +270,16 @@ fn where_lists_do_not_fit_the_plan_has_shorter_ones() {
 }
 
 #[rstest]
-#[case::plain(&[], ScreenFilter::DILATION)]
-#[case::mip(&["--antialiasing"], ScreenFilter { variance_px2: 0.1, compensates: true })]
-fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] filter: ScreenFilter) {
+#[case::plain(&[], Footprint::DILATED)]
+#[case::mip(&["--antialiasing"], Footprint::Ellipse { variance_px2: 0.1, compensates: true })]
+fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprint: Footprint) {
     let place = TestFolder::with_scene();
     place.trained(30, flags);
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let dataset = Dataset::load(&options).unwrap();
     let gaussians = read_ply(&place.ply(30)).unwrap();
     let (near, views) = (near(&dataset), &dataset.views);
-    let counts = dataset.train.iter().map(|&view| count(&gaussians, &views[view], near, filter));
+    let counts = dataset.train.iter().map(|&view| count(&gaussians, &views[view], near, footprint));
     let counts: Vec<_> = counts.collect();
     let visible = counts.iter().map(|counted| counted.visible).max().unwrap();
     let instances = counts.iter().map(|counted| counted.instances).max().unwrap();

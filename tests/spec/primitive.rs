@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use splat::backend::cpu::{Cpu, Drawable, Gradients, Model, Parameter};
 use splat::backend::{
-    AdamStep, DeviceError, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
-    RenderSettings, Rows, ScreenFilter, Snapshot, Statistics, Stay, Term, Terms, Wants,
+    AdamStep, DeviceError, Footprint, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
+    RenderSettings, Rows, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 use splat::config::Config;
 use splat::dataset::{Image, InverseDepthMap, View};
@@ -116,7 +116,7 @@ const SETTINGS: RenderSettings =
     RenderSettings { background: [0.2, 0.5, 0.9], ..RenderSettings::DEFAULT };
 
 /// Wider than a dilation of 0.3 px², so that opacities fall by much.
-const COMPENSATED: ScreenFilter = ScreenFilter { variance_px2: 0.5, compensates: true };
+const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
 /// Colours and inverse depths, and the norms for density control.
 const WANTS: Wants = Wants {
@@ -179,8 +179,8 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
     balls.colors[3 * 4] = -0.3;
     balls.colors[3 * 5 + 2] = -0.1;
     let shots = shots();
-    for screen_filter in [ScreenFilter::DILATION, COMPENSATED] {
-        let settings = RenderSettings { screen_filter, ..SETTINGS };
+    for footprint in [Footprint::DILATED, COMPENSATED] {
+        let settings = RenderSettings { footprint, ..SETTINGS };
         let mut device = Cpu::<f64>::new();
         let mut model = device.upload(&balls).unwrap();
         let gradients = gradients_of(&mut model, &shots, &settings);
@@ -196,7 +196,7 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
                         moved.columns[column].values[at] = x;
                         mean_loss(&moved, &shots, &settings)
                     });
-                    let what = format!("ball {row} {}[{k}], {screen_filter:?}", described.name);
+                    let what = format!("ball {row} {}[{k}], {footprint:?}", described.name);
                     // A loss of 0.3 carries a rounding of 3e-17, 1e-11 after division by the
                     // step: from 1e-4 on the difference is good to six digits and more.
                     assert_relative(found, expected, (1e-6, 1e-4), &what);
@@ -237,8 +237,8 @@ fn a_ball_is_a_gaussian_of_three_equal_scales() {
     let mut host = visible_balls(12, 3);
     host.colors[3 * 4] = -0.3;
     let shots = shots();
-    for screen_filter in [ScreenFilter::DILATION, COMPENSATED] {
-        let settings = RenderSettings { screen_filter, ..SETTINGS };
+    for footprint in [Footprint::DILATED, COMPENSATED] {
+        let settings = RenderSettings { footprint, ..SETTINGS };
         let mut device = Cpu::<f64>::new();
         let mut balls = device.upload(&host).unwrap();
         let mut gaussians = gaussians_of(&balls);

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::ellipsoid::Ellipsoid;
 use super::splat::DrawnView;
 use super::stage::bin::for_each_tile;
-use crate::backend::ScreenFilter;
+use crate::backend::Footprint;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::View;
 use crate::math::splat::Shape;
@@ -20,11 +20,11 @@ pub struct CountedView {
     pub instances: u64,
 }
 
-/// Counts the splats of a view that is drawn from this depth on and through this filter, and the
+/// Counts the splats of a view that is drawn from this depth on and as this footprint, and the
 /// tiles that they reach, as every device counts them but for rounding. What is not finite is left
 /// out.
-pub fn count(gaussians: &Gaussians, view: &View, near: f64, filter: ScreenFilter) -> CountedView {
-    let viewpoint = viewpoint(view, near, filter);
+pub fn count(gaussians: &Gaussians, view: &View, near: f64, footprint: Footprint) -> CountedView {
+    let viewpoint = viewpoint(view, near, footprint);
     let view = DrawnView { viewpoint, sh_degree: 0, surface: false };
     let sum = |a: CountedView, b: CountedView| CountedView {
         visible: a.visible + b.visible,
@@ -96,8 +96,8 @@ mod tests {
             },
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
-        let mip = ScreenFilter { variance_px2: 0.1, compensates: true };
-        let counts = [ScreenFilter::DILATION, mip].map(|filter| {
+        let mip = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
+        let counts = [Footprint::DILATED, mip].map(|filter| {
             let point = viewpoint::<f32>(&view, 0.01, filter);
             let drawn = DrawnView::new(point, &Drawing::DEFAULT);
             let (splats, _) = project::project(&model, &drawn);

@@ -96,7 +96,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     if drawing.surface || drawing.median {
         density_field(model, Capability::Surfaces)?;
     }
-    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project::project(model, &view);
     let bins = bin::bin(&splats, viewpoint.size);
@@ -119,7 +119,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
 ) -> Result<Vec<f32>, DeviceError> {
     let field = density_field(model, Capability::Surfaces)?;
     let drawing = Drawing::shown(settings, Look::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
     let rays = rays::rays(field, &viewpoint, &splats);
@@ -135,7 +135,7 @@ pub(super) fn add_worths<R: Real, P: Drawable>(
     sums: &mut WorthSums<R>,
 ) -> Result<Measured, DeviceError> {
     let drawing = Drawing::shown(settings, Look::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.screen_filter);
+    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
     let drawn = worth::drawn(&splats, &sums.absent);

@@ -20,10 +20,9 @@ use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown,
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
-    DeviceError, DeviceInfo, Drawing, Filter3d, Fuse, Look, Lpips, MaskedView, Measured,
-    ModelShape, Neighbours, Objective, Photo, Render, RenderSettings, Rendered, Rows, ScreenFilter,
-    Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows,
-    chunks,
+    DeviceError, DeviceInfo, Drawing, Filter3d, Footprint, Fuse, Look, Lpips, MaskedView, Measured,
+    ModelShape, Neighbours, Objective, Photo, Render, RenderSettings, Rendered, Rows, Snapshot,
+    Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -216,7 +215,7 @@ impl<R: Real> Filter3d for Cpu<R> {
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
         // The screen's filter does not matter to it.
-        let point = |view: &&View| viewpoint(view, sampled_from, ScreenFilter::DILATION);
+        let point = |view: &&View| viewpoint(view, sampled_from, Footprint::DILATED);
         smooth::smooth(model, &views.iter().map(point).collect::<Vec<_>>());
         Ok(())
     }

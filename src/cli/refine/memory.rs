@@ -17,7 +17,7 @@ use crate::memory::plan::{
 };
 use crate::memory::{Bytes, Rung};
 use crate::mesh::{BoundStart, TextureSource, placed_gaussians};
-use crate::train::{TrainError, forecast, render_filter};
+use crate::train::{TrainError, forecast, render_footprint};
 
 /// Values of a vertex, and of a Gaussian's form on its triangle.
 const VERTEX_VALUES: u64 = 3;
@@ -69,7 +69,7 @@ pub(super) fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoo
     work.kind = WorkKind::Trained { start: 0, batch_views: 1, surface: false, neighbours: 0 };
     let on_processor = model.is_on_processor();
     let beside = PlannedRow { label: BOUND_MESH, bytes: bound_bytes(&sizes, on_processor) };
-    let filter = render_filter(config);
+    let filter = render_footprint(config);
     let count_seen = &|| forecast::seen_of_model(dataset, &placed_gaussians(start), filter);
     let most = work.gaussians;
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside: Some(beside) })
@@ -84,7 +84,7 @@ pub(super) fn check_device(
 ) -> Result<(), DoesNotFit> {
     let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
     let Opened { config, dataset, gaussians, .. } = opened;
-    let filter = render_filter(config);
+    let filter = render_footprint(config);
     let bound = start.topology.sizes();
     let seen_at_most = forecast::seen_at_most(dataset);
     let plan = DrawingPlan {

@@ -13,7 +13,7 @@ use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::{Evaluation, Event, Phase, PhasePeak, PhasePeaks, Saved, Split};
 use crate::train::save::{DeviceModel, render_mode, write_point_cloud};
 use crate::train::trainer::Outcome;
-use crate::train::{TrainError, render_filter, schedule};
+use crate::train::{TrainError, render_footprint, schedule};
 
 /// Training views that are measured where none is held out.
 const MEASURED_WITHOUT_TEST: usize = 5;
@@ -66,7 +66,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: config.scene.background_color().0,
-            screen_filter: render_filter(config),
+            footprint: render_footprint(config),
             compensation: None,
             shown: ShownViews::Nothing,
             metrics: config.output.metrics,

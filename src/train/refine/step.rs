@@ -10,7 +10,7 @@ use crate::math::Divisor;
 use crate::train::event::{Event, Step, TermValues};
 use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, add_view};
-use crate::train::{TrainError, checkpoint, render_filter, schedule};
+use crate::train::{TrainError, checkpoint, render_footprint, schedule};
 
 impl<B: TrainDevice> Refiner<'_, B> {
     /// One step: a view, and one move of all that is learned.
@@ -28,7 +28,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
                 sh_degree: schedule::sh_degree(&config.optimize, iteration),
                 background: config.scene.background_color().0,
                 near: self.feed.views.near(),
-                screen_filter: render_filter(config),
+                footprint: render_footprint(config),
                 ..RenderSettings::DEFAULT
             },
             observe: None,

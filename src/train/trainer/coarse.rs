@@ -16,7 +16,7 @@ use crate::train::near_surface::{mean_thickness, share_near_surface};
 use crate::train::span::ImageSpan;
 use crate::train::terms::open;
 use crate::train::unexplained_growth::UnexplainedGrowth;
-use crate::train::{TrainError, render_filter, report, schedule};
+use crate::train::{TrainError, render_footprint, report, schedule};
 
 /// What is measured of a sample of the Gaussians.
 struct SurfaceMeasures {
@@ -237,7 +237,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let settings = RenderSettings {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             near,
-            screen_filter: render_filter(config),
+            footprint: render_footprint(config),
             ..RenderSettings::DEFAULT
         };
         let frame = self.device.render(&self.model, view, &settings, Look::SURFACE)?;

@@ -144,7 +144,7 @@ pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, Devi
     if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
     }
-    let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
+    let point = viewpoint::<f32>(view, settings.near, settings.footprint);
     let [along_x, along_y] = point.guard();
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());

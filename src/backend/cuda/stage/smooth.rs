@@ -46,7 +46,7 @@ pub(crate) fn smooth(
 fn smooth_view(view: &View) -> SmoothView {
     // Neither nearness nor the screen's filter matters to it.
     let settings = RenderSettings::DEFAULT;
-    let point = viewpoint::<f32>(view, settings.near, settings.screen_filter);
+    let point = viewpoint::<f32>(view, settings.near, settings.footprint);
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
     SmoothView {

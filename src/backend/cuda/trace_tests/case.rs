@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::terms::TERM_SUMS;
 use crate::backend::cuda::{BandPolicy, Target};
 use crate::backend::{
-    Compensation, Inputs, NormalDepths, OtherView, RenderSettings, SampleRule, ScreenFilter,
+    Compensation, Footprint, Inputs, NormalDepths, OtherView, RenderSettings, SampleRule,
     Statistics, Term, Terms, Wants, seen_from,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
@@ -174,9 +174,9 @@ impl Case {
         let variance_px2 = 0.1;
         RenderSettings {
             sh_degree: self.sh_degree,
-            screen_filter: match self.antialiasing {
-                true => ScreenFilter { variance_px2, compensates: true },
-                false => ScreenFilter::DILATION,
+            footprint: match self.antialiasing {
+                true => Footprint::Ellipse { variance_px2, compensates: true },
+                false => Footprint::DILATED,
             },
             ..RenderSettings::DEFAULT
         }

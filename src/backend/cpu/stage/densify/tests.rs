@@ -2,7 +2,7 @@
 
 use super::super::project::project;
 use super::*;
-use crate::backend::ScreenFilter;
+use crate::backend::Footprint;
 use crate::backend::cpu::splat::DrawnView;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::{Camera, Pose, View};
@@ -66,7 +66,7 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
     };
     let observed = |statistics, fade_depth| {
         let mut model = Model::<f64>::new(&gaussians);
-        let viewpoint = viewpoint(&view, 0.01, ScreenFilter::DILATION);
+        let viewpoint = viewpoint(&view, 0.01, Footprint::DILATED);
         let (splats, _) = project(&model, &DrawnView::new(viewpoint, &Drawing::DEFAULT));
         let gradient = ScreenGradient {
             d_mean_px: [3.0, -4.0],
