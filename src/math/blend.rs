@@ -56,6 +56,8 @@ pub struct ScreenGradient<R> {
     pub d_inverse_depth: R,
     /// Of the surface's channels.
     pub d_surface: Vec3<R>,
+    /// Of the slopes of a surfel's two coordinates, and of its tilt.
+    pub d_surfel: [[R; 2]; 3],
 }
 
 impl<R: Real> ScreenGradient<R> {
@@ -70,6 +72,10 @@ impl<R: Real> ScreenGradient<R> {
             self.d_conic[i] += other.d_conic[i];
             self.d_color[i] += other.d_color[i];
             self.d_surface[i] += other.d_surface[i];
+        }
+        for (sums, more) in self.d_surfel.iter_mut().zip(&other.d_surfel) {
+            sums[0] += more[0];
+            sums[1] += more[1];
         }
         self.squares += other.squares;
         self.pixels += other.pixels;
