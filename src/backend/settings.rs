@@ -2,6 +2,7 @@
 
 use super::{Compensation, DeviceError};
 use crate::abi::terms::Inputs;
+use crate::layout::Records;
 use crate::math::Divisor;
 use crate::math::splat::DILATION_PX2;
 
@@ -25,6 +26,15 @@ pub enum Footprint {
 impl Footprint {
     /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
     pub const DILATED: Self = Self::Ellipse { variance_px2: DILATION_PX2, compensates: false };
+
+    /// What the records of its splats hold.
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "what only a GPU keeps apart"))]
+    pub(crate) const fn records(self) -> Records {
+        match self {
+            Self::Ellipse { .. } => Records::Ellipses,
+            Self::Surfel => Records::Surfels,
+        }
+    }
 
     /// Fails where surfels are asked for what only volumes have.
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {

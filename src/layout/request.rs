@@ -1,6 +1,7 @@
 //! What a view is drawn for, and what of it.
 
 use super::colors::ColorUse;
+use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH};
 use crate::math::Divisor;
 
 /// What a view is drawn for.
@@ -15,11 +16,33 @@ pub enum Use {
     Backward,
 }
 
+/// What the records of a view's splats hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Records {
+    /// Ellipses.
+    #[default]
+    Ellipses,
+    /// Surfels.
+    Surfels,
+}
+
+impl Records {
+    /// Floats of one, and of its gradients.
+    pub const fn width(self) -> u32 {
+        match self {
+            Self::Ellipses => RECORD_WIDTH,
+            Self::Surfels => SURFEL_RECORD_WIDTH,
+        }
+    }
+}
+
 /// What is drawn of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewRequest {
     /// What for.
     pub drawn_for: Use,
+    /// As what.
+    pub records: Records,
     /// Inverse depths beside the colours.
     pub inverse_depths: bool,
     /// Maps of depths and normals beside the colours.
