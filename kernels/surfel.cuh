@@ -112,35 +112,55 @@ __device__ inline ShapeGradient project_surfel_bwd(const ViewCamera& view, const
 
 __device__ inline float area_of(float2 p, float2 q) { return p.x * q.y - p.y * q.x; }
 
+// The ellipse on the screen where the disc's exponent is at least `exponent_min`.
+struct DiscEllipse {
+    Sym2 form;          // K
+    float inverse_det;  // of K
+    float2 shift;       // of its centre from that of the surfel
+    float widened;      // its exponents are those of the form over this
+};
+
+// False where the disc reaches behind the camera before.
+__device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEllipse& out) {
+    const float reach2 = -2.0f * exponent_min;
+    const float2 a = s.along_u, b = s.along_v, g = s.tilt;
+    const Sym2 k = {a.x * a.x + b.x * b.x - reach2 * g.x * g.x,
+                    a.x * a.y + b.x * b.y - reach2 * g.x * g.y,
+                    a.y * a.y + b.y * b.y - reach2 * g.y * g.y};
+    const float of_disc = area_of(a, b), of_u = area_of(a, g), of_v = area_of(b, g);
+    const float det = of_disc * of_disc - reach2 * (of_u * of_u + of_v * of_v);
+    if (!(det > 0.0f && k.xx > 0.0f && k.yy > 0.0f)) return false;
+    out.form = k;
+    out.inverse_det = fast_reciprocal(det);
+    const float2 turned = {(k.yy * g.x - k.xy * g.y) * out.inverse_det,
+                           (k.xx * g.y - k.xy * g.x) * out.inverse_det};
+    out.shift = {reach2 * turned.x, reach2 * turned.y};
+    out.widened = 1.0f + reach2 * (g.x * turned.x + g.y * turned.y);
+    return true;
+}
+
 // The ellipse that contains all places where the exponent is at least `exponent_min`. False where the disc
 // reaches behind the camera before.
 __device__ inline bool cover(const Surfel& s, float exponent_min, Ellipse& out) {
+    DiscEllipse disc;
+    if (!disc_ellipse(s, exponent_min, disc)) return false;
+    const float per_form = disc.widened * disc.inverse_det;
+    Sym2 cov = {disc.form.yy * per_form, -disc.form.xy * per_form, disc.form.xx * per_form};
+    const float2 shift = disc.shift;
     const float reach2 = -2.0f * exponent_min;
-    const float2 a = s.along_u, b = s.along_v, g = s.tilt;
-    const float xx = a.x * a.x + b.x * b.x - reach2 * g.x * g.x;
-    const float xy = a.x * a.y + b.x * b.y - reach2 * g.x * g.y;
-    const float yy = a.y * a.y + b.y * b.y - reach2 * g.y * g.y;
-    const float of_disc = area_of(a, b), of_u = area_of(a, g), of_v = area_of(b, g);
-    const float det = of_disc * of_disc - reach2 * (of_u * of_u + of_v * of_v);
-    if (!(det > 0.0f && xx > 0.0f && yy > 0.0f)) return false;
-    const float inverse_det = 1.0f / det;
-    const Sym2 inverse = {yy * inverse_det, -xy * inverse_det, xx * inverse_det};
-    const float2 turned = {inverse.xx * g.x + inverse.xy * g.y, inverse.xy * g.x + inverse.yy * g.y};
-    const float2 shift = {reach2 * turned.x, reach2 * turned.y};
-    const float widened = 1.0f + reach2 * (g.x * turned.x + g.y * turned.y);
-    Sym2 cov = {inverse.xx * widened, inverse.xy * widened, inverse.yy * widened};
     const float radius =
-        sqrtf(0.5f) + sqrtf((shift.x * shift.x + shift.y * shift.y) / reach2);
+        fast_sqrt(0.5f) + fast_sqrt((shift.x * shift.x + shift.y * shift.y) / reach2);
     const float radius2 = radius * radius;
-    float cov_det = widened * widened * inverse_det;
+    float cov_det = disc.widened * per_form;
     const float trace = cov.xx + cov.yy;
     if (!(cov_det >= radius2 * trace)) {
         cov_det += radius2 * (trace + radius2);
         cov.xx += radius2;
         cov.yy += radius2;
     }
+    const float inverse = fast_reciprocal(cov_det);
     out.cov_px2 = cov;
-    out.conic = {cov.yy / cov_det, -cov.xy / cov_det, cov.xx / cov_det};
+    out.conic = {cov.yy * inverse, -cov.xy * inverse, cov.xx * inverse};
     out.mean_px = {s.mean_px.x + shift.x, s.mean_px.y + shift.y};
     out.depth = s.depth;
     out.kept = 1.0f;

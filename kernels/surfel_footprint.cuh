@@ -54,8 +54,9 @@ __device__ inline SurfelMeeting meet(const SurfelShape& s, float dx, float dy) {
     return {{dx, dy},
             on_disc ? inverse_share : 1.0f,
             on_disc ? share : 1.0f,
-            u,
-            v,
+            // Infinite where the plane is seen from its edge; gradients of 0 are multiplied by it.
+            on_disc ? u : 0.0f,
+            on_disc ? v : 0.0f,
             on_disc ? on_plane : filtered,
             on_disc};
 }
@@ -234,13 +235,20 @@ struct SurfelFootprint {
     }
 };
 
-// Whether the ellipse that covers the surfel reaches a part.
+// Whether the disc or the filter's circle reaches a part.
 __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& splat) {
-    Ellipse e;
-    // It was covered when it was projected; rounded otherwise, it may reach any part.
-    if (!cover(splat.surfel(), splat.place.w, e)) return true;
-    const float4 place = {e.mean_px.x, e.mean_px.y, splat.place.z, splat.place.w};
-    return reaches_part(part, EllipseFootprint{place, {e.conic.xx, e.conic.xy, e.conic.yy, e.depth}});
+    const float exponent_min = splat.place.w;
+    const float x = fminf(fmaxf(splat.place.x, part.low_px.x), part.high_px.x) - splat.place.x;
+    const float y = fminf(fmaxf(splat.place.y, part.low_px.y), part.high_px.y) - splat.place.y;
+    if (-(x * x + y * y) >= exponent_min) return true;
+    DiscEllipse disc;
+    // It was one when it was projected; rounded otherwise, it may reach any part.
+    if (!disc_ellipse(splat.surfel(), exponent_min, disc)) return true;
+    const float scale = fast_reciprocal(disc.widened);
+    const float4 place = {splat.place.x + disc.shift.x, splat.place.y + disc.shift.y, splat.place.z,
+                          exponent_min};
+    return reaches_part(part, EllipseFootprint{place, {disc.form.xx * scale, disc.form.xy * scale,
+                                                       disc.form.yy * scale, splat.depth()}});
 }
 
 __device__ inline SurfelRow row_of(const SurfelFootprint& splat, const float4* record,
