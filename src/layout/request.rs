@@ -16,12 +16,15 @@ pub enum Use {
 }
 
 /// What is drawn of a view.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewRequest {
     /// What for.
     pub drawn_for: Use,
     /// Inverse depths beside the colours.
     pub inverse_depths: bool,
+    /// Squares of inverse depths beside the colours.
+    pub inverse_squares: bool,
     /// Maps of depths and normals beside the colours.
     pub maps: bool,
     /// Median depths beside the colours.

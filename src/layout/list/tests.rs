@@ -7,6 +7,7 @@ use crate::math::Divisor;
 const WANTS: ViewRequest = ViewRequest {
     drawn_for: Use::Backward,
     inverse_depths: false,
+    inverse_squares: false,
     maps: false,
     median: false,
     colors: None,

@@ -27,6 +27,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     /// Of a frame that is trained on.
     pub(super) d_image: Option<Block<f32>>,
     pub(super) d_inverse_depths: Option<Block<f32>>,
+    /// Of the squares of the inverse depths, where the spread along rays is found.
+    pub(super) d_inverse_squares: Option<Block<f32>>,
     /// Of the surface's maps, [height, width, 4], where they are drawn.
     pub(super) d_surface: Option<Block<f32>>,
     /// Of the median depths, where they are compared.
@@ -47,7 +49,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
 /// What a comparison leaves for the backward pass.
 pub(in crate::backend::cuda) struct Scores {
     pub(super) terms: Terms,
-    /// Whether the gradient of the inverse depths was found: the photograph has a map of them.
+    /// Whether a gradient of the inverse depths was found: the photograph has a map of them, or the
+    /// spread along rays is looked at.
     pub(super) has_inverse_depths: bool,
     /// Whether that of the surface's maps was.
     pub(super) has_surface: bool,
@@ -75,12 +78,14 @@ impl<S: FrameState, P> Frame<S, P> {
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_surface, d_median_depths, .. } = self;
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let Self { d_surface, d_median_depths, .. } = self;
         let Self { colors, shrunk, .. } = self;
         let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
         Frame {
             d_image,
             d_inverse_depths,
+            d_inverse_squares,
             d_surface,
             d_median_depths,
             kept: kept(self.kept),
@@ -117,10 +122,20 @@ impl<S: FrameState, P> Frame<S, P> {
             Ok::<_, DeviceError>(Some(host))
         };
         let inverse_depths = map(&self.canvas.inverse_depths)?;
+        let inverse_squares = map(&self.canvas.inverse_squares)?;
         let surface = map(&self.canvas.surface)?;
         let median_depths = map(&self.canvas.median_depths)?;
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface, median_depths })
+        Ok(Rendered {
+            width,
+            height,
+            rgb,
+            blended,
+            inverse_depths,
+            inverse_squares,
+            surface,
+            median_depths,
+        })
     }
 
     /// Whether its lists did not fit the memory left, so that it is drawn in bands.
@@ -188,8 +203,10 @@ impl<S: FrameState, P> Frame<S, P> {
 
     /// Bytes of the gradients of the image and of what is drawn beside it.
     fn gradients_of_pixels(&self) -> Bytes {
-        let maps = [&self.d_inverse_depths, &self.d_surface, &self.d_median_depths];
-        [&self.d_image].into_iter().chain(maps).flatten().map(Block::bytes).sum()
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let of_rays = [d_image, d_inverse_depths, d_inverse_squares];
+        let of_surface = [&self.d_surface, &self.d_median_depths];
+        of_rays.into_iter().chain(of_surface).flatten().map(Block::bytes).sum()
     }
 }
 

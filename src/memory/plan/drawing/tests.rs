@@ -4,6 +4,7 @@ use crate::layout::Use;
 const TRAIN: ViewRequest = ViewRequest {
     drawn_for: Use::Backward,
     inverse_depths: false,
+    inverse_squares: false,
     maps: false,
     median: false,
     colors: None,
