@@ -1,6 +1,7 @@
 //! What a view is drawn for, and what of it.
 
 use super::colors::ColorUse;
+use crate::abi::terms::Inputs;
 use crate::math::Divisor;
 
 /// What a view is drawn for.
@@ -39,6 +40,12 @@ impl ViewRequest {
     /// Whether a backward pass follows.
     pub fn backward(&self) -> bool {
         self.drawn_for == Use::Backward
+    }
+
+    /// The same with what terms need of the view beside the colours, and nothing else beside them.
+    pub fn beside(&self, inputs: Inputs) -> Self {
+        let Inputs { inverse_depths, inverse_squares, maps, median, .. } = inputs;
+        Self { inverse_depths, inverse_squares, maps, median, ..*self }
     }
 
     /// The same of a band's forward pass: the backward pass draws the band anew.

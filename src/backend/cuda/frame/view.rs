@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::abi::ViewCamera;
-use crate::abi::terms::Terms;
+use crate::abi::terms::{Inputs, Terms};
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
@@ -149,14 +149,16 @@ impl<S: FrameState, P> Frame<S, P> {
         self.lists.bands()
     }
 
-    /// Bytes of scratch that it takes to train so many Gaussians on the view, at once or in bands.
+    /// Bytes of scratch that it takes to train so many Gaussians on the view, with all that terms need, at
+    /// once or in bands.
     pub(in crate::backend::cuda) fn scratch(
         &self,
         library: &Library,
         gaussians: usize,
+        inputs: Inputs,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        let (gaussians, wants) = (gaussians as u64, self.training_wants(inputs));
         view_scratch(library, gaussians, &self.view_size(gaussians), &wants, in_bands)
     }
 
@@ -169,7 +171,7 @@ impl<S: FrameState, P> Frame<S, P> {
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        let (gaussians, wants) = (gaussians as u64, self.training_wants(Inputs::NONE));
         let view = self.view_size(gaussians);
         let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);
@@ -190,10 +192,19 @@ impl<S: FrameState, P> Frame<S, P> {
         ViewGrowth::counted(gaussians, &drawn).resized(full).of(gaussians)
     }
 
-    /// What it is drawn for, with a backward pass where there is none, at the size of its photograph.
-    fn training_wants(&self) -> ViewRequest {
+    /// What it is drawn for, and with all that terms need, with a backward pass where there is none, at
+    /// the size of its photograph.
+    fn training_wants(&self, inputs: Inputs) -> ViewRequest {
         let divisor = Divisor::One;
-        ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) }
+        let wants =
+            ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) };
+        wants.beside(self.settings.inputs().and(inputs))
+    }
+
+    /// Whether it is drawn without some of what terms need.
+    pub(in crate::backend::cuda) fn lacks(&self, inputs: Inputs) -> bool {
+        let drawn = self.settings.inputs();
+        drawn.and(inputs) != drawn
     }
 
     /// Whether it is smaller than its photograph.
