@@ -62,3 +62,6 @@ pub(crate) fn find<R: Real>(
     let mean = of_blocks.iter().sum::<f64>() / pixels as f64;
     RayDistortion { mean, d_inverse_depths, d_inverse_squares, d_through }
 }
+
+#[cfg(test)]
+mod tests;

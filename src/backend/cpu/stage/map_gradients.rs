@@ -74,3 +74,43 @@ fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
         sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_of_several_terms_add_up_wherever_there_are_any() {
+        let depths = || ComparedDepths { l1: 0.0, d_inverse_depths: vec![1.0, 2.0] };
+        let normals = || ComparedNormals {
+            d_surface: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            d_through: vec![7.0, 8.0],
+            ..ComparedNormals::none()
+        };
+        let distortion = || RayDistortion {
+            mean: 0.0,
+            d_inverse_depths: vec![0.5, 0.25],
+            d_inverse_squares: vec![9.0, 10.0],
+            d_through: vec![0.125, 0.75],
+        };
+        let all = ComparedMaps {
+            depths: Some(depths()),
+            normals: Some(normals()),
+            distortion: Some(distortion()),
+            ..ComparedMaps::<f64>::NOTHING
+        };
+        let (sum, _) = all.into_gradients();
+        assert_eq!(sum.inverse_depths, [1.5, 2.25]);
+        assert_eq!(sum.inverse_squares, [9.0, 10.0]);
+        assert_eq!(sum.surface, normals().d_surface);
+        assert_eq!(sum.through, [7.125, 8.75]);
+        let alone = ComparedMaps { distortion: Some(distortion()), ..ComparedMaps::NOTHING };
+        let (sum, _) = alone.into_gradients();
+        assert_eq!((sum.inverse_depths, sum.through), (vec![0.5, 0.25], vec![0.125, 0.75]));
+        assert_eq!(sum.surface, [0.0; 6]);
+        let without = ComparedMaps { depths: Some(depths()), ..ComparedMaps::<f64>::NOTHING };
+        let (sum, _) = without.into_gradients();
+        assert_eq!(sum.inverse_depths, depths().d_inverse_depths);
+        assert!(sum.inverse_squares.is_empty() && sum.surface.is_empty() && sum.through.is_empty());
+    }
+}
