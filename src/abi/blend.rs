@@ -53,6 +53,8 @@ abi! {
         /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth`; null in those of surfaces where nobody
         /// asks for it.
         pub inverse_depths: Out<'a, f32>,
+        /// Sums of the weights over the squares of the depths; [h, w]. Null where nobody asks for them.
+        pub inverse_squares: Out<'a, f32>,
         /// [h, w, 4]: depth, x and y of the normal, opacity. Of `blend_fwd_surface` and
         /// `blend_bwd_surface` only.
         pub surface: Out<'a, f32>,
@@ -62,6 +64,8 @@ abi! {
         pub d_image: In<'a, f32>,
         /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
         pub d_inverse_depths: In<'a, f32>,
+        /// [h, w]. Null where nothing was compared with them.
+        pub d_inverse_squares: In<'a, f32>,
         /// [h, w, 4], the last of a pixel being that of the final transmittance. Of
         /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
         pub d_surface: In<'a, f32>,

@@ -12,6 +12,7 @@ mod bin;
 mod bind;
 mod blend;
 mod densify;
+mod distortion;
 mod fuse;
 mod loss;
 mod lpips;
@@ -51,6 +52,7 @@ pub use densify::{
     PaddingArgs, ResetArgs, SAMPLE_BLOCK, SampleArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
     TABLES,
 };
+pub use distortion::{DISTORTION_BLOCK, DISTORTION_FAR, DISTORTION_NEAR, DistortionArgs};
 pub use fuse::{
     BRICK_DIRECTIONS, BRICK_SIDE, BRICK_VOXELS, BRICK_WIDTH, DISTANCE_STEPS, FARTHEST, FUSE_BLOCK,
     FuseBricksArgs, GRAZING_WEIGHT, LatticeView, MarkBricksArgs, VOXEL_WEIGHT_MAX,
@@ -128,6 +130,8 @@ pub fn header() -> String {
         &loss::structs(),
         &densify::constants(),
         &densify::structs(),
+        &distortion::constants(),
+        &distortion::structs(),
         &lpips::constants(),
         &lpips::structs(),
         &neighbours::constants(),

@@ -1,5 +1,9 @@
 //! The vocabulary of the loss: its terms, what each of them needs, and the values that it reports.
 
+mod inputs;
+
+pub use inputs::Inputs;
+
 constants! {
     /// Where the value of a term stands among the sums that kernels add up: the mean absolute error.
     pub const VALUE_L1: u32 = 0;
@@ -19,12 +23,14 @@ constants! {
     pub const VALUE_DN: u32 = 7;
     /// The mean disagreement of patches and of what another view has in their place.
     pub const VALUE_MULTI_VIEW: u32 = 8;
+    /// The mean spread of what a pixel is blended of along its ray.
+    pub const VALUE_DISTORTION: u32 = 9;
     /// Number of values of terms.
-    pub const TERM_VALUES: u32 = 9;
+    pub const TERM_VALUES: u32 = 10;
     /// The squared error, which is measured but is a value of no term.
-    pub const SUM_SQUARED: u32 = 9;
+    pub const SUM_SQUARED: u32 = 10;
     /// Number of sums.
-    pub const TERM_SUMS: u32 = 10;
+    pub const TERM_SUMS: u32 = 11;
 }
 
 /// A summand of the loss.
@@ -48,6 +54,10 @@ pub enum Term {
     /// and what another view's photograph has where the pixel's median depth and drawn normal put it. One
     /// pixel in four is looked at and stands for all four; one whose patch says nothing adds nothing.
     MultiView,
+    /// Mean over all pixels of how far apart along the ray lies what the pixel is blended of (depth
+    /// distortion; 2D Gaussian splatting, Huang et al. 2024, equation 13). Pixels that the photograph's
+    /// mask excludes add nothing.
+    Distortion,
     /// Mean entropy of the opacities of the Gaussians that the view sees, nats. It drives them to 0 or 1.
     Entropy,
     /// Mean absolute difference between the density of the Gaussians and that of a surface.
@@ -97,24 +107,6 @@ pub enum At {
     Samples,
 }
 
-/// What terms need beside the colours that are drawn.
-#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inputs {
-    /// The inverse depths of the view.
-    pub inverse_depths: bool,
-    /// The maps of the view's depths and normals.
-    pub maps: bool,
-    /// The view's median depths.
-    pub median: bool,
-    /// Another view of the scene with its photograph.
-    pub other_view: bool,
-    /// The nearest neighbours of all Gaussians.
-    pub neighbours: bool,
-    /// Samples of the Gaussians that the view sees.
-    pub samples: bool,
-}
-
 /// A value that a term reports, without the term's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
@@ -141,31 +133,6 @@ pub enum Over {
     Samples,
 }
 
-impl Inputs {
-    /// Colours alone.
-    pub const NONE: Self = Self {
-        inverse_depths: false,
-        maps: false,
-        median: false,
-        other_view: false,
-        neighbours: false,
-        samples: false,
-    };
-
-    /// What either needs.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self {
-            inverse_depths: self.inverse_depths || other.inverse_depths,
-            maps: self.maps || other.maps,
-            median: self.median || other.median,
-            other_view: self.other_view || other.other_view,
-            neighbours: self.neighbours || other.neighbours,
-            samples: self.samples || other.samples,
-        }
-    }
-}
-
 impl Term {
     /// Its name in messages.
     pub const fn name(&self) -> &'static str {
@@ -174,6 +141,7 @@ impl Term {
             Self::InverseDepth => "inverse depth",
             Self::DepthNormal { .. } => "depth-normal",
             Self::MultiView => "multi-view",
+            Self::Distortion => "distortion",
             Self::Entropy => "entropy",
             Self::Density => "density",
             Self::Normal => "normal",
@@ -198,6 +166,7 @@ impl Term {
             Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1, Over::Pixels)] },
             Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN, Over::Pixels)] },
             Self::MultiView => const { &[value("multi_view", VALUE_MULTI_VIEW, Over::Pixels)] },
+            Self::Distortion => const { &[value("distortion", VALUE_DISTORTION, Over::Pixels)] },
             Self::Entropy => const { &[value("entropy", VALUE_ENTROPY, Over::Seen)] },
             Self::Density => const { &[value("density", VALUE_DENSITY, Over::Samples)] },
             Self::Normal => const { &[value("normal", VALUE_NORMAL, Over::Samples)] },
@@ -224,6 +193,7 @@ impl Term {
             Self::InverseDepth
             | Self::DepthNormal { .. }
             | Self::MultiView
+            | Self::Distortion
             | Self::Entropy
             | Self::Density
             | Self::Normal
@@ -245,6 +215,9 @@ impl Term {
             Self::MultiView => {
                 Inputs { maps: true, median: true, other_view: true, ..Inputs::NONE }
             }
+            Self::Distortion => {
+                Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE }
+            }
             Self::Density | Self::Normal => {
                 Inputs { neighbours: true, samples: true, ..Inputs::NONE }
             }
@@ -261,7 +234,8 @@ impl Term {
             Self::Photometric { .. }
             | Self::InverseDepth
             | Self::DepthNormal { .. }
-            | Self::MultiView => At::Pixels,
+            | Self::MultiView
+            | Self::Distortion => At::Pixels,
             Self::Entropy | Self::Density | Self::Normal | Self::Sdf { .. } => At::Samples,
         }
     }
@@ -272,6 +246,7 @@ impl Term {
             Self::Photometric { .. } | Self::InverseDepth => Topic::Photograph,
             Self::DepthNormal { .. }
             | Self::MultiView
+            | Self::Distortion
             | Self::Entropy
             | Self::Density
             | Self::Normal

@@ -54,6 +54,12 @@ pub enum DeviceError {
         /// What was asked for.
         what: &'static str,
     },
+    /// Something is asked for that is drawn of surfels alone.
+    #[error("{what} are drawn of surfels alone: train with --primitive surfels")]
+    NeedsSurfels {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// A step before a view.
     #[error("a step needs the gradients of a view: call backward before it")]
     NoView,

@@ -64,6 +64,9 @@ pub(crate) fn check_inputs(
         if needs.inverse_depths && !given.inverse_depths {
             return missing("inverse depths");
         }
+        if needs.inverse_squares && !given.inverse_squares {
+            return missing("squares of inverse depths");
+        }
         if needs.maps && !given.maps {
             return missing("maps of depths and normals");
         }

@@ -25,6 +25,9 @@ pub struct Rendered {
     /// Sums of the weights over the depths, per world unit, [height, width]; where they were
     /// drawn.
     pub inverse_depths: Option<Vec<f32>>,
+    /// Sums of the weights over the squares of the depths, per squared world unit, [height, width]; where
+    /// they were drawn.
+    pub inverse_squares: Option<Vec<f32>>,
     /// Sums of the weights times the depths, in world units, and times x and y of the normals in camera
     /// axes, and the sums of the weights, [height, width, 4]; where they were
     /// drawn. A Gaussian's normal is its shortest axis towards the camera.

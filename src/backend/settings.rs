@@ -173,6 +173,8 @@ pub(crate) struct Drawing {
     /// Whether the Gaussians that each pixel is blended of are counted.
     pub(crate) counts: bool,
     pub(crate) inverse_depths: bool,
+    /// Whether the squares of inverse depths are drawn, too.
+    pub(crate) inverse_squares: bool,
     /// Whether the depths and normals of the surface are drawn.
     pub(crate) surface: bool,
     /// Whether the median depths are found.
@@ -222,6 +224,7 @@ impl Drawing {
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
+            inverse_squares: wants.inputs.inverse_squares,
             surface: wants.inputs.maps,
             median: wants.inputs.median,
             trains: true,
@@ -234,8 +237,19 @@ impl Drawing {
 
     /// What terms may use of the frame.
     pub(crate) fn inputs(&self) -> Inputs {
-        let &Self { inverse_depths, surface: maps, median, .. } = self;
-        Inputs { inverse_depths, maps, median, ..Inputs::NONE }
+        let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;
+        Inputs { inverse_depths, inverse_squares, maps, median, ..Inputs::NONE }
+    }
+
+    /// Fails where something is asked for that is drawn of surfels alone. An ellipse has one depth for
+    /// all of its pixels, of which no spread along a ray says anything.
+    pub(crate) fn check_footprint(&self) -> Result<(), DeviceError> {
+        match self.footprint {
+            Footprint::Ellipse { .. } if self.inverse_squares => {
+                Err(DeviceError::NeedsSurfels { what: "squares of inverse depths" })
+            }
+            Footprint::Ellipse { .. } | Footprint::Surfel => Ok(()),
+        }
     }
 
     const fn plain(settings: &RenderSettings) -> Self {
@@ -248,6 +262,7 @@ impl Drawing {
             fade_depth,
             counts: false,
             inverse_depths: false,
+            inverse_squares: false,
             surface: false,
             median: false,
             trains: false,

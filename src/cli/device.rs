@@ -21,7 +21,7 @@ use crate::backend::cuda::{Cuda, CudaOptions};
 use crate::backend::nvidia;
 #[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
-use crate::backend::{DeviceError, TrainDevice, gpu};
+use crate::backend::{DeviceError, Inputs, TrainDevice, gpu};
 use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::plan::PlannedCoarse;
 use crate::memory::{Bytes, Rung};
@@ -48,6 +48,8 @@ pub(super) struct DeviceOptions {
     target: Option<u64>,
     #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
     coarse: Option<PlannedCoarse>,
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor plans nothing"))]
+    inputs: Inputs,
 }
 
 impl DeviceOptions {
@@ -60,6 +62,7 @@ impl DeviceOptions {
             typed: None,
             target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
+            inputs: forecast::inputs(config, false),
         }
     }
 
@@ -74,7 +77,8 @@ impl DeviceOptions {
     /// The same of a command after which the model has as many Gaussians as before: of what may be given up,
     /// births and lists of neighbours are nothing that it has.
     pub(super) fn of_surface(config: &Config, matches: &ArgMatches) -> Self {
-        let mut this = Self { target: None, coarse: None, ..Self::of_earlier(config, matches) };
+        let earlier = Self::of_earlier(config, matches);
+        let mut this = Self { target: None, coarse: None, inputs: Inputs::NONE, ..earlier };
         let (idle, kept) = this.memory.give_up.iter().copied().partition(Self::is_of_training);
         this.memory.give_up = kept;
         let idle: Vec<Rung> = idle;
@@ -152,6 +156,7 @@ fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         seed: options.seed,
         target: options.target,
         coarse: options.coarse,
+        inputs: options.inputs,
     });
     let opened = match opened {
         Err(error) if error.is_short_beside_others() => {

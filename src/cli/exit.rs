@@ -242,6 +242,7 @@ impl Exit {
             | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoView
             | DeviceError::MissingInput { .. }
+            | DeviceError::NeedsSurfels { .. }
             | DeviceError::NoRoomForColors
             | DeviceError::NoMedianDepths
             | DeviceError::NoSuchTable { .. }

@@ -294,10 +294,12 @@ pub(super) fn training(
     start: u64,
 ) -> CpuWork {
     let coarse = forecast::coarse(config);
+    let inputs = forecast::inputs(config, false);
     let kind = WorkKind::Trained {
         start,
         batch_views: u64::from(config.optimize.batch_views),
-        surface: coarse.is_some(),
+        surface: coarse.is_some() || inputs.maps,
+        distortion: inputs.inverse_squares,
         neighbours: coarse.map_or(0, |coarse| u64::from(coarse.neighbours)),
     };
     let optional = OptionalColumns {

@@ -216,7 +216,7 @@ fn report(
         start: start.min(gaussians.count),
         seen,
         first_divisor: view_divisor(config, 1),
-        inverse_depths: forecast::draws_inverse_depths(dataset),
+        inputs: forecast::inputs(config, forecast::has_depth_maps(dataset)),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
         births: None,

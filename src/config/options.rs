@@ -24,6 +24,10 @@ const NO_ANTIALIASING: Idle<Config> = Idle::When {
 };
 const NO_BATCH: Idle<Config> =
     Idle::When { is: |config| config.optimize.batch_views == 1, words: "without --batch-views" };
+const NO_SURFELS: Idle<Config> = Idle::When {
+    is: |config| config.optimize.primitive != PrimitiveName::Surfels,
+    words: "without --primitive surfels",
+};
 const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
 const NO_DEPTHS: Idle<Config> =
@@ -181,6 +185,28 @@ options! {
         /// Share of D-SSIM in the loss; the rest is L1
         #[arg(value_name = "SHARE")]
         lambda_dssim: f64 = 0.2, is share;
+
+        /// With surfels, weight of normal consistency
+        ///
+        /// Normals that are drawn are compared with those of the depths: a mean over the pixels of
+        /// 1 - cos between them. It makes surfels lie along the surface that they draw together.
+        #[arg(value_name = "WEIGHT")]
+        lambda_normal: f64 = 0.05, is rate, idle NO_SURFELS;
+
+        /// Iteration after which --lambda-normal counts
+        #[arg(value_name = "N")]
+        lambda_normal_from: u32 = 7000, idle NO_SURFELS;
+
+        /// With surfels, weight of depth distortion
+        ///
+        /// It draws together along its ray what a pixel is blended of. The authors of 2DGS take 1000 in
+        /// bounded scenes and 100 in others, where it helps.
+        #[arg(alias = "lambda-distortion", value_name = "WEIGHT")]
+        lambda_dist: f64 = 0.0, is rate, idle NO_SURFELS;
+
+        /// Iteration after which --lambda-dist counts
+        #[arg(value_name = "N")]
+        lambda_dist_from: u32 = 3000, idle NO_SURFELS;
 
         /// Mip-Splatting's 2D filter
         ///

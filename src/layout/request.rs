@@ -1,6 +1,7 @@
 //! What a view is drawn for, and what of it.
 
 use super::colors::ColorUse;
+use crate::abi::terms::Inputs;
 use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH};
 use crate::math::Divisor;
 
@@ -37,6 +38,7 @@ impl Records {
 }
 
 /// What is drawn of a view.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewRequest {
     /// What for.
@@ -45,6 +47,8 @@ pub struct ViewRequest {
     pub records: Records,
     /// Inverse depths beside the colours.
     pub inverse_depths: bool,
+    /// Squares of inverse depths beside the colours.
+    pub inverse_squares: bool,
     /// Maps of depths and normals beside the colours.
     pub maps: bool,
     /// Median depths beside the colours.
@@ -59,6 +63,12 @@ impl ViewRequest {
     /// Whether a backward pass follows.
     pub fn backward(&self) -> bool {
         self.drawn_for == Use::Backward
+    }
+
+    /// The same with what terms need of the view beside the colours, and nothing else beside them.
+    pub fn beside(&self, inputs: Inputs) -> Self {
+        let Inputs { inverse_depths, inverse_squares, maps, median, .. } = inputs;
+        Self { inverse_depths, inverse_squares, maps, median, ..*self }
     }
 
     /// The same of a band's forward pass: the backward pass draws the band anew.

@@ -25,12 +25,16 @@ slots! {
         BLENDED: u32 = "pixels", Pixels, ViewCount::Pixels, 1, "Gaussians blended in each pixel";
         INVERSE_DEPTHS: f32 = "inverse depths", Pixels, ViewCount::Pixels, 1,
             "inverse depths of the drawn view";
+        INVERSE_SQUARES: f32 = "inverse squares", Pixels, ViewCount::Pixels, 1,
+            "squares of inverse depths of the drawn view";
         MAPS: f32 = "surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH, "depths and normals";
         MEDIAN_DEPTHS: f32 = "median depths", Pixels, ViewCount::Pixels, 1,
             "depths by which half of the light is stopped";
         D_IMAGE: f32 = "gradient of the image", Pixels, ViewCount::Pixels, 3, "gradient of the view";
         D_INVERSE_DEPTHS: f32 = "gradient of inverse depths", Pixels, ViewCount::Pixels, 1,
             "gradient of the inverse depths";
+        D_INVERSE_SQUARES: f32 = "gradient of inverse squares", Pixels, ViewCount::Pixels, 1,
+            "gradient of the squares of inverse depths";
         D_MAPS: f32 = "gradient of surface maps", Pixels, ViewCount::Pixels, FEATURES_WIDTH,
             "gradients of the depths and normals";
         D_MEDIAN_DEPTHS: f32 = "gradient of median depths", Pixels, ViewCount::Pixels, 1,
@@ -203,6 +207,8 @@ pub struct CanvasSlots<A: Source> {
     pub blended: Option<A::Block<u32>>,
     /// Sums of the weights over the depths, per world unit; [height, width].
     pub inverse_depths: Option<A::Block<f32>>,
+    /// Sums of the weights over the squares of the depths; [height, width].
+    pub inverse_squares: Option<A::Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub maps: Option<A::Block<f32>>,
     /// [height, width]
@@ -216,6 +222,7 @@ impl<A: Source> CanvasSlots<A> {
             image: source.take(&IMAGE, sizes)?,
             blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &INVERSE_DEPTHS, sizes)?,
+            inverse_squares: source.take_if(wants.inverse_squares, &INVERSE_SQUARES, sizes)?,
             maps: source.take_if(wants.maps, &MAPS, sizes)?,
             median_depths: source.take_if(wants.median, &MEDIAN_DEPTHS, sizes)?,
         })
@@ -223,7 +230,8 @@ impl<A: Source> CanvasSlots<A> {
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        let maps = [&self.inverse_depths, &self.maps, &self.median_depths].map(Taken::bytes);
+        let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
+        let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
         self.image.bytes() + self.blended.bytes() + maps.iter().sum::<u64>()
     }
 }
@@ -234,6 +242,8 @@ pub struct PixelGradients<A: Source> {
     pub image: A::Block<f32>,
     /// [height, width]
     pub inverse_depths: Option<A::Block<f32>>,
+    /// [height, width]
+    pub inverse_squares: Option<A::Block<f32>>,
     /// [height, width, 4]
     pub maps: Option<A::Block<f32>>,
     /// [height, width]
@@ -247,6 +257,7 @@ impl<A: Source> PixelGradients<A> {
         Ok(Self {
             image: source.take(&D_IMAGE, sizes)?,
             inverse_depths: source.take_if(wants.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
+            inverse_squares: source.take_if(wants.inverse_squares, &D_INVERSE_SQUARES, sizes)?,
             maps: source.take_if(wants.maps, &D_MAPS, sizes)?,
             median_depths: source.take_if(wants.median, &D_MEDIAN_DEPTHS, sizes)?,
         })
@@ -254,7 +265,8 @@ impl<A: Source> PixelGradients<A> {
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        let maps = [&self.inverse_depths, &self.maps, &self.median_depths].map(Taken::bytes);
+        let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
+        let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
         self.image.bytes() + maps.iter().sum::<u64>()
     }
 }

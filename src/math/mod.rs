@@ -9,6 +9,7 @@ pub mod blend;
 pub mod bound;
 pub mod compact;
 pub mod crease;
+pub mod distortion;
 mod divisor;
 pub mod field;
 pub mod filter;

@@ -4,7 +4,9 @@ use rayon::prelude::*;
 
 use super::appearance::compensation;
 use super::strategy::{self, Strategy};
+use super::terms::{self, TrainingStage, ViewExtras};
 use super::{SceneScale, near};
+use crate::abi::terms::Inputs;
 use crate::backend::Footprint;
 use crate::backend::cpu::{Cpu, count};
 use crate::config::{Config, Regularize};
@@ -121,9 +123,18 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     }
 }
 
-/// Whether views are drawn with inverse depths.
-pub fn draws_inverse_depths(dataset: &Dataset) -> bool {
+/// Whether there are maps of inverse depths.
+pub fn has_depth_maps(dataset: &Dataset) -> bool {
     dataset.sources.iter().any(|source| source.depth.is_some())
+}
+
+/// What terms need of views while the model is made, at its start or at its end: one that comes on late
+/// stays on.
+pub fn inputs(config: &Config, depth_map: bool) -> Inputs {
+    let extras = ViewExtras { depth_map, ..ViewExtras::default() };
+    let needs =
+        |iteration| terms::active(config, TrainingStage::Photometric, iteration, extras).needs();
+    needs(1).and(needs(config.optimize.iterations))
 }
 
 /// Bytes of each photograph as it is decoded, and of its inverse depths, whose file is taken to be of

@@ -131,6 +131,7 @@ mod tests {
             rgb: vec![0.0; 40 * 30 * 3],
             blended: None,
             inverse_depths: None,
+            inverse_squares: None,
             surface: Some((0..40 * 30).flat_map(pixel).collect()),
             median_depths: None,
         }

@@ -108,6 +108,7 @@ mod tests {
             rgb: vec![0.0; 3 * sums.len()],
             blended: None,
             inverse_depths: None,
+            inverse_squares: None,
             surface: Some(sums.concat()),
             median_depths: None,
         }

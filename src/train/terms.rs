@@ -3,7 +3,7 @@
 use super::coarse::CoarseSchedule;
 use super::schedule;
 use crate::backend::{NormalDepths, SampleRule, Term, Terms};
-use crate::config::{Config, OptimizeOptions, Regularize, SugarOptions};
+use crate::config::{Config, OptimizeOptions, PrimitiveName, Regularize, SugarOptions};
 
 /// Weight of the opacities' mean entropy.
 const ENTROPY_FACTOR: f64 = 0.1;
@@ -26,7 +26,7 @@ struct TermRow {
 }
 
 /// All terms.
-const ROWS: [TermRow; 8] = [
+const ROWS: [TermRow; 10] = [
     TermRow {
         term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
         weight: |_| 1.0,
@@ -38,6 +38,18 @@ const ROWS: [TermRow; 8] = [
         weight: |moment| schedule::depth_weight(moment.optimize, moment.iteration).unwrap_or(0.0),
         window: |_| true,
         due: |moment| moment.extras.depth_map,
+    },
+    TermRow {
+        term: |_| Term::DepthNormal { depths: NormalDepths::Opaque },
+        weight: |moment| moment.optimize.lambda_normal,
+        window: |moment| moment.has_surfels_after(moment.optimize.lambda_normal_from),
+        due: |_| true,
+    },
+    TermRow {
+        term: |_| Term::Distortion,
+        weight: |moment| moment.optimize.lambda_dist,
+        window: |moment| moment.has_surfels_after(moment.optimize.lambda_dist_from),
+        due: |_| true,
     },
     TermRow {
         term: |_| Term::Entropy,
@@ -80,7 +92,7 @@ const ROWS: [TermRow; 8] = [
 /// The part of a run that an iteration is of.
 #[derive(Clone, Copy, Debug)]
 pub enum TrainingStage<'a> {
-    /// The photographs alone count.
+    /// The model is made: the photographs count, and of surfels how they lie.
     Photometric,
     /// SuGaR's coarse stage, in a scene of this extent.
     Coarse {
@@ -109,6 +121,8 @@ struct Moment<'a> {
     /// From 1.
     iteration: u32,
     extras: ViewExtras,
+    /// Whether the stage is that which makes the model.
+    is_photometric: bool,
     /// Whether opacities are driven to 0 or 1.
     drives_opacities: bool,
     /// Iterations since the surface terms came on.
@@ -124,6 +138,7 @@ impl<'a> Moment<'a> {
             extent: 0.0,
             iteration,
             extras: ViewExtras::default(),
+            is_photometric: matches!(stage, TrainingStage::Photometric),
             drives_opacities: false,
             surface_iteration: None,
         };
@@ -139,6 +154,12 @@ impl<'a> Moment<'a> {
                 ..moment
             },
         }
+    }
+
+    /// Whether the model is one of surfels and is made, and this iteration is over.
+    fn has_surfels_after(&self, iteration: u32) -> bool {
+        let has_surfels = self.optimize.primitive == PrimitiveName::Surfels;
+        self.is_photometric && has_surfels && self.iteration > iteration
     }
 
     fn regularizes(&self, kinds: &[Regularize]) -> bool {
@@ -198,10 +219,12 @@ pub fn open(config: &Config, stage: TrainingStage<'_>, iteration: u32) -> Vec<Te
 mod tests {
     use super::*;
     use crate::abi::terms::{
-        Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DN, VALUE_ENTROPY, VALUE_MULTI_VIEW,
-        VALUE_NORMAL, VALUE_SDF,
+        Inputs, Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_ENTROPY,
+        VALUE_MULTI_VIEW, VALUE_NORMAL, VALUE_SDF,
     };
     use crate::config::SugarSchedule;
+
+    const NORMALS: Inputs = Inputs { maps: true, ..Inputs::NONE };
 
     fn config(start: u32, schedule: SugarSchedule) -> Config {
         let mut config = Config::default();
@@ -264,6 +287,35 @@ mod tests {
         });
         assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
         assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
+    }
+
+    #[test]
+    fn surfels_are_regularised_behind_the_iterations_that_are_given() {
+        let mut config = config(9000, SugarSchedule::Relative);
+        let weights = |config: &Config, iteration| {
+            let terms =
+                active(config, TrainingStage::Photometric, iteration, ViewExtras::default());
+            [VALUE_DN, VALUE_DISTORTION].map(|place| terms.weight(place))
+        };
+        config.optimize.lambda_dist = 100.0;
+        assert_eq!(weights(&config, 9000), [0.0; 2], "of Gaussians");
+        config.optimize.primitive = PrimitiveName::Surfels;
+        for (iteration, expected) in
+            [(3000, [0.0; 2]), (3001, [0.0, 100.0]), (7000, [0.0, 100.0]), (7001, [0.05, 100.0])]
+        {
+            assert_eq!(weights(&config, iteration), expected, "{iteration}");
+        }
+        let terms = |config: &Config| {
+            active(config, TrainingStage::Photometric, 9000, ViewExtras::default())
+        };
+        let both = Inputs { inverse_depths: true, inverse_squares: true, ..NORMALS };
+        assert_eq!(terms(&config).needs(), both);
+        let consistency = Term::DepthNormal { depths: NormalDepths::Opaque };
+        assert!(terms(&config).active().any(|weighted| weighted.term == consistency));
+        (config.optimize.lambda_normal, config.optimize.lambda_normal_from) = (0.2, 0);
+        config.optimize.lambda_dist = 0.0;
+        assert_eq!((weights(&config, 1), terms(&config).needs()), ([0.2, 0.0], NORMALS));
+        assert_eq!(coarse_terms(&config, 9001).weight(VALUE_DN), 0.0, "the stage has its own");
     }
 
     /// Those of the iteration with surface terms that comes so many after their first.

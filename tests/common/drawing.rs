@@ -35,6 +35,8 @@ pub struct Drawing {
     pub statistics: Statistics,
     pub fade_depth: f64,
     pub inverse_depth: bool,
+    /// Their squares, too, of a view that is trained on.
+    pub inverse_squares: bool,
     pub surface: bool,
     pub median: bool,
     pub compensation: Option<Compensation>,
@@ -52,6 +54,7 @@ impl Drawing {
         statistics: Statistics::Norms,
         fade_depth: RenderSettings::DEFAULT.fade_depth,
         inverse_depth: false,
+        inverse_squares: false,
         surface: false,
         median: false,
         compensation: None,
@@ -78,8 +81,9 @@ impl Drawing {
 
     /// What a view that is trained on has of it.
     pub fn wants(&self) -> Wants {
-        let (inverse_depths, maps, median) = (self.inverse_depth, self.surface, self.median);
-        let inputs = Inputs { inverse_depths, maps, median, ..Inputs::default() };
+        let &Self { inverse_depth: inverse_depths, inverse_squares, surface: maps, median, .. } =
+            self;
+        let inputs = Inputs { inverse_depths, inverse_squares, maps, median, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
         Wants { observe, inputs, compensation: self.compensation, divisor: self.divisor }
     }

@@ -12,8 +12,8 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView, Peaks,
-    Statistics, Term, Terms, chunks, seen_from,
+    AdamStep, CHUNK_ROWS, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView,
+    Peaks, Statistics, Term, Terms, chunks, seen_from,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
@@ -389,7 +389,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         start: GAUSSIANS as u64,
         seen: ViewGrowth::counted(gaussians, &most),
         first_divisor: if kind == Kind::Smaller { Divisor::Two } else { Divisor::One },
-        inverse_depths,
+        inputs: Inputs { inverse_depths, ..Inputs::NONE },
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),

@@ -49,6 +49,7 @@ mod parity_compact;
 mod parity_densify;
 mod parity_depth;
 mod parity_distances;
+mod parity_distortion;
 mod parity_fuse;
 #[cfg(kernels)]
 mod parity_half;

@@ -7,8 +7,8 @@ use crate::common::program::{Ended, SIZE, TestFolder, VIEWS, end, splat, text};
 use crate::common::synthetic::write_synthetic;
 use rstest::rstest;
 use serde_json::Value;
-use splat::backend::Footprint;
 use splat::backend::cpu::count;
+use splat::backend::{Footprint, Inputs};
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
@@ -387,7 +387,7 @@ fn every_buffer_of_the_layout_is_planned() {
         start: 1000,
         seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 1e5 },
         first_divisor: Divisor::Four,
-        inverse_depths: true,
+        inputs: Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE },
         photographs: PlannedPhotographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(PlannedColorTables { views: 9, width: 12 }),
         births: None,

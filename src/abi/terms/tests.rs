@@ -1,10 +1,11 @@
 use super::*;
 
-const ALL: [Term; 8] = [
+const ALL: [Term; 9] = [
     Term::Photometric { lambda_dssim: 0.2 },
     Term::InverseDepth,
     Term::DepthNormal { depths: NormalDepths::All },
     Term::MultiView,
+    Term::Distortion,
     Term::Entropy,
     Term::Density,
     Term::Normal,
@@ -58,6 +59,7 @@ fn what_has_no_weight_or_no_samples_is_off() {
     assert_eq!(terms.active().count(), ALL.len());
     let every = Inputs {
         inverse_depths: true,
+        inverse_squares: true,
         maps: true,
         median: true,
         other_view: true,
@@ -67,10 +69,12 @@ fn what_has_no_weight_or_no_samples_is_off() {
     assert_eq!(terms.needs(), every);
     terms.samples.count = 0;
     let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();
-    assert_eq!(left, ["photometric", "inverse depth", "depth-normal", "multi-view", "entropy"]);
+    let pixels = ["photometric", "inverse depth", "depth-normal", "multi-view", "distortion"];
+    assert_eq!(left, [&pixels[..], &["entropy"]].concat());
     assert!(!terms.needs().neighbours && terms.sdf_unit().is_none());
     terms.add(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.0);
     terms.add(Term::MultiView, 0.0);
+    terms.add(Term::Distortion, 0.0);
     assert_eq!(terms.needs(), Inputs { inverse_depths: true, ..Inputs::NONE });
     assert_eq!((terms.weight(VALUE_DN), terms.weight(VALUE_SSIM)), (0.0, 0.5));
 }

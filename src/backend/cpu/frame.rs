@@ -11,18 +11,20 @@ use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
+use super::stage::map_gradients::ComparedMaps;
 use super::stage::median::MedianGradient;
 use super::stage::neighbours::NearestLists;
 use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
 use super::stage::project;
-use super::stage::sampled_depths::{self, Sampled};
+use super::stage::sampled_depths::Sampled;
 use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
-    densify, depth, loss, median, normals, patches, rays, shrink, surface, transmittance, weights,
+    densify, depth, distortion, loss, median, normals, patches, rays, shrink, surface,
+    transmittance, weights,
 };
 use crate::abi::terms::{
-    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
+    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
 };
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
@@ -61,10 +63,8 @@ struct Scores<R> {
     terms: Terms,
     /// Gradient of the image, [height, width, 3].
     d_image: Vec<R>,
-    depths: Option<depth::ComparedDepths<R>>,
-    normals: Option<ComparedNormals<R>>,
-    /// The depths that samples are compared with.
-    sampled: Option<Sampled<R>>,
+    /// What came of what is drawn beside it.
+    maps: ComparedMaps<R>,
 }
 
 /// Values that are there already.
@@ -94,6 +94,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     view: &View,
     drawing: Drawing,
 ) -> Result<Frame<R, S, P>, DeviceError> {
+    drawing.check_footprint()?;
     if drawing.surface || drawing.median {
         density_field(model, Capability::Surfaces)?;
     }
@@ -190,6 +191,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         let d_canvas = CanvasGradient {
             image: &weights::d_image(self.canvas.image.len()),
             inverse_depths: &[],
+            inverse_squares: &[],
             surface: &[],
             through: &[],
         };
@@ -242,14 +244,21 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;
         }
-        let (mut depths, mut normals, mut means) = (None, None, Means::default());
+        let (mut maps, mut means) = (ComparedMaps::NOTHING, Means::default());
         let d_image = loss::loss(self.compared(), self.canvas.size, target, terms, &mut means)?;
         for Weighted { term, weight } in terms.active() {
             match *term {
-                Term::InverseDepth => depths = depth::compare(&self.canvas, target, *weight),
+                Term::InverseDepth => maps.depths = depth::compare(&self.canvas, target, *weight),
                 Term::DepthNormal { depths } => {
                     let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
-                    normals = Some(normals::compare(canvas, viewpoint, target, depths, *weight));
+                    let normals = normals::compare(canvas, viewpoint, target, depths, *weight);
+                    means[VALUE_DN as usize] = normals.mean;
+                    maps.normals = Some(normals);
+                }
+                Term::Distortion => {
+                    let found = distortion::find(&self.canvas, target.mask.as_deref(), *weight);
+                    means[VALUE_DISTORTION as usize] = found.mean;
+                    maps.distortion = Some(found);
                 }
                 // Of the colours, between views, or at samples.
                 _ => {}
@@ -259,22 +268,19 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         if let Some(other) = other.filter(|_| weight != 0.0) {
             let pair =
                 PatchPair { canvas: &self.canvas, view: &self.view.viewpoint, target, other };
-            let gradients = normals.get_or_insert_with(ComparedNormals::none);
+            let gradients = maps.normals.get_or_insert_with(ComparedNormals::none);
             means[VALUE_MULTI_VIEW as usize] = patches::add(pair, weight, gradients);
         }
-        means[VALUE_DEPTH_L1 as usize] = depths.as_ref().map_or(0.0, |depths| depths.l1);
-        means[VALUE_DN as usize] = normals.as_ref().map_or(0.0, |normals| normals.mean);
+        means[VALUE_DEPTH_L1 as usize] = maps.depths.as_ref().map_or(0.0, |depths| depths.l1);
         // Without a map of inverse depths their term has no value.
         let has_value =
-            |weighted: &&Weighted| weighted.term != Term::InverseDepth || depths.is_some();
+            |weighted: &&Weighted| weighted.term != Term::InverseDepth || maps.depths.is_some();
         let values = LossValues::of(terms.active_at(At::Pixels).filter(has_value), &means);
         let values = values.checked()?;
-        let sampled = match near.filter(|_| terms.sdf_unit().is_some()) {
-            Some(near) => Some(self.sampled(model, near, terms)?),
-            None => None,
-        };
-        let terms = terms.clone();
-        let scores = Scores { terms, d_image, depths, normals, sampled };
+        if let Some(near) = near.filter(|_| terms.sdf_unit().is_some()) {
+            maps.sampled = Some(self.sampled(model, near, terms)?);
+        }
+        let scores = Scores { terms: terms.clone(), d_image, maps };
         Ok((self.with(scores), Ready(values)))
     }
 
@@ -301,7 +307,8 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         model: &Model<R, P>,
         gradients: &mut Gradients<R, P>,
     ) -> Result<(), DeviceError> {
-        let d_depths = self.kept.normals.as_ref().map_or(&[][..], |normals| &normals.d_medians);
+        let normals = self.kept.maps.normals.as_ref();
+        let d_depths = normals.map_or(&[][..], |normals| &normals.d_medians);
         if d_depths.is_empty() {
             return Ok(());
         }
@@ -324,11 +331,12 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         gradients: &mut Gradients<R, P>,
     ) -> Result<Ready, DeviceError> {
         self.add_medians(model, gradients)?;
-        let Scores { terms, d_image, depths, normals, sampled } = self.kept;
-        let of_maps = sampled_depths::gradients(normals, sampled.as_ref());
+        let Scores { terms, d_image, maps } = self.kept;
+        let (of_maps, depth_map) = maps.into_gradients();
         let d_canvas = CanvasGradient {
             image: &d_image,
-            inverse_depths: depths.as_ref().map_or(&[], |depths| &depths.d_inverse_depths),
+            inverse_depths: &of_maps.inverse_depths,
+            inverse_squares: &of_maps.inverse_squares,
             surface: &of_maps.surface,
             through: &of_maps.through,
         };
@@ -339,7 +347,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
             view: self.view,
             row_from_splat: self.splats.iter().map(|splat| splat.row).collect(),
             screen,
-            depth_map: sampled.map(|sampled| sampled.map),
+            depth_map,
             fault: self.fault,
         });
         if terms.active_at(At::Samples).next().is_none() {
@@ -362,9 +370,6 @@ impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
 
 impl<R: Real> Scores<R> {
     fn bytes(&self) -> Bytes {
-        Bytes::of::<R>(self.d_image.capacity())
-            + self.depths.as_ref().map_or(Bytes(0), depth::ComparedDepths::bytes)
-            + self.normals.as_ref().map_or(Bytes(0), ComparedNormals::bytes)
-            + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
+        Bytes::of::<R>(self.d_image.capacity()) + self.maps.bytes()
     }
 }

@@ -16,6 +16,10 @@ const IMAGE: u64 = 12 + 8;
 /// The same beside them where depths and normals are drawn.
 const SURFACE: u64 = 16 + 4 + 16;
 
+/// The same where the spread along rays is found: inverse depths with their squares, and the gradients of
+/// both and of what passes.
+const DISTORTION: u64 = 2 * 4 + 3 * 4;
+
 /// Bytes of a pixel while it is compared with the photograph: both images, and their gradient.
 const COMPARED: u64 = 3 * 12;
 
@@ -79,6 +83,8 @@ pub enum WorkKind {
         batch_views: u64,
         /// Whether depths and normals are drawn.
         surface: bool,
+        /// Whether the spread along rays is found.
+        distortion: bool,
         /// Neighbours of each Gaussian that are listed.
         neighbours: u64,
     },
@@ -114,17 +120,20 @@ impl CpuWork {
             ),
             self.stage("finding splats", &[row("splats and their lists", self.listing())]),
         ];
-        if let WorkKind::Trained { start, batch_views, surface, neighbours } = self.kind {
-            stages.extend(self.training(batch_views, surface, neighbours));
+        if let WorkKind::Trained { start, batch_views, surface, distortion, neighbours } = self.kind
+        {
+            let beside =
+                if surface { SURFACE } else { 0 } + if distortion { DISTORTION } else { 0 };
+            stages.extend(self.training(batch_views, beside, neighbours));
             stages.extend(self.moving(start));
         }
         stages
     }
 
-    /// Steps of training.
-    fn training(&self, batch_views: u64, surface: bool, neighbours: u64) -> [PlannedStage; 2] {
+    /// Steps of training; a pixel has so many bytes beside its colours.
+    fn training(&self, batch_views: u64, beside: u64, neighbours: u64) -> [PlannedStage; 2] {
         let pixels = self.view.pixels();
-        let drawn = pixels * (IMAGE + if surface { SURFACE } else { 0 });
+        let drawn = pixels * (IMAGE + beside);
         let earlier = batch_views.saturating_sub(1) * self.view.visible * (self.gradient() + 8);
         let listed =
             self.gaussians * if neighbours > 0 { 4 * neighbours + 4 * GEOMETRY } else { 0 };
@@ -238,7 +247,13 @@ mod tests {
             optional: OptionalColumns::NONE,
             gaussians,
             view: ViewSize { px: [100, 50], visible: 800, instances: 3000 },
-            kind: WorkKind::Trained { start: 1000, batch_views: 1, surface: false, neighbours: 0 },
+            kind: WorkKind::Trained {
+                start: 1000,
+                batch_views: 1,
+                surface: false,
+                distortion: false,
+                neighbours: 0,
+            },
             with_reference: false,
             threads: 2,
         }

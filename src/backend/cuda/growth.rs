@@ -1,9 +1,11 @@
 //! How many Gaussians may be born: as many as the iterations that follow have memory for.
 
+use super::CudaOptions;
 use super::frame::Frame;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
+use crate::backend::Inputs;
 use crate::backend::frame_state::Drawn;
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, PlannedCoarse, largest_births,
@@ -26,6 +28,8 @@ pub(super) struct ScratchHighWater {
     frames: u32,
     /// Gaussians that are left when density control has ended, where they are pruned then.
     target: Option<u64>,
+    /// What terms need of views sooner or later.
+    inputs: Inputs,
     /// Where a coarse stage will follow.
     coarse: Option<CoarseHighWater>,
 }
@@ -39,11 +43,12 @@ struct CoarseHighWater {
 }
 
 impl ScratchHighWater {
-    /// Of a run that is pruned to so many Gaussians, if it is, and that this coarse stage follows, if one
-    /// does.
-    pub(super) fn of_run(target: Option<u64>, coarse: Option<PlannedCoarse>) -> Self {
+    /// Of a run, before its first iteration.
+    pub(super) fn of_run(options: &CudaOptions) -> Self {
+        let &CudaOptions { target, coarse, inputs, .. } = options;
         Self {
             target,
+            inputs,
             coarse: coarse.map(|stage| CoarseHighWater { stage, most: [0.0; 2] }),
             ..Self::default()
         }
@@ -58,13 +63,33 @@ impl ScratchHighWater {
         heap: &Heap,
         ladder: &Ladder,
     ) {
-        self.record(needed(frame, gaussians, earlier, heap, ladder), gaussians);
+        self.record(self.needed(frame, gaussians, earlier, heap, ladder), gaussians);
         if let Some(CoarseHighWater { stage: coarse, most }) = &mut self.coarse {
             let of_frame =
                 frame.scratch_in_coarse(heap.cub_scratch(), coarse, gaussians, in_bands(ladder));
             let needed = of_frame + in_coarse(earlier, coarse);
             most[0] = most[0].max(each(needed, gaussians));
         }
+    }
+
+    /// What a view needed of the scratch, or would have needed in bands where these are allowed; one that
+    /// is drawn smaller, or without what terms need later, at the size of its photograph and with that.
+    fn needed<P: Primitive>(
+        &self,
+        frame: &Frame<Drawn, P>,
+        gaussians: usize,
+        earlier: Bytes,
+        heap: &Heap,
+        ladder: &Ladder,
+    ) -> Bytes {
+        let of_frame = |in_bands| {
+            earlier + frame.scratch(heap.cub_scratch(), gaussians, self.inputs, in_bands)
+        };
+        let at_once = match frame.is_divided() || frame.lacks(self.inputs) {
+            true => of_frame(false),
+            false => heap.live_scratch(),
+        };
+        if in_bands(ladder) { of_frame(true).min(at_once) } else { at_once }
     }
 
     fn record(&mut self, bytes: Bytes, gaussians: usize) {
@@ -115,25 +140,6 @@ fn all(each: f64, gaussians: usize) -> Bytes {
 /// Whether views are drawn in bands before births are refused.
 fn in_bands(ladder: &Ladder) -> bool {
     ladder.comes_before(Rung::Bands, Rung::Births)
-}
-
-/// What a view needed of the scratch, or would have needed in bands where these are allowed; one that is
-/// drawn smaller, at the size of its photograph.
-fn needed<P: Primitive>(
-    frame: &Frame<Drawn, P>,
-    gaussians: usize,
-    earlier: Bytes,
-    heap: &Heap,
-    ladder: &Ladder,
-) -> Bytes {
-    let at_once = match frame.is_divided() {
-        true => earlier + frame.scratch(heap.cub_scratch(), gaussians, false),
-        false => heap.live_scratch(),
-    };
-    if !in_bands(ladder) {
-        return at_once;
-    }
-    (earlier + frame.scratch(heap.cub_scratch(), gaussians, true)).min(at_once)
 }
 
 /// What earlier views of a batch, which hold so much, would hold in the coarse stage at most. Behind
@@ -215,6 +221,7 @@ mod tests {
         }
         let found = high_water.in_coarse(1000, &Ladder::new(&[])).unwrap();
         assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
-        assert!(ScratchHighWater::of_run(None, None).in_coarse(1000, &Ladder::new(&[])).is_none());
+        let high_water = ScratchHighWater::of_run(&CudaOptions::default());
+        assert!(high_water.in_coarse(1000, &Ladder::new(&[])).is_none());
     }
 }

@@ -43,7 +43,7 @@ use self::model::tables;
 use self::photos::PhotoStore;
 use self::primitive::is_compactable;
 use self::session::Session;
-use super::{DeviceError, Drawing, Look, RenderSettings};
+use super::{DeviceError, Drawing, Inputs, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{PlannedCoarse, Storage};
@@ -69,6 +69,8 @@ pub struct CudaOptions {
     pub target: Option<u64>,
     /// SuGaR's coarse stage, where it will follow: births leave it its memory.
     pub coarse: Option<PlannedCoarse>,
+    /// What terms will need of views later, if not now: births leave that its memory.
+    pub inputs: Inputs,
 }
 
 impl Default for CudaOptions {
@@ -84,6 +86,7 @@ impl Default for CudaOptions {
             seed: 0,
             target: None,
             coarse: None,
+            inputs: Inputs::NONE,
         }
     }
 }
@@ -117,7 +120,7 @@ impl Cuda {
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
             governed_at: None,
-            high_water: ScratchHighWater::of_run(options.target, options.coarse),
+            high_water: ScratchHighWater::of_run(options),
             has_aim: false,
         })
     }

@@ -131,12 +131,15 @@ impl DryRun {
         let instances = if visible == 0 { 0 } else { seen.instances };
         self.seen.set(SeenView { visible, instances });
         let coarse = case.coarse.filter(|_| near.is_some());
-        let terms = &case.terms(coarse);
-        let wants = case.wants(coarse);
-        let drawing = Drawing::trained(&case.settings(), &wants);
+        let mut how = (case.settings(), case.wants(coarse), case.terms(coarse));
+        if case.surfels && near.is_none() {
+            how = case.of_surfels(how.0, how.1, how.2);
+        }
+        let (settings, wants, terms) = &how;
+        let drawing = Drawing::trained(settings, wants);
         let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         let device = &mut self.device;
-        let frame = device.render_train(model, &case.view(), &case.settings(), &wants)?;
+        let frame = device.render_train(model, &case.view(), settings, wants)?;
         let rule = AppearanceRule {
             rate_init: 1e-3,
             rate_final: 1e-4,

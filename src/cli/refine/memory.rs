@@ -66,7 +66,13 @@ pub(super) fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoo
     let ReadModel { config, dataset, .. } = model;
     let sizes = start.topology.sizes();
     let mut work = showing(config, sizes.gaussians);
-    work.kind = WorkKind::Trained { start: 0, batch_views: 1, surface: false, neighbours: 0 };
+    work.kind = WorkKind::Trained {
+        start: 0,
+        batch_views: 1,
+        surface: false,
+        distortion: false,
+        neighbours: 0,
+    };
     let on_processor = model.is_on_processor();
     let beside = PlannedRow { label: BOUND_MESH, bytes: bound_bytes(&sizes, on_processor) };
     let filter = render_footprint(config);

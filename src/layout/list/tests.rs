@@ -8,6 +8,7 @@ const WANTS: ViewRequest = ViewRequest {
     records: Records::Ellipses,
     drawn_for: Use::Backward,
     inverse_depths: false,
+    inverse_squares: false,
     maps: false,
     median: false,
     colors: None,

@@ -32,9 +32,10 @@ pub enum Maps {
 }
 
 impl Maps {
-    /// A request with them.
+    /// A request with them, in place of those of the iterations before the stage.
     pub(super) fn added_to(self, wants: ViewRequest) -> ViewRequest {
-        ViewRequest { maps: self.are_drawn(), median: self == Self::Medians, ..wants }
+        let (maps, median) = (self.are_drawn(), self == Self::Medians);
+        ViewRequest { inverse_squares: false, maps, median, ..wants }
     }
 
     /// Whether there are any.

@@ -12,6 +12,7 @@ use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::rounds::{self, RoundShape};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
+use crate::abi::terms::Inputs;
 use crate::layout::{ColorUse, ModelSize, Replay, RoundSizes, Use, ViewRequest};
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
@@ -32,8 +33,8 @@ pub struct PlannedRun {
     pub batch_views: u32,
     /// By what the sides of training views are divided at first.
     pub first_divisor: Divisor,
-    /// Whether views are drawn with inverse depths.
-    pub inverse_depths: bool,
+    /// What terms need of training views.
+    pub inputs: Inputs,
     /// Its photographs.
     pub photographs: PlannedPhotographs,
     /// What its photographs' cameras did to colours, where that is learned.
@@ -158,10 +159,10 @@ impl PlannedRun {
         let (view, full_view) = (seen.of(most), self.seen.of(most));
         let train = ViewRequest {
             drawn_for: Use::Backward,
-            inverse_depths: self.inverse_depths,
             colors: self.colors.map(|colors| colors.color_use()),
             ..ViewRequest::default()
         };
+        let train = train.beside(self.inputs);
         let smooth = |source: &Replay| {
             if model.optional.filter_3d {
                 rounds::smooth(source, views);
@@ -211,7 +212,7 @@ impl PlannedRun {
         if let Some(target) = target {
             stages.push(stage("prune to target", most, &|source| {
                 // What is drawn to measure it takes less.
-                let wants = ViewRequest { inverse_depths: false, colors: None, ..train };
+                let wants = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
                 PlannedDrawing { wants, ..drawing.clone() }.replay(source);
                 rounds::retain(source, &model, most, target);
             }));

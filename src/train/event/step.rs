@@ -35,11 +35,12 @@ pub struct Step {
     pub images: u32,
     /// Iterations that the run ends at.
     pub iterations: u32,
-    /// Values of the terms that compare with the photograph, without their weights: `l1` and `ssim`,
-    /// and `depth_l1` where the view has a map of its inverse depths.
+    /// Values of the terms, without their weights: `l1` and `ssim`, `depth_l1` where the view has a map
+    /// of its inverse depths, and of surfels `dn` and `distortion`. In SuGaR's coarse stage those of
+    /// surface terms are in a [`SurfaceReport`].
     #[serde(flatten)]
     pub values: TermValues,
-    /// The loss that was minimised.
+    /// The part of the loss that compares with the photograph.
     pub total: f64,
     /// Gaussians.
     pub gaussians: usize,

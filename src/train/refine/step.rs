@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use super::{PendingLoss, RefineRule, Refiner};
 use crate::backend::{
-    AdamStep, BoundStep, DeviceError, Pending as _, RenderSettings, Topic, TrainDevice,
+    AdamStep, BoundStep, DeviceError, Pending as _, RenderSettings, Terms, Topic, TrainDevice,
 };
 use crate::math::Divisor;
 use crate::train::event::{Event, Step, TermValues};
-use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, add_view};
 use crate::train::{TrainError, checkpoint, render_footprint, schedule};
 
@@ -20,8 +19,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let config = self.setup.config;
         let iteration = self.iteration + 1;
         let (view, target) = self.feed.take(self.device, iteration)?;
-        let terms =
-            terms::active(config, TrainingStage::Photometric, iteration, ViewExtras::default());
+        let terms = Terms::photometric(config.optimize.lambda_dssim);
         let inputs = ViewInputs {
             view: self.feed.views.training_view(view),
             settings: RenderSettings {

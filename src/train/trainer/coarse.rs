@@ -182,7 +182,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Keeps the values of an iteration's surface terms. One that is on now and then stays until its
+    /// Keeps the values of the surface terms of an iteration of the stage. One that is on now and then stays until its
     /// next value; one that is over goes.
     pub(super) fn keep_surface_losses(
         &mut self,
@@ -191,7 +191,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         pairs: &[(&'static str, f64)],
     ) {
         let open = open(self.setup.config, self.stage(iteration), iteration);
-        let Some(coarse) = self.coarse.as_mut().filter(|_| terms.has_topic(Topic::Surface)) else {
+        let is_reported = |schedule: &CoarseSchedule| {
+            schedule.contains(iteration) && terms.has_topic(Topic::Surface)
+        };
+        let Some(coarse) = self.coarse.as_mut().filter(|coarse| is_reported(&coarse.schedule))
+        else {
             return;
         };
         let is_open = |place: u32| {

@@ -233,7 +233,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
             if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
-        let values = TermValues::of(&mean.terms, Topic::Photograph, &pairs);
+        let values = match self.stage(iteration) {
+            TrainingStage::Photometric => TermValues(pairs),
+            TrainingStage::Coarse { .. } => TermValues::of(&mean.terms, Topic::Photograph, &pairs),
+        };
         let total = mean.total();
         let step = Step { iteration, images, iterations, values, total, gaussians, ms };
         // While it is told the device trains on: that is part of an iteration's time.

@@ -122,6 +122,8 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("deviation_towards", "count_near"),
     ("is_near_surface", "count_near"),
     ("take_samples", "regularise_16"),
+    ("distortion", "measure_distortion"),
+    ("distortion_bwd", "measure_distortion"),
     ("place", "compare_patch"),
     ("place_bwd", "compare_patch"),
     ("ray", "faces"),
@@ -152,4 +154,5 @@ pub(super) const KERNELS: &[&str] = &[
     "count_near",
     "compare_normals",
     "compare_patches",
+    "measure_distortion",
 ];

@@ -26,6 +26,9 @@ pub(crate) struct Canvas<R> {
     /// Sums of the weights over the depths, per world unit, [height, width]; empty where they are not
     /// drawn.
     pub(crate) inverse_depths: Vec<R>,
+    /// Sums of the weights over the squares of the depths, [height, width]; empty where they are not
+    /// drawn.
+    pub(crate) inverse_squares: Vec<R>,
     /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
     pub(crate) surface: Vec<R>,
     /// Median depths, [height, width]; of ellipses empty until stage `median` finds them.
@@ -44,7 +47,8 @@ struct Pixel {
 
 impl<R: Real> Canvas<R> {
     pub(crate) fn bytes(&self) -> Bytes {
-        let maps = [&self.inverse_depths, &self.surface, &self.median_depths];
+        let Self { inverse_depths, inverse_squares, surface, median_depths, .. } = self;
+        let maps = [inverse_depths, inverse_squares, surface, median_depths];
         let values = self.image.capacity() + maps.map(Vec::capacity).iter().sum::<usize>();
         Bytes::of::<R>(values) + Bytes::of::<Pixel>(self.pixels.capacity())
     }
@@ -59,6 +63,7 @@ impl<R: Real> Canvas<R> {
             rgb: self.image.iter().map(|value| value.to_f32()).collect(),
             blended: with_counts.then(counts),
             inverse_depths: if_drawn(&self.inverse_depths),
+            inverse_squares: if_drawn(&self.inverse_squares),
             surface: if_drawn(&self.surface),
             median_depths: if_drawn(&self.median_depths),
         }
@@ -82,6 +87,7 @@ pub(crate) fn forward<R: Real>(
         size,
         image: vec![R::ZERO; pixels * 3],
         inverse_depths: vec![R::ZERO; pixels],
+        inverse_squares: vec![R::ZERO; if settings.inverse_squares { pixels } else { 0 }],
         surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
         median_depths: vec![R::ZERO; if with_medians { pixels } else { 0 }],
         pixels: vec![Pixel::default(); pixels],
@@ -246,6 +252,8 @@ pub(crate) struct CanvasGradient<'a, R> {
     pub(crate) image: &'a [R],
     /// Of the inverse depths, [height, width]; empty where they have none.
     pub(crate) inverse_depths: &'a [R],
+    /// Of the squares of inverse depths, [height, width]; empty where they have none.
+    pub(crate) inverse_squares: &'a [R],
     /// Of depth and of x and y of the normal, [height, width, 3]; empty where they have none.
     pub(crate) surface: &'a [R],
     /// Of the final transmittance, besides the background, [height, width]; empty where it has

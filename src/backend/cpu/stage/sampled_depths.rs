@@ -2,7 +2,6 @@
 
 use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
-use super::normals::ComparedNormals;
 use super::sampler::Sampler;
 use crate::abi::terms::Terms;
 use crate::backend::DeviceError;
@@ -45,36 +44,20 @@ impl<R: Real> Sampled<R> {
         Ok(())
     }
 
+    /// Adds the gradient to those of the surface's maps, [height, width, 3], and of the final
+    /// transmittance, [height, width].
+    pub(crate) fn add_to(&self, d_surface: &mut Vec<R>, d_through: &mut Vec<R>) {
+        d_surface.resize(self.d_depths.len() * 3, R::ZERO);
+        for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(&self.d_depths) {
+            d_pixel[0] += d_depth;
+        }
+        d_through.resize(self.d_depths.len(), R::ZERO);
+        for (d_pixel, &d_depth) in d_through.iter_mut().zip(&self.d_depths) {
+            *d_pixel += d_depth * self.map.farthest;
+        }
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
         self.map.bytes() + Bytes::of::<R>(self.d_depths.capacity())
     }
-}
-
-/// Gradients of a frame's maps of its surface; empty without.
-pub(crate) struct MapGradients<R> {
-    /// Of depth and of x and y of the normal, [height, width, 3].
-    pub(crate) surface: Vec<R>,
-    /// Of the final transmittance, [height, width].
-    pub(crate) through: Vec<R>,
-}
-
-/// Those of what a frame was compared by.
-pub(crate) fn gradients<R: Real>(
-    normals: Option<ComparedNormals<R>>,
-    sampled: Option<&Sampled<R>>,
-) -> MapGradients<R> {
-    let (mut surface, mut through) =
-        normals.map_or_else(Default::default, |compared| (compared.d_surface, compared.d_through));
-    let Some(Sampled { map, d_depths }) = sampled else {
-        return MapGradients { surface, through };
-    };
-    surface.resize(d_depths.len() * 3, R::ZERO);
-    for (d_pixel, &d_depth) in surface.as_chunks_mut::<3>().0.iter_mut().zip(d_depths) {
-        d_pixel[0] += d_depth;
-    }
-    through.resize(d_depths.len(), R::ZERO);
-    for (d_pixel, &d_depth) in through.iter_mut().zip(d_depths) {
-        *d_pixel += d_depth * map.farthest;
-    }
-    MapGradients { surface, through }
 }

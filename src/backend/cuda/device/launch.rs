@@ -258,6 +258,7 @@ kernels! {
     median_depths_bwd: median::median_depths_bwd(MedianBwdArgs) x MEDIAN_BLOCK;
     transmittances: transmittance::transmittances(TransmittanceArgs) x TRANSMITTANCE_BLOCK;
     depth_loss: depth::depth_loss(DepthLossArgs) x DEPTH_LOSS_BLOCK;
+    measure_distortion: distortion::measure_distortion(DistortionArgs) x DISTORTION_BLOCK;
     loss: loss::loss(LossArgs) x LOSS_BLOCK;
     shrink: shrink::shrink(ShrinkArgs) x SHRINK_BLOCK;
     lpips_input: lpips::lpips_input(LpipsInputArgs) x LPIPS_PIXELS;

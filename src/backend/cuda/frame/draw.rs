@@ -29,6 +29,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     view: &View,
     settings: &Drawing,
 ) -> Result<Frame<S, P>, DeviceError> {
+    settings.check_footprint()?;
     let wants = &blend::wants(settings);
     require::<P>(Capability::Surfaces, wants.maps || wants.median)?;
     if wants.median && wants.backward() {
@@ -48,11 +49,12 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     let sizes = splats.sizes(model.len(), &camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
-    let (mut d_image, mut d_inverse_depths) = (None, None);
+    let (mut d_image, mut d_inverse_depths, mut d_inverse_squares) = (None, None, None);
     let (mut d_surface, mut d_median_depths) = (None, None);
     if wants.backward() {
         let of_pixels = PixelGradients::reserve(&session.heap, &sizes, wants)?;
         (d_inverse_depths, d_surface) = (of_pixels.inverse_depths, of_pixels.maps);
+        d_inverse_squares = of_pixels.inverse_squares;
         d_median_depths = of_pixels.median_depths;
         d_image = Some(of_pixels.image);
     }
@@ -69,6 +71,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     Ok(Frame {
         d_image,
         d_inverse_depths,
+        d_inverse_squares,
         d_surface,
         d_median_depths,
         kept: S::nothing(),

@@ -61,6 +61,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
             canvas,
             d_image,
             d_inverse_depths: None,
+            d_inverse_squares: None,
             d_surface: None,
             d_median_depths: None,
         };
@@ -121,6 +122,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         let Scores { has_inverse_depths, has_surface, .. } = self.kept;
         let d_image = self.d_image.as_ref().ok_or(DeviceError::NoView)?;
         let d_inverse_depths = self.d_inverse_depths.as_ref().filter(|_| has_inverse_depths);
+        let d_inverse_squares = self.d_inverse_squares.as_ref();
         let d_surface = self.d_surface.as_ref().filter(|_| has_surface);
         if let (None, None, Some(features)) =
             (d_inverse_depths, d_surface, &mut self.splats.features)
@@ -130,7 +132,14 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         }
         let d_median_depths = self.d_median_depths.as_ref();
         let canvas = &mut self.canvas;
-        let pixels = Pixels { canvas, d_image, d_inverse_depths, d_surface, d_median_depths };
+        let pixels = Pixels {
+            canvas,
+            d_image,
+            d_inverse_depths,
+            d_inverse_squares,
+            d_surface,
+            d_median_depths,
+        };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
         observe::observe(session, model, &self.splats, view)?;

@@ -2,7 +2,8 @@
 
 use super::view::{Frame, Scores};
 use crate::abi::terms::{
-    At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_MULTI_VIEW, Weighted,
+    At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_MULTI_VIEW,
+    Weighted,
 };
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
@@ -11,6 +12,8 @@ use crate::backend::cuda::photos::{Photograph, Target};
 use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
+use crate::backend::cuda::stage::blend::Canvas;
+use crate::backend::cuda::stage::distortion::{self, RayMapGradients, RayMaps};
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
@@ -48,24 +51,30 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             Some(room) => room.shrink(session, target, view_px, divisor)?,
             None => target.whole(),
         };
-        let has_inverse_depths = self.compare_depths(session, photograph, terms)?;
+        let has_map = self.compare_depths(session, photograph, terms)?;
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
         let image = compared.unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
         let mut has_surface = self.compare_normals(session, photograph, terms)?;
+        let has_rays =
+            self.measure_distortion(session, photograph, terms, [has_map, has_surface])?;
+        has_surface |= has_rays;
         self.shrunk = room;
         if let Some(other) = other.filter(|_| terms.weight(VALUE_MULTI_VIEW) != 0.0) {
             self.compare_patches(session, target, other, terms, has_surface)?;
             has_surface = true;
         }
         let report = session.status.report(&session.heap, &session.stream)?;
-        let has_value =
-            |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_inverse_depths;
+        let has_value = |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_map;
         let active = terms.active_at(At::Pixels).filter(has_value).copied().collect();
         let pending = PendingLosses::of_pixels(report, active, self.camera.size);
-        let scores =
-            Scores { terms: terms.clone(), has_inverse_depths, has_surface, depth_map: None };
+        let scores = Scores {
+            terms: terms.clone(),
+            has_inverse_depths: has_map || has_rays,
+            has_surface,
+            depth_map: None,
+        };
         Ok((self.into_state(|_| scores), pending))
     }
 
@@ -113,6 +122,44 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
 }
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
+    /// Whether a term looks at how far apart along rays lies what is drawn. Its gradients are added to
+    /// those of the inverse depths and of the surface's maps, where these have any.
+    fn measure_distortion(
+        &mut self,
+        session: &mut Session,
+        target: &Photograph<'_>,
+        terms: &Terms,
+        [has_inverse_depths, has_surface]: [bool; 2],
+    ) -> Result<bool, DeviceError> {
+        let weight = terms.weight(VALUE_DISTORTION);
+        // Where nothing is done with them no gradient comes of them.
+        self.d_inverse_squares.take_if(|_| weight == 0.0);
+        let Canvas { inverse_depths, inverse_squares, surface, .. } = &self.canvas;
+        let drawn = (inverse_depths, inverse_squares, surface);
+        let gradients =
+            (&mut self.d_inverse_depths, &mut self.d_inverse_squares, &mut self.d_surface);
+        let (Some(inverse_depths), Some(inverse_squares), Some(surface)) = drawn else {
+            return Ok(false);
+        };
+        let (Some(d_depths), Some(d_squares), Some(d_surface)) = gradients else {
+            return Ok(false);
+        };
+        if !has_inverse_depths {
+            d_depths.zero(&session.stream)?;
+        }
+        if !has_surface {
+            d_surface.zero(&session.stream)?;
+        }
+        let drawn = RayMaps { inverse_depths, inverse_squares, surface };
+        let gradients = RayMapGradients {
+            inverse_depths: d_depths,
+            inverse_squares: d_squares,
+            surface: d_surface,
+        };
+        distortion::measure(session, drawn, gradients, target, weight)?;
+        Ok(true)
+    }
+
     /// Adds the gradients of patches to those that the comparison of normals left, if it left any.
     fn compare_patches(
         &mut self,

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::abi::ViewCamera;
-use crate::abi::terms::Terms;
+use crate::abi::terms::{Inputs, Terms};
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
@@ -27,6 +27,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     /// Of a frame that is trained on.
     pub(super) d_image: Option<Block<f32>>,
     pub(super) d_inverse_depths: Option<Block<f32>>,
+    /// Of the squares of the inverse depths, where the spread along rays is found.
+    pub(super) d_inverse_squares: Option<Block<f32>>,
     /// Of the surface's maps, [height, width, 4], where they are drawn.
     pub(super) d_surface: Option<Block<f32>>,
     /// Of the median depths, where they are compared.
@@ -47,7 +49,8 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
 /// What a comparison leaves for the backward pass.
 pub(in crate::backend::cuda) struct Scores {
     pub(super) terms: Terms,
-    /// Whether the gradient of the inverse depths was found: the photograph has a map of them.
+    /// Whether a gradient of the inverse depths was found: the photograph has a map of them, or the
+    /// spread along rays is looked at.
     pub(super) has_inverse_depths: bool,
     /// Whether that of the surface's maps was.
     pub(super) has_surface: bool,
@@ -75,12 +78,14 @@ impl<S: FrameState, P> Frame<S, P> {
         self,
         kept: impl FnOnce(S::Kept<Scores>) -> T::Kept<Scores>,
     ) -> Frame<T, P> {
-        let Self { d_image, d_inverse_depths, d_surface, d_median_depths, .. } = self;
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let Self { d_surface, d_median_depths, .. } = self;
         let Self { colors, shrunk, .. } = self;
         let Self { canvas, lists, splats, camera, settings, primitive, .. } = self;
         Frame {
             d_image,
             d_inverse_depths,
+            d_inverse_squares,
             d_surface,
             d_median_depths,
             kept: kept(self.kept),
@@ -117,10 +122,20 @@ impl<S: FrameState, P> Frame<S, P> {
             Ok::<_, DeviceError>(Some(host))
         };
         let inverse_depths = map(&self.canvas.inverse_depths)?;
+        let inverse_squares = map(&self.canvas.inverse_squares)?;
         let surface = map(&self.canvas.surface)?;
         let median_depths = map(&self.canvas.median_depths)?;
         let [width, height] = self.camera.size;
-        Ok(Rendered { width, height, rgb, blended, inverse_depths, surface, median_depths })
+        Ok(Rendered {
+            width,
+            height,
+            rgb,
+            blended,
+            inverse_depths,
+            inverse_squares,
+            surface,
+            median_depths,
+        })
     }
 
     /// Whether its lists did not fit the memory left, so that it is drawn in bands.
@@ -134,14 +149,16 @@ impl<S: FrameState, P> Frame<S, P> {
         self.lists.bands()
     }
 
-    /// Bytes of scratch that it takes to train so many Gaussians on the view, at once or in bands.
+    /// Bytes of scratch that it takes to train so many Gaussians on the view, with all that terms need, at
+    /// once or in bands.
     pub(in crate::backend::cuda) fn scratch(
         &self,
         library: &Library,
         gaussians: usize,
+        inputs: Inputs,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        let (gaussians, wants) = (gaussians as u64, self.training_wants(inputs));
         view_scratch(library, gaussians, &self.view_size(gaussians), &wants, in_bands)
     }
 
@@ -154,7 +171,7 @@ impl<S: FrameState, P> Frame<S, P> {
         gaussians: usize,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants());
+        let (gaussians, wants) = (gaussians as u64, self.training_wants(Inputs::NONE));
         let view = self.view_size(gaussians);
         let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);
@@ -175,10 +192,19 @@ impl<S: FrameState, P> Frame<S, P> {
         ViewGrowth::counted(gaussians, &drawn).resized(full).of(gaussians)
     }
 
-    /// What it is drawn for, with a backward pass where there is none, at the size of its photograph.
-    fn training_wants(&self) -> ViewRequest {
+    /// What it is drawn for, and with all that terms need, with a backward pass where there is none, at
+    /// the size of its photograph.
+    fn training_wants(&self, inputs: Inputs) -> ViewRequest {
         let divisor = Divisor::One;
-        ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) }
+        let wants =
+            ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) };
+        wants.beside(self.settings.inputs().and(inputs))
+    }
+
+    /// Whether it is drawn without some of what terms need.
+    pub(in crate::backend::cuda) fn lacks(&self, inputs: Inputs) -> bool {
+        let drawn = self.settings.inputs();
+        drawn.and(inputs) != drawn
     }
 
     /// Whether it is smaller than its photograph.
@@ -188,8 +214,10 @@ impl<S: FrameState, P> Frame<S, P> {
 
     /// Bytes of the gradients of the image and of what is drawn beside it.
     fn gradients_of_pixels(&self) -> Bytes {
-        let maps = [&self.d_inverse_depths, &self.d_surface, &self.d_median_depths];
-        [&self.d_image].into_iter().chain(maps).flatten().map(Block::bytes).sum()
+        let Self { d_image, d_inverse_depths, d_inverse_squares, .. } = self;
+        let of_rays = [d_image, d_inverse_depths, d_inverse_squares];
+        let of_surface = [&self.d_surface, &self.d_median_depths];
+        of_rays.into_iter().chain(of_surface).flatten().map(Block::bytes).sum()
     }
 }
 

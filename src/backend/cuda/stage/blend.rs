@@ -20,6 +20,8 @@ pub(crate) struct Canvas {
     pub(crate) blended: Option<Block<u32>>,
     /// Sums of the weights over the depths, per world unit; [height, width].
     pub(crate) inverse_depths: Option<Block<f32>>,
+    /// Sums of the weights over the squares of the depths; [height, width].
+    pub(crate) inverse_squares: Option<Block<f32>>,
     /// Depth, x and y of the normal, opacity; [height, width, 4].
     pub(crate) surface: Option<Block<f32>>,
     /// Depths by which half of the light is stopped; [height, width].
@@ -35,13 +37,21 @@ impl Canvas {
         sizes: &ViewSizes,
         wants: &ViewRequest,
     ) -> Result<Self, DeviceError> {
-        let layout::CanvasSlots { image, blended, inverse_depths, maps, median_depths } =
-            layout::CanvasSlots::reserve(heap, sizes, wants)?;
-        Ok(Self { image, blended, inverse_depths, surface: maps, median_depths, kept: None })
+        let layout::CanvasSlots {
+            image,
+            blended,
+            inverse_depths,
+            inverse_squares,
+            maps: surface,
+            median_depths,
+        } = layout::CanvasSlots::reserve(heap, sizes, wants)?;
+        let kept = None;
+        Ok(Self { image, blended, inverse_depths, inverse_squares, surface, median_depths, kept })
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
-        let maps = [&self.inverse_depths, &self.surface, &self.median_depths].map(Taken::bytes);
+        let Self { inverse_depths, inverse_squares, surface, median_depths, .. } = self;
+        let maps = [inverse_depths, inverse_squares, surface, median_depths].map(Taken::bytes);
         let kept = self.kept.as_ref().map_or(0, BackwardState::bytes);
         let beside = self.blended.bytes() + maps.iter().sum::<u64>() + kept;
         self.image.bytes() + Bytes(beside)
@@ -77,6 +87,7 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
         },
         records: settings.footprint.records(),
         inverse_depths: settings.inverse_depths,
+        inverse_squares: settings.inverse_squares,
         maps: settings.surface,
         median: settings.median,
         colors: settings.colors.map(of_colors),
@@ -92,6 +103,8 @@ pub(crate) struct Pixels<'a> {
     pub(crate) d_image: &'a Block<f32>,
     /// Gradient of the inverse depths, where they were compared; [height, width].
     pub(crate) d_inverse_depths: Option<&'a Block<f32>>,
+    /// Gradient of their squares, where the spread along rays was found; [height, width].
+    pub(crate) d_inverse_squares: Option<&'a Block<f32>>,
     /// Gradient of the surface's maps, where the normals were compared; [height, width, 4].
     pub(crate) d_surface: Option<&'a Block<f32>>,
     /// Gradient of the median depths, where their normals were compared; [height, width].
@@ -126,6 +139,7 @@ pub(crate) fn forward(
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        inverse_squares: canvas.inverse_squares.as_mut().map_or(Out::NULL, Block::write),
         surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         median_depths: median_depths.map_or(Out::NULL, Block::write),
         background: settings.background,
@@ -161,10 +175,12 @@ fn lists<'a>(
         reached: Out::NULL,
         blended: Out::NULL,
         inverse_depths: Out::NULL,
+        inverse_squares: Out::NULL,
         surface: Out::NULL,
         median_depths: Out::NULL,
         d_image: In::NULL,
         d_inverse_depths: In::NULL,
+        d_inverse_squares: In::NULL,
         d_surface: In::NULL,
         gradients: Out::NULL,
         d_features: Out::NULL,
@@ -215,7 +231,7 @@ pub(crate) fn add_gradients(
     splats: &mut Splats,
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
-    Pixels { canvas, d_image, d_inverse_depths, d_surface, .. }: &mut Pixels<'_>,
+    Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
     let kernels = session.kernels.of(splats.kind);
@@ -229,9 +245,11 @@ pub(crate) fn add_gradients(
     let mut args = BlendArgs {
         image: canvas.image.write(),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        inverse_squares: canvas.inverse_squares.as_mut().map_or(Out::NULL, Block::write),
         d_image: d_image.read(),
         surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
         d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
+        d_inverse_squares: d_inverse_squares.map_or(In::NULL, Block::read),
         d_surface: d_surface.map_or(In::NULL, Block::read),
         gradients: gradients.write(),
         d_features: d_features.map_or(Out::NULL, Block::write),

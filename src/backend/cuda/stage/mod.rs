@@ -10,6 +10,7 @@ pub(crate) mod blend;
 pub(crate) mod candidates;
 pub(crate) mod densify;
 pub(crate) mod depth;
+pub(crate) mod distortion;
 pub(crate) mod extent;
 pub(crate) mod fuse;
 pub(crate) mod loss;

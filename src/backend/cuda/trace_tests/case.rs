@@ -67,6 +67,8 @@ pub(super) struct Case {
     pub(super) retained: usize,
     /// By how much views are smaller than their photographs before the coarse stage.
     pub(super) divisor: Divisor,
+    /// Whether the model is one of surfels before the coarse stage.
+    pub(super) surfels: bool,
 }
 
 /// Random numbers in turn.
@@ -167,6 +169,7 @@ impl Case {
                 1 => Divisor::Two,
                 _ => Divisor::One,
             },
+            surfels: dice.chance(0.3),
         }
     }
 
@@ -215,6 +218,23 @@ impl Case {
             .with(Term::DepthNormal { depths }, weight(normals || patches && has_entropy))
             .with(Term::MultiView, weight(patches))
             .sampled_by(SampleRule { count: 1000, seed: 0, iteration: 7 })
+    }
+
+    /// How an iteration before the coarse stage draws surfels, what of them, and by what these are
+    /// regularised: all, or normals alone.
+    pub(super) fn of_surfels(
+        &self,
+        settings: RenderSettings,
+        wants: Wants,
+        terms: Terms,
+    ) -> (RenderSettings, Wants, Terms) {
+        let settings = RenderSettings { footprint: Footprint::Surfel, ..settings };
+        let distortion = if self.neighbours.is_multiple_of(2) { 100.0 } else { 0.0 };
+        let terms = terms
+            .with(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.05)
+            .with(Term::Distortion, distortion);
+        let inputs = wants.inputs.and(terms.needs());
+        (settings, Wants { inputs, ..wants }, terms)
     }
 
     /// What patches are compared with in the coarse stage.

@@ -8,7 +8,7 @@ use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::{BandPolicy, CudaOptions};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
-    DeviceError, Objective, Photo, Render as _, Stay, Store as _, TableStep,
+    DeviceError, Inputs, Objective, Photo, Render as _, Stay, Store as _, TableStep,
 };
 use crate::dataset::{Image, View};
 use crate::math::Divisor;
@@ -198,7 +198,7 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
         let wants = case.wants(None);
         let frame = run.device.render_train(&model, &case.view(), &case.settings(), &wants)?;
         let library = run.device.session.heap.cub_scratch();
-        Ok::<_, DeviceError>(frame.scratch(library, case.gaussians, false).0)
+        Ok::<_, DeviceError>(frame.scratch(library, case.gaussians, Inputs::NONE, false).0)
     };
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {

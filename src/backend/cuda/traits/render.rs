@@ -14,8 +14,8 @@ use crate::backend::cuda::stage::neighbours::{self, NearestLists};
 use crate::backend::frame_state::{Drawn, FrameState, Fresh, Scored, Shown, Trainable};
 use crate::backend::neighbours::list_len;
 use crate::backend::{
-    AdamStep, DeviceError, Drawing, Look, Measured, Neighbours, Objective, Render, RenderSettings,
-    Rendered, Wants,
+    AdamStep, DeviceError, Drawing, Inputs, Look, Measured, Neighbours, Objective, Render,
+    RenderSettings, Rendered, Wants,
 };
 use crate::dataset::View;
 use crate::memory::{Bytes, Rung};
@@ -59,7 +59,8 @@ impl Cuda {
             self.with_room(|session| frame::draw(session, model, view, settings))?;
         // What is only aimed at is no shortage.
         if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
-            let whole = frame.scratch(self.session.heap.cub_scratch(), model.len(), false);
+            let whole =
+                frame.scratch(self.session.heap.cub_scratch(), model.len(), Inputs::NONE, false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }

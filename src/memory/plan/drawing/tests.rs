@@ -5,6 +5,7 @@ const TRAIN: ViewRequest = ViewRequest {
     records: Records::Ellipses,
     drawn_for: Use::Backward,
     inverse_depths: false,
+    inverse_squares: false,
     maps: false,
     median: false,
     colors: None,

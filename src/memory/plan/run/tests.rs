@@ -6,6 +6,13 @@ use super::*;
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage};
 
+/// What maps of inverse depths are compared with.
+const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
+
+/// What the spread along rays, and normals, are found by.
+const DISTORTION: Inputs =
+    Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE };
+
 fn run(gaussians: u64, storage: Storage) -> PlannedRun {
     PlannedRun {
         model: ModelSize {
@@ -18,7 +25,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         start: 12_415,
         seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
         first_divisor: Divisor::One,
-        inverse_depths: false,
+        inputs: Inputs::NONE,
         photographs: PlannedPhotographs {
             trained: vec![1061 * 1894 * 3; 43],
             held_out: vec![1061 * 1894 * 3; 7],
@@ -93,7 +100,8 @@ fn evaluation_takes_no_more_than_training() {
         let plain = run(gaussians, storage);
         let others = [
             PlannedRun { bands: true, ..plain.clone() },
-            PlannedRun { inverse_depths: true, ..plain.clone() },
+            PlannedRun { inputs: DEPTHS, ..plain.clone() },
+            PlannedRun { inputs: DISTORTION, ..plain.clone() },
             PlannedRun { batch_views: 4, ..plain.clone() },
             PlannedRun { seen: ViewGrowth { share: 1.0, ..plain.seen }, ..plain.clone() },
             plain,
@@ -110,8 +118,8 @@ fn evaluation_takes_no_more_than_training() {
 #[test]
 fn smaller_views_take_less_than_whole_ones_and_hold_a_smaller_photograph() {
     let whole = run(1_000_000, Storage::Full);
-    for (inverse_depths, bytes) in [(false, 4), (true, 6)] {
-        let run = PlannedRun { first_divisor: Divisor::Four, inverse_depths, ..whole.clone() };
+    for (inputs, bytes) in [(Inputs::NONE, 4), (DEPTHS, 6)] {
+        let run = PlannedRun { first_divisor: Divisor::Four, inputs, ..whole.clone() };
         let stages = run.forecast(None).stages;
         let find = |name| stages.iter().find(|stage| stage.name == name).unwrap();
         let (smaller, iteration) = (find("smaller views"), find("iteration"));
@@ -120,7 +128,7 @@ fn smaller_views_take_less_than_whole_ones_and_hold_a_smaller_photograph() {
         let least = 530 * 947 * bytes;
         // Blocks begin at round addresses.
         assert!((least..least + 1024).contains(&row.bytes.0), "{}", row.bytes);
-        let plain = PlannedRun { inverse_depths, ..whole.clone() };
+        let plain = PlannedRun { inputs, ..whole.clone() };
         assert_eq!(run.forecast(None).peak, plain.forecast(None).peak);
     }
 }
@@ -154,7 +162,7 @@ fn views_are_drawn_in_bands_only_where_they_do_not_fit_at_once() {
 #[test]
 fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
     let colours = run(1_000_000, Storage::Full);
-    let depths = PlannedRun { inverse_depths: true, ..colours.clone() };
+    let depths = PlannedRun { inputs: DEPTHS, ..colours.clone() };
     let row = |run: &PlannedRun, label| {
         let rows = run.ledger(false);
         rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
@@ -164,6 +172,25 @@ fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
     }
     let states = "states of pixels";
     assert_eq!(row(&depths, states) * 4, row(&colours, states) * 5);
+}
+
+#[test]
+fn surfels_take_their_maps_and_gradients_where_their_terms_are_on() {
+    let colours = run(1_000_000, Storage::Full);
+    let normals = Inputs { maps: true, ..Inputs::NONE };
+    let runs = [Inputs::NONE, normals, DISTORTION]
+        .map(|inputs| PlannedRun { inputs, ..colours.clone() }.ledger(false));
+    for (label, words) in
+        [("surface maps", [0, 4, 4]), ("inverse depths", [0, 0, 1]), ("inverse squares", [0, 0, 1])]
+    {
+        for label in [label.to_owned(), format!("gradient of {label}")] {
+            let bytes = |rows: &Vec<PlannedRow>| {
+                rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+            };
+            let found = runs.each_ref().map(bytes);
+            assert_eq!(found, words.map(|words| words * 1061 * 1894 * 4), "{label}");
+        }
+    }
 }
 
 #[test]

@@ -61,7 +61,8 @@ fn drawn(splats: &[Splat<f64>]) -> (Bins, Canvas<f64>) {
 fn gradients(splats: &[Splat<f64>], d_pixels: &[Vec<f64>; 3]) -> Vec<ScreenGradient<f64>> {
     let (bins, canvas) = drawn(splats);
     let [image, inverse_depths, surface] = d_pixels;
-    let d_canvas = CanvasGradient { image, inverse_depths, surface, through: &[] };
+    let d_canvas =
+        CanvasGradient { image, inverse_depths, inverse_squares: &[], surface, through: &[] };
     backward(splats, &bins, &canvas, d_canvas)
 }
 

@@ -1,0 +1,77 @@
+//! Stage `distortion`: how far apart along its ray lies what each pixel is blended of, and the gradients
+//! of the maps that say so. The twin of `backend/cpu/stage/distortion.rs`.
+
+use splat_mesh::narrow::to_f32;
+
+use crate::abi::terms::VALUE_DISTORTION;
+use crate::abi::{self, DistortionArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::photos::Photograph;
+use crate::backend::cuda::session::Session;
+use crate::math::Real;
+use crate::math::distortion::{FAR, NEAR};
+
+// What the kernel has of its own is what the host has.
+const _: () = {
+    assert!(
+        abi::DISTORTION_NEAR.to_bits() == to_f32(NEAR).to_bits(),
+        "the depth that is mapped to 0"
+    );
+    assert!(
+        abi::DISTORTION_FAR.to_bits() == to_f32(FAR).to_bits(),
+        "the depth that is mapped to 1"
+    );
+};
+
+/// What was drawn of the rays.
+#[derive(Clone, Copy)]
+pub(crate) struct RayMaps<'a> {
+    /// [height, width]
+    pub(crate) inverse_depths: &'a Block<f32>,
+    /// [height, width]
+    pub(crate) inverse_squares: &'a Block<f32>,
+    /// Depth, x and y of the normal, opacity; [height, width, 4].
+    pub(crate) surface: &'a Block<f32>,
+}
+
+/// Gradients of them. To the first and the last is added what others have left there, or zeros.
+pub(crate) struct RayMapGradients<'a> {
+    /// [height, width]
+    pub(crate) inverse_depths: &'a mut Block<f32>,
+    /// [height, width]
+    pub(crate) inverse_squares: &'a mut Block<f32>,
+    /// [height, width, 4], the last of a pixel being that of the final transmittance.
+    pub(crate) surface: &'a mut Block<f32>,
+}
+
+/// Looks at all rays, of which the photograph's mask may exclude some, and adds their gradients with
+/// the weight.
+pub(crate) fn measure(
+    session: &mut Session,
+    drawn: RayMaps<'_>,
+    gradients: RayMapGradients<'_>,
+    target: &Photograph<'_>,
+    weight: f64,
+) -> Result<(), DeviceError> {
+    let begun = session.timers.begin(Stage::Loss, &session.stream)?;
+    target.wait(&session.stream)?;
+    let pixels = drawn.inverse_squares.len();
+    let args = DistortionArgs {
+        inverse_depths: drawn.inverse_depths.read(),
+        inverse_squares: drawn.inverse_squares.read(),
+        surface: drawn.surface.read(),
+        mask: target.mask,
+        d_inverse_depths: gradients.inverse_depths.write(),
+        d_inverse_squares: gradients.inverse_squares.write(),
+        d_surface: gradients.surface.write(),
+        sum: session.status.sum(VALUE_DISTORTION),
+        pixels: count_u32(pixels)?,
+        d_mean: f32::of(weight / pixels as f64),
+    };
+    session.kernels.measure_distortion.over(&session.stream, pixels, &args)?;
+    target.used(&session.stream)?;
+    session.timers.end(&begun, &session.stream)
+}
