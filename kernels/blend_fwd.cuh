@@ -68,7 +68,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
     float inverse_depth = 0.0f;
     float4 features = {0.0f, 0.0f, 0.0f, 0.0f};
     uint32_t blended = 0;
-    [[maybe_unused]] float median_depth = 0.0f;
+    [[maybe_unused]] float median_depth = 0.0f, inverse_square = 0.0f;
     uint32_t base = range.start;
     // Index of the lane's splat, read a round ahead.
     uint32_t next =
@@ -80,6 +80,10 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             if constexpr (depths) a.depth_states[state_at(base, warp)] = inverse_depth;
             if constexpr (surface) {
                 reinterpret_cast<float4*>(a.surface_states)[state_at(base, warp)] = features;
+                // What is drawn of a surface has its inverse depths among the features.
+                if (Footprint::HAS_MEETINGS && a.inverse_squares) {
+                    a.depth_states[state_at(base, warp)] = inverse_square;
+                }
             }
         }
         const uint32_t instance = base + lane;
@@ -116,6 +120,9 @@ __device__ inline void blend_tile(const BlendArgs& a) {
             if constexpr (surface) {
                 const float4 here = in_pixel(own.features[at], in);
                 add_scaled(features, weight, here);
+                if (Footprint::HAS_MEETINGS) {
+                    inverse_square = fmaf(weight * here.w, here.w, inverse_square);
+                }
                 // A finished pixel has a negative transmittance.
                 if (Footprint::HAS_MEETINGS && before > 0.5f && fabsf(transmittance) <= 0.5f &&
                     alpha > 0.0f) {
@@ -140,5 +147,6 @@ __device__ inline void blend_tile(const BlendArgs& a) {
                                                        1.0f - through};
         if (a.inverse_depths) a.inverse_depths[pixel] = features.w;
         if (Footprint::HAS_MEETINGS && a.median_depths) a.median_depths[pixel] = median_depth;
+        if (Footprint::HAS_MEETINGS && a.inverse_squares) a.inverse_squares[pixel] = inverse_square;
     }
 }

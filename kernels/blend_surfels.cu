@@ -1,9 +1,11 @@
 // blend, of surfels: the instances of the templates that `blend.cu` has for ellipses. Their median depths come of
 // the forward pass that draws maps of a surface.
-// Shapes: as in `blend.cu`, but for splats and gradients [visible, 16]; median_depths [h, w].
+// Shapes: as in `blend.cu`, but for splats and gradients [visible, 16]; median_depths and
+// inverse_squares [h, w].
 
 #include "blend_bwd.cuh"
 #include "blend_fwd.cuh"
+#include "ray_maps.cuh"
 #include "surfel_footprint.cuh"
 
 static_assert(SurfelFootprint::QUADS * 4 == SURFEL_RECORD_WIDTH, "what the host makes room for");
@@ -49,6 +51,6 @@ BLEND_BWD(blend_bwd_squares_surfels, SquareStats, NoAux, BWD_RESIDENT)
 BLEND_BWD(blend_bwd_depth_surfels, NoStats, InverseDepth, BWD_RESIDENT)
 BLEND_BWD(blend_bwd_depth_absolute_surfels, AbsoluteStats, InverseDepth, BWD_RESIDENT)
 BLEND_BWD(blend_bwd_depth_squares_surfels, SquareStats, InverseDepth, BWD_RESIDENT)
-BLEND_BWD(blend_bwd_surface_surfels, NoStats, SurfaceMaps, BWD_SURFACE_RESIDENT)
-BLEND_BWD(blend_bwd_surface_absolute_surfels, AbsoluteStats, SurfaceMaps, BWD_SURFACE_RESIDENT)
-BLEND_BWD(blend_bwd_surface_squares_surfels, SquareStats, SurfaceMaps, BWD_SURFACE_RESIDENT)
+BLEND_BWD(blend_bwd_surface_surfels, NoStats, RayMaps, BWD_SURFACE_RESIDENT)
+BLEND_BWD(blend_bwd_surface_absolute_surfels, AbsoluteStats, RayMaps, BWD_SURFACE_RESIDENT)
+BLEND_BWD(blend_bwd_surface_squares_surfels, SquareStats, RayMaps, BWD_SURFACE_RESIDENT)

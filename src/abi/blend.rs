@@ -35,7 +35,7 @@ abi! {
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
         /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
-        /// `blend_bwd_depth` only, and null where no backward pass follows.
+        /// `blend_bwd_depth`, and of surfels' surfaces the squares of inverse depths; null where no backward pass follows.
         pub depth_states: Out<'a, f32>,
         /// Sums of the weights times the features before a chunk; [instances / chunk + 1, 256, 4]. Of
         /// `blend_fwd_surface` and `blend_bwd_surface` only, and null where no backward pass follows.

@@ -28,8 +28,7 @@ impl Footprint {
     pub const DILATED: Self = Self::Ellipse { variance_px2: DILATION_PX2, compensates: false };
 
     /// What the records of its splats hold.
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "what only a GPU keeps apart"))]
-    pub(crate) const fn records(self) -> Records {
+    pub const fn records(self) -> Records {
         match self {
             Self::Ellipse { .. } => Records::Ellipses,
             Self::Surfel => Records::Surfels,

@@ -255,6 +255,7 @@ pub(super) fn meshing(
 ) -> PlannedMeshing {
     PlannedMeshing {
         model,
+        records: render_footprint(config).records(),
         seen,
         drawing: options.drawing(),
         textured: options.texture.texture == TextureSource::Gaussians,

@@ -216,6 +216,7 @@ fn report(
         start: start.min(gaussians.count),
         seen,
         first_divisor: view_divisor(config, 1),
+        records: render_footprint(config).records(),
         inputs: forecast::inputs(config, forecast::has_depth_maps(dataset)),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
