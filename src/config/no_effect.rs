@@ -1,5 +1,6 @@
 //! Which of the given options have no effect, because of others or because of the device.
 
+use super::densify::DensifiedRun;
 use super::idle::{Idle, flag, idle_options};
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
@@ -10,10 +11,14 @@ impl Config {
     /// A sentence for each option that was given and has no effect, since what it belongs to is off.
     pub fn idle_options(&self, was_given: impl Fn(&str) -> bool) -> Vec<String> {
         let given: &dyn Fn(&str) -> bool = &was_given;
+        let densified = DensifiedRun {
+            strategy: self.densify.strategy,
+            is_trained: self.sugar.checkpoint_path.is_some(),
+        };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
             idle_options(OptimizeOptions::IDLE, self, given),
-            idle_options(DensifyOptions::IDLE, self, given),
+            idle_options(DensifyOptions::IDLE, &densified, given),
             idle_options(SugarOptions::IDLE, &self.sugar, given),
             idle_options(MemoryOptions::IDLE, &self.memory, given),
             idle_options(OutputOptions::IDLE, &self.output, given),

@@ -170,11 +170,12 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 17] = [
+const PARTS: [(&str, &str); 18] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
+    ("src/backend/cpu/stage/map_gradients.rs", "blend"),
     ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
     ("src/backend/cpu/stage/sampler.rs", "surface"),
     ("src/backend/cuda/stage/bands.rs", "bin"),

@@ -1,6 +1,5 @@
 //! How many Gaussians may be born: as many as the iterations that follow have memory for.
 
-use super::CudaOptions;
 use super::frame::Frame;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
@@ -43,9 +42,13 @@ struct CoarseHighWater {
 }
 
 impl ScratchHighWater {
-    /// Of a run, before its first iteration.
-    pub(super) fn of_run(options: &CudaOptions) -> Self {
-        let &CudaOptions { target, coarse, inputs, .. } = options;
+    /// Of a run that is pruned to so many Gaussians, if it is, that this coarse stage follows, if one
+    /// does, and whose terms need this of views sooner or later.
+    pub(super) fn of_run(
+        target: Option<u64>,
+        coarse: Option<PlannedCoarse>,
+        inputs: Inputs,
+    ) -> Self {
         Self {
             target,
             inputs,
@@ -221,7 +224,7 @@ mod tests {
         }
         let found = high_water.in_coarse(1000, &Ladder::new(&[])).unwrap();
         assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
-        let high_water = ScratchHighWater::of_run(&CudaOptions::default());
+        let high_water = ScratchHighWater::of_run(None, None, Inputs::NONE);
         assert!(high_water.in_coarse(1000, &Ladder::new(&[])).is_none());
     }
 }

@@ -120,7 +120,7 @@ impl Cuda {
             ladder: Ladder::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
             governed_at: None,
-            high_water: ScratchHighWater::of_run(options),
+            high_water: ScratchHighWater::of_run(options.target, options.coarse, options.inputs),
             has_aim: false,
         })
     }

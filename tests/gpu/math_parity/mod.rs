@@ -300,6 +300,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "normals",
         "lookup",
         "patches",
+        "distortion",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
@@ -321,6 +322,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "surface.cu",
         "normals.cu",
         "patches.cu",
+        "distortion.cu",
     ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {

@@ -1,0 +1,135 @@
+//! Options of density control.
+
+use super::declare::options;
+use super::idle::Idle;
+use super::strategy::StrategyName;
+use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
+
+/// What of a run says which options of density control have an effect.
+pub(super) struct DensifiedRun {
+    /// How Gaussians are added and removed.
+    pub(super) strategy: StrategyName,
+    /// Whether the model is there already, and the coarse stage is all that follows.
+    pub(super) is_trained: bool,
+}
+
+const NO_NOISE: Idle<DensifiedRun> = Idle::When {
+    is: |run| !run.strategy.moves_at_random(),
+    words: "with a --strategy without random motion (mcmc has it)",
+};
+const NO_GRADIENTS: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained || !run.strategy.grows_by_gradient(),
+    words: "with -c or with a --strategy that does not grow by gradients",
+};
+const NO_GROWTH: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained || run.strategy.moves_at_random(),
+    words: "with -c or with --strategy mcmc",
+};
+const NO_DENSITY_CONTROL: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained,
+    words: "with -c: the coarse stage has no density control",
+};
+
+options! {
+    /// How the number of Gaussians grows and shrinks.
+    #[command(next_help_heading = "Density control")]
+    pub struct DensifyOptions in "densify" of DensifiedRun {
+        /// How Gaussians are added and removed
+        #[arg(value_enum, value_name = "STRATEGY")]
+        strategy: StrategyName = StrategyName::Adc, idle NO_DENSITY_CONTROL;
+
+        /// Iteration after which density control starts
+        ///
+        /// The first round that clones, splits and prunes Gaussians comes after it.
+        #[arg(value_name = "N")]
+        densify_from_iter: u32 = 500;
+
+        /// Iteration at which density control ends
+        #[arg(value_name = "N")]
+        densify_until_iter: u32 = 15_000;
+
+        /// Iterations between two rounds
+        #[arg(value_name = "N")]
+        densification_interval: u32 = 100, is count;
+
+        /// Iterations between two opacity resets
+        ///
+        /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and Adam
+        /// forgets all moments; if no interval is given, it is 500.
+        #[arg(value_name = "N")]
+        opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH;
+
+        /// Mean screen gradient of a candidate
+        ///
+        /// Gaussians above it are cloned or split. The gradient is in screen space, where half the
+        /// image is 1. If none is given, it is 8e-4 with --absgrad and 4e-4 with gof.
+        #[arg(value_name = "G")]
+        densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS;
+
+        /// Sum absolute gradients (AbsGS)
+        ///
+        /// With adc, the absolute values of the gradient are summed over the pixels. If no
+        /// --densify-grad-threshold is given, it is 8e-4.
+        absgrad: bool = false;
+
+        /// Weigh gradients near a camera down (Pixel-GS)
+        ///
+        /// This is a share of the cameras' extent, or of the cameras' distance to what they look at
+        /// if that is less. Gradients of Gaussians nearer to the camera than that count less, by the
+        /// square of their depth. This leaves fewer floaters right before cameras. 0 turns it off.
+        /// With gof it is 0.37 if none is given.
+        #[arg(value_name = "SHARE")]
+        near_fade: f64 = 0.0, is share, idle NO_GRADIENTS;
+
+        /// With mcmc, rate of the noise
+        ///
+        /// It is measured in units of the positions' learning rate.
+        #[arg(value_name = "RATE")]
+        noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
+
+        /// Opacity below which a Gaussian is removed
+        ///
+        /// With mcmc, it is moved to where one is needed.
+        #[arg(value_name = "OPACITY")]
+        min_opacity: f64 = 0.005, is |opacity| {
+            holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
+        }, idle NO_DENSITY_CONTROL;
+
+        /// Scale above which a Gaussian is removed
+        ///
+        /// As a share of the extent of the cameras, once --opacity-reset-interval has passed.
+        #[arg(value_name = "SHARE")]
+        prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS;
+
+        /// Largest scale that is cloned, not split
+        ///
+        /// As a share of the extent of the cameras.
+        #[arg(value_name = "SHARE")]
+        percent_dense: f64 = 0.01, is share, idle NO_GROWTH;
+
+        /// Never more Gaussians than this
+        ///
+        /// With budget and mcmc it is what the model grows to. If none is given, that is 500,000 with
+        /// budget and 1,000,000 with mcmc.
+        #[arg(
+            aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
+            value_name = "N",
+            value_parser = toml_count(),
+        )]
+        max_points: Option<u64>, is |points| match *points {
+            Some(points) => holds(points >= 1 && fits_toml(points), points, "1 to 2^63 - 1"),
+            None => Ok(()),
+        };
+
+        /// Gaussians to keep when density control ends
+        ///
+        /// After --densify-until-iter iterations, the Gaussians are pruned to so many, and training
+        /// continues with them. Those stay that have the largest blend weights, summed over the pixels
+        /// of all training views. The PSNR before and after is in run.jsonl and summary.json.
+        #[arg(value_name = "N", value_parser = toml_count())]
+        target_gaussians: Option<u64>, is |target| match *target {
+            Some(target) => holds(target >= 1 && fits_toml(target), target, "1 to 2^63 - 1"),
+            None => Ok(()),
+        }, idle NO_DENSITY_CONTROL;
+    }
+}
