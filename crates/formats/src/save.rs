@@ -203,7 +203,7 @@ mod tests {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         let format = SplatFormat::of_name(&path).unwrap();
         let mut surfels = random_surfels(700, 1, 3);
         let smaller = ScenePlacement { scale: 0.01, ..ScenePlacement::default() };
