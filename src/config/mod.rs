@@ -6,6 +6,7 @@ mod compactness;
 mod declare;
 mod error;
 mod idle;
+mod implied;
 mod no_effect;
 mod normalize;
 mod normalized;
