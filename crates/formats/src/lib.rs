@@ -29,6 +29,7 @@ mod edit;
 mod encoded;
 mod error;
 mod fault;
+mod flat;
 mod folder;
 mod glb;
 mod harmonics;

@@ -180,47 +180,7 @@ fn replace(
 
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-    use crate::known_splats::{random_splats, random_surfels};
-    use crate::open::read;
-    use crate::place::ScenePlacement;
-    use crate::splats::SplatPrimitive;
-
-    #[rstest]
-    #[case("a.ply", SplatPrimitive::Surfels)]
-    #[case("a.compressed.ply", SplatPrimitive::Gaussians)]
-    #[case("a.splat", SplatPrimitive::Gaussians)]
-    #[case("a.spz", SplatPrimitive::Gaussians)]
-    #[case("a.sog", SplatPrimitive::Gaussians)]
-    #[case("folder/meta.json", SplatPrimitive::Gaussians)]
-    #[case("folder/lod-meta.json", SplatPrimitive::Gaussians)]
-    #[case("a.glb", SplatPrimitive::Gaussians)]
-    fn the_third_scale_of_surfels_is_stored_as_it_is(
-        #[case] name: &str,
-        #[case] primitive: SplatPrimitive,
-    ) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let format = SplatFormat::of_name(&path).unwrap();
-        let mut surfels = random_surfels(700, 1, 3);
-        let smaller = ScenePlacement { scale: 0.01, ..ScenePlacement::default() };
-        surfels.place(&smaller).unwrap();
-        surfels.flatten_for(&format);
-        let flat = surfels.columns().log_scales[0][2];
-        let written = write(&path, &surfels, &format).unwrap();
-        // The others begin at e^-10.6, and SPZ has nothing below e^-10.
-        assert!(written.errors.log_scale < 0.7, "{:?}", written.errors);
-        let read = read(&path).unwrap().splats;
-        assert_eq!((read.len(), read.columns().primitive), (700, primitive));
-        let thirds = read.columns().log_scales.iter().map(|[.., third]| third);
-        assert!(thirds.into_iter().all(|third| (third - flat).abs() < 1e-5), "{flat}");
-        let mut gaussians = random_splats(9, 0, 1);
-        gaussians.flatten_for(&format);
-        assert!(gaussians == random_splats(9, 0, 1));
-    }
 
     #[test]
     fn only_pages_that_take_long_to_load_have_a_note() {

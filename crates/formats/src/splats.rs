@@ -1,8 +1,6 @@
 //! Gaussians in memory, as every format is read into and written from.
 
 use crate::quaternion::{UnitQuat, normalised};
-use crate::save::SplatFormat;
-use crate::spz::LEAST_SPZ_LOG_SCALE;
 
 /// Highest degree of the spherical harmonics.
 pub const MAX_SH_DEGREE: u32 = 3;
@@ -18,10 +16,6 @@ pub(crate) const LEAST_LOG_SCALE: f32 = -87.0;
 
 /// What the third scale of a surfel becomes in memory: about 2e-9 units.
 pub const FLAT_LOG_SCALE: f32 = -20.0;
-
-/// How much flatter than the least of the other scales surfels are where these share a table: by a factor
-/// of about 100, as a logarithm.
-const FLATTER: f32 = 4.6;
 
 /// How far the squared length of a rotation may be from 1 before it is divided by it: four times
 /// what rounding to f32 makes.
@@ -248,26 +242,6 @@ impl Splats {
         let kept: Vec<bool> = (0..self.len()).map(|row| keep(&self.columns, row)).collect();
         self.columns.retain(&kept);
         kept.len() - self.len()
-    }
-
-    /// Gives surfels a third scale that a format stores as it is. Others stay as they are.
-    pub fn flatten_for(&mut self, format: &SplatFormat) {
-        if self.columns.primitive != SplatPrimitive::Surfels {
-            return;
-        }
-        let drawn = self.columns.log_scales.iter().flat_map(|[first, second, _]| [first, second]);
-        let Some(&least) = drawn.min_by(|a, b| a.total_cmp(b)) else { return };
-        let flat = match format {
-            SplatFormat::Spz(_) | SplatFormat::Html(_) => LEAST_SPZ_LOG_SCALE,
-            // All scales share the entries of one table, which cover what lies between them, too.
-            SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
-                (least - FLATTER).max(FLAT_LOG_SCALE)
-            }
-            SplatFormat::Ply | SplatFormat::PackedPly | SplatFormat::Splat | SplatFormat::Glb => {
-                FLAT_LOG_SCALE
-            }
-        };
-        self.columns.log_scales.iter_mut().for_each(|[.., third]| *third = flat);
     }
 
     /// Leaves out coefficients above a degree.    /// Leaves out coefficients above a degree.
