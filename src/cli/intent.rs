@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::ArgMatches;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum as _};
 
-use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
+use super::continued::{earlier_options, keep_primitive, named_checkpoint, newest_checkpoint};
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
@@ -282,23 +282,6 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     Err(UsageError(format!(
         "{path}: iteration {iteration} belongs to the {stage} stage of this run, but with these \
          options it would not: {remedy}"
-    )))
-}
-
-/// What a run is made of stays what it is.
-fn keep_primitive(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
-    let name = |config: &Config| {
-        let value = config.optimize.primitive.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    };
-    let (before, now) = (name(before), name(now));
-    if before == now {
-        return Ok(());
-    }
-    Err(UsageError(format!(
-        "{}: the run trains {before} and cannot continue with --primitive {now}. To start another run from \
-         them, use --init with its point_cloud.ply",
-        path.display()
     )))
 }
 

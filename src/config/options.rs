@@ -93,8 +93,7 @@ options! {
 
         /// What the model is made of
         ///
-        /// Surfels are drawn where rays meet their discs, and a model of them is a PLY of two scales, as
-        /// 2DGS writes it. They take no --antialiasing, --filter-3d, --regularize or --strategy mcmc.
+        /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc.
         #[arg(value_enum, value_name = "PRIMITIVE")]
         primitive: PrimitiveName = PrimitiveName::Gaussians;
 
@@ -263,8 +262,7 @@ options! {
         /// Start from the Gaussians of this PLY, SPZ, SOG, GLB or .splat
         ///
         /// They replace the scene's points. Any tool may have written it. All its harmonics are in use
-        /// from the first iteration. With --primitive surfels, each loses its shortest axis; surfels
-        /// become thin Gaussians otherwise.
+        /// from the first iteration. With --primitive surfels, each loses its shortest axis.
         #[arg(value_name = "FILE")]
         init: Option<PathBuf>, is path;
 
@@ -354,8 +352,7 @@ options! {
 
         /// Opacity below which a Gaussian is removed
         ///
-        /// With mcmc, it is moved to where one is needed. If none is given, it is 0.05 of surfels, with
-        /// adc and gof.
+        /// With mcmc, it is moved to where one is needed. Surfels have 0.05 with adc and gof.
         #[arg(alias = "opacity-cull", value_name = "OPACITY")]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
