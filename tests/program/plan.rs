@@ -377,6 +377,7 @@ fn each_stage_of_splat_sugar_has_a_row_and_each_has_to_fit() {
 #[test]
 fn every_buffer_of_the_layout_is_planned() {
     let run = PlannedRun {
+        records: Records::Ellipses,
         model: ModelSize {
             gaussians: 1_000_000,
             schema: &GAUSSIANS,
