@@ -74,6 +74,14 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
 }
 
 #[test]
+fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
+    let place = copy_of(&TRAINED);
+    of_model(&place, "mesh", &["--device=cpu", "--mesh-resolution=64", "--formats=ply"]).done();
+    let mesh = place.model().join(format!("mesh/iteration_{ITERATIONS}/tsdf.ply"));
+    assert!(fs::metadata(&mesh).unwrap().len() > 10_000);
+}
+
+#[test]
 fn a_folder_without_a_configuration_is_drawn_by_what_its_ply_says() {
     let place = copy_of(&TRAINED);
     let ours = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));

@@ -55,11 +55,15 @@ const DRAWING: Drawing = Drawing {
     near: NEAR,
     footprint: Footprint::Surfel,
     inverse_depth: true,
+    inverse_squares: true,
     surface: true,
     ..Drawing::DEFAULT
 };
 
 const NORMAL_WEIGHT: f64 = 0.3;
+
+/// Distortions are small.
+const DISTORTION_WEIGHT: f64 = 20.0;
 
 fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
@@ -78,7 +82,8 @@ fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
         let (_, loss) = device.compare(moved, frame, &target, terms).unwrap();
         let values = loss.read().unwrap();
         // What compares the surface with itself is no part of the total.
-        values.total + NORMAL_WEIGHT * values.get("dn").unwrap_or(0.0)
+        let of = |name| values.get(name).unwrap_or(0.0);
+        values.total + NORMAL_WEIGHT * of("dn") + DISTORTION_WEIGHT * of("distortion")
     };
     // As of the Gaussians: rounding of the loss over the step.
     assert_differences(&mut device, (&model, &gradients), &Parameter::ALL, (1e-6, 1e-4), loss)
@@ -88,6 +93,13 @@ fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
 fn gradients_of_discs_agree_with_their_differences() {
     let compared = compare(&facing(10, [-2.0, -1.0], 0.3), &terms());
     assert!(compared.iter().all(|&count| count > 4), "{compared:?}");
+    assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
+}
+
+#[test]
+fn gradients_of_distances_along_rays_agree_with_their_differences() {
+    let terms = terms().with(Term::Distortion, DISTORTION_WEIGHT);
+    let compared = compare(&facing(13, [-2.0, -1.0], 0.3), &terms);
     assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
 }
 
