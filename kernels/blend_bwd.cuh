@@ -53,6 +53,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
+            own.note((first + i) * NOTE_STRIDE + lane, alphas[i]);
         }
     }
 }
@@ -78,10 +79,11 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
-            const float2 note = own.of_pixel[k * NOTE_STRIDE + pixel];
+            const uint32_t at = k * NOTE_STRIDE + pixel;
+            const float2 note = own.of_pixel[at];
             const float weight = note.x, e = note.y;
             const float4 d = own.d_color[pixel];
-            const auto met = line.meet_at(from, x);
+            const auto met = line.meet_at(from, x, own, at);
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;

@@ -8,6 +8,7 @@
 //   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
 //   unseen_row      one that leaves every pixel as it is
 //   pixel_alpha     the opacity of a row in a pixel, as a Pixel; the same in both passes
+//   Notes           what the first visit of a batch notes of each pair for the second
 //   in_pixel        what a row gives to a map in a pixel, from what it gives at its centre
 //   Shape           what of a row the moments need, and its number()
 //   Offsets         where a part's pixels are from it
@@ -77,6 +78,12 @@ __device__ inline Value in_pixel(Value value, const PixelAlpha&) {
     return value;
 }
 
+// The second visit of a batch needs no notes of them beside those of all.
+template <uint32_t N>
+struct EllipseNotes {
+    __device__ void note(uint32_t, const PixelAlpha&) {}
+};
+
 struct EllipseMeeting {};
 
 __device__ inline float share_of(EllipseMeeting) { return 1.0f; }
@@ -126,7 +133,11 @@ struct EllipseLine {
         start_y = o.slopes.y * o.offset_px.x + o.slopes.z * line_px;
     }
 
-    __device__ EllipseMeeting meet_at(const EllipseOffsets&, uint32_t) const { return {}; }
+    template <uint32_t N>
+    __device__ EllipseMeeting meet_at(const EllipseOffsets&, uint32_t, const EllipseNotes<N>&,
+                                      uint32_t) const {
+        return {};
+    }
 
     __device__ void add(float e, uint32_t x, EllipseMeeting, float) {
         s0 += e;
@@ -183,6 +194,8 @@ struct EllipseFootprint {
     static constexpr bool HAS_MEETINGS = false;
 
     using Pixel = PixelAlpha;
+    template <uint32_t N>
+    using Notes = EllipseNotes<N>;
     using Row = EllipseRow;
     template <uint32_t N>
     using Rows = EllipseRows<N>;

@@ -110,7 +110,7 @@ __device__ inline ShapeGradient project_surfel_bwd(const ViewCamera& view, const
     return d;
 }
 
-__device__ inline float area_of(float2 p, float2 q) { return p.x * q.y - p.y * q.x; }
+__device__ inline float area_of(float2 p, float2 q) { return fmaf(p.x, q.y, -(p.y * q.x)); }
 
 // The ellipse on the screen where the disc's exponent is at least `exponent_min`.
 struct DiscEllipse {
@@ -120,22 +120,24 @@ struct DiscEllipse {
     float widened;      // its exponents are those of the form over this
 };
 
-// False where the disc reaches behind the camera before.
+// False where the disc reaches behind the camera before. Contractions are spelt out: where little is left of the
+// determinant, the tiles that are counted would not be those that are listed.
 __device__ inline bool disc_ellipse(const Surfel& s, float exponent_min, DiscEllipse& out) {
     const float reach2 = -2.0f * exponent_min;
     const float2 a = s.along_u, b = s.along_v, g = s.tilt;
-    const Sym2 k = {a.x * a.x + b.x * b.x - reach2 * g.x * g.x,
-                    a.x * a.y + b.x * b.y - reach2 * g.x * g.y,
-                    a.y * a.y + b.y * b.y - reach2 * g.y * g.y};
+    const float2 far = {-reach2 * g.x, -reach2 * g.y};
+    const Sym2 k = {fmaf(a.x, a.x, fmaf(b.x, b.x, far.x * g.x)),
+                    fmaf(a.x, a.y, fmaf(b.x, b.y, far.x * g.y)),
+                    fmaf(a.y, a.y, fmaf(b.y, b.y, far.y * g.y))};
     const float of_disc = area_of(a, b), of_u = area_of(a, g), of_v = area_of(b, g);
-    const float det = of_disc * of_disc - reach2 * (of_u * of_u + of_v * of_v);
+    const float det = fmaf(of_disc, of_disc, -reach2 * fmaf(of_u, of_u, of_v * of_v));
     if (!(det > 0.0f && k.xx > 0.0f && k.yy > 0.0f)) return false;
     out.form = k;
     out.inverse_det = fast_reciprocal(det);
-    const float2 turned = {(k.yy * g.x - k.xy * g.y) * out.inverse_det,
-                           (k.xx * g.y - k.xy * g.x) * out.inverse_det};
+    const float2 turned = {fmaf(k.yy, g.x, -(k.xy * g.y)) * out.inverse_det,
+                           fmaf(k.xx, g.y, -(k.xy * g.x)) * out.inverse_det};
     out.shift = {reach2 * turned.x, reach2 * turned.y};
-    out.widened = 1.0f + reach2 * (g.x * turned.x + g.y * turned.y);
+    out.widened = fmaf(reach2, fmaf(g.x, turned.x, g.y * turned.y), 1.0f);
     return true;
 }
 
@@ -148,13 +150,13 @@ __device__ inline bool cover(const Surfel& s, float exponent_min, Ellipse& out) 
     Sym2 cov = {disc.form.yy * per_form, -disc.form.xy * per_form, disc.form.xx * per_form};
     const float2 shift = disc.shift;
     const float reach2 = -2.0f * exponent_min;
-    const float radius =
-        fast_sqrt(0.5f) + fast_sqrt((shift.x * shift.x + shift.y * shift.y) / reach2);
+    const float shift2 = fmaf(shift.x, shift.x, shift.y * shift.y);
+    const float radius = fast_sqrt(0.5f) + fast_sqrt(shift2 * fast_reciprocal(reach2));
     const float radius2 = radius * radius;
     float cov_det = disc.widened * per_form;
     const float trace = cov.xx + cov.yy;
     if (!(cov_det >= radius2 * trace)) {
-        cov_det += radius2 * (trace + radius2);
+        cov_det = fmaf(radius2, trace + radius2, cov_det);
         cov.xx += radius2;
         cov.yy += radius2;
     }

@@ -5,14 +5,17 @@
 #include "footprint.cuh"
 #include "surfel.cuh"
 
-// The coordinates of a row are scaled so that the sum of their squares is the negative exponent of 2:
-// by the root of log2(e) / 2.
-constexpr float COORDINATE_SCALE = 0.849321800f;
+// The coordinates of a row are scaled so that the sum of their squares is the negative exponent: by the
+// root of one half.
+constexpr float COORDINATE_SCALE = 0.707106781f;
 constexpr float COORDINATE_UNSCALE = 1.0f / COORDINATE_SCALE;
+constexpr float UNSCALE_2 = 2.0f;  // its square
 
-// Opacity of a surfel in a pixel, and the depth of its centre over that which the ray meets.
+// Opacity of a surfel in a pixel, and the depth of its centre over that which the ray meets, which is 1 where
+// the filter is larger than the disc.
 struct SurfelPixel : PixelAlpha {
     float inverse_share;
+    float disc_share;  // its inverse; 0 where the filter is larger
 };
 
 // What of a row its moments need.
@@ -32,44 +35,48 @@ struct SurfelRow {
     __device__ float number() const { return shape.place.w; }
 };
 
-// Where the ray at an offset from the centre meets the disc, or the filter where that is larger.
+// Where a pixel's ray meets the disc; of both coordinates 0 where the filter is larger.
 struct SurfelMeeting {
     float2 offset_px;
-    float inverse_share, share;
+    float inverse_share, disc_share;
     float u, v;  // scaled
-    float loss;  // negative exponent of 2
-    bool on_disc;
 };
 
+__device__ inline bool is_on_disc(const SurfelMeeting& met) { return met.disc_share != 0.0f; }
+__device__ inline float share_of(const SurfelMeeting& met) {
+    return is_on_disc(met) ? met.disc_share : 1.0f;
+}
+__device__ inline float inverse_share_of(const SurfelMeeting& met) {
+    return is_on_disc(met) ? met.inverse_share : 1.0f;
+}
+
 // Contractions are spelt out: both passes have to decide alike about a surfel and a pixel.
-__device__ inline SurfelMeeting meet(const SurfelShape& s, float dx, float dy) {
+__device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px) {
+    const SurfelShape& s = row.shape;
+    const float dx = centre_px.x - s.place.x, dy = centre_px.y - s.place.y;
     const float inverse_share = fmaf(s.tilt.x, dx, fmaf(s.tilt.y, dy, 1.0f));
     const float share = fast_reciprocal(inverse_share);
     const float u = fmaf(s.slopes.x, dx, s.slopes.y * dy) * share;
     const float v = fmaf(s.slopes.z, dx, s.slopes.w * dy) * share;
     const float on_plane = fmaf(u, u, v * v);
-    const float filtered = LOG2_E * fmaf(dx, dx, dy * dy);
+    const float filtered = fmaf(dx, dx, dy * dy);
     // False where the plane is met behind the camera, and where there is no number.
     const bool on_disc = inverse_share > 0.0f && on_plane <= filtered;
-    return {{dx, dy},
+    const float loss = on_disc ? on_plane : filtered;
+    const float unclamped = fast_exp2(fmaf(-LOG2_E, loss, s.place.z));
+    return {{unclamped, fminf(unclamped, ALPHA_MAX), unclamped >= ALPHA_MIN},
             on_disc ? inverse_share : 1.0f,
-            on_disc ? share : 1.0f,
-            // Infinite where the plane is seen from its edge; gradients of 0 are multiplied by it.
-            on_disc ? u : 0.0f,
-            on_disc ? v : 0.0f,
-            on_disc ? on_plane : filtered,
-            on_disc};
+            on_disc ? share : 0.0f};
 }
 
-__device__ inline float share_of(const SurfelMeeting& met) { return met.share; }
-__device__ inline float inverse_share_of(const SurfelMeeting& met) { return met.inverse_share; }
+// What the first visit of a batch notes of its pairs of a surfel and a pixel for the second, beside what it
+// notes of all.
+template <uint32_t N>
+struct SurfelNotes {
+    float disc_shares[N];
 
-__device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px) {
-    const SurfelShape& s = row.shape;
-    const SurfelMeeting met = meet(s, centre_px.x - s.place.x, centre_px.y - s.place.y);
-    const float unclamped = fast_exp2(s.place.z - met.loss);
-    return {{unclamped, fminf(unclamped, ALPHA_MAX), unclamped >= ALPHA_MIN}, met.inverse_share};
-}
+    __device__ void note(uint32_t at, const SurfelPixel& pixel) { disc_shares[at] = pixel.disc_share; }
+};
 
 // Inverse depth where a pixel meets a surfel, from that of its centre.
 __device__ inline float in_pixel(float inverse_depth, const SurfelPixel& pixel) {
@@ -121,22 +128,29 @@ struct SurfelLine {
     __device__ SurfelLine(const SurfelOffsets& o, uint32_t line)
         : dy(o.offset_px.y + static_cast<float>(line)) {}
 
-    __device__ SurfelMeeting meet_at(const SurfelOffsets& o, uint32_t x) const {
-        return meet(o.shape, o.offset_px.x + static_cast<float>(x), dy);
+    template <uint32_t N>
+    __device__ SurfelMeeting meet_at(const SurfelOffsets& o, uint32_t x, const SurfelNotes<N>& notes,
+                                     uint32_t at) const {
+        const SurfelShape& s = o.shape;
+        const float dx = o.offset_px.x + static_cast<float>(x), share = notes.disc_shares[at];
+        return {{dx, dy},
+                fmaf(s.tilt.x, dx, fmaf(s.tilt.y, dy, 1.0f)),
+                share,
+                fmaf(s.slopes.x, dx, s.slopes.y * dy) * share,
+                fmaf(s.slopes.z, dx, s.slopes.w * dy) * share};
     }
 
     // `d_inverse_share` is what the inverse share has besides the exponent.
     __device__ void add(float e, uint32_t x, const SurfelMeeting& met, float d_inverse_share) {
         const float along = static_cast<float>(x);
         e0 += e;
-        const float by_filter = met.on_disc ? 0.0f : e;
+        const float by_filter = is_on_disc(met) ? 0.0f : e;
         filter0 += by_filter;
         filter1 += by_filter * along;
-        const float e_share = met.on_disc ? e * met.share : 0.0f;
+        const float e_share = e * met.disc_share;
         const float u = e_share * met.u, v = e_share * met.v;
-        constexpr float UNSCALE_2 = COORDINATE_UNSCALE * COORDINATE_UNSCALE;
-        const float share =
-            met.on_disc ? fmaf(e_share * UNSCALE_2, met.loss, d_inverse_share) : 0.0f;
+        const float besides = is_on_disc(met) ? d_inverse_share : 0.0f;
+        const float share = fmaf(UNSCALE_2 * e_share, fmaf(met.u, met.u, met.v * met.v), besides);
         u0 -= u;
         u1 -= u * along;
         v0 -= v;
@@ -156,8 +170,9 @@ struct SurfelLine {
 private:
     __device__ static float slope(float of_u, float of_v, float tilt, float offset_px,
                                   const SurfelMeeting& met) {
-        if (!met.on_disc) return -2.0f * LOG2_E * offset_px;
-        return -2.0f * met.share * (met.u * of_u + met.v * of_v - met.loss * tilt);
+        if (!is_on_disc(met)) return -2.0f * LOG2_E * offset_px;
+        const float loss = met.u * met.u + met.v * met.v;
+        return -2.0f * LOG2_E * met.disc_share * (met.u * of_u + met.v * of_v - loss * tilt);
     }
 };
 
@@ -192,7 +207,6 @@ struct SurfelMoments {
     // Centre, the opacity's logarithm and a statistic; the slopes. The offset is the pixel less the centre, so the
     // centre takes the opposite sign.
     __device__ void store_first(float4* record, const SurfelShape& s, float statistic) const {
-        constexpr float UNSCALE_2 = COORDINATE_UNSCALE * COORDINATE_UNSCALE;
         const float by_x = UNSCALE_2 * (s.slopes.x * u + s.slopes.z * v) + s.tilt.x * share;
         const float by_y = UNSCALE_2 * (s.slopes.y * u + s.slopes.w * v) + s.tilt.y * share;
         add_quad(record, {2.0f * filter_x - by_x, 2.0f * filter_y - by_y, e, statistic});
@@ -212,6 +226,8 @@ struct SurfelFootprint {
     static constexpr bool HAS_MEETINGS = true;
 
     using Pixel = SurfelPixel;
+    template <uint32_t N>
+    using Notes = SurfelNotes<N>;
     using Row = SurfelRow;
     template <uint32_t N>
     using Rows = SurfelRows<N>;

@@ -12,7 +12,7 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView,
+    AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView,
     Peaks, Statistics, Term, Terms, chunks, seen_from,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
@@ -69,6 +69,8 @@ enum Kind {
     Smaller,
     /// The 3D filter, and absolute gradients with their quantile.
     Mip,
+    /// Surfels, with the maps that their terms compare.
+    Surfels,
     /// The dead move, and copies are added.
     Markov,
     /// The coarse stage follows, with what it draws of surfaces.
@@ -76,6 +78,26 @@ enum Kind {
 }
 
 impl Kind {
+    fn footprint(self) -> Footprint {
+        if self == Self::Surfels { Footprint::Surfel } else { Footprint::DILATED }
+    }
+
+    fn terms(self) -> Terms {
+        let terms = Terms::photometric(0.2);
+        match self {
+            Self::Surfels => terms
+                .with(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.05)
+                .with(Term::Distortion, 100.0),
+            _ => terms,
+        }
+    }
+
+    /// What its terms need of training views.
+    fn inputs(self) -> Inputs {
+        let inverse_depths = self == Self::WithDepths;
+        Inputs { inverse_depths, ..Inputs::NONE }.and(self.terms().needs())
+    }
+
     fn optional(self) -> OptionalColumns {
         let is_mip = self == Self::Mip;
         OptionalColumns { filter_3d: is_mip, absolute_norm_sums: is_mip }
@@ -94,7 +116,8 @@ struct Training {
 
 impl Training {
     fn start(storage: Storage, kind: Kind) -> Self {
-        let inverse_depth = kind == Kind::WithDepths;
+        let inverse_depth = matches!(kind, Kind::WithDepths | Kind::Surfels);
+        let are_surfels = kind == Kind::Surfels;
         let statistics =
             if kind == Kind::Mip { Statistics::Both } else { Drawing::DEFAULT.statistics };
         let pass = if kind == Kind::Markov { Pass::Train } else { Pass::Observe };
@@ -108,14 +131,17 @@ impl Training {
                 Shot {
                     index,
                     view,
-                    photo: photograph(inverse_depth),
+                    photo: photograph(kind == Kind::WithDepths),
                     settings: Drawing {
                         inverse_depth,
+                        inverse_squares: are_surfels,
+                        surface: are_surfels,
+                        footprint: kind.footprint(),
                         statistics,
                         pass,
                         ..settings(3, index as u64)
                     },
-                    terms: Terms::photometric(0.2),
+                    terms: kind.terms(),
                 }
             })
             .collect();
@@ -258,7 +284,12 @@ impl Training {
         let before = self.iterate();
         let wanted = match self.kind {
             Kind::Markov => self.relocate(),
-            Kind::Plain | Kind::WithDepths | Kind::Smaller | Kind::Mip | Kind::Coarse(_) => {
+            Kind::Plain
+            | Kind::WithDepths
+            | Kind::Smaller
+            | Kind::Mip
+            | Kind::Surfels
+            | Kind::Coarse(_) => {
                 self.densify()
             }
         };
@@ -306,6 +337,13 @@ fn the_plan_has_the_ledgers_rows_with_inverse_depths() {
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_with_smaller_views() {
     the_plan_has_the_ledgers_rows(Storage::Full, Kind::Smaller);
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn the_plan_has_the_ledgers_rows_of_surfels() {
+    the_plan_has_the_ledgers_rows(Storage::Full, Kind::Surfels);
+    the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Surfels);
 }
 
 #[test]
@@ -385,12 +423,12 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         optional: kind.optional(),
     };
     let run = PlannedRun {
-        records: layout::Records::Ellipses,
+        records: kind.footprint().records(),
         model,
         start: GAUSSIANS as u64,
         seen: ViewGrowth::counted(gaussians, &most),
         first_divisor: if kind == Kind::Smaller { Divisor::Two } else { Divisor::One },
-        inputs: Inputs { inverse_depths, ..Inputs::NONE },
+        inputs: kind.inputs(),
         photographs,
         colors: None,
         births: Some([wanted as u64, BIRTHS as u64]),
@@ -398,7 +436,12 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             Kind::Coarse(maps) => {
                 Some(PlannedCoarse { neighbours: NEIGHBOURS, shortens: true, maps })
             }
-            Kind::Plain | Kind::WithDepths | Kind::Smaller | Kind::Mip | Kind::Markov => None,
+            Kind::Plain
+            | Kind::WithDepths
+            | Kind::Smaller
+            | Kind::Mip
+            | Kind::Surfels
+            | Kind::Markov => None,
         },
         batch_views: 1,
         rounds: match kind {
