@@ -15,8 +15,8 @@ use divan::Bencher;
 use splat::backend::cpu::{Cpu, Frame, Gradients, Model, count};
 use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{
-    Device as _, Neighbours as _, Objective, Photo, Render as _, RenderSettings, ScreenFilter,
-    Stay, Store as _, Terms, Wants,
+    Device as _, Footprint, Neighbours as _, Objective, Photo, Render as _, RenderSettings, Stay,
+    Store as _, Terms, Wants,
 };
 use splat::config::{OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, Image, ImageLoader, Residency, View};
@@ -118,7 +118,7 @@ fn decode(bencher: Bencher<'_, '_>) {
 fn project(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
     let near = scene.settings.near;
-    bencher.bench_local(|| count(&scene.gaussians, scene.view(), near, ScreenFilter::DILATION));
+    bencher.bench_local(|| count(&scene.gaussians, scene.view(), near, Footprint::DILATED));
 }
 
 /// Projection, sorting into tiles and blending.

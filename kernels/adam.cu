@@ -92,18 +92,16 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
     return d_mean_by_color;
 }
 
-template <class Storage, bool EXTENDED>
-__device__ inline GeometryGradient row_bwd(Gaussian<Storage, EXTENDED>, const AdamArgs& a,
-                                           uint32_t gaussian, uint32_t splat_index,
-                                           const AdamRow<GEOMETRY_WIDTH>& g,
-                                           const ScreenGradient& d_splat, float3 d_mean_by_color) {
-    const ViewArgs& view = a.views[0];
+// Of Gaussians and of surfels, as `shape_bwd` and `gradient_of` have them.
+template <class Primitive, class Gradient>
+__device__ inline GeometryGradient row_bwd(Primitive, const AdamArgs& a, uint32_t gaussian,
+                                           uint32_t splat_index, const AdamRow<GEOMETRY_WIDTH>& g,
+                                           const Gradient& d_splat, float3 d_mean_by_color) {
     ShapeGradient d = {};
     if (splat_index != UNSEEN) {
-        const Shape shape = shape_of<EXTENDED>(a, gaussian, g);
-        d = project_bwd<EXTENDED>(view.camera, shape, d_splat.d_ellipse);
+        const Shape shape = shape_of<Primitive::IS_EXTENDED>(a, gaussian, g);
+        d = shape_bwd(Primitive{}, a.views[0], splat_index, shape, d_splat);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
-        if (EXTENDED && view.d_features != nullptr) add_features(view, splat_index, 1.0f, shape, d);
     }
     return {d, d_splat.d_ellipse.d_log_kept};
 }
@@ -143,6 +141,21 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_extended_compact(const __grid_constant__ AdamArgs a) {
     step<Gaussian<InCompact, true>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_surfels(const __grid_constant__ AdamArgs a) {
+    step<Surfels<InFull>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_surfels_half(const __grid_constant__ AdamArgs a) {
+    step<Surfels<InHalfColors>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_surfels_compact(const __grid_constant__ AdamArgs a) {
+    step<Surfels<InCompact>>(a);
 }
 
 // Brings the colours of every lane block up to date; one warp each.

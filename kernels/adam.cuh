@@ -9,6 +9,7 @@
 #include "normals.cuh"
 #include "primitive.cuh"
 #include "splat.cuh"
+#include "surfels.cuh"
 
 // What is known of a group's new values and second moments.
 struct FiniteCheck {
@@ -92,13 +93,13 @@ __device__ inline void keep_gradients(float* rows, uint32_t gaussian,
 }
 
 // Adds what comes of the depth and the normal that a splat gives to maps of a surface.
-__device__ inline void add_features(const ViewArgs& view, uint32_t splat_index, float share,
-                                    const Shape& shape, ShapeGradient& d) {
+__device__ inline void add_features(const ViewArgs& view, uint32_t splat_index, const Shape& shape,
+                                    ShapeGradient& d) {
     const float4 d_feature = reinterpret_cast<const float4*>(view.d_features)[splat_index];
     const float3 view_axis = camera_rotation(view.camera).row[2];
-    d.d_mean_world = add(d.d_mean_world, scale(view_axis, share * d_feature.x));
-    const Quat d_quat = facing_normal_bwd(
-        view.camera, shape, float3{share * d_feature.y, share * d_feature.z, 0.0f});
+    d.d_mean_world = add(d.d_mean_world, scale(view_axis, d_feature.x));
+    const Quat d_quat =
+        facing_normal_bwd(view.camera, shape, float3{d_feature.y, d_feature.z, 0.0f});
     d.d_quat = {d.d_quat.w + d_quat.w, d.d_quat.x + d_quat.x, d.d_quat.y + d_quat.y,
                 d.d_quat.z + d_quat.z};
 }
@@ -164,13 +165,57 @@ struct ScreenGradient {
     float3 d_color;
 };
 
-__device__ inline ScreenGradient gradient_of(const ViewArgs& view, uint32_t splat_index) {
+template <class Primitive>
+__device__ inline ScreenGradient gradient_of(Primitive, const ViewArgs& view, uint32_t splat_index) {
     if (splat_index == UNSEEN) return {};
     const SplatGradient d = load_gradient(view.gradients, splat_index);
     return {ellipse_gradient(d), float3_of(d.d_color)};
 }
 
+// Of a surfel. Its tilt has the place of the conic.
+struct SurfelScreenGradient : ScreenGradient {
+    float2 d_along_u, d_along_v;
+};
+
+template <class Storage>
+__device__ inline SurfelScreenGradient gradient_of(Surfels<Storage>, const ViewArgs& view,
+                                                   uint32_t splat_index) {
+    if (splat_index == UNSEEN) return {};
+    const SplatGradient d = load_gradient(view.gradients, splat_index, SURFEL_RECORD_WIDTH);
+    const float4 slopes = reinterpret_cast<const float4*>(
+        view.gradients)[uint64_t{splat_index} * SurfelFootprint::QUADS + 3];
+    SurfelScreenGradient of_view;
+    of_view.d_ellipse = ellipse_gradient(d);
+    of_view.d_color = float3_of(d.d_color);
+    of_view.d_along_u = {slopes.x, slopes.y};
+    of_view.d_along_v = {slopes.z, slopes.w};
+    return of_view;
+}
+
+// What a view that sees a Gaussian gives its shape, but for what comes of its colour.
+template <class Storage, bool EXTENDED>
+__device__ inline ShapeGradient shape_bwd(Gaussian<Storage, EXTENDED>, const ViewArgs& view,
+                                          uint32_t splat_index, const Shape& shape,
+                                          const ScreenGradient& d_splat) {
+    ShapeGradient d = project_bwd<EXTENDED>(view.camera, shape, d_splat.d_ellipse);
+    if (EXTENDED && view.d_features != nullptr) add_features(view, splat_index, shape, d);
+    return d;
+}
+
+template <class Storage>
+__device__ inline ShapeGradient shape_bwd(Surfels<Storage>, const ViewArgs& view,
+                                          uint32_t splat_index, const Shape& shape,
+                                          const SurfelScreenGradient& d_splat) {
+    const EllipseGradient& e = d_splat.d_ellipse;
+    ShapeGradient d = project_surfel_bwd(
+        view.camera, shape,
+        {e.d_mean_px, e.d_depth, d_splat.d_along_u, d_splat.d_along_v, {e.d_conic.xx, e.d_conic.xy}});
+    if (view.d_features != nullptr) add_features(view, splat_index, flat(shape), d);
+    return d;
+}
+
 // A step of one view, one row of a primitive per thread. Of a primitive it asks for
+//   gradient_of       what a view gives a row that it sees, where that is not an ellipse
 //   state_of          where a row's values and moments lie; it can load() the values
 //   step_appearance   moves what is not among these values, and returns what it gives the centre
 //   row_bwd           the gradients of the values
@@ -181,7 +226,7 @@ __device__ inline void step(const AdamArgs& a) {
     if (row / WARP * WARP >= a.gaussians) return;
     // Lanes after the last row take part: their zeros stay zero.
     const uint32_t splat_index = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
-    const ScreenGradient d_splat = gradient_of(a.views[0], splat_index);
+    const auto d_splat = gradient_of(Primitive{}, a.views[0], splat_index);
     const auto state = state_of(Primitive{}, a, row);
     const float3 d_mean = step_appearance(Primitive{}, a, row, splat_index != UNSEEN, state, d_splat);
     auto values = state.load();

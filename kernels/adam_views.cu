@@ -1,7 +1,7 @@
 // adam_views: one step of Adam down the mean gradient of several views, one thread per Gaussian, one
 // warp per lane block. `adam.cu` is the same for one view.
 //
-// What a view gives a Gaussian are its 12 floats, so the gradients of all views are summed in
+// What a view gives a Gaussian are its 12 floats (of a surfel 16), so the gradients of all views are summed in
 // registers, and a Gaussian's state is read and written once a step however many views there are. The
 // colours need, of each view, the direction in which it looks at the Gaussian, the gradient of the
 // colour, and room for the gradient of the direction: these wait in shared memory while the
@@ -40,6 +40,7 @@ __device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mea
 
 // Stages what the views say of the Gaussian's colour; returns whether any of them sees it. All of a
 // piece is loaded before any of it is staged, so that a view does not wait for the one before it.
+template <uint32_t RECORD>
 __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const Row<float>& mean,
                                     ViewColors* colors) {
     uint32_t splat_indices[MAX_VIEWS];
@@ -54,7 +55,7 @@ __device__ inline bool stage_colors(const AdamArgs& a, uint32_t gaussian, const 
         d_colors[v] = {0.0f, 0.0f, 0.0f};
         if (splat_indices[v] == UNSEEN) continue;
         seen = true;
-        d_colors[v] = float3_of(load_gradient(a.views[v].gradients, splat_indices[v]).d_color);
+        d_colors[v] = float3_of(load_gradient(a.views[v].gradients, splat_indices[v], RECORD).d_color);
     }
 #pragma unroll
     for (uint32_t v = 0; v < MAX_VIEWS; ++v) {
@@ -138,44 +139,24 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
     report(a, gaussian, 5, rest);
 }
 
-// What a view gives the Gaussian, where it sees it.
-struct SeenGradient {
-    uint32_t splat_index = UNSEEN;
-    SplatGradient d;
-};
-
-__device__ inline SeenGradient seen_in(const AdamArgs& a, uint32_t v, uint32_t gaussian) {
-    SeenGradient of_view;
-    if (v < a.view_count) of_view.splat_index = splat_index_in(a, v, gaussian);
-    if (of_view.splat_index != UNSEEN) of_view.d = load_gradient(a.views[v].gradients, of_view.splat_index);
-    return of_view;
-}
-
 // Adds what a view that sees the Gaussian gives its geometry.
-__device__ inline void add_view(const AdamArgs& a, uint32_t v, const SeenGradient& of_view,
+template <class Primitive>
+__device__ inline void add_view(const AdamArgs& a, const ViewArgs& view, uint32_t splat_index,
                                 const Shape& shape, const float3& d_mean_by_color,
                                 GeometryGradient& sum) {
-    const ViewArgs& view = a.views[v];
     const float share = a.view_share;
-    const EllipseGradient whole = ellipse_gradient(of_view.d);
-    const Sym2 d_conic = {share * whole.d_conic.xx, share * whole.d_conic.xy,
-                          share * whole.d_conic.yy};
-    const EllipseGradient d_ellipse = {{share * whole.d_mean_px.x, share * whole.d_mean_px.y},
-                                       d_conic,
-                                       share * whole.d_log_kept,
-                                       share * whole.d_depth};
-    ShapeGradient d = project_bwd<true>(view.camera, shape, d_ellipse);
-    d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
-    if (view.d_features != nullptr) add_features(view, of_view.splat_index, share, shape, d);
+    const auto d_splat = gradient_of(Primitive{}, view, splat_index);
+    const ShapeGradient d = shape_bwd(Primitive{}, view, splat_index, shape, d_splat);
     ShapeGradient& all = sum.d_shape;
-    all.d_mean_world = add(all.d_mean_world, d.d_mean_world);
-    all.d_log_scale = add(all.d_log_scale, d.d_log_scale);
-    all.d_quat = {all.d_quat.w + d.d_quat.w, all.d_quat.x + d.d_quat.x, all.d_quat.y + d.d_quat.y,
-                  all.d_quat.z + d.d_quat.z};
-    sum.d_log_opacity += d_ellipse.d_log_kept;
+    // That of the colour has its share already.
+    all.d_mean_world = add(add(all.d_mean_world, scale(d.d_mean_world, share)), d_mean_by_color);
+    all.d_log_scale = add(all.d_log_scale, scale(d.d_log_scale, share));
+    all.d_quat = {all.d_quat.w + share * d.d_quat.w, all.d_quat.x + share * d.d_quat.x,
+                  all.d_quat.y + share * d.d_quat.y, all.d_quat.z + share * d.d_quat.z};
+    sum.d_log_opacity += share * d_splat.d_ellipse.d_log_kept;
 }
 
-template <class Storage>
+template <class Storage, class Primitive = Gaussian<Storage, true>>
 __device__ inline void step_views(const AdamArgs& a) {
     __shared__ ViewColors colors[MAX_VIEWS];
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
@@ -183,7 +164,8 @@ __device__ inline void step_views(const AdamArgs& a) {
     if (block * WARP >= a.gaussians) return;
     const typename Storage::Geometry geometry(a, gaussian);
     const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
-    const bool seen = stage_colors(a, gaussian, geometry.value, colors);
+    constexpr uint32_t WIDTH = Primitive::Footprint::QUADS * 4;
+    const bool seen = stage_colors<WIDTH>(a, gaussian, geometry.value, colors);
     if (__any_sync(FULL_WARP, seen)) {
         const typename Storage::ShOfViews sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
                                              seed);
@@ -197,11 +179,11 @@ __device__ inline void step_views(const AdamArgs& a) {
     if (seen) {
         const Shape shape = shape_of<true>(a, gaussian, g);
         for (uint32_t v = 0; v < a.view_count; ++v) {
-            const SeenGradient of_view = seen_in(a, v, gaussian);
-            if (of_view.splat_index == UNSEEN) continue;
+            const uint32_t splat_index = splat_index_in(a, v, gaussian);
+            if (splat_index == UNSEEN) continue;
             const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
                                                          lane_value(colors[v].d_direction));
-            add_view(a, v, of_view, shape, d_mean_by_color, sum);
+            add_view<Primitive>(a, a.views[v], splat_index, shape, d_mean_by_color, sum);
         }
     }
     step_geometry<Storage, true>(a, gaussian, geometry, g, sum, a.view_share, seed);
@@ -220,4 +202,19 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
 extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_views_compact(const __grid_constant__ AdamArgs a) {
     step_views<InCompact>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_surfels(const __grid_constant__ AdamArgs a) {
+    step_views<InFull, Surfels<InFull>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_surfels_half(const __grid_constant__ AdamArgs a) {
+    step_views<InHalfColors, Surfels<InHalfColors>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_surfels_compact(const __grid_constant__ AdamArgs a) {
+    step_views<InCompact, Surfels<InCompact>>(a);
 }

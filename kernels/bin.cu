@@ -12,7 +12,7 @@
 //
 // What is listed are records of a footprint (`footprint.cuh`), whatever primitive they are of.
 
-#include "primitive.cuh"
+#include "surfels.cuh"
 #include "tiles.cuh"
 
 // Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction.
@@ -129,25 +129,29 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    instances_16(const __grid_constant__ InstancesArgs a) {
-    instances<EllipseFootprint>(a, reinterpret_cast<uint16_t*>(a.keys), AllRows{});
-}
+// The kernels of a footprint.
+#define INSTANCES(FOOTPRINT, SUFFIX)                                                               \
+    extern "C" __global__ void __launch_bounds__(BIN_BLOCK)                                        \
+        instances_16##SUFFIX(const __grid_constant__ InstancesArgs a) {                            \
+        instances<FOOTPRINT>(a, reinterpret_cast<uint16_t*>(a.keys), AllRows{});                   \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(BIN_BLOCK)                                        \
+        instances_32##SUFFIX(const __grid_constant__ InstancesArgs a) {                            \
+        instances<FOOTPRINT>(a, reinterpret_cast<uint32_t*>(a.keys), AllRows{});                   \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(BIN_BLOCK)                                        \
+        band_instances_16##SUFFIX(const __grid_constant__ InstancesArgs a) {                       \
+        instances<FOOTPRINT>(a, reinterpret_cast<uint16_t*>(a.keys),                               \
+                             BandRows{a.band_first, a.band_end});                                  \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(BIN_BLOCK)                                        \
+        band_instances_32##SUFFIX(const __grid_constant__ InstancesArgs a) {                       \
+        instances<FOOTPRINT>(a, reinterpret_cast<uint32_t*>(a.keys),                               \
+                             BandRows{a.band_first, a.band_end});                                  \
+    }
 
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    instances_32(const __grid_constant__ InstancesArgs a) {
-    instances<EllipseFootprint>(a, reinterpret_cast<uint32_t*>(a.keys), AllRows{});
-}
-
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    band_instances_16(const __grid_constant__ InstancesArgs a) {
-    instances<EllipseFootprint>(a, reinterpret_cast<uint16_t*>(a.keys), BandRows{a.band_first, a.band_end});
-}
-
-extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
-    band_instances_32(const __grid_constant__ InstancesArgs a) {
-    instances<EllipseFootprint>(a, reinterpret_cast<uint32_t*>(a.keys), BandRows{a.band_first, a.band_end});
-}
+INSTANCES(EllipseFootprint, )
+INSTANCES(SurfelFootprint, _surfels)
 
 // A block adds up its splats' instances in each row before it adds them to those of all blocks. The
 // same code counts by row, so as to choose the bands, and by splat in each of them: both agree.
@@ -180,6 +184,11 @@ __device__ inline void count_rows_of(const CountRowsArgs& a) {
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     count_rows(const __grid_constant__ CountRowsArgs a) {
     count_rows_of<EllipseFootprint>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    count_rows_surfels(const __grid_constant__ CountRowsArgs a) {
+    count_rows_of<SurfelFootprint>(a);
 }
 
 // Tiles without instances keep the empty range that the host wrote.

@@ -35,7 +35,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
                                     PixelWalk<Aux>& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
-        PixelAlpha alphas[GROUP];
+        typename Footprint::Pixel alphas[GROUP];
         float3 shades[GROUP];
         typename Aux::Value values[GROUP] = {};
         float2 notes[GROUP];
@@ -44,7 +44,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
             const typename Footprint::Row row = own.rows.get(first + i);
             alphas[i] = pixel_alpha(row, part.centre_px);
             shades[i] = row.color();
-            values[i] = own.value(first + i);
+            values[i] = in_pixel(own.value(first + i), alphas[i]);
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
@@ -81,12 +81,12 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
             const float2 note = own.of_pixel[k * NOTE_STRIDE + pixel];
             const float weight = note.x, e = note.y;
             const float4 d = own.d_color[pixel];
-            line.add(e, x);
+            const auto met = line.meet_at(from, x);
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            m.stats.add(weight, e, line.slope_x(from, x), line.slope_y(from, x));
-            m.aux.add(weight, d.w, own, pixel);
+            m.stats.add(weight, e, line.slope_x(from, x, met), line.slope_y(from, x, met));
+            line.add(e, x, met, m.aux.add({weight, d.w, k, pixel}, own, met));
         }
         m.moments.add(line, from, 2 * half + i);
     }
@@ -121,7 +121,7 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
     } else {
         m.moments.store_second(record, m.stats.sums().y);
         const float3 d_color = color_bwd(own.rows.get(k).color(), m.color);
-        add_quad(record + Footprint::QUADS - 1,
+        add_quad(record + COLOR_QUAD,
                  {d_color.x, d_color.y, d_color.z, m.aux.d_depth(own.value(k))});
     }
 }

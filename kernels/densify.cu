@@ -5,13 +5,12 @@
 // Thresholds are in raw parameters: the host finds those at which its own exp and sigmoid pass the
 // rule's, so that both backends decide alike to the last bit.
 
+#include "gradient.cuh"
+#include "layout.cuh"
 #include "linalg.cuh"
 #include "mean.cuh"
 #include "random.cuh"
 #include "rows.cuh"
-
-// In a splat's record: the bits of the Gaussian's index.
-constexpr uint32_t RECORD_GAUSSIAN = 11;
 
 // NaN gives way to a number, as in the twin's `max`.
 __device__ inline float largest(float3 v) { return fmaxf(fmaxf(v.x, v.y), v.z); }
@@ -74,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
 
-    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
+    const uint64_t record = uint64_t{i} * a.record_width;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     float fade = 1.0f;
     if (a.fade_depth > 0.0f) {
@@ -83,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
         fade = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
                      a.fade_depth);
     }
-    const SplatGradient& d = reinterpret_cast<const SplatGradient*>(a.gradients)[i];
+    const SplatGradient d = load_gradient(a.gradients, i, a.record_width);
     const float2 half_size = {fade * a.half_size[0], fade * a.half_size[1]};
     // Each Gaussian has at most one splat in a view: nobody else writes these.
     if (a.observed == OBSERVE_DISAGREEMENT) {

@@ -1,15 +1,20 @@
 // What pixels meet of a primitive that is projected to a view. `blend` is a template over it; it asks
 // for
-//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the last holds the
+//   QUADS           steps of 16 bytes of a record, and of a record of gradients; the third holds the
 //                   colour, and of gradients the depth's
+//   HAS_MEETINGS    whether its depth differs from pixel to pixel
 //   load(record)    what decides where the primitive is seen, and its depth() along the view axis
 //   reaches_part    whether pixels of a part may see it
 //   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
 //   unseen_row      one that leaves every pixel as it is
-//   pixel_alpha     the opacity of a row in a pixel; the same in both passes
+//   pixel_alpha     the opacity of a row in a pixel, as a Pixel; the same in both passes
+//   in_pixel        what a row gives to a map in a pixel, from what it gives at its centre
 //   Shape           what of a row the moments need, and its number()
 //   Offsets         where a part's pixels are from it
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
+//     meet_at                     where a pixel of the line meets the row; share_of and inverse_share_of
+//                                 have the depth there over that of the centre, and its inverse
+//     add                         adds the gradient of the exponent, and that of the inverse share beside it
 //     slope_x, slope_y            the exponent's slopes in a pixel of the line
 //     add_halves                  adds the two halves of a splat
 //     store_first, store_second   add them to a record of gradients
@@ -30,6 +35,9 @@ __device__ inline float peak_on_edge(float conic_along, float conic_cross, float
 
 constexpr float LOG2_E = 1.44269504f;
 constexpr float LN_2 = 0.693147181f;
+
+// Where the colour stands in a record, and in a record of gradients.
+constexpr uint32_t COLOR_QUAD = 2;
 
 // Opacity of a splat in a pixel.
 struct PixelAlpha {
@@ -62,6 +70,17 @@ __device__ inline PixelAlpha pixel_alpha(const EllipseRow& row, float2 centre_px
     const float unclamped = fast_exp2(power);
     return {unclamped, fminf(unclamped, ALPHA_MAX), power <= row.scale.y && unclamped >= ALPHA_MIN};
 }
+
+// An ellipse has one depth.
+template <class Value>
+__device__ inline Value in_pixel(Value value, const PixelAlpha&) {
+    return value;
+}
+
+struct EllipseMeeting {};
+
+__device__ inline float share_of(EllipseMeeting) { return 1.0f; }
+__device__ inline float inverse_share_of(EllipseMeeting) { return 1.0f; }
 
 // What of a row its moments need.
 struct EllipseShape {
@@ -107,17 +126,19 @@ struct EllipseLine {
         start_y = o.slopes.y * o.offset_px.x + o.slopes.z * line_px;
     }
 
-    __device__ void add(float e, uint32_t x) {
+    __device__ EllipseMeeting meet_at(const EllipseOffsets&, uint32_t) const { return {}; }
+
+    __device__ void add(float e, uint32_t x, EllipseMeeting, float) {
         s0 += e;
         s1 += e * static_cast<float>(x);
         s2 += e * static_cast<float>(x * x);
     }
 
     // The exponent's slopes at a pixel.
-    __device__ float slope_x(const EllipseOffsets& o, uint32_t x) const {
+    __device__ float slope_x(const EllipseOffsets& o, uint32_t x, EllipseMeeting) const {
         return start_x + o.slopes.x * static_cast<float>(x);
     }
-    __device__ float slope_y(const EllipseOffsets& o, uint32_t x) const {
+    __device__ float slope_y(const EllipseOffsets& o, uint32_t x, EllipseMeeting) const {
         return start_y + o.slopes.y * static_cast<float>(x);
     }
 };
@@ -159,7 +180,9 @@ struct EllipseMoments {
 // An ellipse on the screen, of one opacity and one colour, that falls off like a Gaussian.
 struct EllipseFootprint {
     static constexpr uint32_t QUADS = 3;
+    static constexpr bool HAS_MEETINGS = false;
 
+    using Pixel = PixelAlpha;
     using Row = EllipseRow;
     template <uint32_t N>
     using Rows = EllipseRows<N>;
@@ -195,7 +218,7 @@ __device__ inline bool reaches_part(const Part& part, const EllipseFootprint& sp
 __device__ inline EllipseRow row_of(const EllipseFootprint& splat, const float4* record,
                                     uint32_t number) {
     constexpr float HALF = -0.5f * LOG2_E;
-    const float4 place = splat.place, form = splat.form, color = record[2];
+    const float4 place = splat.place, form = splat.form, color = record[COLOR_QUAD];
     return {{place.x, place.y, HALF * form.x, -LOG2_E * form.y},
             {HALF * form.z, fast_log2(place.z), __uint_as_float(number), color.x},
             {color.y, color.z}};

@@ -11,6 +11,8 @@
 // What is `EXTENDED` draws with the filters of the model and of the view.
 template <class Storage, bool EXTENDED>
 struct Gaussian {
+    static constexpr bool IS_EXTENDED = EXTENDED;
+
     using Footprint = EllipseFootprint;
     using Splat = EllipseSplat;
 };
@@ -68,6 +70,19 @@ __device__ inline void report_color(const ProjectArgs& a, uint32_t gaussian, flo
     report_fault(a.fault, gaussian, SH_DC, isinf(color.x) || isinf(color.y) || isinf(color.z));
 }
 
+// The colour of a row that is seen, before it is held above 0. False where it is not finite: it would spread to
+// every Gaussian after it, and `step` does not visit what is unseen.
+template <class Storage>
+__device__ inline bool project_color(const ProjectArgs& a, uint32_t gaussian, float3 mean_world,
+                                     float3& color) {
+    const uint32_t age = a.lazy.steps - a.sh_steps[gaussian / WARP];
+    color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, mean_world)
+                    : raw_color<Storage, false>(a, gaussian, age, mean_world);
+    if (is_finite(color)) return true;
+    report_color<Storage>(a, gaussian, color);
+    return false;
+}
+
 template <class Storage, bool EXTENDED>
 __device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArgs& a,
                                    uint32_t gaussian, EllipseSplat& splat, Rect& pixels) {
@@ -90,13 +105,5 @@ __device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArg
         visible = visible &&
                   bounds(splat.ellipse, splat.opacity, a.camera.size, pixels, splat.exponent_min);
     }
-    if (visible) {
-        const uint32_t age = a.lazy.steps - a.sh_steps[gaussian / WARP];
-        splat.color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, shape.mean_world)
-                              : raw_color<Storage, false>(a, gaussian, age, shape.mean_world);
-        // It would spread to every Gaussian after it, and `step` does not visit what is unseen.
-        visible = is_finite(splat.color);
-        if (!visible) report_color<Storage>(a, gaussian, splat.color);
-    }
-    return visible;
+    return visible && project_color<Storage>(a, gaussian, shape.mean_world, splat.color);
 }

@@ -9,15 +9,11 @@ static_assert(sizeof(SplatGradient) == RECORD_WIDTH * sizeof(float), "a record")
 static_assert(offsetof(SplatGradient, d_conic) == sizeof(float4), "the second quad");
 static_assert(offsetof(SplatGradient, d_color) == 2 * sizeof(float4), "the third quad");
 
-// The three quads of a record: centre x y, the opacity's logarithm, absolute x; conic, absolute y;
-// colour, depth.
-__device__ inline float4* gradient_quads(float* records, uint32_t splat_index) {
-    return reinterpret_cast<float4*>(records) + uint64_t{splat_index} * (RECORD_WIDTH / 4);
-}
-
-__device__ inline SplatGradient load_gradient(const float* records, uint32_t splat_index) {
+// Of records of this width, which all begin with these.
+__device__ inline SplatGradient load_gradient(const float* records, uint32_t splat_index,
+                                              uint32_t width = RECORD_WIDTH) {
     const float4* const quads =
-        reinterpret_cast<const float4*>(records) + uint64_t{splat_index} * (RECORD_WIDTH / 4);
+        reinterpret_cast<const float4*>(records) + uint64_t{splat_index} * (width / 4);
     const float4 a = quads[0], b = quads[1], c = quads[2];
     return {{a.x, a.y}, a.z, a.w, {b.x, b.y, b.z}, b.w, {c.x, c.y, c.z}, c.w};
 }

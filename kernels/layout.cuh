@@ -21,6 +21,11 @@ constexpr uint32_t LOG_SCALE = 3;
 constexpr uint32_t QUAT = 6;
 constexpr uint32_t OPACITY_LOGIT = 10;
 
+// In a splat's record: its depth, its colour, and the bits of the row's number.
+constexpr uint32_t RECORD_DEPTH = 7;
+constexpr uint32_t RECORD_COLOR = 8;
+constexpr uint32_t RECORD_GAUSSIAN = 11;
+
 __device__ inline uint32_t lanes_below() { return (1u << (threadIdx.x % WARP)) - 1; }
 
 __device__ inline uint32_t lanes_up_to() { return FULL_WARP >> (WARP - 1 - threadIdx.x % WARP); }

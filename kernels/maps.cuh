@@ -61,6 +61,13 @@ struct PixelStart {
     bool first;      // the chunk is the tile's first, before which there is no state
 };
 
+// What a splat and a pixel of a batch give each other.
+struct MapNote {
+    float weight;  // of the splat in the pixel
+    float d;       // gradient of the pixel's inverse depth
+    uint32_t splat, pixel;
+};
+
 // Nothing is drawn beside the colours.
 struct NoAux {
     // What a splat gives to a pixel, weighted; the gradient of a pixel's maps.
@@ -80,7 +87,11 @@ struct NoAux {
     // Adds the gradient of the pixel times the value to that of the colour.
     __device__ static float dot_gradient(float of_color, Value, Gradient) { return of_color; }
 
-    __device__ void add(float, float, const Scratch&, uint32_t) {}
+    // Returns the gradient of the centre's depth over that which the pixel meets.
+    template <class Meeting>
+    __device__ float add(MapNote, const Scratch&, const Meeting&) {
+        return 0.0f;
+    }
     __device__ void add_halves() {}
     __device__ float d_depth(Value) const { return 0.0f; }
     __device__ void store(const BlendArgs&, uint32_t) const {}
@@ -115,8 +126,12 @@ struct InverseDepth {
 
     float sum = 0.0f;
 
-    // `d` is the gradient of the pixel's inverse depth.
-    __device__ void add(float weight, float d, const Scratch&, uint32_t) { sum += weight * d; }
+    template <class Meeting>
+    __device__ float add(MapNote note, const Scratch& own, const Meeting& met) {
+        const float of_inverse = note.weight * note.d;
+        sum += of_inverse * inverse_share_of(met);
+        return of_inverse * own.inverse_depths[note.splat];
+    }
     __device__ void add_halves() { sum = both_halves(sum); }
     __device__ float d_depth(Value inverse) const { return depth_bwd(inverse, sum); }
     __device__ void store(const BlendArgs&, uint32_t) const {}
@@ -163,12 +178,16 @@ struct SurfaceMaps {
     float inverse = 0.0f;
     float3 depth_and_normal = {0.0f, 0.0f, 0.0f};
 
-    __device__ void add(float weight, float d, const Scratch& own, uint32_t pixel) {
-        const float4 d_map = own.d_maps[pixel];
-        inverse += weight * d;
-        depth_and_normal.x += weight * d_map.x;
-        depth_and_normal.y += weight * d_map.y;
-        depth_and_normal.z += weight * d_map.z;
+    template <class Meeting>
+    __device__ float add(MapNote note, const Scratch& own, const Meeting& met) {
+        const float4 d_map = own.d_maps[note.pixel], centre = own.features[note.splat];
+        const float of_inverse = note.weight * note.d;
+        const float of_depth = note.weight * d_map.x * share_of(met);
+        inverse += of_inverse * inverse_share_of(met);
+        depth_and_normal.x += of_depth;
+        depth_and_normal.y += note.weight * d_map.y;
+        depth_and_normal.z += note.weight * d_map.z;
+        return of_inverse * centre.w - of_depth * centre.x * share_of(met);
     }
     __device__ void add_halves() {
         inverse = both_halves(inverse);

@@ -30,8 +30,10 @@ extern "C" __global__ void __launch_bounds__(FEATURES_BLOCK)
                          {geometry[at + component(QUAT)], geometry[at + component(QUAT + 1)],
                           geometry[at + component(QUAT + 2)], geometry[at + component(QUAT + 3)]},
                          0.0f};
-    const float3 normal = facing_normal(a.camera, shape);
-    const float depth = reinterpret_cast<const float4*>(a.splats)[uint64_t{splat_index} * 3 + 1].w;
+    const bool is_surfel = a.record_width == SURFEL_RECORD_WIDTH;
+    const float3 normal = facing_normal(a.camera, is_surfel ? flat(shape) : shape);
+    const float* const record = a.splats + uint64_t{splat_index} * a.record_width;
+    const float depth = record[RECORD_DEPTH];
     reinterpret_cast<float4*>(a.features)[splat_index] = {depth, normal.x, normal.y, __frcp_rn(depth)};
 }
 

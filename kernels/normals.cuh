@@ -15,6 +15,11 @@ __device__ inline float3 along_axis(uint32_t axis) {
     return {axis == 0 ? 1.0f : 0.0f, axis == 1 ? 1.0f : 0.0f, axis == 2 ? 1.0f : 0.0f};
 }
 
+// The shape with its third axis the shortest, whatever its scales are.
+__device__ inline Shape flat(const Shape& shape) {
+    return {shape.mean_world, {1.0f, 1.0f, 0.0f}, shape.quat, shape.smoothing};
+}
+
 __device__ inline float3 axis_cam(const ViewCamera& view, const Shape& shape, float& sign) {
     const float3 axis_world = mul(rotation(shape.quat), along_axis(shortest_axis(shape.log_scale)));
     const float3 axis = mul(camera_rotation(view), axis_world);

@@ -5,8 +5,8 @@
 // belongs to them [capacity]: beyond it splats are counted but not written, and the host draws the view
 // again.
 
-#include "gaussian.cuh"
 #include "project.cuh"
+#include "surfels.cuh"
 
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd(const __grid_constant__ ProjectArgs a) {
@@ -36,4 +36,19 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
 extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_fwd_extended_compact(const __grid_constant__ ProjectArgs a) {
     project<Gaussian<Compact, true>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_surfels(const __grid_constant__ ProjectArgs a) {
+    project<Surfels<Full>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_surfels_half(const __grid_constant__ ProjectArgs a) {
+    project<Surfels<HalfColors>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_surfels_compact(const __grid_constant__ ProjectArgs a) {
+    project<Surfels<Compact>>(a);
 }

@@ -222,17 +222,23 @@ __device__ inline bool span(float mean, float extent, uint32_t side, uint16_t& l
     return true;
 }
 
+// An exponent below which a splat of some opacity is certainly invisible; false where it always is.
+__device__ inline bool least_exponent(float opacity, float& exponent_min) {
+    if (!(opacity >= ALPHA_MIN && isfinite(opacity))) return false;
+    const float reach = logf(opacity / ALPHA_MIN);
+    exponent_min = -reach * (1.0f + 1e-4f) - 1e-4f;
+    return true;
+}
+
 // Where a splat of some opacity can be seen, or false where it cannot at all.
 __device__ inline bool bounds(const Ellipse& e, float opacity, const uint32_t* size, Rect& pixels,
                               float& exponent_min) {
-    if (!(opacity >= ALPHA_MIN && isfinite(opacity))) return false;
+    if (!least_exponent(opacity, exponent_min)) return false;
     const float reach = logf(opacity / ALPHA_MIN);
     const float extent_x = sqrtf(2.0f * reach * e.cov_px2.xx) * (1.0f + 1e-5f) + 1e-3f;
     const float extent_y = sqrtf(2.0f * reach * e.cov_px2.yy) * (1.0f + 1e-5f) + 1e-3f;
     if (!span(e.mean_px.x, extent_x, size[0], pixels.x0, pixels.x1)) return false;
-    if (!span(e.mean_px.y, extent_y, size[1], pixels.y0, pixels.y1)) return false;
-    exponent_min = -reach * (1.0f + 1e-4f) - 1e-4f;
-    return true;
+    return span(e.mean_px.y, extent_y, size[1], pixels.y0, pixels.y1);
 }
 
 // What a splat reaches in rows of pixels: an ellipse is convex, so that it spans columns in each.

@@ -5,16 +5,12 @@
 #include "gradient.cuh"
 #include "layout.cuh"
 
-// In a splat's record: its colour, and the bits of the Gaussian's index.
-constexpr uint32_t RECORD_COLOR = 8;
-constexpr uint32_t RECORD_GAUSSIAN = 11;
-
 // Makes all splats white: colours held at 0 would take no gradient.
 extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
     whiten(const __grid_constant__ WhitenArgs a) {
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
-    float* const color = a.splats + uint64_t{i} * RECORD_WIDTH + RECORD_COLOR;
+    float* const color = a.splats + uint64_t{i} * a.record_width + RECORD_COLOR;
     color[0] = color[1] = color[2] = 1.0f;
 }
 
@@ -23,8 +19,8 @@ extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
     const float* __restrict__ splats = a.splats;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
-    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
+    const uint64_t record = uint64_t{i} * a.record_width;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     // Each Gaussian has at most one splat in a view: nobody else writes this.
-    a.weights[gaussian] += load_gradient(a.gradients, i).d_color[0];
+    a.weights[gaussian] += load_gradient(a.gradients, i, a.record_width).d_color[0];
 }

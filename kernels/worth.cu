@@ -14,19 +14,24 @@
 
 #include "composite.cuh"
 #include "linalg.cuh"
+#include "surfel_footprint.cuh"
 
 static_assert(WORTH_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
 
 // In the number of a row: its Gaussian is left out. There are fewer splats than that.
 constexpr uint32_t LEFT_OUT = 1u << 31;
 
-__device__ inline uint32_t number_of(const EllipseRow& row) { return __float_as_uint(row.number()); }
+template <class Row>
+__device__ inline uint32_t number_of(const Row& row) {
+    return __float_as_uint(row.number());
+}
 
 // Calls `visit` with each instance that reaches the warp's part, until no pixel of it is open. All lanes take
 // part.
-template <class Visit>
+template <class Footprint, class Visit>
 __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, const Part& part,
-                                         EllipseRows<WARP>& own, const float& transmittance,
+                                         typename Footprint::template Rows<WARP>& own,
+                                         const float& transmittance,
                                          Visit visit) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
@@ -35,12 +40,12 @@ __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, co
          base < range.end && __any_sync(FULL_WARP, transmittance > 0.0f); base += WARP) {
         const uint32_t instance = base + threadIdx.x % WARP;
         const uint32_t splat_index = splat_from_instance[min(instance, range.end - 1)];
-        const float4* const record = splats + uint64_t{splat_index} * EllipseFootprint::QUADS;
-        const EllipseFootprint footprint = EllipseFootprint::load(record);
+        const float4* const record = splats + uint64_t{splat_index} * Footprint::QUADS;
+        const Footprint footprint = Footprint::load(record);
         const bool hit = reaches_part(part, footprint) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) {
-            const uint32_t mark = absent[__float_as_uint(record[2].w)] ? LEFT_OUT : 0;
+            const uint32_t mark = absent[__float_as_uint(record[COLOR_QUAD].w)] ? LEFT_OUT : 0;
             own.put(__popc(hits & lanes_below()), row_of(footprint, record, splat_index | mark));
         }
         __syncwarp();  // the rows are there
@@ -90,9 +95,10 @@ __device__ inline void add_share(float* worths, const Share& share) {
     atomicAdd(worths + 2, change);
 }
 
-extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
-    worth_pixels(const __grid_constant__ WorthArgs a) {
-    __shared__ EllipseRows<WARP> rows[PARTS];
+template <class Footprint>
+__device__ inline void worth_of_pixels(const WorthArgs& a) {
+    using Row = typename Footprint::Row;
+    __shared__ typename Footprint::template Rows<WARP> rows[PARTS];
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t tile = a.first_tile + blockIdx.x;
     const TileRange range = a.ranges[tile];
@@ -102,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
 
     float transmittance = part.inside ? 1.0f : -1.0f;
     float3 drawn = {0.0f, 0.0f, 0.0f};
-    for_each_reaching(a, range, part, rows[warp], transmittance, [&](const EllipseRow& row) {
+    for_each_reaching<Footprint>(a, range, part, rows[warp], transmittance, [&](const Row& row) {
         if (number_of(row) & LEFT_OUT) return;
         const float before = transmittance;
         const float alpha = composite(pixel_alpha(row, part.centre_px), transmittance);
@@ -123,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
 
     transmittance = counts ? 1.0f : -1.0f;
     float3 behind = drawn;
-    for_each_reaching(a, range, part, rows[warp], transmittance, [&](const EllipseRow& row) {
+    for_each_reaching<Footprint>(a, range, part, rows[warp], transmittance, [&](const Row& row) {
         const uint32_t number = number_of(row);
         const bool is_absent = number & LEFT_OUT;
         const float before = transmittance;
@@ -148,13 +154,23 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
 }
 
 extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
+    worth_pixels(const __grid_constant__ WorthArgs a) {
+    worth_of_pixels<EllipseFootprint>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
+    worth_pixels_surfels(const __grid_constant__ WorthArgs a) {
+    worth_of_pixels<SurfelFootprint>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
     add_worths(const __grid_constant__ AddWorthsArgs a) {
     const float* __restrict__ splats = a.splats;
     const float* __restrict__ worths = a.worths;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
-    const uint64_t record = uint64_t{i} * RECORD_WIDTH;
-    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_WIDTH - 1]);
+    const uint64_t record = uint64_t{i} * a.record_width;
+    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     // Each Gaussian has at most one splat in a view: nobody else writes this.
     float* const sums = a.sums + uint64_t{gaussian} * WORTH_WIDTH;
     const float* const own = worths + uint64_t{i} * WORTH_WIDTH;

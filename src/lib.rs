@@ -41,6 +41,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | splat | a Gaussian projected into a view |
+//! | surfel | a Gaussian that is drawn as the disc of its first two axes |
 //! | record | the 12 floats of a splat |
 //! | splat index | a splat's place in the list of its view |
 //! | instance | a pair of a splat and a tile that it covers |

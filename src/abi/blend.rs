@@ -16,8 +16,8 @@ constants! {
 
 abi! {
     /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
-    /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute`: pixel
-    /// gradients to splats.
+    /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute` or `_squares`:
+    /// pixel gradients to splats. All of them with `_surfels`: of these, whose records have 16 floats.
     pub struct BlendArgs<'a> {
         /// [visible, 12]
         pub splats: In<'a, f32>,
@@ -35,7 +35,7 @@ abi! {
         /// [instances / chunk + 1, 256, 4]. Null where no backward pass follows.
         pub states: Out<'a, f32>,
         /// Inverse depth before a chunk; [instances / chunk + 1, 256]. Of `blend_fwd_depth` and
-        /// `blend_bwd_depth` only, and null where no backward pass follows.
+        /// `blend_bwd_depth`, and of surfels' surfaces the squares of inverse depths; null where no backward pass follows.
         pub depth_states: Out<'a, f32>,
         /// Sums of the weights times the features before a chunk; [instances / chunk + 1, 256, 4]. Of
         /// `blend_fwd_surface` and `blend_bwd_surface` only, and null where no backward pass follows.
@@ -58,6 +58,8 @@ abi! {
         /// [h, w, 4]: depth, x and y of the normal, opacity. Of `blend_fwd_surface` and
         /// `blend_bwd_surface` only.
         pub surface: Out<'a, f32>,
+        /// [h, w]. Of `blend_fwd_surface_surfels` only; null where nobody asks for it.
+        pub median_depths: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
         /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.

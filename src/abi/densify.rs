@@ -91,6 +91,10 @@ abi! {
         pub fade_depth: f32,
         /// Values of a row of the table.
         pub width: u32,
+        /// Floats of a record of a splat, and of its gradients.
+        pub record_width: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 
     /// `survey`: flags the candidates and counts them; either may be left out.

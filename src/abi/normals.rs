@@ -32,8 +32,8 @@ abi! {
         pub camera: ViewCamera,
         /// Number of Gaussians.
         pub gaussians: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Floats of a record of a splat.
+        pub record_width: u32,
     }
 
     /// `compare_normals`: drawn normals against those of the drawn depths, and the gradients of both.

@@ -15,6 +15,10 @@ constants! {
     pub const GEOMETRY_WIDTH: u32 = 11;
     /// Floats of a splat's record, and of its gradients'.
     pub const RECORD_WIDTH: u32 = 12;
+    /// The same of surfels, which begin alike.
+    pub const SURFEL_RECORD_WIDTH: u32 = 16;
+    /// Least cosine between a surfel's normal and the line of sight.
+    pub const SURFEL_FACING_MIN: f32 = 1e-5;
     /// No splat of a view belongs to the Gaussian.
     pub const UNSEEN: u32 = 0xffff_ffff;
     /// Most rows of tiles of an image, which is at most 65,535 pixels high.

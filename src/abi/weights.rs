@@ -14,8 +14,8 @@ abi! {
         pub splats: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Floats of a record of a splat, and of its gradients.
+        pub record_width: u32,
     }
 
     /// `add_weights`: adds a view's blend weights.
@@ -28,7 +28,7 @@ abi! {
         pub weights: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Floats of a record of a splat, and of its gradients.
+        pub record_width: u32,
     }
 }

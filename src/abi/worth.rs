@@ -53,7 +53,7 @@ abi! {
         pub sums: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Floats of a record of a splat.
+        pub record_width: u32,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Compensation, DeviceError};
 use crate::abi::terms::Inputs;
+use crate::layout::Records;
 use crate::math::Divisor;
 use crate::math::splat::DILATION_PX2;
 
@@ -25,6 +26,22 @@ pub enum Footprint {
 impl Footprint {
     /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
     pub const DILATED: Self = Self::Ellipse { variance_px2: DILATION_PX2, compensates: false };
+
+    /// What the records of its splats hold.
+    pub const fn records(self) -> Records {
+        match self {
+            Self::Ellipse { .. } => Records::Ellipses,
+            Self::Surfel => Records::Surfels,
+        }
+    }
+
+    /// Fails where surfels are asked for what only volumes have.
+    pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
+        match self {
+            Self::Ellipse { .. } => Ok(()),
+            Self::Surfel => Err(DeviceError::Unsupported { primitives: "surfels", what }),
+        }
+    }
 }
 
 impl Default for Footprint {
@@ -32,6 +49,11 @@ impl Default for Footprint {
         Self::DILATED
     }
 }
+
+/// What surfels lack, as messages call it.
+pub(crate) const MEDIAN_GRADIENTS: &str = "losses of median depths";
+/// The same of light on its way to places.
+pub(crate) const TRANSMITTANCES: &str = "transmittances between places";
 
 /// What density control gathers of the views that it observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

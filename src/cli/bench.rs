@@ -58,6 +58,7 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     }
     Config { sugar: args.sugar.clone(), ..Config::default() }.validate()?;
     let opened = args.model.read(matches)?.open(None)?;
+    Config { sugar: args.sugar.clone(), ..opened.config.clone() }.validate()?;
     if opened.gaussians.is_empty() {
         return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());
     }

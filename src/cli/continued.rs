@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::exit::DataError;
+use clap::ValueEnum as _;
+
+use super::exit::{DataError, UsageError};
 use super::file_kind::{check_checkpoint, with_ply};
 use super::folder::{self, ConfigText};
 use super::output::shell_word;
@@ -101,4 +103,21 @@ fn without_checkpoint(model_path: &Path) -> String {
         ),
         None => "Train again without it".to_owned(),
     }
+}
+
+/// What a run is made of stays what it is.
+pub(super) fn keep_primitive(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
+    let name = |config: &Config| {
+        let value = config.optimize.primitive.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    };
+    let (before, now) = (name(before), name(now));
+    if before == now {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: the run trains {before} and cannot continue with --primitive {now}. To start another run from \
+         them, use --init with its point_cloud.ply",
+        path.display()
+    )))
 }

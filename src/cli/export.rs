@@ -59,6 +59,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         };
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
+    splats.flatten_for(&format);
     let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = parent {
         create_folder(folder)?;

@@ -6,17 +6,18 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::continued::{earlier_options, named_checkpoint, newest_checkpoint};
+use super::continued::{earlier_options, keep_primitive, named_checkpoint, newest_checkpoint};
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
 use super::preset;
-use super::scene::{absolute, named_or_here};
+use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
+use crate::export::read_ply_primitive;
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 use crate::train::coarse::CoarseSchedule;
@@ -85,9 +86,14 @@ impl Intent {
         if let Some((path, checkpoint)) = &mut found {
             let (origin, text) = (path.display().to_string(), checkpoint.about.config.to_toml()?);
             let base = Some(ConfigLayer { origin: &origin, text: &text });
+            let before = &checkpoint.about.config;
+            if matches.value_source("primitive") == Some(ValueSource::CommandLine) {
+                // Before values that go with one are held against the other.
+                keep_primitive(path, before, &config)?;
+            }
             config = resolve(Layers { base, ..layers })?;
             read_test_list(&mut config.scene)?;
-            let before = &checkpoint.about.config;
+            keep_primitive(path, before, &config)?;
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
@@ -197,6 +203,14 @@ fn imported_model(
     model: &Handover,
     layers: Layers<'_>,
 ) -> anyhow::Result<Config> {
+    refuse_surfels(
+        read_ply_primitive(&model.ply)?,
+        &format!(
+            "-c {}: holds surfels, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
+             --init {0} with --primitive surfels",
+            model.ply.display()
+        ),
+    )?;
     let kept = model.kept()?;
     let base = kept.as_ref().map(ConfigText::layer);
     let mut config = resolve(Layers { base: layers.base.or(base), ..layers })?;

@@ -15,12 +15,12 @@ pub(super) use idle::warn_of_idle_texture;
 use self::idle::warn_of_idle;
 use super::device::{self, DeviceOptions, Task};
 use super::device_limit::{DeviceRoom, DrawingPlan};
-use super::exit::DoesNotFit;
+use super::exit::{DoesNotFit, UsageError};
 use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;
 use super::scene::{ModelArgs, Opened, ReadModel};
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
@@ -59,6 +59,7 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     args.options.check()?;
     warn_of_idle(&args.options, matches);
     let model = args.model.read(matches)?;
+    check_surfels(&args.options, &model)?;
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;
     check_writable(&args.model.model_path)?;
@@ -91,6 +92,28 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
         tracing::info!("{}", texture_described(&texture.figures));
     }
     Ok(files)
+}
+
+/// Refuses what asks for the density of surfels: they have none in space.
+fn check_surfels(options: &MeshOptions, model: &ReadModel) -> Result<(), UsageError> {
+    if options.method != MeshMethod::Tsdf {
+        model.refuse_surfels(&format!(
+            "--method {}: the model is of surfels, which have no density in space. Use --method tsdf, \
+             which fuses the depths that they show",
+            options.method.name()
+        ))?;
+    }
+    if options.postprocess.postprocess_mesh {
+        model.refuse_surfels(
+            "--postprocess-mesh: the model is of surfels, which have no density in space. Leave it out",
+        )?;
+    }
+    if options.force && model.config.optimize.primitive == PrimitiveName::Surfels {
+        tracing::warn!(
+            "--force has no effect: surfels are meshed whether or not their normals agree"
+        );
+    }
+    Ok(())
 }
 
 /// How the command keeps `--host-limit` while views are drawn. What a method takes beside that it looks at
@@ -210,8 +233,9 @@ impl Meshing<'_> {
         let mut drawn = DrawnModel { device, model: &model, views, settings };
         let started = Instant::now();
         let seed = config.run.seed;
-        // The points of the other method are checked themselves.
-        let is_unchecked = options.method != MeshMethod::Poisson;
+        // The points of the other method are checked themselves, and surfels have no density to find any by.
+        let is_unchecked = options.method != MeshMethod::Poisson
+            && config.optimize.primitive == PrimitiveName::Gaussians;
         if is_unchecked && options.consistency() == Consistency::Required {
             check_consistency(&mut drawn, gaussians, seed)?;
         }
@@ -255,6 +279,7 @@ pub(super) fn meshing(
 ) -> PlannedMeshing {
     PlannedMeshing {
         model,
+        records: render_footprint(config).records(),
         seen,
         drawing: options.drawing(),
         textured: options.texture.texture == TextureSource::Gaussians,

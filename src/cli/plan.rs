@@ -20,18 +20,17 @@ use super::preset;
 use super::refine::BoundOptions;
 use super::scene::named_or_here;
 use super::start::Start;
-use crate::backend::Statistics;
 use crate::backend::cpu::Cpu;
-use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, Typed, resolve};
+use crate::backend::{Footprint, Statistics};
+use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
 use crate::dataset::Dataset;
-use crate::export::read_ply;
+use crate::export::{PlyModel, read_ply_model};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
     self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth,
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
-use crate::model;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
 use crate::train::view_divisor::view_divisor;
@@ -197,11 +196,17 @@ fn report(
     let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
-        Some(model) => forecast::seen_of_model(dataset, model, render_footprint(config)),
+        Some(PlyModel { gaussians, primitive }) => {
+            let footprint = match primitive {
+                PrimitiveName::Gaussians => render_footprint(config),
+                PrimitiveName::Surfels => Footprint::Surfel,
+            };
+            forecast::seen_of_model(dataset, gaussians, footprint)
+        }
         None => forecast::seen_of_points(dataset, &points.positions),
     };
-    let gaussians =
-        gaussians(args, config, &*strategy, start, model.as_ref().map(model::Gaussians::len));
+    let found = model.as_ref().map(|model| model.gaussians.len());
+    let gaussians = gaussians(args, config, &*strategy, start, found);
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -216,6 +221,7 @@ fn report(
         start: start.min(gaussians.count),
         seen,
         first_divisor: view_divisor(config, 1),
+        records: render_footprint(config).records(),
         inputs: forecast::inputs(config, forecast::has_depth_maps(dataset)),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
@@ -288,12 +294,12 @@ fn gaussians(
 }
 
 /// A PLY, or the last one of a model folder.
-fn read_model(path: &Path) -> anyhow::Result<model::Gaussians> {
+fn read_model(path: &Path) -> anyhow::Result<PlyModel> {
     if !path.is_dir() {
-        return Ok(read_ply(path)?);
+        return Ok(read_ply_model(path)?);
     }
     match folder::point_clouds(path).last() {
-        Some((_, ply)) => Ok(read_ply(ply)?),
+        Some((_, ply)) => Ok(read_ply_model(ply)?),
         None => Err(DataError(format!(
             "--model {}: no point_cloud/iteration_N/point_cloud.ply in it. Name a PLY, or the \
              folder of a trained model",

@@ -59,6 +59,10 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     args.texture.check()?;
     warn_of_idle_texture(&args.texture, matches);
     let model = args.model.read(matches)?;
+    model.refuse_surfels(
+        "splat refine binds 3D Gaussians to a mesh, and the model is of surfels. Mesh it with splat mesh \
+         --method tsdf; to refine, train with --primitive gaussians",
+    )?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;

@@ -14,10 +14,11 @@ use super::host_limit::{
 use super::trained_views::TrainedViews;
 use crate::backend::gpu;
 use crate::config::{
-    Config, Layers, MemoryOptions, MetricSet, RunOptions, SceneOptions, Typed, resolve,
+    Config, Layers, MemoryOptions, MetricSet, PrimitiveName, RunOptions, SceneOptions, Typed,
+    resolve,
 };
 use crate::dataset::{Dataset, DatasetError, ImageLoader, Residency, is_scene, read_test_list};
-use crate::export::read_ply;
+use crate::export::{PlyModel, read_ply_model};
 use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -72,6 +73,11 @@ impl ReadModel {
         let (before, now) = (&self.trained_scene, &self.config.scene);
         let measured = MeasuredModel { model_path, trained, before, now, instead };
         measured.refuse_seen(&self.dataset)
+    }
+
+    /// Fails where it is of surfels, with what a command cannot do with these, and what to do instead.
+    pub(super) fn refuse_surfels(&self, why: &str) -> Result<(), UsageError> {
+        refuse_surfels(self.config.optimize.primitive, why)
     }
 
     /// The iteration of its Gaussians.
@@ -177,8 +183,12 @@ impl ModelArgs {
     /// configuration.
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
         let (iteration, ply) = self.point_cloud()?;
-        let ShownConfig { config, trained_scene, altered } = self.configure(matches)?;
-        let gaussians = read_ply(&ply)?;
+        let ShownConfig { mut config, trained_scene, altered } = self.configure(matches)?;
+        let PlyModel { gaussians, primitive } = read_ply_model(&ply)?;
+        // A file of surfels says so where no configuration does, as 2DGS writes it.
+        if primitive == PrimitiveName::Surfels {
+            config.optimize.primitive = primitive;
+        }
         let dataset = open_shown(&config)?;
         let trained = TrainedViews::read(&self.model_path, iteration)?;
         Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
@@ -230,6 +240,14 @@ impl ModelArgs {
             // What is no iteration is none that was saved.
             other => Some(u32::try_from(other).unwrap_or(u32::MAX)),
         }
+    }
+}
+
+/// Fails where a model is of surfels.
+pub(super) fn refuse_surfels(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
+    match primitive {
+        PrimitiveName::Surfels => Err(UsageError(why.to_owned())),
+        PrimitiveName::Gaussians => Ok(()),
     }
 }
 

@@ -6,14 +6,16 @@ use std::path::Path;
 use super::exit::UsageError;
 use super::export::read_splats;
 use super::file_kind::check_init;
-use splat_formats::SplatFormat;
+use splat_formats::{SplatFormat, SplatPrimitive};
 
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::dataset::{Dataset, PointCloud};
-use crate::export::{gaussians_of, read_ply};
+use crate::export::{PlyModel, gaussians_of, read_ply_model};
 use crate::math::{Real, sh};
 use crate::memory::{Bytes, host_memory};
-use crate::model::{Gaussians, Primitive as _, from_points, random_points, thinned};
+use crate::model::{
+    Gaussians, Primitive as _, THICKENED, flatten, from_points, random_points, thicken, thinned,
+};
 use crate::train::scene_extent;
 
 /// What the first Gaussians are made of.
@@ -62,9 +64,16 @@ impl<'a> Start<'a> {
 /// A model that another run, or another program, has trained.
 fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
     check_init(path)?;
-    let mut model = match SplatFormat::of_name(path) {
-        None | Some(SplatFormat::Ply) => read_ply(path)?,
-        Some(_) => gaussians_of(read_splats(path)?.0),
+    let PlyModel { gaussians: mut model, primitive } = match SplatFormat::of_name(path) {
+        None | Some(SplatFormat::Ply) => read_ply_model(path)?,
+        Some(_) => {
+            let (splats, _) = read_splats(path)?;
+            let primitive = match splats.columns().primitive {
+                SplatPrimitive::Gaussians => PrimitiveName::Gaussians,
+                SplatPrimitive::Surfels => PrimitiveName::Surfels,
+            };
+            PlyModel { gaussians: gaussians_of(splats), primitive }
+        }
     };
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         return Err(UsageError(format!(
@@ -74,6 +83,24 @@ fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
             model.len()
         ))
         .into());
+    }
+    match (primitive, config.optimize.primitive) {
+        (PrimitiveName::Gaussians, PrimitiveName::Surfels) => {
+            tracing::info!(
+                "--primitive surfels makes the Gaussians of {} flat: each loses its shortest axis",
+                path.display()
+            );
+            flatten(&mut model);
+        }
+        (PrimitiveName::Surfels, PrimitiveName::Gaussians) => {
+            tracing::warn!(
+                "{} holds surfels: as 3D Gaussians they start {THICKENED} times as thick as their smaller \
+                 scale. To train them as surfels, give --primitive surfels",
+                path.display()
+            );
+            thicken(&mut model);
+        }
+        _ => {}
     }
     if config.optimize.filter_3d {
         tracing::info!(

@@ -20,11 +20,12 @@ use super::folder;
 use super::output::{print_paths, shell_word};
 use super::parser::{command_of, parse};
 use super::preset;
-use super::scene::absolute;
+use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
 use crate::config::{Config, Layers, Regularize, Typed, resolve};
+use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
 
 /// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
@@ -32,6 +33,11 @@ const PHOTOMETRIC: u32 = 7000;
 
 /// Surface terms where none are named: of SuGaR's those with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
+
+/// Why surfels are not flattened and bound to a mesh.
+const OF_SURFELS: &str = "splat sugar flattens 3D Gaussians and binds them to a mesh, and these are surfels. \
+                          Train with splat train --primitive surfels, and mesh the model with splat mesh \
+                          --method tsdf";
 
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
@@ -148,7 +154,8 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
 fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     let typed = args.train.options.output.model_path.clone();
     let given = |model_path: PathBuf, iteration| {
-        let (iteration, _) = folder::point_cloud(&model_path, iteration)?;
+        let (iteration, ply) = folder::point_cloud(&model_path, iteration)?;
+        refuse_surfels(read_ply_primitive(&ply)?, OF_SURFELS)?;
         Ok(MeshedModel::Given(model_path, iteration))
     };
     let Some(checkpoint) = &args.coarse_checkpoint else {
@@ -180,6 +187,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         ..Layers::default()
     };
     let config = resolve(layers)?;
+    refuse_surfels(config.optimize.primitive, OF_SURFELS)?;
     let model_path = match config.output.model_path.clone() {
         Some(path) => path,
         None if *demo => Path::new("output").join("demo"),

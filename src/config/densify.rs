@@ -89,8 +89,8 @@ options! {
 
         /// Opacity below which a Gaussian is removed
         ///
-        /// With mcmc, it is moved to where one is needed.
-        #[arg(value_name = "OPACITY")]
+        /// With mcmc, it is moved to where one is needed. Surfels have 0.05 with adc and gof.
+        #[arg(alias = "opacity-cull", value_name = "OPACITY")]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
         }, idle NO_DENSITY_CONTROL;

@@ -7,6 +7,7 @@ mod declare;
 mod densify;
 mod error;
 mod idle;
+mod implied;
 mod no_effect;
 mod normalize;
 mod normalized;

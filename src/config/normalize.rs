@@ -24,8 +24,13 @@ const CENTRES: &str = "pixels are drawn and compared at their centres, Mip-Splat
 const ONE_SIZE: &str = "photographs are trained at the one size of --resolution, Mip-Splatting's own \
                         default; --preset mip keeps other sizes right";
 
-/// Flags of the reference trainer, and of Mip-Splatting's, that change nothing here, and why.
-const IGNORED: [(&str, FlagValues, &str); 18] = [
+/// Of 2D Gaussian splatting's switch between mean and median depths.
+const DEPTHS: &str = "meshes are made of median depths, by which half of the light is stopped, and \
+                      --depth of splat render shows mean depths";
+
+/// Flags of the reference trainer, and of Mip-Splatting's and 2D Gaussian splatting's, that change nothing
+/// here, and why.
+const IGNORED: [(&str, FlagValues, &str); 20] = [
     ("--convert-SHs-python", FlagValues::Switch, "colours are always computed by the renderer"),
     (
         "--compute-cov3D-python",
@@ -48,6 +53,22 @@ const IGNORED: [(&str, FlagValues, &str); 18] = [
     ("--resample-gt-image", FlagValues::Switch, CENTRES),
     ("--load-allres", FlagValues::Switch, ONE_SIZE),
     ("--sample-more-highres", FlagValues::Switch, ONE_SIZE),
+    ("--depth-ratio", FlagValues::One, DEPTHS),
+    ("--skip-mesh", FlagValues::Switch, "splat mesh makes meshes"),
+];
+
+/// Flags by which 2D Gaussian splatting's script makes meshes that change nothing of `splat mesh`, and why.
+const IGNORED_OF_MESH: [(&str, FlagValues, &str); 6] = [
+    ("--depth-ratio", FlagValues::One, DEPTHS),
+    (
+        "--depth-trunc",
+        FlagValues::One,
+        "the box that is meshed says how far depths count: --bbox-min and --bbox-max choose it",
+    ),
+    ("--sdf-trunc", FlagValues::One, "distances are cut off a few voxels from surfaces"),
+    ("--skip-train", FlagValues::Switch, "splat render writes the images"),
+    ("--skip-test", FlagValues::Switch, "splat render writes the images"),
+    ("--render-path", FlagValues::Switch, "no path of cameras is drawn"),
 ];
 
 /// Flags of the stages that follow SuGaR's coarse stage.
@@ -69,8 +90,8 @@ const OF_LATER_STAGES: [(&str, FlagValues); 14] = [
 ];
 
 /// Spells long flags with hyphens and joins `True` and `False` to them. For `train`, `sugar`, `eval`,
-/// `render` and `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each; for
-/// `train`, `sugar` and `plan`, reads SuGaR's short flags.
+/// `render` and `plan`, leaves out harmless flags of the reference trainer's scripts with a notice each, for
+/// `mesh` those of 2D Gaussian splatting's; for `train`, `sugar` and `plan`, reads SuGaR's short flags.
 ///
 /// Only the name before `=` changes, and nothing after `--`. Arguments that are not UTF-8 stay
 /// as they are: no flag's name is among them.
@@ -109,7 +130,9 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
         };
         let like_reference = is_one_of(&command, &["train", "sugar", "eval", "render", "plan"]);
         let ends_with_training = is_one_of(&command, &["train", "plan"]);
-        let ignored = IGNORED.iter().find(|(known, ..)| like_reference && *known == name);
+        let of_reference: &[_] = if like_reference { &IGNORED } else { &[] };
+        let of_mesh: &[_] = if is_one_of(&command, &["mesh"]) { &IGNORED_OF_MESH } else { &[] };
+        let ignored = of_reference.iter().chain(of_mesh).find(|(known, ..)| *known == name);
         let missing =
             OF_LATER_STAGES.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
@@ -211,6 +234,9 @@ mod tests {
                 "splat train --depth-l1-weight-final=1e-2 -s a",
                 0,
             ),
+            ("splat train --depth_ratio 1 -s a", "splat train -s a", 1),
+            ("splat mesh --sdf_trunc 0.1 --depth_trunc=3 --skip_train -m a", "splat mesh -m a", 3),
+            ("splat mesh --debug", "splat mesh --debug", 0),
             ("splat --quiet train --debug", "splat --quiet train", 1),
             ("splat render -m train --debug", "splat render -m train", 1),
             ("splat synth -o train --debug", "splat synth -o train --debug", 0),

@@ -75,6 +75,8 @@ options! {
         };
 
         /// What the model is made of
+        ///
+        /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc.
         #[arg(value_enum, value_name = "PRIMITIVE")]
         primitive: PrimitiveName = PrimitiveName::Gaussians;
 
@@ -265,7 +267,7 @@ options! {
         /// Start from the Gaussians of this PLY, SPZ, SOG, GLB or .splat
         ///
         /// They replace the scene's points. Any tool may have written it. All its harmonics are in use
-        /// from the first iteration.
+        /// from the first iteration. With --primitive surfels, each loses its shortest axis.
         #[arg(value_name = "FILE")]
         init: Option<PathBuf>, is path;
 

@@ -3,6 +3,9 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::StrategyName;
+use super::implied::Implied;
+
 /// What is trained, and drawn of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -12,4 +15,19 @@ pub enum PrimitiveName {
     Gaussians,
     /// Flat Gaussians that rays meet: discs, as 2DGS
     Surfels,
+}
+
+impl PrimitiveName {
+    /// The options that it brings its own values of, where no layer says otherwise.
+    pub(super) fn implied(self, strategy: StrategyName) -> Option<Implied> {
+        match self {
+            // Its authors' `opacity_cull`, for density control as theirs (Huang et al. 2024). Of another
+            // strategy opacities may be lower for longer.
+            Self::Surfels if strategy.grows_by_gradient() => Some(Implied {
+                origin: "primitive surfels",
+                text: "[densify]\nmin_opacity = 0.05\n",
+            }),
+            Self::Gaussians | Self::Surfels => None,
+        }
+    }
 }

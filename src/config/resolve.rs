@@ -9,10 +9,10 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
+use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
-use super::strategy::Implied;
 use super::stretch::stretched;
 use super::values::holds;
 use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
@@ -51,14 +51,16 @@ pub struct Layers<'a> {
 /// The configuration that all layers give together, proven to be in range.
 ///
 /// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
-/// threshold, where no layer says otherwise.
+/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go.
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;
     let decided = together(defaults.clone(), given.clone())?;
     let mut table = defaults;
     let DensifyOptions { strategy, absgrad, .. } = decided.densify;
-    if let Some(Implied { origin, text }) = strategy.implied(absgrad)? {
+    let primitive = decided.optimize.primitive;
+    let implied = [primitive.implied(strategy), strategy.implied(absgrad)?];
+    for Implied { origin, text } in implied.into_iter().flatten() {
         overlay(&mut table, read_strictly(origin, text)?);
     }
     let mut config = together(table, given)?;

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::implied::Implied;
 use super::{ConfigError, preset_text};
 
 /// How Gaussians are added and removed.
@@ -18,14 +19,6 @@ pub enum StrategyName {
     Budget,
     /// 3DGS-MCMC, up to --max-points; what is not given is that of --preset mcmc
     Mcmc,
-}
-
-/// Options that are to be given where nothing is said of them.
-pub(super) struct Implied {
-    /// Name in messages.
-    pub(super) origin: &'static str,
-    /// The values, as a layer beneath all that is given.
-    pub(super) text: &'static str,
 }
 
 impl StrategyName {

@@ -1,9 +1,11 @@
 //! Which values options may have, alone and together.
 
+use clap::ValueEnum as _;
+
 use super::values::{Checked, holds};
 use super::{
-    Color, Config, ConfigError, DensifyOptions, OptimizeOptions, Regularize, SceneOptions,
-    SugarOptions,
+    Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, Regularize,
+    SceneOptions, SugarOptions,
 };
 
 /// Opacity that a reset leaves at most.
@@ -20,9 +22,90 @@ impl Config {
         self.densify.check_together()?;
         self.sugar.check_values()?;
         self.sugar.check_together()?;
+        self.check_surfels()?;
+        self.check_resets()?;
         self.memory.check_values()?;
         self.output.check_values()?;
         self.run.check_values()
+    }
+
+    /// Checks that nothing is asked of surfels that is made for Gaussians with a volume.
+    fn check_surfels(&self) -> Result<(), ConfigError> {
+        if self.optimize.primitive != PrimitiveName::Surfels {
+            return Ok(());
+        }
+        let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
+        let antialiasing = holds(
+            !antialiasing,
+            antialiasing,
+            "false with --primitive surfels, which have a filter of their own on the screen (and no preset \
+             mip; --primitive gaussians takes both)",
+        );
+        named(OptimizeOptions::NAME, "antialiasing", antialiasing)?;
+        let filter_3d = holds(
+            !filter_3d,
+            filter_3d,
+            "false with --primitive surfels, which have no third axis to widen (and no preset mip; \
+             --primitive gaussians takes both)",
+        );
+        named(OptimizeOptions::NAME, "filter_3d", filter_3d)?;
+        let strategy = self.densify.strategy;
+        let name = strategy.to_possible_value();
+        let strategy = holds(
+            !strategy.moves_at_random(),
+            name.as_ref().map_or("", |name| name.get_name()),
+            "adc, gof or budget with --primitive surfels: the noise and the regularisers of mcmc are about \
+             the volumes of 3D Gaussians",
+        );
+        named(DensifyOptions::NAME, "strategy", strategy)?;
+        let scale_reg = holds(
+            scale_reg == 0.0,
+            scale_reg,
+            "0 with --primitive surfels: the mean of the scales includes the third, which they have not",
+        );
+        named(OptimizeOptions::NAME, "scale_reg", scale_reg)?;
+        let regularize = self.sugar.regularize;
+        let name = regularize.to_possible_value();
+        let regularize = holds(
+            regularize == Regularize::None,
+            name.as_ref().map_or("", |name| name.get_name()),
+            "none with --primitive surfels: the terms of the coarse stage are about the density of 3D \
+             Gaussians, and surfels are flat already (--primitive gaussians takes them)",
+        );
+        named(SugarOptions::NAME, "regularize", regularize)
+    }
+
+    /// Checks that some Gaussians are left in the round after opacities were reset.
+    fn check_resets(&self) -> Result<(), ConfigError> {
+        let DensifyOptions { min_opacity, strategy, opacity_reset_interval, .. } = self.densify;
+        let is_reset = strategy.grows_by_gradient()
+            && opacity_reset_interval < self.densify.densify_until_iter;
+        let (may_be, allowed) = match self.optimize.primitive {
+            PrimitiveName::Gaussians => (
+                min_opacity < RESET_OPACITY,
+                "less than 0.01: after a reset no opacity is above 0.01, and every Gaussian would be pruned \
+                 (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
+            ),
+            PrimitiveName::Surfels => (
+                min_opacity < self.regained_opacity(),
+                "with --primitive surfels, less than an opacity that rises by --opacity-lr from 0.01, where \
+                 a reset leaves it, in the --densification-interval iterations until the next round, which \
+                 would prune every surfel (or train without resets: --opacity-reset-interval as large as \
+                 --densify-until-iter)",
+            ),
+        };
+        let min_opacity = holds(!is_reset || may_be, min_opacity, allowed);
+        named(DensifyOptions::NAME, "min_opacity", min_opacity)
+    }
+
+    /// The opacity that Adam can raise one to between a reset and the next round of density control.
+    fn regained_opacity(&self) -> f64 {
+        let OptimizeOptions { opacity_lr, batch_views, no_batch_scaling, .. } = self.optimize;
+        let views = f64::from(batch_views);
+        let per_view = if no_batch_scaling { views } else { views.sqrt() };
+        let rise = opacity_lr * f64::from(self.densify.densification_interval) / per_view;
+        let logit = (RESET_OPACITY / (1.0 - RESET_OPACITY)).ln() + rise;
+        1.0 / (1.0 + (-logit).exp())
     }
 
     /// Checks that the coarse stage ends after it starts, and that density control ends before the run
@@ -95,16 +178,7 @@ impl DensifyOptions {
             "false with this --strategy, which uses absolute gradients in its own way or not at all \
              (adc takes them)",
         );
-        named(Self::NAME, "absgrad", absgrad)?;
-        let is_reset = self.strategy.grows_by_gradient()
-            && self.opacity_reset_interval < self.densify_until_iter;
-        let min_opacity = holds(
-            !is_reset || self.min_opacity < RESET_OPACITY,
-            self.min_opacity,
-            "less than 0.01: after a reset no opacity is above 0.01, and every Gaussian would be pruned \
-             (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
-        );
-        named(Self::NAME, "min_opacity", min_opacity)
+        named(Self::NAME, "absgrad", absgrad)
     }
 }
 
@@ -123,4 +197,65 @@ impl SugarOptions {
 /// The outcome for one option, as an error that names it.
 fn named(section: &'static str, key: &'static str, checked: Checked) -> Result<(), ConfigError> {
     checked.map_err(|refused| refused.of(section, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ConfigLayer, Layers, StrategyName, resolve};
+    use super::*;
+
+    fn surfels(more: &str) -> Result<Config, ConfigError> {
+        let text = format!("optimize.primitive = \"surfels\"\n{more}");
+        let base = Some(ConfigLayer { origin: "a.toml", text: &text });
+        resolve(Layers { base, ..Layers::default() })
+    }
+
+    #[test]
+    fn surfels_bring_the_opacity_below_which_they_go() {
+        let least = |more: &str| surfels(more).unwrap().densify.min_opacity;
+        assert_eq!([least(""), least("densify.strategy = \"gof\"")], [0.05; 2]);
+        assert_eq!(least("densify.min_opacity = 0.02"), 0.02);
+        let usual = Config::default().densify.min_opacity;
+        assert_eq!(least("densify.strategy = \"budget\""), usual);
+    }
+
+    #[test]
+    fn surfels_refuse_what_is_for_gaussians_with_a_volume() {
+        for (given, names) in [
+            ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
+            ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
+            ("densify.strategy = \"mcmc\"", ["--strategy", "is mcmc; allowed: adc, gof or budget"]),
+            ("optimize.scale_reg = 0.01", ["--scale-reg", "allowed: 0 with"]),
+            ("sugar.regularize = \"dn-consistency\"", ["--regularize", "is dn-consistency"]),
+        ] {
+            let error = surfels(given).unwrap_err().to_string();
+            assert!(names.iter().all(|name| error.contains(name)), "{given}: {error}");
+        }
+        let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
+        let mut as_surfels = mip.clone();
+        as_surfels.optimize.primitive = PrimitiveName::Surfels;
+        assert!(mip.validate().is_ok() && as_surfels.validate().is_err());
+    }
+
+    #[test]
+    fn opacities_of_surfels_must_be_able_to_rise_again_after_a_reset() {
+        // 0.01 is 1.65 of a logit below 0.05, which is 33 steps of 0.05.
+        assert!(surfels("densify.densification_interval = 34").is_ok());
+        let error = surfels("densify.densification_interval = 32").unwrap_err().to_string();
+        assert!(
+            error.contains("--min-opacity") && error.contains("rises by --opacity-lr"),
+            "{error}"
+        );
+        // Of 8 views a step there are an eighth as many, nearly three times as large.
+        assert!(surfels("optimize.batch_views = 8").is_ok());
+        assert!(surfels("optimize.batch_views = 8\noptimize.no_batch_scaling = true").is_err());
+        assert!(surfels("densify.densification_interval = 9\ndensify.min_opacity = 0.005").is_ok());
+        let never = "densify.densification_interval = 9\ndensify.opacity_reset_interval = 15000";
+        assert!(surfels(never).is_ok());
+        let mut gaussians = Config::default();
+        gaussians.densify.min_opacity = 0.02;
+        assert!(gaussians.validate().is_err());
+        gaussians.densify.strategy = StrategyName::Budget;
+        assert!(gaussians.validate().is_ok());
+    }
 }

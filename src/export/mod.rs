@@ -6,7 +6,7 @@ mod splats;
 
 pub use inria::{remove_exposure_json, write_cameras_json, write_cfg_args, write_exposure_json};
 pub use ply::{
-    ColumnRange, FilterField, NewPly, PlyError, PlyField, PlyRows, RenderMode, read_ply,
-    read_ply_rows, write_ply, write_ply_chunks,
+    ColumnRange, FilterField, FlatField, NewPly, PlyError, PlyField, PlyModel, PlyRows, RenderMode,
+    read_ply, read_ply_model, read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks,
 };
 pub use splats::gaussians_of;

@@ -269,7 +269,8 @@ impl<A: Source> BackwardSlots<A> {
         if !wants.backward() {
             return Ok(None);
         }
-        let has_depths = wants.inverse_depths && !wants.maps;
+        // Those of maps hold the inverse depths, but not their squares.
+        let has_depths = (wants.inverse_depths && !wants.maps) || wants.inverse_squares;
         Ok(Some(Self {
             reached: source.take(&REACHED, sizes)?,
             states: source.take(&STATES, sizes)?,

@@ -43,7 +43,7 @@ pub use model::{
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
-pub use request::{Use, ViewRequest};
+pub use request::{Records, Use, ViewRequest};
 pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
     Moves, RoundSizes, SelectionSlots, Smoothing,

@@ -2,6 +2,7 @@
 
 use super::colors::ColorUse;
 use crate::abi::terms::Inputs;
+use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH};
 use crate::math::Divisor;
 
 /// What a view is drawn for.
@@ -16,12 +17,34 @@ pub enum Use {
     Backward,
 }
 
+/// What the records of a view's splats hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Records {
+    /// Ellipses.
+    #[default]
+    Ellipses,
+    /// Surfels.
+    Surfels,
+}
+
+impl Records {
+    /// Floats of one, and of its gradients.
+    pub const fn width(self) -> u32 {
+        match self {
+            Self::Ellipses => RECORD_WIDTH,
+            Self::Surfels => SURFEL_RECORD_WIDTH,
+        }
+    }
+}
+
 /// What is drawn of a view.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewRequest {
     /// What for.
     pub drawn_for: Use,
+    /// As what.
+    pub records: Records,
     /// Inverse depths beside the colours.
     pub inverse_depths: bool,
     /// Squares of inverse depths beside the colours.

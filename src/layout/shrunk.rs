@@ -52,11 +52,17 @@ impl<A: Source> ShrunkSlots<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Replay;
+    use crate::layout::{Records, Replay};
 
     #[test]
     fn a_smaller_photograph_takes_four_bytes_a_pixel_and_two_for_its_depths() {
-        let sizes = ViewSizes { gaussians: 1, visible: 1, capacity: 1024, pixels: 1000 };
+        let sizes = ViewSizes {
+            gaussians: 1,
+            visible: 1,
+            capacity: 1024,
+            records: Records::Ellipses,
+            pixels: 1000,
+        };
         let bytes = |divisor, inverse_depths| {
             let wants = ViewRequest { divisor, inverse_depths, ..ViewRequest::default() };
             let Ok(room) = ShrunkSlots::reserve(&Replay::default(), &sizes, &wants);

@@ -1,17 +1,17 @@
 //! A view: its splats, its pixels, and what surface terms take of it.
 
-use super::request::{Use, ViewRequest};
+use super::request::{Records, Use, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken};
-use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH};
+use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, SURFACE_WIDTH};
 use crate::layout::model::LANES;
 
 slots! {
     ViewCount {
         SPLAT_FROM_GAUSSIAN: u32 = "splat of each Gaussian", Projected, ViewCount::Gaussians, 1,
             "which Gaussians are in view";
-        SPLAT_GRADIENTS: f32 = "gradients of splats", Projected, ViewCount::Capacity, RECORD_WIDTH,
+        SPLAT_GRADIENTS: f32 = "gradients of splats", Projected, ViewCount::RecordFloats, 1,
             "gradients of Gaussians in view";
-        SPLATS: f32 = "splats", Projected, ViewCount::Capacity, RECORD_WIDTH,
+        SPLATS: f32 = "splats", Projected, ViewCount::RecordFloats, 1,
             "Gaussians in view, projected";
         FEATURES: f32 = "features of splats", Projected, ViewCount::VisibleOrOne, FEATURES_WIDTH,
             "depths and normals of Gaussians in view";
@@ -75,6 +75,8 @@ pub struct ViewSizes {
     pub visible: u64,
     /// Splats that there is room for; see [`splat_capacity`].
     pub capacity: u64,
+    /// What their records hold.
+    pub records: Records,
     /// Width times height.
     pub pixels: u64,
 }
@@ -86,8 +88,8 @@ pub enum ViewCount {
     Gaussians,
     /// One for each 32 of them.
     LaneBlocks,
-    /// One for each splat that there is room for.
-    Capacity,
+    /// One for each float of the records that there is room for.
+    RecordFloats,
     /// One for each splat.
     Visible,
     /// The same, but one where there is none.
@@ -107,7 +109,7 @@ impl Count for ViewCount {
         match self {
             Self::Gaussians => sizes.gaussians,
             Self::LaneBlocks => sizes.gaussians.div_ceil(LANES.into()),
-            Self::Capacity => sizes.capacity,
+            Self::RecordFloats => sizes.capacity * u64::from(sizes.records.width()),
             Self::Visible => sizes.visible,
             Self::VisibleOrOne => sizes.visible.max(1),
             Self::Pixels => sizes.pixels,
@@ -126,9 +128,9 @@ pub struct Projected<A: Source> {
 
 /// Splats, and room for their gradients.
 pub struct SplatSlots<A: Source> {
-    /// [capacity, 12]; what sorting needs lies in it first.
+    /// [capacity, record]; what sorting needs lies in it first.
     pub gradients: A::Block<f32>,
-    /// [capacity, 12]
+    /// [capacity, record]
     pub records: A::Block<f32>,
 }
 
@@ -350,7 +352,9 @@ mod tests {
     #[test]
     fn a_training_view_takes_these_bytes() {
         let source = Replay::default();
-        let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, pixels: 800 * 533 };
+        let records = Records::Ellipses;
+        let pixels = 800 * 533;
+        let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, records, pixels };
         let wants = ViewRequest { drawn_for: Use::Backward, maps: true, ..ViewRequest::default() };
         let Ok(projected) = Projected::reserve(&source, &sizes);
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
@@ -366,5 +370,8 @@ mod tests {
         let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.gradients.bytes(), 2000 * 48);
+        let Ok(projected) =
+            projected.renew(&source, &ViewSizes { records: Records::Surfels, ..sizes });
+        assert_eq!(projected.splats.records.bytes(), 1024 * 64);
     }
 }

@@ -1,8 +1,8 @@
 //! Front-to-back compositing of one pixel: opacity of a splat, transmittance, and their gradients.
 //!
 //! Colour is Σ cᵢ αᵢ Tᵢ + Tₙ · background, with Tᵢ = Π_{j<i} (1 - αⱼ) (Kerbl et al. 2023). An inverse
-//! depth 1/zᵢ is a fourth channel whose background is 0, and so are the three of a surface: depth, and x and
-//! y of the normal in camera axes. What may shine through all splats, Tₙ, may have a gradient of its own.
+//! depth 1/zᵢ is a fourth channel whose background is 0, and so are its square and the three of a surface:
+//! depth, and x and y of the normal in camera axes. What may shine through all splats, Tₙ, may have a gradient of its own.
 
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
@@ -56,6 +56,8 @@ pub struct ScreenGradient<R> {
     pub d_inverse_depth: R,
     /// Of the surface's channels.
     pub d_surface: Vec3<R>,
+    /// Of the slopes of a surfel's two coordinates, and of its tilt.
+    pub d_surfel: [[R; 2]; 3],
 }
 
 impl<R: Real> ScreenGradient<R> {
@@ -70,6 +72,10 @@ impl<R: Real> ScreenGradient<R> {
             self.d_conic[i] += other.d_conic[i];
             self.d_color[i] += other.d_color[i];
             self.d_surface[i] += other.d_surface[i];
+        }
+        for (sums, more) in self.d_surfel.iter_mut().zip(&other.d_surfel) {
+            sums[0] += more[0];
+            sums[1] += more[1];
         }
         self.squares += other.squares;
         self.pixels += other.pixels;
@@ -91,6 +97,10 @@ pub struct PixelWalk<R> {
     pub inverse_depth_behind: R,
     /// Gradient of the pixel's inverse depth.
     pub d_inverse_depth: R,
+    /// The same of the squares of inverse depths.
+    pub inverse_square_behind: R,
+    /// Gradient of the pixel's sum of them.
+    pub d_inverse_square: R,
     /// What the splats not yet passed contribute to the surface's channels.
     pub surface_behind: Vec3<R>,
     /// Gradient of the pixel's channels of the surface.
@@ -115,7 +125,8 @@ pub struct Shade<R> {
 ///
 /// With B the colour of everything behind the splat, dC/dα = T c - B / (1 - α), and so with the other channels.
 ///
-/// Without `SURFACE` nothing is done for the surface's channels, whose gradients are 0.
+/// Without `SURFACE` nothing is done for the surface's channels and for the squares of inverse depths, whose
+/// gradients are 0.
 #[inline]
 pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
     walk: &mut PixelWalk<R>,
@@ -133,6 +144,11 @@ pub fn blend_bwd_of<R: Real, const SURFACE: bool>(
     let mut d_behind =
         dot(walk.behind, walk.d_color) + walk.inverse_depth_behind * walk.d_inverse_depth;
     if SURFACE {
+        let square = inverse_depth * inverse_depth;
+        sums.d_inverse_depth += R::TWO * inverse_depth * walk.d_inverse_square * weight;
+        walk.inverse_square_behind -= square * weight;
+        d_here += square * walk.d_inverse_square;
+        d_behind += walk.inverse_square_behind * walk.d_inverse_square;
         sums.d_surface = add(sums.d_surface, scale(walk.d_surface, weight));
         walk.surface_behind = sub(walk.surface_behind, scale(surface, weight));
         d_here += dot(surface, walk.d_surface);

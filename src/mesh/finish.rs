@@ -60,7 +60,7 @@ pub fn finish(
     options: &MeshOptions,
 ) -> Result<Finished, ExtractionError> {
     let MeshOptions { decimation_target, fill_holes, .. } = *options;
-    let min_component = options.min_component.0;
+    let min_component = options.least_component().0;
     let faces = |surfaces: &[Surface]| surfaces.iter().map(|it| it.mesh.faces.len()).sum::<usize>();
     let extracted = faces(&surfaces);
     let (mut seconds, mut dropped, mut cleaned) =
@@ -73,7 +73,7 @@ pub fn finish(
     }
     let wanted = faces(&surfaces);
     if wanted == 0 && extracted > 0 {
-        let min_component = options.min_component.to_string();
+        let min_component = options.least_component().to_string();
         return Err(ExtractionError::NothingLeft { faces: extracted, min_component });
     }
     surfaces.retain(|surface| extracted == 0 || !surface.mesh.faces.is_empty());

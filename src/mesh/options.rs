@@ -121,6 +121,10 @@ pub struct MeshOptions {
     #[arg(long, value_name = "SHARE%|N", default_value_t = Self::default().min_component)]
     pub min_component: LeastComponent,
 
+    /// Keep so many connected pieces, the largest, in place of --min-component
+    #[arg(long, value_name = "N", conflicts_with = "min_component", value_parser = clap::value_parser!(u32).range(1..))]
+    pub num_cluster: Option<u32>,
+
     /// Close holes of at most so many edges
     #[arg(long, value_name = "EDGES", default_value_t = Self::default().fill_holes)]
     pub fill_holes: usize,
@@ -254,6 +258,14 @@ pub enum Consistency {
 }
 
 impl MeshOptions {
+    /// The smallest connected piece that stays.
+    pub(super) fn least_component(&self) -> LeastComponent {
+        match self.num_cluster {
+            Some(count) => LeastComponent(MinComponent::Largest(count as usize)),
+            None => self.min_component,
+        }
+    }
+
     /// What becomes of Gaussians that show no surface.
     pub fn consistency(&self) -> Consistency {
         if self.force { Consistency::NotRequired } else { Consistency::Required }
@@ -330,6 +342,7 @@ impl Default for MeshOptions {
             bbox_max: None,
             center_bbox: true,
             min_component: LeastComponent(MinComponent::FaceShare(0.001)),
+            num_cluster: None,
             fill_holes: 0,
             decimation_target: 1_000_000,
             force: false,

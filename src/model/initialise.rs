@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use kiddo::SquaredEuclidean;
 use rayon::prelude::*;
 
-use super::{Gaussians, sh_rest_count};
-use crate::config::OptimizeOptions;
+use super::{FLAT_LOG_SCALE, Gaussians, sh_rest_count};
+use crate::config::{OptimizeOptions, PrimitiveName};
 use crate::dataset::PointCloud;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sh;
@@ -22,6 +22,8 @@ const MIN_SQUARED_DISTANCE: f32 = 1e-7;
 /// mean squared distance to the 3 nearest other points times `init_scale`, its opacity
 /// `init_opacity`, the point's colour.
 ///
+/// A surfel has that scale twice, and is flat.
+///
 /// The quaternions are drawn uniformly from [0, 1)⁴, as gsplat does: the Gaussians are round, but the
 /// axes along which they will stretch should not all be those of the world.
 pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) -> Gaussians {
@@ -33,7 +35,14 @@ pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) ->
     gaussians.means = points.positions.as_flattened().to_vec();
     gaussians.log_scales = mean_squared_distances(&points.positions)
         .into_iter()
-        .flat_map(|squared| [squared.max(MIN_SQUARED_DISTANCE).sqrt().ln() + log_share; 3])
+        .flat_map(|squared| {
+            let scale = squared.max(MIN_SQUARED_DISTANCE).sqrt().ln() + log_share;
+            let third = match options.primitive {
+                PrimitiveName::Gaussians => scale,
+                PrimitiveName::Surfels => FLAT_LOG_SCALE,
+            };
+            [scale, scale, third]
+        })
         .collect();
     gaussians.quats = (0..count as u64 * 4).map(|i| stream.uniform(i).to_f32()).collect();
     gaussians.opacity_logits = vec![inverse_sigmoid(f32::of(options.init_opacity)); count];
@@ -146,6 +155,15 @@ mod tests {
         assert_eq!(start.opacity_logits, [0.0; 2]);
         // Rounding of two logarithms.
         assert!(start.log_scales.iter().all(|s| (s.exp() - 0.2).abs() < 1e-6), "{start:?}");
+    }
+
+    #[test]
+    fn surfels_are_the_same_but_flat() {
+        let surfels = OptimizeOptions { primitive: PrimitiveName::Surfels, ..options(1) };
+        let points = cloud(vec![[0.0; 3], [0.0, 0.0, 2.0], [1.0, 0.0, 0.0]]);
+        let mut round = from_points(&points, &options(1), 5);
+        round.log_scales.iter_mut().skip(2).step_by(3).for_each(|third| *third = FLAT_LOG_SCALE);
+        assert_eq!(from_points(&points, &surfels, 5), round);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod fuse;
 mod gaussians;
 mod initialise;
 mod primitive;
+mod surfels;
 
 pub use bound::{BoundColumns, BoundTopology, TooManyBound, VertexLists};
 pub use field::Field;
@@ -13,3 +14,4 @@ pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};
 pub use primitive::{Group, Primitive};
+pub use surfels::{FLAT_LOG_SCALE, THICKENED, flatten, thicken};

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::TrainError;
 use super::finite::check_finite;
 use crate::backend::{DeviceError, Rows, Snapshot, Store, chunks};
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::export::{PlyRows, RenderMode, write_ply_chunks};
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
@@ -41,7 +41,11 @@ impl<P: Primitive, B: Store<P>> Rows<P> for DeviceModel<'_, P, B> {
 
 /// How readers are to draw what a run saves.
 pub fn render_mode(config: &Config) -> RenderMode {
-    if config.optimize.antialiasing { RenderMode::Mip } else { RenderMode::Dilated }
+    match config.optimize.primitive {
+        PrimitiveName::Surfels => RenderMode::Surfels,
+        PrimitiveName::Gaussians if config.optimize.antialiasing => RenderMode::Mip,
+        PrimitiveName::Gaussians => RenderMode::Dilated,
+    }
 }
 
 /// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds

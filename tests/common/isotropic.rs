@@ -105,9 +105,8 @@ impl Drawable for Balls {
         d_row: &mut [R],
     ) {
         let ellipsoid = ellipsoid(model, row);
-        let Some(ellipse) = ellipsoid.ellipse(view) else { return };
         let mut d_ellipsoid = [R::ZERO; GEOMETRY];
-        ellipsoid.splat_bwd(view, &ellipse, d_splat, &mut d_ellipsoid);
+        ellipsoid.splat_bwd(view, d_splat, &mut d_ellipsoid);
         // A ball that is turned is the same ball.
         let [x, y, z, a, b, c, _, _, _, _, d_logit] = d_ellipsoid;
         let color = triple(model, COLORS, row);

@@ -19,6 +19,7 @@ impl CudaPrimitive for Balls {
             step: kernel("step_balls"),
             step_extended: kernel("step_balls"),
             step_views: Some(kernel("step_balls_views")),
+            surfels: None,
         },
         half: None,
         compact: None,

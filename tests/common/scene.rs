@@ -7,7 +7,7 @@ use splat::backend::{Footprint, Rates, Snapshot};
 use splat::dataset::{Image, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
-use splat::math::splat::{Ellipse, Shape, Viewpoint, project};
+use splat::math::splat::{Ellipse, Shape, Surfel, Viewpoint, project, project_surfel};
 use splat::math::{Real, inverse_sigmoid, sh, sigmoid};
 use splat::model::{Gaussians, Primitive, sh_rest_count};
 
@@ -185,7 +185,9 @@ pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
 #[derive(Clone, Copy, Debug)]
 pub struct Splat {
     pub gaussian: usize,
+    /// Of a surfel what covers it.
     pub ellipse: Ellipse<f64>,
+    pub surfel: Option<Surfel<f64>>,
     pub opacity: f64,
     pub color: [f64; 3],
 }
@@ -202,7 +204,14 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Spl
             let quat = [0, 1, 2, 3].map(|k| f64::from(gaussians.quats[i * 4 + k]));
             let log_scale = triple(&gaussians.log_scales, i);
             let shape = Shape { mean_world, log_scale, quat, smoothing: 0.0 };
-            let ellipse = project(&point, &shape)?;
+            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i]));
+            let (ellipse, surfel) = match settings.footprint {
+                Footprint::Ellipse { .. } => (project(&point, &shape)?, None),
+                Footprint::Surfel => {
+                    let surfel = project_surfel(&point, &shape)?;
+                    (surfel.bounds(opacity, point.size)?.0, Some(surfel))
+                }
+            };
             let basis = sh::basis(sh_degree, normalize(sub(mean_world, point.centre_world)));
             let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
             let used = &basis[1..sh::coefficients(sh_degree)];
@@ -212,8 +221,8 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Spl
                     color[c] += weight * rest[c];
                 }
             }
-            let opacity = sigmoid(f64::from(gaussians.opacity_logits[i])) * ellipse.kept;
-            Some(Splat { gaussian: i, ellipse, opacity, color: color.map(|c| c.max(0.0)) })
+            let (opacity, color) = (opacity * ellipse.kept, color.map(|c| c.max(0.0)));
+            Some(Splat { gaussian: i, ellipse, surfel, opacity, color })
         })
         .collect();
     seen.sort_by(|a, b| a.ellipse.depth.total_cmp(&b.ellipse.depth));
@@ -266,15 +275,32 @@ pub const TRANSMITTANCE_BAND: f64 = 1e-3;
 /// Relative. Three products and three sums of single precision.
 pub const DEPTH_BAND: f64 = 1e-5;
 
+/// Whether a ray meets a surfel where its disc and its filter are about as dense.
+fn is_either(surfel: &Surfel<f64>, offset_px: [f64; 2]) -> bool {
+    let along = |slope: [f64; 2]| slope[0] * offset_px[0] + slope[1] * offset_px[1];
+    let inverse_share = 1.0 + along(surfel.tilt);
+    let squared = along(surfel.along_u).powi(2) + along(surfel.along_v).powi(2);
+    let by_disc = 0.5 * squared / (inverse_share * inverse_share);
+    let by_filter = offset_px[0] * offset_px[0] + offset_px[1] * offset_px[1];
+    inverse_share > 0.0 && (by_disc / by_filter - 1.0).abs() < OPACITY_BAND
+}
+
 /// One pixel from all splats, front to back.
 pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3]) -> Pixel {
     let near = |value: f64, cut: f64, band: f64| (value / cut - 1.0).abs() < band;
     let mut pixel = Pixel { rgb: [0.0; 3], blended: 0, borderline: false };
     let (mut transmittance, mut depth) = (1.0, 0.0);
-    for Splat { ellipse, opacity, color, .. } in splats {
-        let offset =
-            [f64::from(x) + 0.5 - ellipse.mean_px[0], f64::from(y) + 0.5 - ellipse.mean_px[1]];
-        let unclamped = opacity * exponent(ellipse.conic, offset).exp();
+    for Splat { ellipse, surfel, opacity, color, .. } in splats {
+        let mean_px = surfel.map_or(ellipse.mean_px, |surfel| surfel.mean_px);
+        let offset = [f64::from(x) + 0.5 - mean_px[0], f64::from(y) + 0.5 - mean_px[1]];
+        let exponent = match surfel {
+            Some(surfel) => surfel.meet(offset).exponent,
+            None => exponent(ellipse.conic, offset),
+        };
+        let unclamped = opacity * exponent.exp();
+        // Where a disc and its filter are alike, depth and gradients are those of either.
+        let is_either = surfel.is_some_and(|surfel| is_either(&surfel, offset));
+        pixel.borderline |= is_either && unclamped > 0.9 * ALPHA_MIN;
         let alpha = unclamped.min(ALPHA_MAX);
         pixel.borderline |= near(unclamped, ALPHA_MIN, OPACITY_BAND);
         if alpha < ALPHA_MIN {

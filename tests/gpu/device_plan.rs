@@ -385,6 +385,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         optional: kind.optional(),
     };
     let run = PlannedRun {
+        records: layout::Records::Ellipses,
         model,
         start: GAUSSIANS as u64,
         seen: ViewGrowth::counted(gaussians, &most),

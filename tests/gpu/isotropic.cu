@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
         const ViewArgs& view = a.views[v];
         const uint32_t splat_index = row < a.gaussians ? view.splat_from_gaussian[row] : UNSEEN;
         if (splat_index == UNSEEN) continue;
-        add_view(view, a.view_share, values, gradient_of(view, splat_index), sum);
+        add_view(view, a.view_share, values, gradient_of(Ball{}, view, splat_index), sum);
     }
     step_row(Ball{}, a, row, state, values, sum);
 }

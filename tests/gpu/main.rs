@@ -68,6 +68,7 @@ mod parity_shrink;
 mod parity_sizes;
 mod parity_step;
 mod parity_surface;
+mod parity_surfels;
 mod parity_views;
 mod parity_weights;
 mod parity_worth;

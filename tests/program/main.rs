@@ -60,6 +60,7 @@ mod splits;
 mod strategies;
 mod sugar;
 mod sugar_stages;
+mod surfels;
 mod synthetic_scenes;
 mod target_gaussians;
 #[cfg(target_os = "linux")]

@@ -12,7 +12,7 @@ use splat::backend::{Footprint, Inputs};
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
-use splat::layout::GAUSSIANS;
+use splat::layout::{GAUSSIANS, Records};
 use splat::math::{Divisor, Real};
 use splat::memory::plan::{
     BoundSizes, CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
@@ -377,6 +377,7 @@ fn each_stage_of_splat_sugar_has_a_row_and_each_has_to_fit() {
 #[test]
 fn every_buffer_of_the_layout_is_planned() {
     let run = PlannedRun {
+        records: Records::Ellipses,
         model: ModelSize {
             gaussians: 1_000_000,
             schema: &GAUSSIANS,
@@ -417,6 +418,7 @@ fn every_buffer_of_the_layout_is_planned() {
     let fused = SurfaceDrawing::FusedDepths { along: [128; 3], filled: 100_000 };
     let drawings = [fused, SurfaceDrawing::Places(1 << 20)];
     let meshing = drawings.map(|drawing| PlannedMeshing {
+        records: Records::Ellipses,
         model,
         seen,
         drawing,

@@ -162,6 +162,8 @@ fn compositing_agrees_with_its_difference() {
         d_color,
         inverse_depth_behind,
         d_inverse_depth,
+        inverse_square_behind: 0.0,
+        d_inverse_square: 0.0,
         surface_behind,
         d_surface,
         through: through * d_through,

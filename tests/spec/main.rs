@@ -21,4 +21,5 @@ mod residency;
 mod shortage;
 mod streaming;
 mod surface;
+mod surfels;
 mod telemetry;

@@ -2,7 +2,7 @@
 
 use crate::narrow::to_f32;
 use crate::random::SplatRandom;
-use crate::splats::{SplatColumns, Splats, sh_rest_count};
+use crate::splats::{FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats, sh_rest_count};
 
 /// Gaussians like those of a trained scene: within 10 units, e^-6 to e^-1 in size.
 pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
@@ -20,6 +20,15 @@ pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
         }
     }
     Splats::from_columns(columns).unwrap().splats
+}
+
+/// The same as surfels.
+pub(crate) fn random_surfels(count: usize, sh_degree: u32, seed: u64) -> Splats {
+    let mut splats = random_splats(count, sh_degree, seed);
+    let columns = splats.columns_mut();
+    columns.primitive = SplatPrimitive::Surfels;
+    columns.log_scales.iter_mut().for_each(|[.., third]| *third = FLAT_LOG_SCALE);
+    splats
 }
 
 /// Gaussians at places.

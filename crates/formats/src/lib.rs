@@ -19,6 +19,9 @@
 //! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
 //! | HTML | [`write_html`] | precision; it is not read back |
+//!
+//! Surfels ([`SplatPrimitive`]) are a PLY of two scales. Other formats have no word for them: they hold
+//! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
 
 mod antimatter;
 mod cursor;
@@ -26,6 +29,7 @@ mod edit;
 mod encoded;
 mod error;
 mod fault;
+mod flat;
 mod folder;
 mod glb;
 mod harmonics;
@@ -64,8 +68,8 @@ pub use quaternion::UnitQuat;
 pub use save::{SplatFormat, WriteReport, write};
 pub use sog::{SogError, SogOptions, read_sog, write_sog};
 pub use splats::{
-    Antialiasing, CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, SplatsError,
-    sh_rest_count,
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
+    SplatPrimitive, Splats, SplatsError, sh_rest_count,
 };
 pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, parse_spz};
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};

@@ -90,6 +90,8 @@ impl SplatFormat {
 ///
 /// Parts of a folder replace those of the same names one after the other, once all are written: who is
 /// stopped meanwhile has a folder without a list of them. Other files in the folder stay.
+///
+/// Surfels are given a thickness for the format first: [`Splats::flatten_for`].
 pub fn write(
     path: &Path,
     splats: &Splats,

@@ -14,6 +14,9 @@ const LARGEST_LOGIT: f32 = 40.0;
 /// What the scale of a Gaussian without thickness becomes: the logarithm of the least f32.
 pub(crate) const LEAST_LOG_SCALE: f32 = -87.0;
 
+/// What the third scale of a surfel becomes in memory: about 2e-9 units.
+pub const FLAT_LOG_SCALE: f32 = -20.0;
+
 /// How far the squared length of a rotation may be from 1 before it is divided by it: four times
 /// what rounding to f32 makes.
 const UNIT_TOLERANCE: f64 = 1e-6;
@@ -28,6 +31,17 @@ pub enum Antialiasing {
     On,
 }
 
+/// What Gaussians are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplatPrimitive {
+    /// Gaussians of three scales (3D Gaussian splatting).
+    #[default]
+    Gaussians,
+    /// Discs that the first two axes span (2D Gaussian splatting). The third scale is there for those who
+    /// draw them as Gaussians.
+    Surfels,
+}
+
 /// The values of n Gaussians, column by column, in the scene's axes and unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplatColumns {
@@ -35,6 +49,8 @@ pub struct SplatColumns {
     pub sh_degree: u32,
     /// How they are meant to be drawn.
     pub antialiasing: Antialiasing,
+    /// What they are.
+    pub primitive: SplatPrimitive,
     /// Centres, `[n]`.
     pub means: Vec<[f32; 3]>,
     /// Natural logarithms of the scales, `[n]`.
@@ -78,6 +94,7 @@ impl SplatColumns {
         Self {
             sh_degree,
             antialiasing: Antialiasing::default(),
+            primitive: SplatPrimitive::default(),
             means: Vec::with_capacity(count),
             log_scales: Vec::with_capacity(count),
             rotations: Vec::with_capacity(count),
@@ -227,7 +244,7 @@ impl Splats {
         kept.len() - self.len()
     }
 
-    /// Leaves out coefficients above a degree.
+    /// Leaves out coefficients above a degree.    /// Leaves out coefficients above a degree.
     pub fn cut_sh_degree(&mut self, sh_degree: u32) {
         if sh_degree >= self.columns.sh_degree {
             return;
@@ -248,7 +265,7 @@ impl Splats {
     pub fn rows(&self, order: &[u32]) -> Self {
         let from = &self.columns;
         let mut to = SplatColumns::with_capacity(from.sh_degree, order.len());
-        to.antialiasing = from.antialiasing;
+        (to.antialiasing, to.primitive) = (from.antialiasing, from.primitive);
         for row in order.iter().map(|&row| row as usize).filter(|&row| row < from.len()) {
             to.means.push(from.means[row]);
             to.log_scales.push(from.log_scales[row]);

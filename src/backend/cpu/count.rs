@@ -25,7 +25,7 @@ pub struct CountedView {
 /// out.
 pub fn count(gaussians: &Gaussians, view: &View, near: f64, footprint: Footprint) -> CountedView {
     let viewpoint = viewpoint(view, near, footprint);
-    let view = DrawnView { viewpoint, sh_degree: 0, surface: false };
+    let view = DrawnView { viewpoint, sh_degree: 0, surface: false, footprint };
     let sum = |a: CountedView, b: CountedView| CountedView {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,

@@ -1,11 +1,16 @@
 //! An ellipsoid as a view sees it, and the derivative of that, for all primitives that are drawn as 3D
-//! Gaussians.
+//! Gaussians or as surfels.
 
 use super::splat::{DrawnView, Splat};
+use crate::backend::Footprint;
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
+use crate::math::linalg::{Quat, Vec3};
 use crate::math::normals::{facing_normal, facing_normal_bwd};
-use crate::math::splat::{Ellipse, EllipseGradient, Shape, bounds, project, project_bwd};
+use crate::math::splat::{
+    Bounds, Ellipse, EllipseGradient, Shape, Surfel, SurfelGradient, bounds, project, project_bwd,
+    project_surfel, project_surfel_bwd,
+};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 
 /// A 3D Gaussian without its colour, raw parameters.
@@ -18,18 +23,11 @@ pub struct Ellipsoid<R> {
 }
 
 impl<R: Real> Ellipsoid<R> {
-    /// Where the view sees it, were it opaque; nothing where it does not.
-    pub fn ellipse(&self, view: &DrawnView<R>) -> Option<Ellipse<R>> {
-        project(&view.viewpoint, &self.shape)
-    }
-
     /// The splat of this row, black; nothing where the view does not see it.
     pub fn splat(&self, row: usize, view: &DrawnView<R>) -> Option<Splat<R>> {
-        let ellipse = self.ellipse(view)?;
-        let opacity = sigmoid(self.opacity_logit) * ellipse.kept;
-        let bounds = bounds(&ellipse, opacity, view.viewpoint.size)?;
+        let Form { ellipse, surfel, opacity, bounds } = self.form(view)?;
         let surface = if view.surface {
-            let [x, y, _] = facing_normal(&view.viewpoint, &self.shape);
+            let [x, y, _] = self.normal(view);
             [ellipse.depth, x, y]
         } else {
             [R::ZERO; 3]
@@ -37,6 +35,7 @@ impl<R: Real> Ellipsoid<R> {
         Some(Splat {
             row,
             ellipse,
+            surfel,
             opacity,
             color: [R::ZERO; 3],
             surface,
@@ -45,16 +44,36 @@ impl<R: Real> Ellipsoid<R> {
         })
     }
 
-    /// Adds the gradients of centre, log-scales, quaternion and opacity logit to `sums`. That of the
-    /// colour is for the primitive to carry on.
+    fn form(&self, view: &DrawnView<R>) -> Option<Form<R>> {
+        let viewpoint = &view.viewpoint;
+        match view.footprint {
+            Footprint::Ellipse { .. } => {
+                let ellipse = project(viewpoint, &self.shape)?;
+                let opacity = sigmoid(self.opacity_logit) * ellipse.kept;
+                let bounds = bounds(&ellipse, opacity, viewpoint.size)?;
+                Some(Form { ellipse, surfel: None, opacity, bounds })
+            }
+            Footprint::Surfel => {
+                let surfel = project_surfel(viewpoint, &self.shape)?;
+                let opacity = sigmoid(self.opacity_logit);
+                let (ellipse, bounds) = surfel.bounds(opacity, viewpoint.size)?;
+                Some(Form { ellipse, surfel: Some(surfel), opacity, bounds })
+            }
+        }
+    }
+
+    /// Adds the gradients of centre, log-scales, quaternion and opacity logit to `sums`; none of what the
+    /// view does not see. That of the colour is for the primitive to carry on.
     pub fn splat_bwd(
         &self,
         view: &DrawnView<R>,
-        ellipse: &Ellipse<R>,
         d_splat: &ScreenGradient<R>,
         sums: &mut [R; GEOMETRY],
     ) {
-        let (viewpoint, &Ellipse { depth, kept, .. }) = (&view.viewpoint, ellipse);
+        let viewpoint = &view.viewpoint;
+        let Some(Form { ellipse: Ellipse { depth, kept, .. }, .. }) = self.form(view) else {
+            return;
+        };
         let [mean, log_scale, quat, opacity_logit] = parts(sums);
         let opacity = sigmoid(self.opacity_logit);
         add(opacity_logit, &[sigmoid_bwd(opacity, d_splat.d_opacity * kept)]);
@@ -62,20 +81,55 @@ impl<R: Real> Ellipsoid<R> {
         let [d_depth, d_normal_x, d_normal_y] = d_splat.d_surface;
         if d_normal_x != R::ZERO || d_normal_y != R::ZERO {
             let d_normal = [d_normal_x, d_normal_y, R::ZERO];
-            add(quat, &facing_normal_bwd(viewpoint, &self.shape, d_normal));
+            add(quat, &self.normal_bwd(view, d_normal));
         }
-        let d_ellipse = EllipseGradient {
-            d_mean_px: d_splat.d_mean_px,
-            d_conic: d_splat.d_conic,
-            d_log_kept: d_splat.d_opacity * opacity * kept,
-            d_depth: d_depth - d_splat.d_inverse_depth / (depth * depth),
+        let d_depth = d_depth - d_splat.d_inverse_depth / (depth * depth);
+        let d_mean_px = d_splat.d_mean_px;
+        let d_shape = match view.footprint {
+            Footprint::Ellipse { .. } => {
+                let d_log_kept = d_splat.d_opacity * opacity * kept;
+                let d_conic = d_splat.d_conic;
+                let d_ellipse = EllipseGradient { d_mean_px, d_conic, d_log_kept, d_depth };
+                project_bwd(viewpoint, &self.shape, &d_ellipse)
+            }
+            Footprint::Surfel => {
+                let [d_along_u, d_along_v, d_tilt] = d_splat.d_surfel;
+                let d_surfel = SurfelGradient { d_mean_px, d_depth, d_along_u, d_along_v, d_tilt };
+                project_surfel_bwd(viewpoint, &self.shape, &d_surfel)
+            }
         };
-        if let Some(d) = project_bwd(viewpoint, &self.shape, &d_ellipse) {
+        if let Some(d) = d_shape {
             add(mean, &d.d_mean_world);
             add(log_scale, &d.d_log_scale);
             add(quat, &d.d_quat);
         }
     }
+
+    /// Its normal, towards the camera: that of a surfel is its third axis.
+    fn normal(&self, view: &DrawnView<R>) -> Vec3<R> {
+        facing_normal(&view.viewpoint, &self.faced(view))
+    }
+
+    fn normal_bwd(&self, view: &DrawnView<R>, d_normal: Vec3<R>) -> Quat<R> {
+        facing_normal_bwd(&view.viewpoint, &self.faced(view), d_normal)
+    }
+
+    /// The shape whose shortest axis is the normal.
+    fn faced(&self, view: &DrawnView<R>) -> Shape<R> {
+        let mut shape = self.shape;
+        if view.footprint == Footprint::Surfel {
+            shape.log_scale = [R::ONE, R::ONE, R::ZERO];
+        }
+        shape
+    }
+}
+
+/// What a view sees of an ellipsoid beside its colour.
+struct Form<R> {
+    ellipse: Ellipse<R>,
+    surfel: Option<Surfel<R>>,
+    opacity: R,
+    bounds: Bounds<R>,
 }
 
 /// Centre, log-scales, quaternion and opacity logit of a row of geometry.

@@ -27,10 +27,11 @@ use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
 };
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
+use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, DrawnDepths, Held, Inputs, Look, LossValues, MaskedView,
-    Measured, Objective, Pending, RenderSettings, Rendered, check_inputs,
+    Capability, DeviceError, Drawing, DrawnDepths, Footprint, Held, Inputs, Look, LossValues,
+    MaskedView, Measured, Objective, Pending, RenderSettings, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::field::GEOMETRY;
@@ -97,12 +98,16 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     if drawing.surface || drawing.median {
         density_field(model, Capability::Surfaces)?;
     }
+    if drawing.median && drawing.trains {
+        drawing.footprint.require_volumes(MEDIAN_GRADIENTS)?;
+    }
+    let meets_discs = drawing.footprint == Footprint::Surfel;
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project::project(model, &view);
     let bins = bin::bin(&splats, viewpoint.size);
     let mut canvas = blend::forward(&splats, &bins, viewpoint.size, &drawing);
-    if drawing.median {
+    if drawing.median && !meets_discs {
         let field = density_field(model, Capability::Surfaces)?;
         let rays = rays::rays(field, &viewpoint, &splats);
         canvas.median_depths = median::depths(&rays, &bins, &viewpoint);
@@ -119,6 +124,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
     places: &[[f32; 3]],
 ) -> Result<Vec<f32>, DeviceError> {
     let field = density_field(model, Capability::Surfaces)?;
+    settings.footprint.require_volumes(TRANSMITTANCES)?;
     let drawing = Drawing::shown(settings, Look::IMAGE);
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
@@ -232,6 +238,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         let given = Inputs { other_view: other.is_some(), ..self.drawing.inputs() };
         check_inputs(terms, given, near.is_some())?;
         if terms.active_at(At::Samples).next().is_some() {
+            self.drawing.footprint.require_volumes(Capability::Surfaces.words())?;
             density_field(model, Capability::Surfaces)?;
         }
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {

@@ -38,13 +38,12 @@ impl Drawable for Gaussians {
         d_row: &mut [R],
     ) {
         let ellipsoid = model.ellipsoid(row);
-        let Some(ellipse) = ellipsoid.ellipse(view) else { return };
         let Some((geometry, sh)) = d_row.split_first_chunk_mut() else { return };
         let d_mean = color_bwd(model, row, view, d_splat.d_color, sh);
         for (sum, d) in geometry.iter_mut().zip(d_mean) {
             *sum += d;
         }
-        ellipsoid.splat_bwd(view, &ellipse, d_splat, geometry);
+        ellipsoid.splat_bwd(view, d_splat, geometry);
     }
 
     fn density_field<R: Real>(model: &Model<R>) -> Option<&dyn DensityField<R>> {

@@ -2,8 +2,8 @@
 //!
 //! Rows lie in tables as the schema says, and all that only moves them about goes by it. Projecting them
 //! and moving them down the gradient is the primitive's own work, which its kernels do. What lies
-//! between, from tiles to pixels and back, sees records of 12 floats (`kernels/footprint.cuh`) and is
-//! the same for all primitives.
+//! between, from tiles to pixels and back, sees records of ellipses or of surfels
+//! (`kernels/footprint.cuh`) and is the same for all primitives.
 
 use super::device::code::{Code, KernelName};
 use super::device::launch::{Find, Kernel, kernel};
@@ -46,6 +46,19 @@ pub struct StorageKernels {
     pub step_extended: KernelName,
     /// A step down the gradients of several views, where there is such a kernel.
     pub step_views: Option<KernelName>,
+    /// The same kernels of rows as surfels, where they may be drawn so.
+    pub surfels: Option<SurfelKernels>,
+}
+
+/// The kernels of rows that are drawn as surfels. They take the same arguments.
+#[derive(Clone, Copy)]
+pub struct SurfelKernels {
+    /// Rows to records.
+    pub project: KernelName,
+    /// A step down the gradient of one view.
+    pub step: KernelName,
+    /// A step down the gradients of several.
+    pub step_views: KernelName,
 }
 
 const fn of_program(file: &'static str, function: &'static str) -> KernelName {
@@ -60,6 +73,11 @@ impl CudaPrimitive for Gaussians {
             step: of_program("adam", "adam"),
             step_extended: of_program("adam", "adam_extended"),
             step_views: Some(of_program("adam_views", "adam_views")),
+            surfels: Some(SurfelKernels {
+                project: of_program("project", "project_surfels"),
+                step: of_program("adam", "adam_surfels"),
+                step_views: of_program("adam_views", "adam_views_surfels"),
+            }),
         },
         half: Some(StorageKernels {
             project: of_program("project", "project_fwd_half"),
@@ -67,6 +85,11 @@ impl CudaPrimitive for Gaussians {
             step: of_program("adam", "adam_half"),
             step_extended: of_program("adam", "adam_extended_half"),
             step_views: Some(of_program("adam_views", "adam_views_half")),
+            surfels: Some(SurfelKernels {
+                project: of_program("project", "project_surfels_half"),
+                step: of_program("adam", "adam_surfels_half"),
+                step_views: of_program("adam_views", "adam_views_surfels_half"),
+            }),
         }),
         compact: Some(StorageKernels {
             project: of_program("project", "project_fwd_compact"),
@@ -74,6 +97,11 @@ impl CudaPrimitive for Gaussians {
             step: of_program("adam", "adam_compact"),
             step_extended: of_program("adam", "adam_extended_compact"),
             step_views: Some(of_program("adam_views", "adam_views_compact")),
+            surfels: Some(SurfelKernels {
+                project: of_program("project", "project_surfels_compact"),
+                step: of_program("adam", "adam_surfels_compact"),
+                step_views: of_program("adam_views", "adam_views_surfels_compact"),
+            }),
         }),
     };
 
@@ -127,6 +155,14 @@ pub(crate) struct LoadedStorage {
     /// Without what is extended, and with it.
     pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
     pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
+    surfels: Option<LoadedSurfels>,
+}
+
+/// Those of rows that are drawn as surfels.
+pub(crate) struct LoadedSurfels {
+    pub(crate) project: Kernel<ProjectArgs<'static>>,
+    pub(crate) step: Kernel<AdamArgs<'static>>,
+    pub(crate) step_views: Kernel<AdamArgs<'static>>,
 }
 
 impl LoadedKernels {
@@ -158,10 +194,24 @@ impl LoadedStorage {
         let mut project = |name| kernel(by, name, PROJECT_BLOCK);
         let project = [project(&names.project)?, project(&names.project_extended)?];
         let mut step = |name| kernel(by, name, ADAM_BLOCK);
+        let steps = [step(&names.step)?, step(&names.step_extended)?];
+        let step_views = names.step_views.as_ref().map(step).transpose()?;
+        let surfels = names.surfels.map(|names| LoadedSurfels::of(by, &names)).transpose()?;
+        Ok(Self { project, step: steps, step_views, surfels })
+    }
+
+    /// Those of surfels; an error where rows are not drawn so.
+    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedSurfels, DeviceError> {
+        self.surfels.as_ref().ok_or(unsupported::<P>("being drawn as surfels"))
+    }
+}
+
+impl LoadedSurfels {
+    fn of(by: &mut dyn Find, names: &SurfelKernels) -> Result<Self, DeviceError> {
         Ok(Self {
-            project,
-            step: [step(&names.step)?, step(&names.step_extended)?],
-            step_views: names.step_views.as_ref().map(step).transpose()?,
+            project: kernel(by, &names.project, PROJECT_BLOCK)?,
+            step: kernel(by, &names.step, ADAM_BLOCK)?,
+            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
         })
     }
 }

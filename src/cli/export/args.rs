@@ -66,7 +66,7 @@ pub(in crate::cli) struct ExportArgs {
 /// Formats that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExportFormat {
-    /// PLY of 3D Gaussian splatting, which loses nothing
+    /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing
     Ply,
     /// compressed.ply of PlayCanvas and SuperSplat, a quarter of a PLY
     #[value(alias = "compressed.ply")]

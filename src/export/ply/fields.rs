@@ -10,6 +10,8 @@ pub trait PlyRows: Primitive {
     const FIELDS: &'static [PlyField];
     /// Columns whose values are of a range.
     const RANGES: &'static [ColumnRange] = &[];
+    /// What files of flat rows leave out; nothing of a kind that is never flat.
+    const FLAT: Option<FlatField> = None;
     /// How it goes about a 3D filter; nothing of a kind that has none.
     const FILTER: Option<FilterField<Self>> = None;
 }
@@ -21,6 +23,15 @@ pub struct ColumnRange {
     pub column: usize,
     /// From here to there.
     pub range: RangeInclusive<f32>,
+}
+
+/// A value that is in the file of each row, but where all rows are flat.
+#[derive(Clone, Copy, Debug)]
+pub struct FlatField {
+    /// What it is called. It is the last of its column's values.
+    pub name: &'static str,
+    /// What is read where it is not in the file.
+    pub value: f32,
 }
 
 /// Standard deviations of a 3D filter beside the rows, world units.

@@ -1,8 +1,8 @@
 //! Gaussians as 3D Gaussian splatting writes them.
 
-use super::fields::{ColumnRange, FilterField, PlyField, PlyRows};
+use super::fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows};
 use crate::dataset::FARTHEST;
-use crate::model::{Gaussians, fuse};
+use crate::model::{FLAT_LOG_SCALE, Gaussians, fuse};
 
 /// The largest log-scale that is believed, of about 1e13 world units. Flat Gaussians of a few hundred
 /// times that have gradients beyond the range of single precision.
@@ -28,6 +28,8 @@ impl PlyRows for Gaussians {
         ColumnRange { column: 4, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
         ColumnRange { column: 5, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
     ];
+    // As 2D Gaussian splatting writes its surfels.
+    const FLAT: Option<FlatField> = Some(FlatField { name: "scale_2", value: FLAT_LOG_SCALE });
     // As Mip-Splatting writes it.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });
 }

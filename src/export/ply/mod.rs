@@ -5,14 +5,17 @@
 //!
 //! In the file the higher harmonics are channel-major (all red coefficients, then green, then
 //! blue); in memory each coefficient holds its three channels.
+//!
+//! Surfels have two scales in the file, as 2D Gaussian splatting writes them. What lacks `scale_2` alone is
+//! read as surfels.
 
 mod fields;
 mod gaussians;
 mod read;
 mod write;
 
-pub use fields::{ColumnRange, FilterField, PlyField, PlyRows};
-pub use read::{PlyError, read_ply, read_ply_rows};
+pub use fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows};
+pub use read::{PlyError, PlyModel, read_ply, read_ply_model, read_ply_primitive, read_ply_rows};
 pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks};
 
 #[cfg(test)]
@@ -23,8 +26,9 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::config::PrimitiveName;
     use crate::files::OutputError;
-    use crate::model::{Gaussians, Primitive, sh_rest_count};
+    use crate::model::{FLAT_LOG_SCALE, Gaussians, Primitive, sh_rest_count};
 
     /// Gaussians in which no two numbers are equal.
     fn all_different(n: usize, sh_degree: u32) -> Gaussians {
@@ -213,12 +217,14 @@ mod tests {
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
     }
 
-    #[test]
-    fn room_is_kept_for_all_of_a_file_and_no_more() {
+    #[rstest]
+    fn room_is_kept_for_all_of_a_file_and_no_more(
+        #[values(RenderMode::Dilated, RenderMode::Surfels)] mode: RenderMode,
+    ) {
         let gaussians = all_different(9000, 2);
         let folder = tempfile::tempdir().unwrap();
         let [path, plain] = ["a.ply", "b.ply"].map(|name| folder.path().join(name));
-        let file = NewPly::with_room::<Gaussians>(&path, RenderMode::default(), 2, 9000).unwrap();
+        let file = NewPly::with_room::<Gaussians>(&path, mode, 2, 9000).unwrap();
         // Some file systems keep no room.
         let Some(file) = file else { return };
         #[cfg(target_os = "linux")]
@@ -226,12 +232,14 @@ mod tests {
             use std::os::unix::fs::MetadataExt as _;
             let temporary = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap();
             let kept = 512 * temporary.metadata().unwrap().blocks();
-            write_ply(&plain, &gaussians).unwrap();
+            let rows = [Ok::<_, OutputError>(&gaussians)];
+            write_ply_chunks::<Gaussians, _, _>(&plain, mode, 2, 9000, rows).unwrap();
             let needed = fs::metadata(&plain).unwrap().len();
             assert!(kept >= needed && kept < needed + (1 << 16), "{kept} of {needed}");
         }
         file.write::<Gaussians, _, OutputError>([Ok(&gaussians)]).unwrap();
-        write_ply(&plain, &gaussians).unwrap();
+        let rows = [Ok::<_, OutputError>(&gaussians)];
+        write_ply_chunks::<Gaussians, _, _>(&plain, mode, 2, 9000, rows).unwrap();
         assert!(fs::read(&path).unwrap() == fs::read(&plain).unwrap());
     }
 
@@ -247,6 +255,54 @@ mod tests {
         let found = "element vertex 3\ncomment SplatRenderMode: mip\nproperty float x\n";
         assert!(text.contains(found));
         assert_eq!(read_ply(&path).unwrap(), gaussians);
+    }
+
+    /// The bytes of a file of surfels.
+    fn surfels_of(gaussians: &Gaussians) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        let (degree, count) = (gaussians.sh_degree, gaussians.len());
+        let rows = [Ok::<_, OutputError>(gaussians)];
+        write_ply_chunks::<Gaussians, _, _>(&path, RenderMode::Surfels, degree, count, rows)
+            .unwrap();
+        fs::read(&path).unwrap()
+    }
+
+    #[rstest]
+    fn surfels_have_two_scales_and_are_read_again(
+        #[values(0, 1, 3)] degree: u32,
+        #[values(0, 1, 4099)] n: usize,
+    ) {
+        let mut surfels = all_different(n, degree);
+        surfels.log_scales.iter_mut().skip(2).step_by(3).for_each(|it| *it = FLAT_LOG_SCALE);
+        let bytes = surfels_of(&surfels);
+        let text = String::from_utf8_lossy(&bytes);
+        let first = format!("vertex {n}\ncomment SplatRenderMode: 2dgs\nproperty float x\n");
+        assert!(text.contains(&first), "{}", &text[..200]);
+        assert!(text.contains("scale_1\nproperty float rot_0\n") && !text.contains("scale_2"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(read_ply_primitive(&path).unwrap(), PrimitiveName::Surfels);
+        let read = read_ply_model(&path).unwrap();
+        assert_eq!(read, PlyModel { gaussians: surfels, primitive: PrimitiveName::Surfels });
+        fs::write(&path, file_of(&all_different(1, degree))).unwrap();
+        assert_eq!(read_ply_model(&path).unwrap().primitive, PrimitiveName::Gaussians);
+    }
+
+    #[test]
+    fn surfels_need_both_of_their_scales_and_have_no_3d_filter() {
+        let mut surfels = all_different(2, 0);
+        surfels.log_scales.iter_mut().skip(2).step_by(3).for_each(|it| *it = FLAT_LOG_SCALE);
+        let bytes = surfels_of(&surfels);
+        let edited = |from: &str, to: &str| {
+            let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+            let header = String::from_utf8_lossy(&bytes[..end]).replace(from, to);
+            read_bytes(&[header.as_bytes(), &bytes[end..]].concat())
+        };
+        let error = edited("property float scale_1", "property float size_1").unwrap_err();
+        assert!(error.to_string().contains("no column `scale_1`"), "{error}");
+        assert_eq!(edited("property float nx", "property float filter_3D").unwrap(), surfels);
     }
 
     #[rstest]

@@ -1,10 +1,11 @@
 //! Reading Gaussians from a PLY file.
 
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::fields::{FilterField, PlyField, PlyRows};
+use super::fields::{FilterField, FlatField, PlyField, PlyRows};
+use crate::config::PrimitiveName;
 use crate::layout::Width;
 use crate::math::Real;
 use crate::model::Gaussians;
@@ -131,7 +132,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Reads Gaussians from a binary PLY; columns are found by name, in any order, as float or double,
 /// and the SH degree follows from the number of `f_rest` columns. A column `filter_3D`, as
-/// Mip-Splatting writes it, is fused with scales and opacities. Other columns are passed over.
+/// Mip-Splatting writes it, is fused with scales and opacities. Other columns are passed over. Where
+/// `scale_2` is missing, they are surfels, and flat.
 ///
 /// Memory beyond the result stays at about a megabyte; the file's size is checked before the
 /// result is allocated.
@@ -139,19 +141,56 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     read_ply_rows(path)
 }
 
-/// The same of any kind of primitive.
+/// Gaussians of a file, and what they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlyModel {
+    /// The Gaussians.
+    pub gaussians: Gaussians,
+    /// What they are to be drawn as.
+    pub primitive: PrimitiveName,
+}
+
+/// The same, and what the Gaussians are.
+pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
+    let (gaussians, is_flat) = read_rows(path)?;
+    Ok(PlyModel { gaussians, primitive: primitive_of(is_flat) })
+}
+
+/// What the Gaussians of a file are, by its header.
+pub fn read_ply_primitive(path: &Path) -> Result<PrimitiveName, PlyError> {
+    let (file, _) = ply::open(path)?;
+    let header = read_header(path, &mut BufReader::new(file))?;
+    Ok(primitive_of(PlyLayout::of::<Gaussians>(path, &header)?.is_flat))
+}
+
+fn primitive_of(is_flat: bool) -> PrimitiveName {
+    if is_flat { PrimitiveName::Surfels } else { PrimitiveName::Gaussians }
+}
+
+/// The rows of any kind of primitive.
 pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
-    let unreadable = |source| PlyFileError::unreadable(path, source);
-    let (file, file_bytes) = ply::open(path)?;
-    let mut input = BufReader::new(file);
-    let header = Header::read(path, &mut input)?;
+    read_rows(path).map(|(rows, _)| rows)
+}
+
+fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PlyError> {
+    let header = Header::read(path, input)?;
     if header.format != "binary_little_endian 1.0" {
         return Err(PlyError::Format { path: path.to_owned(), format: header.format });
     }
+    Ok(header)
+}
+
+/// The rows of a file, and whether they are flat.
+fn read_rows<P: PlyRows>(path: &Path) -> Result<(P, bool), PlyError> {
+    let unreadable = |source| PlyFileError::unreadable(path, source);
+    let (file, file_bytes) = ply::open(path)?;
+    let mut input = BufReader::new(file);
+    let header = read_header(path, &mut input)?;
     let layout = PlyLayout::of::<P>(path, &header)?;
     let rows = header.rows_within(path, file_bytes)?;
     input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    let filter = P::FILTER.and_then(|FilterField { name, fuse }| {
+    // A filter would make flat rows thick.
+    let filter = P::FILTER.filter(|_| !layout.is_flat).and_then(|FilterField { name, fuse }| {
         let is_there = |c: &PlyColumn| c.name == name && c.scalar.is_float();
         header.columns.iter().any(is_there).then_some((name, fuse))
     });
@@ -175,13 +214,15 @@ pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     if let Some((_, fuse)) = filter {
         fuse(&mut primitives, &filters);
     }
-    Ok(primitives)
+    Ok((primitives, layout.is_flat))
 }
 
 /// Where the values of primitives lie in a row, in the order of our own files.
 struct PlyLayout {
     sh_degree: u32,
     fields: Vec<LocatedField>,
+    /// Rows have no value of [`PlyRows::FLAT`].
+    is_flat: bool,
 }
 
 /// Values of one column.
@@ -190,6 +231,8 @@ struct LocatedField {
     /// The column's place in the schema.
     column: usize,
     values: Vec<PlyColumn>,
+    /// A last value that the file has not.
+    more: Option<f32>,
     /// What they may be, where that is not any number.
     range: Option<&'static RangeInclusive<f32>>,
 }
@@ -200,13 +243,20 @@ impl PlyLayout {
         let mut fields = Vec::new();
         for &field in P::FIELDS {
             let Some(column) = field.column() else { continue };
-            let names = field.names(rest).into_iter();
-            let values =
-                names.map(|name| find(path, &header.columns, &name)).collect::<Result<_, _>>()?;
+            let mut names = field.names(rest);
+            let missing = P::FLAT.filter(|FlatField { name, .. }| {
+                names.last().is_some_and(|last| last == name) && header.index(name).is_none()
+            });
+            names.truncate(names.len() - usize::from(missing.is_some()));
+            let values = names.iter().map(|name| find(path, &header.columns, name));
+            let values = values.collect::<Result<_, _>>()?;
             let range = P::RANGES.iter().find(|known| known.column == column);
-            fields.push(LocatedField { field, column, values, range: range.map(|it| &it.range) });
+            let range = range.map(|it| &it.range);
+            let more = missing.map(|flat| flat.value);
+            fields.push(LocatedField { field, column, values, more, range });
         }
-        Ok(Self { sh_degree, fields })
+        let is_flat = fields.iter().any(|field| field.more.is_some());
+        Ok(Self { sh_degree, fields, is_flat })
     }
 
     fn allocate<P: PlyRows>(&self, rows: usize) -> P {
@@ -225,7 +275,7 @@ impl PlyLayout {
         bytes: &[u8],
         columns: &mut [&mut Vec<f32>],
     ) -> Result<(), PlyError> {
-        for LocatedField { field, column, values, range } in &self.fields {
+        for LocatedField { field, column, values, more, range } in &self.fields {
             let to = &mut *columns[*column];
             let first = to.len();
             for source in values {
@@ -242,6 +292,7 @@ impl PlyLayout {
                 }
                 to.push(value);
             }
+            to.extend(more);
             let read = &mut to[first..];
             match field {
                 PlyField::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {

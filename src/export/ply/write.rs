@@ -15,7 +15,7 @@ const ROWS_AT_ONCE: usize = 4096;
 /// Bytes that reach the file at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How Gaussians are meant to be drawn, which viewers of Mip-Splatting's models look for.
+/// How Gaussians are meant to be drawn, which viewers look for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenderMode {
     /// Splats widened by 0.3 px².
@@ -23,6 +23,28 @@ pub enum RenderMode {
     Dilated,
     /// With the screen filter of Mip-Splatting.
     Mip,
+    /// As discs, of which the file has two scales (2D Gaussian splatting).
+    Surfels,
+}
+
+impl RenderMode {
+    /// The comment by which viewers know it, where there is one.
+    fn comment(self) -> Option<&'static str> {
+        match self {
+            Self::Dilated => None,
+            Self::Mip => Some("comment SplatRenderMode: mip\n"),
+            Self::Surfels => Some("comment SplatRenderMode: 2dgs\n"),
+        }
+    }
+
+    /// Names of a field's values in the file, where the harmonics have so many values.
+    fn names<P: PlyRows>(self, field: PlyField, harmonics: usize) -> Vec<String> {
+        let mut names = field.names(harmonics);
+        if self == Self::Surfels {
+            names.retain(|name| P::FLAT.is_none_or(|flat| name != flat.name));
+        }
+        names
+    }
 }
 
 /// Writes a model as binary little-endian PLY, all columns `float`. Those of Gaussians are `x y z nx ny
@@ -68,8 +90,7 @@ impl NewPly {
         sh_degree: u32,
         count: usize,
     ) -> Result<Option<Self>, OutputError> {
-        let values: usize =
-            P::FIELDS.iter().map(|field| field.names(harmonics(sh_degree)).len()).sum();
+        let values: usize = fields::<P>(mode, sh_degree).iter().map(|it| it.values).sum();
         let header = header::<P>(mode, sh_degree, count).len();
         let bytes = (header + size_of::<f32>() * values * count) as u64;
         let file = NewFile::with_room(path, bytes)?;
@@ -86,12 +107,13 @@ impl NewPly {
         file.finish(|file| {
             let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
             out.write_all(header::<P>(mode, sh_degree, count).as_bytes()).map_err(fail)?;
+            let fields = fields::<P>(mode, sh_degree);
             let mut written = 0;
             for chunk in chunks {
                 let chunk = chunk?;
                 let rows: &P = chunk.borrow();
                 check(rows, sh_degree).map_err(fail)?;
-                write_rows(&mut out, rows).map_err(fail)?;
+                write_rows(&mut out, rows, &fields).map_err(fail)?;
                 written += rows.len();
             }
             if written != count {
@@ -132,10 +154,8 @@ fn harmonics(sh_degree: u32) -> usize {
 
 fn header<P: PlyRows>(mode: RenderMode, sh_degree: u32, count: usize) -> String {
     let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
-    if mode == RenderMode::Mip {
-        text.push_str("comment SplatRenderMode: mip\n");
-    }
-    for name in P::FIELDS.iter().flat_map(|field| field.names(harmonics(sh_degree))) {
+    text.extend(mode.comment());
+    for name in P::FIELDS.iter().flat_map(|&field| mode.names::<P>(field, harmonics(sh_degree))) {
         text.push_str("property float ");
         text.push_str(&name);
         text.push('\n');
@@ -144,13 +164,31 @@ fn header<P: PlyRows>(mode: RenderMode, sh_degree: u32, count: usize) -> String 
     text
 }
 
-fn write_rows<P: PlyRows>(out: &mut dyn Write, primitives: &P) -> io::Result<()> {
+/// A field, and how many of its values a row of the file has.
+struct WrittenField {
+    field: PlyField,
+    values: usize,
+}
+
+fn fields<P: PlyRows>(mode: RenderMode, sh_degree: u32) -> Vec<WrittenField> {
+    let written = |&field: &PlyField| {
+        let values = mode.names::<P>(field, harmonics(sh_degree)).len();
+        WrittenField { field, values }
+    };
+    P::FIELDS.iter().map(written).collect()
+}
+
+fn write_rows<P: PlyRows>(
+    out: &mut dyn Write,
+    primitives: &P,
+    fields: &[WrittenField],
+) -> io::Result<()> {
     let (n, groups) = (primitives.len(), primitives.groups());
     let mut chunk = Vec::new();
     for start in (0..n).step_by(ROWS_AT_ONCE) {
         chunk.clear();
         for row in start..n.min(start + ROWS_AT_ONCE) {
-            for &field in P::FIELDS {
+            for field in fields {
                 put(field, &groups, row, |value| chunk.extend_from_slice(&value.to_le_bytes()));
             }
         }
@@ -160,12 +198,12 @@ fn write_rows<P: PlyRows>(out: &mut dyn Write, primitives: &P) -> io::Result<()>
 }
 
 /// Hands out the values of a field in a row in the order of the file.
-fn put(field: PlyField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
+fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
     let values = |column: usize| {
         let Group { width, values, .. } = groups[column];
-        &values[row * width..][..width]
+        &values[row * width..][..written.values]
     };
-    match field {
+    match written.field {
         PlyField::Zeros(names) => names.iter().for_each(|_| to(0.0)),
         PlyField::Values { column, .. } | PlyField::Rotation { column, .. } => {
             values(column).iter().copied().for_each(to);

@@ -1,10 +1,11 @@
 //! Bytes of lists, and which of them take more.
 
-use super::super::request::Use;
+use super::super::request::{Records, Use};
 use super::*;
 use crate::math::Divisor;
 
 const WANTS: ViewRequest = ViewRequest {
+    records: Records::Ellipses,
     drawn_for: Use::Backward,
     inverse_depths: false,
     inverse_squares: false,

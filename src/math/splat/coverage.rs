@@ -75,9 +75,7 @@ pub struct Bounds<R> {
 /// along each axis. A splat counts as seen when this box, rounded up to whole pixels, meets the
 /// image, even if no pixel centre lies in it: density statistics are averaged over seen splats.
 pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Option<Bounds<R>> {
-    if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
-        return None;
-    }
+    let exponent_min = exponent_min(opacity)?;
     let reach = (opacity / R::of(ALPHA_MIN)).ln();
     // A thousandth of a pixel and 1e-5 of the reach are added against rounding: a bound may be
     // too wide, since every pixel is tested again, but never too narrow.
@@ -97,8 +95,17 @@ pub fn bounds<R: Real>(ellipse: &Ellipse<R>, opacity: R, size: [u32; 2]) -> Opti
         );
     }
     let pixels = Rect { x0: spans[0].0, x1: spans[0].1, y0: spans[1].0, y1: spans[1].1 };
+    Some(Bounds { pixels, exponent_min })
+}
+
+/// An exponent below which a splat of this opacity is certainly invisible; `None` if it always is.
+pub(super) fn exponent_min<R: Real>(opacity: R) -> Option<R> {
+    if opacity < R::of(ALPHA_MIN) || !opacity.is_finite() {
+        return None;
+    }
+    let reach = (opacity / R::of(ALPHA_MIN)).ln();
     // A little lower because of rounding: below it the search stops, above it the exact test decides.
-    Some(Bounds { pixels, exponent_min: -reach * R::of(1.0 + 1e-4) - R::of(1e-4) })
+    Some(-reach * R::of(1.0 + 1e-4) - R::of(1e-4))
 }
 
 /// Holds an index to `0..=side`.

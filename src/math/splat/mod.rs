@@ -1,9 +1,13 @@
-//! A Gaussian as a view shows it: its ellipse on the screen, and what that covers.
+//! A Gaussian as a view shows it: its ellipse on the screen or, flat, a surfel, and what that covers.
 
 mod coverage;
 mod projection;
+mod surfel;
 
 pub use coverage::{Bounds, Rect, Spans, TILE, bounds};
 pub use projection::{
     DILATION_PX2, Ellipse, EllipseGradient, Shape, ShapeGradient, Viewpoint, project, project_bwd,
+};
+pub use surfel::{
+    Meeting, SURFEL_FACING_MIN, Surfel, SurfelGradient, project_surfel, project_surfel_bwd,
 };

@@ -10,9 +10,9 @@ use super::seen::ViewSize;
 use crate::abi::TILE;
 use crate::layout::{
     BANDS, COUNTED_PIXELS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes,
-    NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Replay,
-    ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, ShrunkSlots, Source as _, SplatSlots,
-    SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
+    NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Records,
+    Replay, ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, ShrunkSlots, Source as _,
+    SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
     splat_capacity,
 };
 use crate::memory::Bytes;
@@ -153,6 +153,7 @@ impl PlannedDrawing<'_> {
             gaussians: self.gaussians,
             visible: self.view.visible,
             capacity: splat_capacity(most_visible, self.gaussians),
+            records: self.wants.records,
             pixels: self.view.pixels(),
         }
     }
@@ -172,7 +173,9 @@ impl PlannedDrawing<'_> {
         if wants.maps {
             features = Some(FeatureSlots::reserve(source, sizes, wants)?);
         }
-        let meets_rays = wants.median || self.places.is_some();
+        // The median depths of surfels come of drawing them.
+        let meets_rays =
+            (wants.median && wants.records == Records::Ellipses) || self.places.is_some();
         let rays = meets_rays.then(|| RaySlots::reserve(source, sizes, wants)).transpose()?;
         source.sort32(visible, u32::BITS);
         source.sum32(visible);

@@ -8,7 +8,7 @@ use super::rounds;
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
 use crate::layout::{
-    BRICK_MARKS, BrickSlots, ModelSize, Replay, Source as _, ViewRequest, marks_len,
+    BRICK_MARKS, BrickSlots, ModelSize, Records, Replay, Source as _, ViewRequest, marks_len,
 };
 use crate::memory::Bytes;
 
@@ -36,6 +36,8 @@ pub enum SurfaceDrawing {
 pub struct PlannedMeshing {
     /// The model.
     pub model: ModelSize,
+    /// What its Gaussians are on the screen.
+    pub records: Records,
     /// What views see of it.
     pub seen: ViewGrowth,
     /// What is drawn of them.
@@ -112,7 +114,7 @@ impl PlannedMeshing {
         let model = &self.model;
         let view = self.seen.of(model.gaussians);
         let held = || self.account().held(model.regions());
-        let maps = ViewRequest { maps: true, ..ViewRequest::default() };
+        let maps = ViewRequest { records: self.records, maps: true, ..ViewRequest::default() };
         let drawing = |wants| PlannedDrawing::new(model.gaussians, &view, wants, in_bands);
         let medians = || drawing(ViewRequest { median: true, ..maps });
         let stage = |name, play: &dyn Fn(&Replay)| Played::new(name, held(), play);
@@ -162,6 +164,7 @@ mod tests {
 
     fn meshing(drawing: SurfaceDrawing) -> PlannedMeshing {
         PlannedMeshing {
+            records: Records::Ellipses,
             model: ModelSize {
                 gaussians: 1_000_000,
                 schema: &GAUSSIANS,

@@ -13,7 +13,7 @@ use super::rounds::{self, RoundShape};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
 use crate::abi::terms::Inputs;
-use crate::layout::{ColorUse, ModelSize, Replay, RoundSizes, Use, ViewRequest};
+use crate::layout::{ColorUse, ModelSize, Records, Replay, RoundSizes, Use, ViewRequest};
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
@@ -33,6 +33,8 @@ pub struct PlannedRun {
     pub batch_views: u32,
     /// By what the sides of training views are divided at first.
     pub first_divisor: Divisor,
+    /// What its Gaussians are on the screen.
+    pub records: Records,
     /// What terms need of training views.
     pub inputs: Inputs,
     /// Its photographs.
@@ -159,6 +161,7 @@ impl PlannedRun {
         let (view, full_view) = (seen.of(most), self.seen.of(most));
         let train = ViewRequest {
             drawn_for: Use::Backward,
+            records: self.records,
             colors: self.colors.map(|colors| colors.color_use()),
             ..ViewRequest::default()
         };

@@ -204,5 +204,6 @@ impl PlyHead {
     }
 }
 
-/// The comment by which viewers know Gaussians of Mip-Splatting.
+/// The comments by which viewers know Gaussians of Mip-Splatting, and surfels.
 pub(super) const ANTIALIASED: &str = "SplatRenderMode: mip";
+pub(super) const SURFELS: &str = "SplatRenderMode: 2dgs";

@@ -53,7 +53,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
+    use crate::known_splats::{hard_splats, random_splats, random_surfels};
     use crate::splats::{Antialiasing, Splats};
     use crate::worst::WorstErrors;
 
@@ -99,6 +99,18 @@ mod tests {
             assert_eq!(lines[line], format!("property float {name}"));
         }
         assert_eq!(lines[65], "end_header");
+    }
+
+    #[test]
+    fn surfels_have_two_scales_and_say_what_they_are() {
+        let surfels = random_surfels(300, 1, 7);
+        let bytes = plain(&surfels);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("element vertex 300\ncomment SplatRenderMode: 2dgs\nproperty"));
+        assert!(text.contains("scale_1\nproperty float rot_0\n") && !text.contains("scale_2"));
+        let end = text.find("end_header\n").unwrap() + "end_header\n".len();
+        assert_eq!(bytes.len() - end, 300 * 4 * (9 + 9 + 1 + 2 + 4));
+        assert!(parsed(&bytes).unwrap().checked.splats == surfels);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use super::header::{PlyElement, PlyHead, PlyProperty, PlyType};
 use crate::fault::FormatFault;
 use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
-use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats};
+use crate::splats::{
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats,
+};
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -17,7 +19,9 @@ struct RowLayout {
     sh_dc: Vec<PlyProperty>,
     sh_rest: Vec<PlyProperty>,
     opacity: PlyProperty,
-    scales: Vec<PlyProperty>,
+    scales: [PlyProperty; 2],
+    /// Surfels have none.
+    third_scale: Option<PlyProperty>,
     rotations: Vec<PlyProperty>,
     filter: Option<PlyProperty>,
 }
@@ -31,15 +35,17 @@ impl RowLayout {
         let numbered = |prefix: &str, count: usize| {
             (0..count).map(|i| one(&format!("{prefix}{i}"))).collect::<Result<Vec<_>, _>>()
         };
+        let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
         let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
         let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
         let layout = Self {
             means,
             sh_dc: numbered("f_dc_", 3)?,
             opacity: one("opacity")?,
-            scales: numbered("scale_", 3)?,
+            scales: [one("scale_0")?, one("scale_1")?],
+            third_scale: if_there("scale_2")?,
             rotations: numbered("rot_", 4)?,
-            filter: element.has("filter_3D").then(|| one("filter_3D")).transpose()?,
+            filter: if_there("filter_3D")?,
             sh_rest: Vec::new(),
         };
         if !REST_VALUES.contains(&count) {
@@ -54,12 +60,22 @@ impl RowLayout {
         (0..).zip(REST_VALUES).find(|(_, count)| *count == self.sh_rest.len()).map_or(0, |it| it.0)
     }
 
+    fn primitive(&self) -> SplatPrimitive {
+        match self.third_scale {
+            Some(_) => SplatPrimitive::Gaussians,
+            None => SplatPrimitive::Surfels,
+        }
+    }
+
     fn take(&self, row: &[u8], columns: &mut SplatColumns) {
         let values =
             |properties: &[PlyProperty]| std::array::from_fn(|i| value(&properties[i], row));
-        let mut scales = values(&self.scales);
+        let [first, second] = [0, 1].map(|i| value(&self.scales[i], row));
+        let third = self.third_scale.as_ref().map_or(FLAT_LOG_SCALE, |third| value(third, row));
+        let mut scales = [first, second, third];
         let mut opacity = value(&self.opacity, row);
-        if let Some(filter) = &self.filter {
+        // It would make surfels thick.
+        if let Some(filter) = self.filter.as_ref().filter(|_| self.third_scale.is_some()) {
             (scales, opacity) = filtered(scales, opacity, value(filter, row));
         }
         columns.means.push(values(&self.means));
@@ -119,6 +135,7 @@ pub(super) fn read_rows(
     std::io::copy(&mut input.by_ref().take(start - head.bytes), &mut std::io::sink())?;
 
     let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
+    columns.primitive = layout.primitive();
     let at_once = (CHUNK_BYTES / element.row_bytes.max(1)).max(1);
     let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
     let mut left = count;

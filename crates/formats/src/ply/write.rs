@@ -2,20 +2,22 @@
 
 use std::io::{self, Write};
 
-use super::header::ANTIALIASED;
-use crate::splats::{Antialiasing, Splats, sh_rest_count};
+use super::header::{ANTIALIASED, SURFELS};
+use crate::splats::{Antialiasing, SplatPrimitive, Splats, sh_rest_count};
 
 /// Rows that are laid out at a time: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
 
 /// Writes the columns of 3D Gaussian splatting as binary little-endian PLY, all `float`: `x y z nx
 /// ny nz f_dc_* f_rest_* opacity scale_* rot_*`, 62 at SH degree 3. Normals are zero. Line 3 is
-/// always `element vertex`, which some viewers ask for. Nothing is rounded.
+/// always `element vertex`, which some viewers ask for. Nothing is rounded. Surfels have no `scale_2`, as
+/// 2D Gaussian splatting writes them.
 ///
 /// Memory beyond the argument stays at about a megabyte.
 pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(header(splats).as_bytes())?;
     let columns = splats.columns();
+    let scales = scales_of(splats);
     let mut rows = Vec::new();
     for start in (0..splats.len()).step_by(ROWS_AT_ONCE) {
         rows.clear();
@@ -26,7 +28,7 @@ pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
             rows.extend(columns.sh_dc[row]);
             (0..3).for_each(|channel| rows.extend(rest.iter().map(|c| c[channel])));
             rows.push(columns.opacity_logits[row]);
-            rows.extend(columns.log_scales[row]);
+            rows.extend(&columns.log_scales[row][..scales]);
             rows.extend(columns.rotations[row]);
         }
         let little: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -35,12 +37,24 @@ pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Scales of a row.
+fn scales_of(splats: &Splats) -> usize {
+    match splats.columns().primitive {
+        SplatPrimitive::Gaussians => 3,
+        SplatPrimitive::Surfels => 2,
+    }
+}
+
 fn header(splats: &Splats) -> String {
     let mut text =
         format!("ply\nformat binary_little_endian 1.0\nelement vertex {}\n", splats.len());
-    if splats.columns().antialiasing == Antialiasing::On {
-        text.push_str(&format!("comment {ANTIALIASED}\n"));
-    }
+    let columns = splats.columns();
+    let mode = match (columns.primitive, columns.antialiasing) {
+        (SplatPrimitive::Surfels, _) => Some(SURFELS),
+        (SplatPrimitive::Gaussians, Antialiasing::On) => Some(ANTIALIASED),
+        (SplatPrimitive::Gaussians, Antialiasing::Off) => None,
+    };
+    text.extend(mode.map(|mode| format!("comment {mode}\n")));
     let numbered =
         |prefix: &'static str, count: usize| (0..count).map(move |i| format!("{prefix}{i}"));
     let places = ["x", "y", "z", "nx", "ny", "nz"].into_iter().map(str::to_owned);
@@ -48,7 +62,7 @@ fn header(splats: &Splats) -> String {
         .chain(numbered("f_dc_", 3))
         .chain(numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
         .chain(["opacity".to_owned()])
-        .chain(numbered("scale_", 3))
+        .chain(numbered("scale_", scales_of(splats)))
         .chain(numbered("rot_", 4));
     for name in names {
         text.push_str(&format!("property float {name}\n"));

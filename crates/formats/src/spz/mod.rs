@@ -14,6 +14,7 @@ pub use read::parse_spz;
 pub use write::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz};
 
 pub(crate) use header::{GZIP_MAGIC, SPZ_MAGIC};
+pub(crate) use rows::LEAST_SPZ_LOG_SCALE;
 
 #[cfg(test)]
 mod tests {

@@ -53,12 +53,15 @@ pub(super) fn unpack_color(byte: u8) -> f32 {
     to_f32((f64::from(byte) / 255.0 - 0.5) / COLOR_SCALE)
 }
 
+/// The least logarithm of a scale: smaller ones are stored as this.
+pub(crate) const LEAST_SPZ_LOG_SCALE: f32 = -10.0;
+
 pub(super) fn pack_scale(log_scale: f32) -> u8 {
-    round_u8((f64::from(log_scale) + 10.0) * 16.0)
+    round_u8((f64::from(log_scale) - f64::from(LEAST_SPZ_LOG_SCALE)) * 16.0)
 }
 
 pub(super) fn unpack_scale(byte: u8) -> f32 {
-    f32::from(byte) / 16.0 - 10.0
+    f32::from(byte) / 16.0 + LEAST_SPZ_LOG_SCALE
 }
 
 /// A coefficient in 256 steps of 1/128 around 128, and of these every `step`th.

@@ -4,17 +4,17 @@
 
 #[cfg(test)]
 mod tests;
+mod tile;
 
 use rayon::prelude::*;
 
+pub(super) use self::tile::place_in_tile;
+use self::tile::{MapBands, TILE_PIXELS, TileState};
 use super::bin::Bins;
 use crate::backend::cpu::splat::Splat;
-use crate::backend::{Drawing, Rendered};
+use crate::backend::{Drawing, Footprint, Rendered};
 use crate::math::Real;
-use crate::math::blend::{
-    PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, alpha, alpha_bwd, blend_bwd_of, exponent,
-};
-use crate::math::linalg::Vec3;
+use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
 
@@ -33,7 +33,7 @@ pub(crate) struct Canvas<R> {
     pub(crate) inverse_squares: Vec<R>,
     /// Depth, x and y of the normal, opacity, [height, width, 4]; empty where they are not drawn.
     pub(crate) surface: Vec<R>,
-    /// Median depths, [height, width]; empty until stage `median` finds them.
+    /// Median depths, [height, width]; of ellipses empty until stage `median` finds them.
     pub(crate) median_depths: Vec<R>,
     pixels: Vec<Pixel>,
 }
@@ -83,74 +83,46 @@ pub(crate) fn forward<R: Real>(
     let width = size[0] as usize;
     let pixels = width * size[1] as usize;
     let with_surface = settings.surface;
+    // Those of ellipses are found by stage `median`.
+    let with_medians = settings.median && settings.footprint == Footprint::Surfel;
     let mut canvas = Canvas {
         size,
         image: vec![R::ZERO; pixels * 3],
-        inverse_depths: vec![R::ZERO; pixels],
+        inverse_depths: vec![R::ZERO; if settings.inverse_depths { pixels } else { 0 }],
         inverse_squares: vec![R::ZERO; if settings.inverse_squares { pixels } else { 0 }],
         surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
-        median_depths: Vec::new(),
+        median_depths: vec![R::ZERO; if with_medians { pixels } else { 0 }],
         pixels: vec![Pixel::default(); pixels],
     };
     let band = width * TILE as usize;
-    let mut surface_bands = canvas.surface.chunks_mut(band * 4);
-    let surface_bands: Vec<&mut [R]> =
-        (0..bins.tiles[1]).map(|_| surface_bands.next().unwrap_or_default()).collect();
-    let blend_tile: BlendTile<R> =
-        if with_surface { blend_tile::<R, true> } else { blend_tile::<R, false> };
-    canvas
-        .image
+    let Canvas { image, inverse_depths, inverse_squares, surface, median_depths, pixels, .. } =
+        &mut canvas;
+    let maps = [inverse_depths, inverse_squares, surface, median_depths].map(Vec::as_mut_slice);
+    let maps = MapBands::of(maps, bins.tiles[1], band);
+    let blend_tile: BlendTile<R> = if with_surface || with_medians || settings.inverse_squares {
+        blend_tile::<R, true>
+    } else {
+        blend_tile::<R, false>
+    };
+    image
         .par_chunks_mut(band * 3)
-        .zip(canvas.inverse_depths.par_chunks_mut(band))
-        .zip(surface_bands)
-        .zip(canvas.pixels.par_chunks_mut(band))
+        .zip(maps)
+        .zip(pixels.par_chunks_mut(band))
         .zip(0..bins.tiles[1])
-        .for_each(|((((image, inverse_depths), surface), pixels), tile_y)| {
+        .for_each(|(((image, mut maps), pixels), tile_y)| {
             for tile_x in 0..bins.tiles[0] {
                 let area = Rect::of_tile(tile_x, tile_y, size);
                 let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
                 let tile = blend_tile(splats, list, area);
                 tile.store(area, width, background, image, pixels);
-                tile.store_beside(area, width, inverse_depths, surface);
+                tile.store_beside(area, width, &mut maps);
             }
         });
-    if !settings.inverse_depths {
-        canvas.inverse_depths = Vec::new();
-    }
     canvas
 }
 
-const TILE_PIXELS: usize = (TILE * TILE) as usize;
-
 /// Blends the splats of a tile's list in its area.
 type BlendTile<R> = fn(&[Splat<R>], &[usize], Rect) -> TileState<R>;
-
-/// Running state of a tile's pixels, rows of [`TILE`].
-struct TileState<R> {
-    color: [Vec3<R>; TILE_PIXELS],
-    inverse_depth: [R; TILE_PIXELS],
-    surface: [Vec3<R>; TILE_PIXELS],
-    transmittance: [R; TILE_PIXELS],
-    finished: [bool; TILE_PIXELS],
-    pixels: [Pixel; TILE_PIXELS],
-}
-
-/// Place of a pixel in its tile.
-pub(super) fn place_in_tile(x: u32, y: u32) -> usize {
-    ((y % TILE) * TILE + x % TILE) as usize
-}
-
-/// Where pixel (`x`, `y`)'s centre lies from the splat's, px.
-pub(super) fn offset_px<R: Real>(splat: &Splat<R>, x: u32, y: u32) -> [R; 2] {
-    let centre = [x, y].map(|p| R::of(f64::from(p)) + R::HALF);
-    [centre[0] - splat.ellipse.mean_px[0], centre[1] - splat.ellipse.mean_px[1]]
-}
-
-/// The splat's opacity in a pixel, if it changes it. Most misses are told without an exponential.
-pub(super) fn opacity_at<R: Real>(splat: &Splat<R>, offset_px: [R; 2]) -> Option<R> {
-    let exponent = exponent(splat.ellipse.conic, offset_px);
-    if exponent < splat.exponent_min { None } else { alpha(splat.opacity, exponent) }
-}
 
 /// Blends a tile, and a surface only where it is drawn: it would cost every pixel of the others.
 fn blend_tile<R: Real, const SURFACE: bool>(
@@ -158,21 +130,13 @@ fn blend_tile<R: Real, const SURFACE: bool>(
     list: &[usize],
     area: Rect,
 ) -> TileState<R> {
-    let mut tile = TileState {
-        color: [[R::ZERO; 3]; TILE_PIXELS],
-        inverse_depth: [R::ZERO; TILE_PIXELS],
-        surface: [[R::ZERO; 3]; TILE_PIXELS],
-        transmittance: [R::ONE; TILE_PIXELS],
-        finished: [false; TILE_PIXELS],
-        pixels: [Pixel::default(); TILE_PIXELS],
-    };
+    let mut tile = TileState::new();
     let mut open = (area.x1 - area.x0) * (area.y1 - area.y0);
     for (position, &index) in (1..).zip(list) {
         if open == 0 {
             break;
         }
         let splat = &splats[index];
-        let Shade { color, inverse_depth, surface } = splat.shade();
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
@@ -180,7 +144,8 @@ fn blend_tile<R: Real, const SURFACE: bool>(
                 if tile.finished[i] {
                     continue;
                 }
-                let Some(alpha) = opacity_at(splat, offset_px(splat, x, y)) else { continue };
+                let Some(at) = splat.in_pixel(x, y) else { continue };
+                let alpha = at.alpha;
                 let after = tile.transmittance[i] * (R::ONE - alpha);
                 if after < R::of(TRANSMITTANCE_MIN) {
                     tile.finished[i] = true;
@@ -188,6 +153,7 @@ fn blend_tile<R: Real, const SURFACE: bool>(
                     continue;
                 }
                 let weight = alpha * tile.transmittance[i];
+                let Shade { color, inverse_depth, surface } = splat.shade(&at);
                 for c in 0..3 {
                     tile.color[i][c] += weight * color[c];
                     if SURFACE {
@@ -195,6 +161,12 @@ fn blend_tile<R: Real, const SURFACE: bool>(
                     }
                 }
                 tile.inverse_depth[i] += weight * inverse_depth;
+                if SURFACE {
+                    tile.inverse_square[i] += weight * inverse_depth * inverse_depth;
+                }
+                if SURFACE && after <= R::HALF && tile.transmittance[i] > R::HALF {
+                    tile.half_depth[i] = splat.depth_in(&at);
+                }
                 tile.transmittance[i] = after;
                 tile.pixels[i].blended += 1;
                 tile.pixels[i].end = position;
@@ -202,43 +174,6 @@ fn blend_tile<R: Real, const SURFACE: bool>(
         }
     }
     tile
-}
-
-impl<R: Real> TileState<R> {
-    /// Copies the tile's colours into its band of the image.
-    fn store(
-        &self,
-        area: Rect,
-        width: usize,
-        background: Vec3<R>,
-        image: &mut [R],
-        pixels: &mut [Pixel],
-    ) {
-        for y in area.y0..area.y1 {
-            for x in area.x0..area.x1 {
-                let (i, at) = (place_in_tile(x, y), (y % TILE) as usize * width + x as usize);
-                for c in 0..3 {
-                    image[at * 3 + c] = self.color[i][c] + self.transmittance[i] * background[c];
-                }
-                pixels[at] = self.pixels[i];
-            }
-        }
-    }
-
-    /// The same of what is drawn beside them; there is no band of a surface that is not.
-    fn store_beside(&self, area: Rect, width: usize, inverse_depths: &mut [R], surface: &mut [R]) {
-        for y in area.y0..area.y1 {
-            for x in area.x0..area.x1 {
-                let (i, at) = (place_in_tile(x, y), (y % TILE) as usize * width + x as usize);
-                inverse_depths[at] = self.inverse_depth[i];
-                if let Some(pixel) = surface.get_mut(at * 4..at * 4 + 4) {
-                    let [depth, normal_x, normal_y] = self.surface[i];
-                    let opacity = R::ONE - self.transmittance[i];
-                    pixel.copy_from_slice(&[depth, normal_x, normal_y, opacity]);
-                }
-            }
-        }
-    }
 }
 
 /// What the backward pass starts from.
@@ -321,6 +256,8 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
         d_color: [R::ZERO; 3],
         inverse_depth_behind: R::ZERO,
         d_inverse_depth: R::ZERO,
+        inverse_square_behind: R::ZERO,
+        d_inverse_square: R::ZERO,
         surface_behind: [R::ZERO; 3],
         d_surface: [R::ZERO; 3],
         through: R::ZERO,
@@ -336,6 +273,8 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
             walk.inverse_depth_behind = single(&canvas.inverse_depths, at);
             walk.d_inverse_depth = single(d_canvas.inverse_depths, at);
             if SURFACE {
+                walk.inverse_square_behind = single(&canvas.inverse_squares, at);
+                walk.d_inverse_square = single(d_canvas.inverse_squares, at);
                 walk.surface_behind = std::array::from_fn(|c| canvas.surface[at * 4 + c]);
                 walk.d_surface = triple(d_canvas.surface, at);
             }
@@ -347,18 +286,18 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     }
     for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
         let splat = &splats[index];
-        let shade = splat.shade();
         let reach = splat.pixels.intersection(&area);
         for y in reach.y0..reach.y1 {
             for x in reach.x0..reach.x1 {
                 if position > canvas.pixels[at(x, y)].end {
                     continue;
                 }
-                let offset = offset_px(splat, x, y);
-                let Some(alpha) = opacity_at(splat, offset) else { continue };
+                let Some(at) = splat.in_pixel(x, y) else { continue };
                 let walk = &mut walks[place_in_tile(x, y)];
-                let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, alpha, sums);
-                alpha_bwd(splat.ellipse.conic, offset, splat.opacity, alpha, d_alpha, sums);
+                let mut of_shade = ScreenGradient::default();
+                let shade = splat.shade(&at);
+                let d_alpha = blend_bwd_of::<R, SURFACE>(walk, &shade, at.alpha, &mut of_shade);
+                splat.in_pixel_bwd(&at, d_alpha, of_shade, sums);
             }
         }
     }

@@ -6,8 +6,8 @@
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::blend::{offset_px, opacity_at, place_in_tile, split_by_tile_row};
-use crate::backend::cpu::splat::Splat;
+use super::blend::{place_in_tile, split_by_tile_row};
+use crate::backend::cpu::splat::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;
@@ -166,7 +166,7 @@ fn judge_tile<'a, R: Real>(
             for x in reach.x0..reach.x1 {
                 let slot = &mut walks[place_in_tile(x, y)];
                 let Some(walk) = slot else { continue };
-                let Some(alpha) = opacity_at(splat, offset_px(splat, x, y)) else { continue };
+                let Some(InPixel { alpha, .. }) = splat.in_pixel(x, y) else { continue };
                 let after = walk.transmittance * (R::ONE - alpha);
                 if after >= R::of(TRANSMITTANCE_MIN) {
                     share.add(&walk.share(splat.color, alpha, is_absent, judged.background));

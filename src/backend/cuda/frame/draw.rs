@@ -17,9 +17,10 @@ use crate::backend::cuda::stage::{
     bands, bin, loss, median, normals, project, rays, transmittance,
 };
 use crate::backend::frame_state::Fresh;
+use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
 use crate::backend::{Capability, DeviceError, Drawing, Measured};
 use crate::dataset::View;
-use crate::layout::{PixelGradients, ViewRequest};
+use crate::layout::{PixelGradients, Records, ViewRequest};
 
 /// Draws a view, in bands where the session says so.
 pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
@@ -31,12 +32,17 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     settings.check_footprint()?;
     let wants = &blend::wants(settings);
     require::<P>(Capability::Surfaces, wants.maps || wants.median)?;
+    if wants.median && wants.backward() {
+        settings.footprint.require_volumes(MEDIAN_GRADIENTS)?;
+    }
     let camera = project::camera(view, settings)?;
-    let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = project::forward(session, model, drawn)?;
     if wants.maps {
         normals::add_features(session, model, &camera, wants, &mut splats)?;
     }
-    if wants.median {
+    // Surfels have theirs from being blended.
+    if wants.median && wants.records == Records::Ellipses {
         rays::add(session, model, &camera, wants, &mut splats)?;
     }
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
@@ -55,7 +61,6 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = wants.colors.map(reserve).transpose()?;
     let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
-    let drawn = DrawnView { camera: &camera, settings };
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
             blend::forward(session, splats, bins, view, &mut canvas)?;
@@ -90,12 +95,13 @@ pub(in crate::backend::cuda) fn transmittances<P: CudaPrimitive>(
     places: &[[f32; 3]],
 ) -> Result<Vec<f32>, DeviceError> {
     require::<P>(Capability::Surfaces, true)?;
+    settings.footprint.require_volumes(TRANSMITTANCES)?;
     let camera = project::camera(view, settings)?;
-    let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = project::forward(session, model, drawn)?;
     rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let mut asked = transmittance::Asked::new(session, places)?;
-    let drawn = DrawnView { camera: &camera, settings };
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
         asked.answer(session, splats, bins, view.camera)
     };
@@ -116,13 +122,13 @@ pub(in crate::backend::cuda) fn add_worths<P: CudaPrimitive>(
     if target.size() != camera.size {
         return Err(DeviceError::TargetSize { target_px: target.size(), view_px: camera.size });
     }
-    let mut splats = project::forward(session, model, &camera, settings.sh_degree)?;
+    let drawn = DrawnView { camera: &camera, settings };
+    let mut splats = project::forward(session, model, drawn)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let sizes = splats.sizes(model.len(), &camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, &blend::wants(settings))?;
     let mut seen = SeenWorths::new(session, &splats)?;
     target.wait(&session.stream)?;
-    let drawn = DrawnView { camera: &camera, settings };
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
         let listed = ListedSplats { splats, bins, view };
         seen.judge(session, listed, sums, target, &mut canvas.image)

@@ -41,6 +41,9 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         }
         let has_samples = terms.active_at(At::Samples).next().is_some();
         require::<P>(Capability::Surfaces, has_samples)?;
+        if has_samples {
+            self.settings.footprint.require_volumes(Capability::Surfaces.words())?;
+        }
         session.status.clear_sums(&session.stream)?;
         let mut room = self.shrunk.take();
         let (view_px, divisor) = (self.camera.size, self.settings.divisor);

@@ -12,6 +12,7 @@ use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::{AdamStep, Capability, DeviceError, Regularisers};
+use crate::layout::Records;
 use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
 
@@ -96,7 +97,10 @@ pub(crate) fn step<P: CudaPrimitive>(
         || surface.is_some()
         || kept.is_some();
     let [plain, extended] = &kernels.step;
+    let are_surfels = views.iter().any(|view| view.splats.kind == Records::Surfels);
     let kernel = match (&kernels.step_views, views.len(), is_extended) {
+        (_, 2.., _) if are_surfels => &kernels.surfels::<P>()?.step_views,
+        _ if are_surfels => &kernels.surfels::<P>()?.step,
         (Some(step_views), 2.., _) => step_views,
         (_, _, true) => extended,
         (_, _, false) => plain,

@@ -65,7 +65,7 @@ pub(crate) fn keep_order(
     sizes: &ListSizes,
 ) -> Result<Sorted, DeviceError> {
     let visible = splats.visible;
-    let order = Order::of(&mut splats.gradients)?;
+    let order = Order::of(&mut splats.gradients, splats.kind)?;
     let mut sorted = Sorted::reserve(&session.heap, sizes)?;
     let splat_indices = &order.splat_indices[front_to_back];
     sorted.splat_indices.copy_from(&session.stream, 0, splat_indices, 0..visible)?;
@@ -78,7 +78,7 @@ pub(crate) fn keep_order(
 pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize, DeviceError> {
     let visible = splats.visible;
     let begun = session.timers.begin(Stage::Sort, &session.stream)?;
-    let mut order = Order::of(&mut splats.gradients)?;
+    let mut order = Order::of(&mut splats.gradients, splats.kind)?;
     let sorted = sort_pairs(
         &session.heap,
         &session.stream,
@@ -105,8 +105,8 @@ pub(crate) fn list_whole(
     extent: Extent,
 ) -> Result<Bins, DeviceError> {
     let room = BinRoom::reserve(&session.heap, extent)?;
-    let order = Order::of(&mut splats.gradients)?;
-    let kernels = &session.kernels;
+    let order = Order::of(&mut splats.gradients, splats.kind)?;
+    let kernels = session.kernels.of(splats.kind);
     let args = InstancesArgs {
         splats: splats.records.read(),
         tiles: order.tiles.read(),
@@ -117,7 +117,7 @@ pub(crate) fn list_whole(
         ..empty_args(camera)
     };
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
-    let bins = list(session, [&kernels.instances_16, &kernels.instances_32], args, room)?;
+    let bins = list(session, kernels.instances, args, room)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(bins)
 }
@@ -141,7 +141,7 @@ pub(crate) fn list_band(
     count(session, splats, sorted, camera, rows.clone(), of_splats)?;
     let (heap, stream, indices) = (&session.heap, &session.stream, &sorted.splat_indices);
     exclusive_sum_ordered(heap, stream, visible, &counts, indices, &mut firsts)?;
-    let kernels = &session.kernels;
+    let kernels = session.kernels.of(splats.kind);
     let args = InstancesArgs {
         splats: splats.records.read(),
         tiles: sorted.tiles.read(),
@@ -153,8 +153,7 @@ pub(crate) fn list_band(
         band_end: rows.end,
         ..empty_args(camera)
     };
-    let by_bits = [&kernels.band_instances_16, &kernels.band_instances_32];
-    let bins = list(session, by_bits, args, room)?;
+    let bins = list(session, kernels.band_instances, args, room)?;
     session.timers.end(&begun, &session.stream)?;
     Ok(bins)
 }
@@ -198,7 +197,7 @@ fn count(
         band_end: band.end,
         reserved: 0,
     };
-    session.kernels.count_rows.over(&session.stream, splats.visible, &args)
+    session.kernels.of(splats.kind).count_rows.over(&session.stream, splats.visible, &args)
 }
 
 /// Arguments that list no splats.

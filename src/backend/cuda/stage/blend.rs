@@ -3,12 +3,13 @@
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
-use crate::backend::cuda::device::launch::{Kernel, Kernels};
+use crate::backend::cuda::device::footprints::FootprintKernels;
+use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
 use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
-use crate::layout::{self, ColorUse, Taken, Use, ViewRequest, ViewSizes};
+use crate::layout::{self, ColorUse, Records, Taken, Use, ViewRequest, ViewSizes};
 use crate::memory::Bytes;
 
 /// A drawn image with what the backward pass starts from.
@@ -84,6 +85,7 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
             Drawing { counts: true, .. } => Use::Counts,
             Drawing { .. } => Use::Image,
         },
+        records: settings.footprint.records(),
         inverse_depths: settings.inverse_depths,
         inverse_squares: settings.inverse_squares,
         maps: settings.surface,
@@ -124,18 +126,22 @@ pub(crate) fn forward(
         canvas.kept = Some(kept);
     }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
+    let kernels = session.kernels.of(splats.kind);
     let kernel = match settings {
-        Drawing { counts: true, .. } => &session.kernels.blend_counted,
-        Drawing { surface: true, .. } => &session.kernels.blend_fwd_surface,
-        Drawing { inverse_depths: true, .. } => &session.kernels.blend_fwd_depth,
-        Drawing { .. } => &session.kernels.blend_fwd,
+        Drawing { counts: true, .. } => kernels.blend_counted,
+        Drawing { surface: true, .. } => kernels.blend_fwd_surface,
+        Drawing { inverse_depths: true, .. } => kernels.blend_fwd_depth,
+        Drawing { .. } => kernels.blend_fwd,
     };
+    // Those of ellipses are found by stage `median`.
+    let median_depths = canvas.median_depths.as_mut().filter(|_| splats.kind == Records::Surfels);
     let mut args = BlendArgs {
         image: canvas.image.write(),
         blended: canvas.blended.as_mut().map_or(Out::NULL, Block::write),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
         inverse_squares: canvas.inverse_squares.as_mut().map_or(Out::NULL, Block::write),
         surface: canvas.surface.as_mut().map_or(Out::NULL, Block::write),
+        median_depths: median_depths.map_or(Out::NULL, Block::write),
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
         ..lists(splats.records.read(), splats.features.as_ref().map(|f| &f.values), bins, camera)
@@ -171,6 +177,7 @@ fn lists<'a>(
         inverse_depths: Out::NULL,
         inverse_squares: Out::NULL,
         surface: Out::NULL,
+        median_depths: Out::NULL,
         d_image: In::NULL,
         d_inverse_depths: In::NULL,
         d_inverse_squares: In::NULL,
@@ -201,25 +208,15 @@ pub(crate) fn backward(
 
 /// The kernel that finds the gradients of what was drawn, of a surface's features and of inverse depths where
 /// these were, and what density control observes. Where a surface is drawn its states hold those of the inverse depths.
-fn backward_kernel(
-    kernels: &Kernels,
+fn backward_kernel<'a>(
+    kernels: &FootprintKernels<'a>,
     [surface, inverse_depths]: [bool; 2],
     observed: Option<Statistics>,
-) -> &Kernel<BlendArgs<'static>> {
+) -> &'a Kernel<BlendArgs<'static>> {
     let [plain, absolute, squares] = match (surface, inverse_depths) {
-        (true, _) => [
-            &kernels.blend_bwd_surface,
-            &kernels.blend_bwd_surface_absolute,
-            &kernels.blend_bwd_surface_squares,
-        ],
-        (false, true) => [
-            &kernels.blend_bwd_depth,
-            &kernels.blend_bwd_depth_absolute,
-            &kernels.blend_bwd_depth_squares,
-        ],
-        (false, false) => {
-            [&kernels.blend_bwd, &kernels.blend_bwd_absolute, &kernels.blend_bwd_squares]
-        }
+        (true, _) => kernels.blend_bwd_surface,
+        (false, true) => kernels.blend_bwd_depth,
+        (false, false) => kernels.blend_bwd,
     };
     match observed {
         None | Some(Statistics::Norms) => plain,
@@ -237,13 +234,14 @@ pub(crate) fn add_gradients(
     Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
+    let kernels = session.kernels.of(splats.kind);
     let Splats { records, gradients, features, .. } = splats;
     let (features, d_features) = match features {
         Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),
         None => (None, None),
     };
     let drawn = [d_features.is_some(), d_inverse_depths.is_some()];
-    let kernel = backward_kernel(&session.kernels, drawn, settings.observe);
+    let kernel = backward_kernel(&kernels, drawn, settings.observe);
     let mut args = BlendArgs {
         image: canvas.image.write(),
         inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),

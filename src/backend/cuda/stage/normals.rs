@@ -33,7 +33,7 @@ pub(crate) fn add_features<P: CudaPrimitive>(
         features: features.values.write(),
         camera: *camera,
         gaussians: count_u32(gaussians)?,
-        reserved: 0,
+        record_width: splats.kind.width(),
     };
     session.kernels.splat_features.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;

@@ -49,6 +49,8 @@ pub(crate) fn observe<P: Primitive>(
         axis: [axis_x, axis_y, axis_z, camera.translation[2]],
         fade_depth: f32::of(settings.fade_depth),
         width,
+        record_width: splats.kind.width(),
+        reserved: 0,
     };
     session.kernels.observe.over(&session.stream, splats.visible, &args)?;
     session.timers.end(&begun, &session.stream)

@@ -1,6 +1,6 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, In, Out, ProjectArgs, RECORD_WIDTH, TileRect, ViewCamera};
+use crate::abi::{self, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
@@ -12,7 +12,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
-use crate::layout::{self, Projected, ViewSizes, splat_capacity};
+use crate::layout::{self, Projected, Records as RecordKind, ViewSizes, splat_capacity};
 use crate::math::splat::TILE;
 use crate::memory::Bytes;
 
@@ -28,10 +28,12 @@ pub(crate) struct Splats {
     pub(crate) visible: usize,
     /// Pairs of a splat and a tile that it reaches.
     pub(crate) instances: u64,
+    /// What the records hold.
+    pub(crate) kind: RecordKind,
     pub(crate) records: Records,
     /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
-    /// Room for gradients, [capacity, 12]; what sorting needs lies in it first.
+    /// Room for gradients, [capacity, record]; what sorting needs lies in it first.
     pub(crate) gradients: Block<f32>,
     /// What they give to the maps of a surface, where those are drawn.
     pub(crate) features: Option<Features>,
@@ -39,11 +41,11 @@ pub(crate) struct Splats {
     pub(crate) rays: Option<Rays>,
 }
 
-/// What is known of the splats, [capacity, 12]; nothing once a step alone is to follow.
+/// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
 pub(crate) struct Records(Option<Block<f32>>);
 
 impl Records {
-    /// [capacity, 12]
+    /// [capacity, record]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
     }
@@ -60,7 +62,8 @@ impl Splats {
         ViewSizes {
             gaussians: gaussians as u64,
             visible: self.visible as u64,
-            capacity: (self.gradients.len() / RECORD_WIDTH as usize) as u64,
+            capacity: (self.gradients.len() / self.kind.width() as usize) as u64,
+            records: self.kind,
             pixels: camera.size.map(u64::from).iter().product(),
         }
     }
@@ -102,7 +105,7 @@ impl Splats {
     }
 }
 
-/// What sorting needs of the splats, in the room of their gradients: 32 of 48 bytes each.
+/// What sorting needs of the splats, in the room of their gradients: 32 of 48 or 64 bytes each.
 pub(crate) struct Order<'a> {
     pub(crate) tiles: Piece<'a, TileRect>,
     pub(crate) depth_keys: [Piece<'a, u32>; 2],
@@ -114,8 +117,8 @@ pub(crate) struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// The same places for the same capacity.
-    pub(crate) fn of(gradients: &'a mut Block<f32>) -> Result<Self, DeviceError> {
-        let capacity = gradients.len() / RECORD_WIDTH as usize;
+    pub(crate) fn of(gradients: &'a mut Block<f32>, kind: RecordKind) -> Result<Self, DeviceError> {
+        let capacity = gradients.len() / kind.width() as usize;
         let mut room: Carve<'a> = gradients.carve();
         Ok(Self {
             tiles: room.take(capacity)?,
@@ -173,26 +176,27 @@ pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
 pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    camera: &ViewCamera,
-    sh_degree: u32,
+    drawn: DrawnView<'_>,
 ) -> Result<Splats, DeviceError> {
     let gaussians = model.len() as u64;
+    let kind = drawn.settings.footprint.records();
     let sizes = |most_visible: usize| ViewSizes {
         gaussians,
         visible: 0,
         capacity: splat_capacity(most_visible as u64, gaussians),
+        records: kind,
         pixels: 0,
     };
     let mut room = sizes(session.most_visible);
     let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
-        let SplatCounts { instances, visible } =
-            launch(session, model, camera, sh_degree, &mut projected)?;
+        let SplatCounts { instances, visible } = launch(session, model, drawn, &mut projected)?;
         if visible as u64 <= room.capacity {
             let Projected { splat_from_gaussian, splats } = projected;
             return Ok(Splats {
                 visible,
                 instances,
+                kind,
                 records: Records(Some(splats.records)),
                 splat_from_gaussian,
                 gradients: splats.gradients,
@@ -210,16 +214,16 @@ pub(crate) fn forward<P: CudaPrimitive>(
 fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    camera: &ViewCamera,
-    sh_degree: u32,
+    DrawnView { camera, settings: &Drawing { sh_degree, footprint, .. } }: DrawnView<'_>,
     projected: &mut Projected<Heap>,
 ) -> Result<SplatCounts, DeviceError> {
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;
     let layout::SplatSlots { gradients, records } = &mut projected.splats;
-    let capacity = gradients.len() / RECORD_WIDTH as usize;
-    let mut order = Order::of(gradients)?;
+    let kind = footprint.records();
+    let capacity = gradients.len() / kind.width() as usize;
+    let mut order = Order::of(gradients, kind)?;
     let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
     let args = ProjectArgs {
         geometry: model.geometry(),
@@ -243,9 +247,14 @@ fn launch<P: CudaPrimitive>(
         sh_degree,
         sh_width: model.sh_width(),
     };
-    let [plain, extended] = &model.stored_kernels().project;
+    let kernels = model.stored_kernels();
+    let [plain, extended] = &kernels.project;
     let is_extended = model.optional().filter_3d || filters_screen(camera);
-    let kernel = if is_extended { extended } else { plain };
+    let kernel = match kind {
+        RecordKind::Surfels => &kernels.surfels::<P>()?.project,
+        RecordKind::Ellipses if is_extended => extended,
+        RecordKind::Ellipses => plain,
+    };
     kernel.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)?;
     session.status.read_counts(&session.stream)

@@ -17,8 +17,9 @@ pub(crate) fn prepare(
     splats: &mut Splats,
     d_image: &mut Block<f32>,
 ) -> Result<(), DeviceError> {
-    let Splats { visible, records, .. } = splats;
-    let args = WhitenArgs { splats: records.write(), visible: count_u32(*visible)?, reserved: 0 };
+    let Splats { visible, records, kind, .. } = splats;
+    let record_width = kind.width();
+    let args = WhitenArgs { splats: records.write(), visible: count_u32(*visible)?, record_width };
     session.kernels.whiten.over(&session.stream, *visible, &args)?;
     d_image.fill_words(&session.stream, 1.0_f32.to_bits())
 }
@@ -34,7 +35,7 @@ pub(crate) fn add<P: Primitive>(
         gradients: splats.gradients.read(),
         weights: model.gradient_norm_sums.write(),
         visible: count_u32(splats.visible)?,
-        reserved: 0,
+        record_width: splats.kind.width(),
     };
     session.kernels.add_weights.over(&session.stream, splats.visible, &args)
 }

@@ -93,7 +93,7 @@ impl SeenWorths {
             reserved: 0,
         };
         let tiles = bins.extent.tiles_listed();
-        session.kernels.worth_pixels.blocks(&session.stream, tiles, &args)?;
+        session.kernels.of(splats.kind).worth_pixels.blocks(&session.stream, tiles, &args)?;
         session.timers.end(&begun, &session.stream)
     }
 
@@ -109,7 +109,7 @@ impl SeenWorths {
             worths: self.0.read(),
             sums: sums.sums.write(),
             visible: count_u32(splats.visible)?,
-            reserved: 0,
+            record_width: splats.kind.width(),
         };
         session.kernels.add_worths.over(&session.stream, splats.visible, &args)
     }

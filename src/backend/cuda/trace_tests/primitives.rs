@@ -92,6 +92,7 @@ const KERNELS: StorageKernels = StorageKernels {
     step: KERNEL,
     step_extended: KERNEL,
     step_views: None,
+    surfels: None,
 };
 
 impl CudaPrimitive for Lights {

@@ -2,6 +2,7 @@ use super::*;
 use crate::layout::Use;
 
 const TRAIN: ViewRequest = ViewRequest {
+    records: Records::Ellipses,
     drawn_for: Use::Backward,
     inverse_depths: false,
     inverse_squares: false,
@@ -77,6 +78,7 @@ fn surface_terms_take_a_row_a_gaussian_and_a_word_a_splat() {
         gaussians: 1_000_000,
         visible,
         capacity: splat_capacity(visible, 1_000_000),
+        records: Records::Ellipses,
         pixels: 1,
     };
     let of = |visible, maps: Maps| {

@@ -25,6 +25,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         start: 12_415,
         seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
         first_divisor: Divisor::One,
+        records: Records::Ellipses,
         inputs: Inputs::NONE,
         photographs: PlannedPhotographs {
             trained: vec![1061 * 1894 * 3; 43],

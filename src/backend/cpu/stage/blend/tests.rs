@@ -36,6 +36,7 @@ fn splats() -> Vec<Splat<f64>> {
                 conic: [xx, xy, yy],
                 kept: 1.0,
             },
+            surfel: None,
             opacity: 0.5 + 0.3 * d[6],
             color: [d[7], d[8], d[9]].map(|c| 0.5 + 0.4 * c),
             surface: [1.5 + d[5], 0.6 * d[8], 0.6 * d[9]],

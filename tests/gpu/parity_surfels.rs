@@ -1,0 +1,277 @@
+//! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
+
+use std::sync::Arc;
+
+use crate::common::drawing::drawn_either;
+use crate::common::oracle::{
+    Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
+    assert_images_agree, clear_gaussians, clear_pixels, settings, shot,
+};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
+use crate::common::{Draws, view};
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, DeviceError, Footprint, NormalDepths, Photo, RenderSettings, Rendered, Statistics,
+    Stay, Term, TrainDevice, Worth,
+};
+use splat::dataset::{Image, InverseDepthMap, View};
+use splat::math::Real;
+use splat::model::Gaussians;
+
+each_backend!(
+    images_of_surfels_agree_with_the_oracle,
+    depths_and_normals_of_surfels_agree_with_the_oracle,
+    steps_of_surfels_agree_with_the_oracle,
+    steps_by_normals_and_depths_of_surfels_agree_with_the_oracle,
+    a_step_of_surfels_goes_down_the_mean_gradient_of_its_views,
+    surfels_that_are_hard_to_see_agree_with_the_oracle,
+    weights_and_worths_of_surfels_agree_with_the_oracle,
+    what_surfels_lack_is_refused,
+);
+
+const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
+
+fn surfel_settings(seed: u64) -> Drawing {
+    Drawing { footprint: Footprint::Surfel, ..settings(3, seed) }
+}
+
+/// Surfels of which none is seen nearly from its edge, where a little rounding turns much.
+fn facing_surfels(count: usize, seed: u64) -> Gaussians {
+    let mut surfels = tame_gaussians(count, seed, 3);
+    let mut draws = Draws::new(seed + 100);
+    for quat in surfels.quats.as_chunks_mut::<4>().0 {
+        let [x, y] = draws.array::<2>(-0.35, 0.35);
+        *quat = [1.0, x, y, draws.uniform(-1.0, 1.0)].map(f64::to_f32);
+    }
+    surfels
+}
+
+fn images_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    for (seed, size) in (1..).zip(SIZES) {
+        let view = resized(&view(), size);
+        for count in [0, 3, 40, 300] {
+            let surfels = facing_surfels(count, seed);
+            assert_images_agree(device, &surfels, &view, &surfel_settings(seed));
+        }
+    }
+}
+
+fn drawn<B: TrainDevice>(device: &mut B, surfels: &Gaussians, at: (&View, &Drawing)) -> Rendered {
+    let model = device.upload(surfels).unwrap();
+    drawn_either(device, &model, at)
+}
+
+fn depths_and_normals_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let (mut medians, mut off) = (0, 0);
+    for (seed, size) in (1..).zip(SIZES) {
+        let view = resized(&view(), size);
+        for count in [0, 40, 300] {
+            let surfels = facing_surfels(count, seed);
+            let maps = Drawing {
+                pass: Pass::Eval,
+                surface: true,
+                inverse_depth: true,
+                median: true,
+                ..surfel_settings(seed)
+            };
+            let found = drawn(device, &surfels, (&view, &maps));
+            let expected = drawn(&mut Cpu::<f64>::new(), &surfels, (&view, &maps));
+            let clear = clear_pixels(&composite(&surfels, &view, &maps));
+            let of = |rendered: &Rendered, pixel: usize| {
+                let surface = &rendered.surface.as_ref().unwrap()[pixel * 4..][..4];
+                let inverse_depth = rendered.inverse_depths.as_ref().unwrap()[pixel];
+                let median = rendered.median_depths.as_ref().unwrap()[pixel];
+                [surface[0], surface[1], surface[2], surface[3], inverse_depth, median]
+            };
+            for (pixel, _) in clear.iter().enumerate().filter(|&(_, &clear)| clear) {
+                let (found, expected) = (of(&found, pixel), of(&expected, pixel));
+                // What colours may differ by, times depths of up to 4 and inverse depths of up to 10.
+                for k in 0..5 {
+                    let error = (found[k] - expected[k]).abs();
+                    let what = format!("{size:?} px, {count}, pixel {pixel}, value {k}");
+                    assert!(error < 1e-3, "{what}: {} for {}", found[k], expected[k]);
+                }
+                medians += usize::from(expected[5] > 0.0);
+                off += usize::from((found[5] - expected[5]).abs() > 1e-3);
+            }
+        }
+    }
+    // Where the transmittance falls to about one half, either of two surfels may take it.
+    assert!(medians > 1000 && off * 200 < medians, "{off} of {medians} medians are off");
+}
+
+fn steps_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    for (count, seed) in [(1, 1), (8, 2), (60, 3), (200, 4)] {
+        for counted in [Counted::Clear, Counted::Some] {
+            for statistics in [Statistics::Norms, Statistics::Both, Statistics::Disagreement] {
+                let surfels = facing_surfels(count, seed);
+                let settings = Drawing { statistics, ..surfel_settings(seed) };
+                let shot = shot(&surfels, &view(), settings, (seed, counted));
+                let what = format!("{count} surfels, {counted:?}, {statistics:?}");
+                assert_first_steps_agree(device, &surfels, &shot, &what);
+            }
+        }
+    }
+}
+
+/// The shot with a map of noise beside the photograph, in every value far from what is drawn.
+fn with_depths(shot: Shot, surfels: &Gaussians) -> Shot {
+    let settings = Drawing { inverse_depth: true, ..shot.settings };
+    let shown = Drawing { pass: Pass::Eval, ..settings };
+    let rendered = drawn(&mut Cpu::<f64>::new(), surfels, (&shot.view, &shown));
+    let mut draws = Draws::new(72);
+    let (scale, offset) = (2.0, 0.1);
+    let value = |inverse_depth: f32| {
+        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
+        let expected = f32::from(value) / 65_536.0 * scale + offset;
+        if (expected - inverse_depth).abs() < 1e-3 { value ^ 0x4000 } else { value }
+    };
+    let values = rendered.inverse_depths.unwrap().into_iter().map(value).collect();
+    let depth = Some(InverseDepthMap { values, scale, offset });
+    Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
+}
+
+/// What the first step leaves where normals are compared, too.
+fn step_by_normals<B: TrainDevice>(
+    device: &mut B,
+    surfels: &Gaussians,
+    (shot, depths): (&Shot, NormalDepths),
+) -> FirstStep {
+    let mut model = device.upload(surfels).unwrap();
+    let target = device.target(shot.index, &shot.photo).unwrap();
+    let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, 0.3);
+    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
+    let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
+    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+    let snapshot = device.snapshot(&mut model).unwrap();
+    FirstStep { loss: loss.read().unwrap().into(), snapshot }
+}
+
+fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    // Inverse depths alone.
+    for (count, seed) in [(8, 2), (60, 3)] {
+        let surfels = facing_surfels(count, seed);
+        let shot = shot(&surfels, &view(), surfel_settings(seed), (seed, Counted::Clear));
+        let shot = with_depths(shot, &surfels);
+        assert_first_steps_agree(device, &surfels, &shot, "inverse depths of surfels");
+    }
+    for (seed, size) in (1..).zip([[11, 11], [17, 33], [37, 29], [65, 18]]) {
+        let view = resized(&view(), size);
+        let settings = Drawing { surface: true, ..surfel_settings(seed) };
+        let mut surfels = clear_gaussians(12, seed, &[(&view, settings)]);
+        surfels.quats = facing_surfels(12, seed).quats;
+        let plain = shot(&surfels, &view, settings, (seed, Counted::Clear));
+        let both = with_depths(shot(&surfels, &view, settings, (seed, Counted::Clear)), &surfels);
+        for shot in [plain, both] {
+            for depths in [NormalDepths::All, NormalDepths::Opaque] {
+                let found = step_by_normals(device, &surfels, (&shot, depths));
+                let expected = step_by_normals(&mut Cpu::<f64>::new(), &surfels, (&shot, depths));
+                let what = format!("{size:?} px, {depths:?}");
+                let snapshots = (&found.snapshot, &expected.snapshot);
+                assert_gradients_agree(snapshots.0, snapshots.1, (GRADIENT_TOLERANCE, &what));
+            }
+        }
+    }
+}
+
+fn a_step_of_surfels_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
+    let surfels = facing_surfels(70, 31);
+    let mut aside = view();
+    aside.pose.translation = [0.4, -0.2, 0.5];
+    let views = [view(), resized(&aside, [45, 23])];
+    let shots =
+        views.each_ref().map(|view| shot(&surfels, view, surfel_settings(5), (5, Counted::Clear)));
+    fn step<B: TrainDevice>(device: &mut B, surfels: &Gaussians, shots: &[Shot]) -> FirstStep {
+        let mut model = device.upload(surfels).unwrap();
+        let mut gradients = Default::default();
+        let mut losses = Vec::new();
+        for (index, shot) in shots.iter().enumerate() {
+            let target = device.target(index, &shot.photo).unwrap();
+            let seen = (&shot.view, &shot.settings);
+            let terms = (&target, &shot.terms);
+            losses.push(device.add_view(&mut model, seen, terms, &mut gradients).unwrap());
+        }
+        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+        let snapshot = device.snapshot(&mut model).unwrap();
+        FirstStep { loss: losses.remove(0).read().unwrap().into(), snapshot }
+    }
+    let expected = step(&mut Cpu::<f64>::new(), &surfels, &shots).snapshot;
+    let found = step(device, &surfels, &shots).snapshot;
+    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "two views"));
+}
+
+/// One surfel at a depth of 2 with these scales, turned about the x axis by an angle.
+fn turned(scales: [f64; 2], angle: f64, mean: [f32; 3]) -> Gaussians {
+    let mut one = gaussian(mean, 1.0, 0.9, [0.8, 0.3, 0.1]);
+    one.log_scales = vec![scales[0].ln().to_f32(), scales[1].ln().to_f32(), -20.0];
+    one.quats = [(angle / 2.0).cos(), (angle / 2.0).sin(), 0.0, 0.0].map(f64::to_f32).to_vec();
+    one
+}
+
+fn surfels_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let right_angle = std::f64::consts::FRAC_PI_2;
+    let hard = [
+        ("seen almost from its edge", turned([0.2, 0.2], right_angle - 0.02, [0.05, 0.1, 2.0])),
+        ("behind the camera", turned([0.2, 0.2], 0.3, [0.0, 0.0, -1.0])),
+        ("a thousandth of a pixel", turned([1e-5, 1e-5], 0.4, [0.02, 0.01, 2.0])),
+        ("a line", turned([0.5, 1e-4], 0.4, [0.0, 0.1, 2.0])),
+        ("larger than the image", turned([3.0, 0.2], 0.2, [0.0, 0.0, 2.0])),
+        ("beside the image", turned([0.3, 0.3], 0.5, [1.4, 0.2, 2.0])),
+        ("reaching behind the camera", turned([2.0, 2.0], right_angle - 0.3, [0.0, 0.3, 1.0])),
+    ];
+    for (seed, (what, surfel)) in (1..).zip(&hard) {
+        let wall = turned([4.0, 4.0], 0.1, [0.0, 0.0, 6.0]);
+        let surfels = together(&[surfel.clone(), wall]);
+        let settings = Drawing { sh_degree: 0, ..surfel_settings(seed) };
+        assert_images_agree(device, &surfels, &view(), &settings);
+        let shot = shot(&surfels, &view(), settings, (seed, Counted::Clear));
+        let found = FirstStep::taken_by(device, &surfels, &shot).snapshot;
+        let values = found.first_moments.means.iter().chain(&found.first_moments.quats);
+        assert!(values.clone().all(|d| d.is_finite()), "{what}: {values:?}");
+        assert_first_steps_agree(device, &surfels, &shot, what);
+    }
+}
+
+/// What each is worth in a view, and its weight there.
+fn weights_and_worths<B: TrainDevice>(
+    device: &mut B,
+    surfels: &Gaussians,
+) -> (Vec<f32>, Vec<Worth>) {
+    let view = view();
+    let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
+    let mut model = device.upload(surfels).unwrap();
+    let mut sums = device.no_worths(&model, &vec![false; surfels.len()]).unwrap();
+    let image = &photo(view.camera.width, view.camera.height, None);
+    let target = device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
+    device.add_worths(&model, &view, &settings, &target, &mut sums).unwrap();
+    let worths = device.read_worths(&sums).unwrap();
+    device.weigh(&mut model, &[&view], &settings).unwrap();
+    (device.snapshot(&mut model).unwrap().gradient_norm_sums, worths)
+}
+
+fn weights_and_worths_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let surfels = facing_surfels(40, 9);
+    let (weights, worths) = weights_and_worths(device, &surfels);
+    let (expected_weights, expected_worths) = weights_and_worths(&mut Cpu::<f64>::new(), &surfels);
+    for i in 0..surfels.len() {
+        // A pixel of a borderline splat, whose weight is 1/255, is seen in one precision alone.
+        let allowed = 0.02 + 1e-3 * expected_weights[i];
+        let error = (weights[i] - expected_weights[i]).abs();
+        assert!(error < allowed, "{i}: {} for {}", weights[i], expected_weights[i]);
+        let error = (worths[i].weight - expected_worths[i].weight).abs();
+        assert!(error < allowed, "{i}: {:?} for {:?}", worths[i], expected_worths[i]);
+    }
+    assert!(weights.iter().filter(|&&weight| weight > 0.5).count() > 5);
+}
+
+fn what_surfels_lack_is_refused<B: TrainDevice>(device: &mut B) {
+    let surfels = facing_surfels(4, 1);
+    let model = device.upload(&surfels).unwrap();
+    let settings = Drawing { surface: true, median: true, ..surfel_settings(1) };
+    let Err(refused) = device.draw(&model, &view(), &settings) else { panic!("medians are drawn") };
+    assert!(matches!(refused, DeviceError::Unsupported { primitives: "surfels", .. }), "{refused}");
+    let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
+    let refused = device.transmittances(&model, &view(), &settings, &[[0.0, 0.0, 1.0]]);
+    assert!(matches!(refused, Err(DeviceError::Unsupported { .. })));
+}

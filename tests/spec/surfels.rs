@@ -1,0 +1,205 @@
+//! Surfels: their gradients against differences, and what is drawn against the definition.
+
+use std::sync::Arc;
+
+use crate::common::differences::assert_differences;
+use crate::common::prelude::*;
+use crate::common::scene::{NEAR, nine};
+use crate::common::{Draws, view};
+use splat::backend::cpu::{Cpu, Model, Parameter};
+use splat::backend::{
+    Extra, Footprint, Look, NormalDepths, Render, RenderSettings, Store, Term, Terms,
+};
+use splat::dataset::{Image, InverseDepthMap};
+use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
+use splat::math::{Real, sh, sigmoid};
+use splat::model::Gaussians;
+
+/// Surfels that are turned from the camera by no more than about twice `turn` radians, in front of the common view but for the first.
+fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
+    let mut draws = Draws::new(seed);
+    let mut surfels = nine(&mut draws, log_scales);
+    for quat in surfels.quats.as_chunks_mut::<4>().0 {
+        let [x, y] = draws.array::<2>(-turn, turn);
+        let spin = draws.uniform(-0.5, 0.5);
+        *quat = [1.0, x, y, spin].map(f64::to_f32);
+    }
+    for value in &mut surfels.sh_rest {
+        *value = draws.uniform(-0.2, 0.2).to_f32();
+    }
+    surfels
+}
+
+fn target() -> Image {
+    let mut draws = Draws::new(7);
+    let camera = view().camera;
+    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
+    let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
+    Image {
+        width: camera.width,
+        height: camera.height,
+        rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
+        mask: None,
+        depth: Some(InverseDepthMap {
+            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
+            scale: 0.9,
+            offset: 0.05,
+        }),
+    }
+}
+
+const DRAWING: Drawing = Drawing {
+    pass: Pass::Observe,
+    sh_degree: 3,
+    background: [0.2, 0.5, 0.9],
+    near: NEAR,
+    footprint: Footprint::Surfel,
+    inverse_depth: true,
+    surface: true,
+    ..Drawing::DEFAULT
+};
+
+const NORMAL_WEIGHT: f64 = 0.3;
+
+fn terms() -> Terms {
+    Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
+}
+
+/// Compares all gradients with differences; says how many of each parameter were large enough to tell.
+fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
+    let target = Arc::new(target());
+    let mut device = Cpu::<f64>::new();
+    let mut model = device.upload(surfels).unwrap();
+    let mut gradients = Default::default();
+    let seen = (&view(), &DRAWING);
+    device.add_view(&mut model, seen, (&target, terms), &mut gradients).unwrap();
+    let loss = |device: &mut Cpu<f64>, moved: &Model<f64>| {
+        let frame = device.draw(moved, &view(), &DRAWING).unwrap();
+        let (_, loss) = device.compare(moved, frame, &target, terms).unwrap();
+        let values = loss.read().unwrap();
+        // What compares the surface with itself is no part of the total.
+        values.total + NORMAL_WEIGHT * values.get("dn").unwrap_or(0.0)
+    };
+    // As of the Gaussians: rounding of the loss over the step.
+    assert_differences(&mut device, (&model, &gradients), &Parameter::ALL, (1e-6, 1e-4), loss)
+}
+
+#[test]
+fn gradients_of_discs_agree_with_their_differences() {
+    let compared = compare(&facing(10, [-2.0, -1.0], 0.3), &terms());
+    assert!(compared.iter().all(|&count| count > 4), "{compared:?}");
+    assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
+}
+
+#[test]
+fn gradients_of_what_is_smaller_than_a_pixel_agree_with_their_differences() {
+    let compared = compare(&facing(11, [-9.0, -8.0], 0.3), &terms());
+    let [means, log_scales, quats, ..] = compared[..] else { panic!("{compared:?}") };
+    // The filter's form does not depend on the disc's.
+    assert!(means > 4 && log_scales == 0 && quats == 0, "{compared:?}");
+}
+
+#[test]
+fn gradients_of_normals_and_of_the_depths_of_discs_agree_with_their_differences() {
+    // Discs that cover the image: where one ends, the depths make a step.
+    let mut surfels = facing(12, [-0.5, -0.1], 0.08);
+    surfels.means[2] = 1.5;
+    surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.0);
+    for depths in [NormalDepths::All, NormalDepths::Opaque] {
+        let terms = terms().with(Term::DepthNormal { depths }, NORMAL_WEIGHT);
+        let compared = compare(&surfels, &terms);
+        assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
+    }
+}
+
+/// A pixel by the definition: intersections of the ray with each plane, front to back by the centres.
+fn by_definition(surfels: &Gaussians, pixel: [u32; 2]) -> ([f64; 3], f64, f64) {
+    let view = view();
+    let rotation_view = view.pose.rotation;
+    let ray = [0, 1].map(|axis| {
+        let place = f64::from(pixel[axis]) + 0.5;
+        (place - view.camera.centre_px[axis]) / view.camera.focal_px[axis]
+    });
+    let ray = [ray[0], ray[1], 1.0];
+    let mut met = Vec::new();
+    for i in 0..surfels.len() {
+        let triple = |column: &[f32]| [0, 1, 2].map(|k| f64::from(column[i * 3 + k]));
+        let mean = add(mul(&rotation_view, triple(&surfels.means)), view.pose.translation);
+        if mean[2] <= NEAR {
+            continue;
+        }
+        let quat = [0, 1, 2, 3].map(|k| f64::from(surfels.quats[i * 4 + k]));
+        let axes = rotation(quat);
+        let axis = |k: usize| mul(&rotation_view, axes.map(|row| row[k]));
+        let [first, second, normal] = [0, 1, 2].map(axis);
+        let depth = dot(normal, mean) / dot(normal, ray);
+        let offset = sub(scale(ray, depth), mean);
+        let scales = triple(&surfels.log_scales).map(f64::exp);
+        let (u, v) = (dot(offset, first) / scales[0], dot(offset, second) / scales[1]);
+        let centre = [0, 1].map(|k| mean[k] / mean[2] * view.camera.focal_px[k]);
+        let px = [0, 1].map(|k| ray[k] * view.camera.focal_px[k] - centre[k]);
+        let by_disc = if depth > 0.0 { 0.5 * (u * u + v * v) } else { f64::INFINITY };
+        let by_filter = px[0] * px[0] + px[1] * px[1];
+        let shown = if by_disc <= by_filter { depth } else { mean[2] };
+        let opacity = sigmoid(f64::from(surfels.opacity_logits[i]));
+        let alpha = (opacity * (-by_disc.min(by_filter)).exp()).min(0.99);
+        let color = triple(&surfels.sh_dc).map(|c| (0.5 + sh::C0 * c).max(0.0));
+        if alpha >= 1.0 / 255.0 {
+            met.push((mean[2], alpha, color, shown));
+        }
+    }
+    met.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut transmittance, mut sum, mut inverse_depth, mut median) = (1.0, [0.0; 3], 0.0, 0.0);
+    for (_, alpha, color, depth) in met {
+        sum = add(sum, scale(color, alpha * transmittance));
+        inverse_depth += alpha * transmittance / depth;
+        if transmittance > 0.5 && transmittance * (1.0 - alpha) <= 0.5 {
+            median = depth;
+        }
+        transmittance *= 1.0 - alpha;
+    }
+    (
+        add(sum, scale([0.2, 0.5, 0.9].map(|c: f32| f64::from(c)), transmittance)),
+        inverse_depth,
+        median,
+    )
+}
+
+#[test]
+fn a_view_shows_what_the_rays_meet() {
+    let settings = RenderSettings {
+        background: DRAWING.background,
+        near: NEAR,
+        footprint: Footprint::Surfel,
+        ..RenderSettings::DEFAULT
+    };
+    let extra = Extra::Maps { inverse_depths: true, surface: true, median: true };
+    let look = Look { extra, ..Look::IMAGE };
+    let mut device = Cpu::<f64>::new();
+    let mut medians = 0;
+    for (seed, log_scales) in [(1, [-2.5, -1.0]), (2, [-6.0, -1.0]), (3, [-9.0, -3.0])] {
+        let mut draws = Draws::new(seed);
+        // Turned any way, so that some are seen nearly from their edges.
+        let mut surfels = nine(&mut draws, log_scales);
+        surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.5);
+        let model = device.upload(&surfels).unwrap();
+        let frame = device.render(&model, &view(), &settings, look).unwrap();
+        let drawn = device.image(&frame).unwrap();
+        let (inverse_depths, found_medians) =
+            (drawn.inverse_depths.unwrap(), drawn.median_depths.unwrap());
+        for y in 0..drawn.height {
+            for x in 0..drawn.width {
+                let at = (y * drawn.width + x) as usize;
+                let (color, inverse_depth, median) = by_definition(&surfels, [x, y]);
+                // What is drawn is handed out in single precision.
+                for c in 0..3 {
+                    assert!((f64::from(drawn.rgb[at * 3 + c]) - color[c]).abs() < 1e-6, "{x} {y}");
+                }
+                assert!((f64::from(inverse_depths[at]) - inverse_depth).abs() < 1e-6, "{x} {y}");
+                assert!((f64::from(found_medians[at]) - median).abs() < 1e-6, "{x} {y}");
+                medians += usize::from(median > 0.0);
+            }
+        }
+    }
+    assert!(medians > 100, "{medians}");
+}
