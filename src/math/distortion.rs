@@ -100,11 +100,14 @@ mod tests {
         }
     }
 
+    /// One of the sums.
+    type Sum = fn(&mut RaySums<f64>) -> &mut f64;
+
     #[test]
     fn the_gradient_agrees_with_differences() {
         let at = sums(&ray(9, 7));
         let d = distortion_bwd(at, 0.7);
-        let moved: [(f64, fn(&mut RaySums<f64>) -> &mut f64); 3] = [
+        let moved: [(f64, Sum); 3] = [
             (d.opacity, |sums| &mut sums.opacity),
             (d.inverse_depth, |sums| &mut sums.inverse_depth),
             (d.inverse_square, |sums| &mut sums.inverse_square),

@@ -25,6 +25,7 @@ pub enum Pass {
 }
 
 /// How a view is drawn, and with what.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing {
     pub pass: Pass,

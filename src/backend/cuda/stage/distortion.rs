@@ -52,7 +52,7 @@ pub(crate) struct RayMapGradients<'a> {
 pub(crate) fn measure(
     session: &mut Session,
     drawn: RayMaps<'_>,
-    gradients: RayMapGradients<'_>,
+    RayMapGradients { inverse_depths, inverse_squares, surface }: RayMapGradients<'_>,
     target: &Photograph<'_>,
     weight: f64,
 ) -> Result<(), DeviceError> {
@@ -64,9 +64,9 @@ pub(crate) fn measure(
         inverse_squares: drawn.inverse_squares.read(),
         surface: drawn.surface.read(),
         mask: target.mask,
-        d_inverse_depths: gradients.inverse_depths.write(),
-        d_inverse_squares: gradients.inverse_squares.write(),
-        d_surface: gradients.surface.write(),
+        d_inverse_depths: inverse_depths.write(),
+        d_inverse_squares: inverse_squares.write(),
+        d_surface: surface.write(),
         sum: session.status.sum(VALUE_DISTORTION),
         pixels: count_u32(pixels)?,
         d_mean: f32::of(weight / pixels as f64),

@@ -42,6 +42,7 @@ pub(super) struct SeenView {
 }
 
 /// A run.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) gaussians: usize,

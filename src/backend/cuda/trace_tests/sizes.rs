@@ -8,7 +8,8 @@ use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::{BandPolicy, CudaOptions};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
-    DeviceError, Inputs, Objective, Photo, Render as _, Stay, Store as _, TableStep,
+    DeviceError, Footprint, Inputs, Objective, Photo, Render as _, RenderSettings, Stay,
+    Store as _, TableStep, Term, Wants,
 };
 use crate::dataset::{Image, View};
 use crate::math::Divisor;
@@ -206,5 +207,29 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
         // As many rows and columns more as may have been dropped.
         assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceError> {
+    let later = Term::Distortion.needs();
+    let scratch = |inputs, asked| {
+        let mut run = DryRun::open_with(case(), &options(&[]), Bytes(400 << 20))?;
+        run.seen.set(run.case.views[0]);
+        let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
+        let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
+        let wants = Wants { inputs, ..Wants::default() };
+        let frame = run.device.render_train(&model, &run.case.view(), &settings, &wants)?;
+        assert_eq!(frame.lacks(asked), inputs != asked && asked != Inputs::NONE);
+        let library = run.device.session.heap.cub_scratch();
+        Ok::<_, DeviceError>(frame.scratch(library, run.case.gaussians, asked, false))
+    };
+    let with = scratch(later, Inputs::NONE)?;
+    assert_eq!(scratch(Inputs::NONE, later)?, with);
+    assert_eq!(scratch(later, later)?, with);
+    // 48 bytes of each pixel, and of splats and instances what maps take beside them.
+    let without = scratch(Inputs::NONE, Inputs::NONE)?;
+    let pixels = PX.map(u64::from).iter().product::<u64>();
+    assert!(with.0 - without.0 > 48 * pixels, "{with} and {without}");
     Ok(())
 }
