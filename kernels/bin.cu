@@ -15,16 +15,20 @@
 #include "surfels.cuh"
 #include "tiles.cuh"
 
-// Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction.
-constexpr uint32_t NEIGHBOURS = 8;
+// Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction. Surfels that lie
+// flat before the camera fill the image, and are neighbours in depth: a warp takes one of them.
+template <class Footprint>
+constexpr uint32_t NEIGHBOURS = Footprint::HAS_MEETINGS ? 1 : 8;
 
 // Place, front to back, of the thread's splat. Splats in front are the largest: so that not a few
 // warps get all of these, neighbours in depth go to other blocks, and each warp of a block has some
 // from every quarter of the depths.
+template <class Footprint>
 __device__ inline uint32_t interleaved_index() {
+    constexpr uint32_t N = NEIGHBOURS<Footprint>;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t group = lane / NEIGHBOURS * (BIN_BLOCK / WARP) + warp;
-    return (group * gridDim.x + blockIdx.x) * NEIGHBOURS + lane % NEIGHBOURS;
+    const uint32_t group = lane / N * (BIN_BLOCK / WARP) + warp;
+    return (group * gridDim.x + blockIdx.x) * N + lane % N;
 }
 
 // What a record of this footprint asks for of the tiles.
@@ -65,7 +69,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
     uint32_t* const splat_from_instance = a.splat_from_instance;
     __shared__ Destination destinations[BIN_BLOCK];
     __shared__ Run runs_of_block[BIN_BLOCK];
-    const uint32_t i = interleaved_index();
+    const uint32_t i = interleaved_index<Footprint>();
     TileQuery own = {};
     Destination to = {};
     if (i < a.visible) {

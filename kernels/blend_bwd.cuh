@@ -52,8 +52,8 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            own.of_pixel[(first + i) * NOTE_STRIDE + lane] = notes[i];
-            own.note((first + i) * NOTE_STRIDE + lane, alphas[i]);
+            own.of_pixel[(first + i) * NOTE_STRIDE + lane] =
+                note_of(alphas[i], notes[i].x, notes[i].y);
         }
     }
 }
@@ -79,16 +79,15 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
-            const uint32_t at = k * NOTE_STRIDE + pixel;
-            const float2 note = own.of_pixel[at];
-            const float weight = note.x, e = note.y;
+            const typename Footprint::Note note = own.of_pixel[k * NOTE_STRIDE + pixel];
+            const float weight = weight_of(note);
             const float4 d = own.d_color[pixel];
-            const auto met = line.meet_at(from, x, own, at);
+            const auto met = line.meet_at(from, x, note);
             m.color.x += weight * d.x;
             m.color.y += weight * d.y;
             m.color.z += weight * d.z;
-            m.stats.add(weight, e, line.slope_x(from, x, met), line.slope_y(from, x, met));
-            line.add(e, x, met, m.aux.add({weight, d.w, k, pixel}, own, met));
+            m.stats.add(weight, note.e, line.pulls(from, x, note));
+            line.add(from, note, x, met, m.aux.add({weight, d.w, k, pixel}, own, met));
         }
         m.moments.add(line, from, 2 * half + i);
     }

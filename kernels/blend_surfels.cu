@@ -10,7 +10,7 @@
 
 static_assert(SurfelFootprint::QUADS * 4 == SURFEL_RECORD_WIDTH, "what the host makes room for");
 
-// Blocks that a multiprocessor is to hold: each thread holds more than of an ellipse.
+// Blocks that a multiprocessor has shared memory for.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 constexpr uint32_t BWD_RESIDENT = 6;
 constexpr uint32_t BWD_SURFACE_RESIDENT = 5;

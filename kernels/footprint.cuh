@@ -8,15 +8,15 @@
 //   row_of          all that pixels need, and a number, as a Row; Rows<N> are staged for a warp
 //   unseen_row      one that leaves every pixel as it is
 //   pixel_alpha     the opacity of a row in a pixel, as a Pixel; the same in both passes
-//   Notes           what the first visit of a batch notes of each pair for the second
+//   note_of         what backward's first visit notes of a pair for the second, as a Note; weight_of it
 //   in_pixel        what a row gives to a map in a pixel, from what it gives at its centre
 //   Shape           what of a row the moments need, and its number()
 //   Offsets         where a part's pixels are from it
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
 //     meet_at                     where a pixel of the line meets the row; share_of and inverse_share_of
 //                                 have the depth there over that of the centre, and its inverse
-//     add                         adds the gradient of the exponent, and that of the inverse share beside it
-//     slope_x, slope_y            the exponent's slopes in a pixel of the line
+//     add                         adds a note, and the gradient of the inverse share beside it
+//     pulls                       the exponent's gradient times its slopes in a pixel of the line
 //     add_halves                  adds the two halves of a splat
 //     store_first, store_second   add them to a record of gradients
 #pragma once
@@ -78,11 +78,17 @@ __device__ inline Value in_pixel(Value value, const PixelAlpha&) {
     return value;
 }
 
-// The second visit of a batch needs no notes of them beside those of all.
-template <uint32_t N>
-struct EllipseNotes {
-    __device__ void note(uint32_t, const PixelAlpha&) {}
+// What the first visit notes of a pair of an ellipse and a pixel.
+struct EllipseNote {
+    float weight;  // of the colour
+    float e;       // gradient of the exponent
 };
+
+__device__ inline EllipseNote note_of(const PixelAlpha&, float weight, float e) {
+    return {weight, e};
+}
+
+__device__ inline float weight_of(const EllipseNote& note) { return note.weight; }
 
 struct EllipseMeeting {};
 
@@ -133,24 +139,21 @@ struct EllipseLine {
         start_y = o.slopes.y * o.offset_px.x + o.slopes.z * line_px;
     }
 
-    template <uint32_t N>
-    __device__ EllipseMeeting meet_at(const EllipseOffsets&, uint32_t, const EllipseNotes<N>&,
-                                      uint32_t) const {
+    __device__ EllipseMeeting meet_at(const EllipseOffsets&, uint32_t, const EllipseNote&) const {
         return {};
     }
 
-    __device__ void add(float e, uint32_t x, EllipseMeeting, float) {
-        s0 += e;
-        s1 += e * static_cast<float>(x);
-        s2 += e * static_cast<float>(x * x);
+    __device__ void add(const EllipseOffsets&, const EllipseNote& note, uint32_t x, EllipseMeeting,
+                        float) {
+        s0 += note.e;
+        s1 += note.e * static_cast<float>(x);
+        s2 += note.e * static_cast<float>(x * x);
     }
 
-    // The exponent's slopes at a pixel.
-    __device__ float slope_x(const EllipseOffsets& o, uint32_t x, EllipseMeeting) const {
-        return start_x + o.slopes.x * static_cast<float>(x);
-    }
-    __device__ float slope_y(const EllipseOffsets& o, uint32_t x, EllipseMeeting) const {
-        return start_y + o.slopes.y * static_cast<float>(x);
+    // The exponent's gradient times its slopes at a pixel.
+    __device__ float2 pulls(const EllipseOffsets& o, uint32_t x, const EllipseNote& note) const {
+        return {note.e * (start_x + o.slopes.x * static_cast<float>(x)),
+                note.e * (start_y + o.slopes.y * static_cast<float>(x))};
     }
 };
 
@@ -194,8 +197,7 @@ struct EllipseFootprint {
     static constexpr bool HAS_MEETINGS = false;
 
     using Pixel = PixelAlpha;
-    template <uint32_t N>
-    using Notes = EllipseNotes<N>;
+    using Note = EllipseNote;
     using Row = EllipseRow;
     template <uint32_t N>
     using Rows = EllipseRows<N>;

@@ -17,7 +17,7 @@ __device__ inline float depth_bwd(float inverse_depth, float d_inverse_depth) {
 
 // No statistics.
 struct NoStats {
-    __device__ void add(float, float, float, float) {}
+    __device__ void add(float, float, float2) {}
     __device__ void add_halves() {}
     __device__ float2 sums() const { return {0.0f, 0.0f}; }
 };
@@ -26,10 +26,10 @@ struct NoStats {
 struct AbsoluteStats {
     float x = 0.0f, y = 0.0f;
 
-    // The splat's weight in a pixel, the gradient of the exponent, and the exponent's slopes there.
-    __device__ void add(float, float e, float slope_x, float slope_y) {
-        x += fabsf(e * slope_x);
-        y += fabsf(e * slope_y);
+    // The splat's weight in a pixel, the gradient of the exponent, and that times the exponent's slopes there.
+    __device__ void add(float, float, float2 pulls) {
+        x += fabsf(pulls.x);
+        y += fabsf(pulls.y);
     }
     __device__ void add_halves() {
         x = LN_2 * both_halves(x);
@@ -43,7 +43,7 @@ struct AbsoluteStats {
 struct SquareStats {
     float squares = 0.0f, pixels = 0.0f;
 
-    __device__ void add(float weight, float e, float, float) {
+    __device__ void add(float weight, float e, float2) {
         squares = fmaf(e, e, squares);
         pixels += weight > 0.0f ? 1.0f : 0.0f;
     }

@@ -18,9 +18,9 @@ constexpr uint32_t NOTE_STRIDE = WARP + 1;
 
 // What a warp of the backward pass works with; what it finds besides colours adds its own.
 template <class Footprint, class Aux>
-struct WarpScratch : Aux::Scratch, Footprint::template Notes<BATCH * NOTE_STRIDE> {
+struct WarpScratch : Aux::Scratch {
     float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
     typename Footprint::template Rows<BATCH> rows;  // their numbers are splat indices
-    float2 of_pixel[BATCH * NOTE_STRIDE];  // weight of the colour, gradient of the exponent
+    typename Footprint::Note of_pixel[BATCH * NOTE_STRIDE];
     uint32_t queue[BATCH + WARP];  // splat indices
 };

@@ -11,11 +11,17 @@ constexpr float COORDINATE_SCALE = 0.707106781f;
 constexpr float COORDINATE_UNSCALE = 1.0f / COORDINATE_SCALE;
 constexpr float UNSCALE_2 = 2.0f;  // its square
 
-// Opacity of a surfel in a pixel, and the depth of its centre over that which the ray meets, which is 1 where
-// the filter is larger than the disc.
+// Opacity of a surfel in a pixel, and what the ray meets there.
 struct SurfelPixel : PixelAlpha {
-    float inverse_share;
-    float disc_share;  // its inverse; 0 where the filter is larger
+    float inverse_share;  // the centre's depth over that of the meeting; 1 where the filter is larger
+    float disc_share;     // its inverse; 0 where the filter is larger
+};
+
+// What the first visit notes of a pair of a surfel and a pixel.
+struct SurfelNote {
+    float weight;      // of the colour
+    float e;           // gradient of the exponent
+    float disc_share;  // as of `SurfelPixel`
 };
 
 // What of a row its moments need.
@@ -35,20 +41,16 @@ struct SurfelRow {
     __device__ float number() const { return shape.place.w; }
 };
 
-// Where a pixel's ray meets the disc; of both coordinates 0 where the filter is larger.
+// How a pixel's depth is that of the centre.
 struct SurfelMeeting {
-    float2 offset_px;
-    float inverse_share, disc_share;
-    float u, v;  // scaled
+    float inverse_share;  // 1 where the filter is larger
+    bool on_disc;
 };
 
-__device__ inline bool is_on_disc(const SurfelMeeting& met) { return met.disc_share != 0.0f; }
 __device__ inline float share_of(const SurfelMeeting& met) {
-    return is_on_disc(met) ? met.disc_share : 1.0f;
+    return fast_reciprocal(met.inverse_share);
 }
-__device__ inline float inverse_share_of(const SurfelMeeting& met) {
-    return is_on_disc(met) ? met.inverse_share : 1.0f;
-}
+__device__ inline float inverse_share_of(const SurfelMeeting& met) { return met.inverse_share; }
 
 // Contractions are spelt out: both passes have to decide alike about a surfel and a pixel.
 __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px) {
@@ -65,18 +67,14 @@ __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px
     const float loss = on_disc ? on_plane : filtered;
     const float unclamped = fast_exp2(fmaf(-LOG2_E, loss, s.place.z));
     return {{unclamped, fminf(unclamped, ALPHA_MAX), unclamped >= ALPHA_MIN},
-            on_disc ? inverse_share : 1.0f,
-            on_disc ? share : 0.0f};
+            on_disc ? inverse_share : 1.0f, on_disc ? share : 0.0f};
 }
 
-// What the first visit of a batch notes of its pairs of a surfel and a pixel for the second, beside what it
-// notes of all.
-template <uint32_t N>
-struct SurfelNotes {
-    float disc_shares[N];
+__device__ inline SurfelNote note_of(const SurfelPixel& pixel, float weight, float e) {
+    return {weight, e, pixel.disc_share};
+}
 
-    __device__ void note(uint32_t at, const SurfelPixel& pixel) { disc_shares[at] = pixel.disc_share; }
-};
+__device__ inline float weight_of(const SurfelNote& note) { return note.weight; }
 
 // Inverse depth where a pixel meets a surfel, from that of its centre.
 __device__ inline float in_pixel(float inverse_depth, const SurfelPixel& pixel) {
@@ -117,89 +115,96 @@ struct SurfelOffsets {
         : shape(s), offset_px{part.low_px.x - s.place.x, part.low_px.y - s.place.y} {}
 };
 
-// Sums over a line of a part's pixels: of the gradients of both scaled coordinates times the inverse share,
-// of the inverse share's, and of the exponent's where the filter decides; and of each times the pixel's place
-// in the line.
+// Sums over a line of a part's pixels. The gradient that the numerators of both coordinates take is linear in them,
+// and so a sum of `pull`, the exponent's gradient times the square of the share of the depth, times products of
+// offsets. Beside it: of the gradient of the inverse share, and of the exponent's where the filter is larger.
 struct SurfelLine {
-    float u0 = 0.0f, u1 = 0.0f, v0 = 0.0f, v1 = 0.0f, share0 = 0.0f, share1 = 0.0f;
-    float filter0 = 0.0f, filter1 = 0.0f, e0 = 0.0f;
+    float pull0 = 0.0f, pull1 = 0.0f, pull2 = 0.0f;
+    float inverse0 = 0.0f, inverse1 = 0.0f, filter0 = 0.0f, filter1 = 0.0f, e0 = 0.0f;
     float dy;
+    float start_u, start_v;  // numerators at the line's first pixel
 
     __device__ SurfelLine(const SurfelOffsets& o, uint32_t line)
-        : dy(o.offset_px.y + static_cast<float>(line)) {}
+        : dy(o.offset_px.y + static_cast<float>(line)),
+          start_u(o.shape.slopes.x * o.offset_px.x + o.shape.slopes.y * dy),
+          start_v(o.shape.slopes.z * o.offset_px.x + o.shape.slopes.w * dy) {}
 
-    template <uint32_t N>
-    __device__ SurfelMeeting meet_at(const SurfelOffsets& o, uint32_t x, const SurfelNotes<N>& notes,
-                                     uint32_t at) const {
-        const SurfelShape& s = o.shape;
-        const float dx = o.offset_px.x + static_cast<float>(x), share = notes.disc_shares[at];
-        return {{dx, dy},
-                fmaf(s.tilt.x, dx, fmaf(s.tilt.y, dy, 1.0f)),
-                share,
-                fmaf(s.slopes.x, dx, s.slopes.y * dy) * share,
-                fmaf(s.slopes.z, dx, s.slopes.w * dy) * share};
+    __device__ SurfelMeeting meet_at(const SurfelOffsets& o, uint32_t x,
+                                     const SurfelNote& note) const {
+        const float2 tilt = o.shape.tilt;
+        const float dx = o.offset_px.x + static_cast<float>(x);
+        const bool on_disc = note.disc_share > 0.0f;
+        return {on_disc ? fmaf(tilt.x, dx, fmaf(tilt.y, dy, 1.0f)) : 1.0f, on_disc};
     }
 
-    // `d_inverse_share` is what the inverse share has besides the exponent.
-    __device__ void add(float e, uint32_t x, const SurfelMeeting& met, float d_inverse_share) {
+    // `d_besides` is what the inverse share has besides the exponent.
+    __device__ void add(const SurfelOffsets& o, const SurfelNote& note, uint32_t x,
+                        const SurfelMeeting& met, float d_besides) {
         const float along = static_cast<float>(x);
-        e0 += e;
-        const float by_filter = is_on_disc(met) ? 0.0f : e;
+        const Pull p = pull(o, x, note);
+        e0 += note.e;
+        pull0 += p.pull;
+        pull1 += p.pull * along;
+        pull2 += p.pull * (along * along);
+        const float inverse = p.d_inverse + (met.on_disc ? d_besides : 0.0f);
+        inverse0 += inverse;
+        inverse1 += inverse * along;
+        const float by_filter = met.on_disc ? 0.0f : note.e;
         filter0 += by_filter;
         filter1 += by_filter * along;
-        const float e_share = e * met.disc_share;
-        const float u = e_share * met.u, v = e_share * met.v;
-        const float besides = is_on_disc(met) ? d_inverse_share : 0.0f;
-        const float share = fmaf(UNSCALE_2 * e_share, fmaf(met.u, met.u, met.v * met.v), besides);
-        u0 -= u;
-        u1 -= u * along;
-        v0 -= v;
-        v1 -= v * along;
-        share0 += share;
-        share1 += share * along;
     }
 
-    // The slopes of the exponent of 2 at a pixel.
-    __device__ float slope_x(const SurfelOffsets& o, uint32_t, const SurfelMeeting& met) const {
-        return slope(o.shape.slopes.x, o.shape.slopes.z, o.shape.tilt.x, met.offset_px.x, met);
-    }
-    __device__ float slope_y(const SurfelOffsets& o, uint32_t, const SurfelMeeting& met) const {
-        return slope(o.shape.slopes.y, o.shape.slopes.w, o.shape.tilt.y, met.offset_px.y, met);
+    // The exponent's gradient times its slopes at a pixel, per unit of an exponent of 2.
+    __device__ float2 pulls(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
+        const Pull p = pull(o, x, note);
+        const float4 slopes = o.shape.slopes;
+        const float u = UNSCALE_2 * p.pull * p.u, v = UNSCALE_2 * p.pull * p.v;
+        const float2 by_disc = {p.d_inverse * o.shape.tilt.x - u * slopes.x - v * slopes.z,
+                                p.d_inverse * o.shape.tilt.y - u * slopes.y - v * slopes.w};
+        const float dx = o.offset_px.x + static_cast<float>(x);
+        const float filter = note.disc_share > 0.0f ? 0.0f : -2.0f * note.e;
+        return {LOG2_E * (by_disc.x + filter * dx), LOG2_E * (by_disc.y + filter * dy)};
     }
 
 private:
-    __device__ static float slope(float of_u, float of_v, float tilt, float offset_px,
-                                  const SurfelMeeting& met) {
-        if (!is_on_disc(met)) return -2.0f * LOG2_E * offset_px;
-        const float loss = met.u * met.u + met.v * met.v;
-        return -2.0f * LOG2_E * met.disc_share * (met.u * of_u + met.v * of_v - loss * tilt);
+    struct Pull {
+        float u, v;  // numerators
+        float pull, d_inverse;
+    };
+
+    __device__ Pull pull(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
+        const float along = static_cast<float>(x);
+        const float u = fmaf(o.shape.slopes.x, along, start_u);
+        const float v = fmaf(o.shape.slopes.z, along, start_v);
+        const float pull = note.e * note.disc_share * note.disc_share;
+        return {u, v, pull, UNSCALE_2 * pull * note.disc_share * fmaf(u, u, v * v)};
     }
 };
 
 // Sums over pixels, and sums of each times the pixel's offset from the centre.
 struct SurfelMoments {
-    float u, u_x, u_y, v, v_x, v_y, share, share_x, share_y;
-    float filter_x, filter_y, e;
+    float pull_x, pull_y, pull_xx, pull_xy, pull_yy;
+    float inverse, inverse_x, inverse_y, filter_x, filter_y, e;
 
     __device__ void add(const SurfelLine& l, const SurfelOffsets& o, uint32_t) {
-        const float dx = o.offset_px.x;
+        const float dx = o.offset_px.x, dy = l.dy;
+        const float along_x = l.pull1 + dx * l.pull0;
         e += l.e0;
-        u += l.u0;
-        u_x += l.u1 + dx * l.u0;
-        u_y += l.dy * l.u0;
-        v += l.v0;
-        v_x += l.v1 + dx * l.v0;
-        v_y += l.dy * l.v0;
-        share += l.share0;
-        share_x += l.share1 + dx * l.share0;
-        share_y += l.dy * l.share0;
+        pull_x += along_x;
+        pull_xx += l.pull2 + dx * (l.pull1 + along_x);
+        pull_y += dy * l.pull0;
+        pull_xy += dy * along_x;
+        pull_yy += dy * dy * l.pull0;
+        inverse += l.inverse0;
+        inverse_x += l.inverse1 + dx * l.inverse0;
+        inverse_y += dy * l.inverse0;
         filter_x += l.filter1 + dx * l.filter0;
-        filter_y += l.dy * l.filter0;
+        filter_y += dy * l.filter0;
     }
 
     __device__ void add_halves() {
-        for (float* sum : {&u, &u_x, &u_y, &v, &v_x, &v_y, &share, &share_x, &share_y, &filter_x,
-                           &filter_y, &e}) {
+        for (float* sum : {&pull_x, &pull_y, &pull_xx, &pull_xy, &pull_yy, &inverse, &inverse_x,
+                           &inverse_y, &filter_x, &filter_y, &e}) {
             *sum = both_halves(*sum);
         }
     }
@@ -207,16 +212,21 @@ struct SurfelMoments {
     // Centre, the opacity's logarithm and a statistic; the slopes. The offset is the pixel less the centre, so the
     // centre takes the opposite sign.
     __device__ void store_first(float4* record, const SurfelShape& s, float statistic) const {
-        const float by_x = UNSCALE_2 * (s.slopes.x * u + s.slopes.z * v) + s.tilt.x * share;
-        const float by_y = UNSCALE_2 * (s.slopes.y * u + s.slopes.w * v) + s.tilt.y * share;
-        add_quad(record, {2.0f * filter_x - by_x, 2.0f * filter_y - by_y, e, statistic});
-        add_quad(record + 3, {COORDINATE_UNSCALE * u_x, COORDINATE_UNSCALE * u_y,
-                              COORDINATE_UNSCALE * v_x, COORDINATE_UNSCALE * v_y});
+        const float u = UNSCALE_2 * (s.slopes.x * pull_x + s.slopes.y * pull_y);
+        const float v = UNSCALE_2 * (s.slopes.z * pull_x + s.slopes.w * pull_y);
+        add_quad(record, {2.0f * filter_x + s.slopes.x * u + s.slopes.z * v - s.tilt.x * inverse,
+                          2.0f * filter_y + s.slopes.y * u + s.slopes.w * v - s.tilt.y * inverse, e,
+                          statistic});
+        constexpr float S = -COORDINATE_UNSCALE;
+        add_quad(record + 3, {S * (s.slopes.x * pull_xx + s.slopes.y * pull_xy),
+                              S * (s.slopes.x * pull_xy + s.slopes.y * pull_yy),
+                              S * (s.slopes.z * pull_xx + s.slopes.w * pull_xy),
+                              S * (s.slopes.z * pull_xy + s.slopes.w * pull_yy)});
     }
 
     // Tilt and a statistic.
     __device__ void store_second(float4* record, float statistic) const {
-        add_quad(record + 1, {share_x, share_y, 0.0f, statistic});
+        add_quad(record + 1, {inverse_x, inverse_y, 0.0f, statistic});
     }
 };
 
@@ -226,8 +236,7 @@ struct SurfelFootprint {
     static constexpr bool HAS_MEETINGS = true;
 
     using Pixel = SurfelPixel;
-    template <uint32_t N>
-    using Notes = SurfelNotes<N>;
+    using Note = SurfelNote;
     using Row = SurfelRow;
     template <uint32_t N>
     using Rows = SurfelRows<N>;

@@ -12,8 +12,8 @@ use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
 use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
 use splat::backend::{
-    AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective, OtherView,
-    Peaks, Statistics, Term, Terms, chunks, seen_from,
+    AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective,
+    OtherView, Peaks, Statistics, Term, Terms, chunks, seen_from,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::layout;
@@ -289,9 +289,7 @@ impl Training {
             | Kind::Smaller
             | Kind::Mip
             | Kind::Surfels
-            | Kind::Coarse(_) => {
-                self.densify()
-            }
+            | Kind::Coarse(_) => self.densify(),
         };
         self.smooth();
         self.reorder();

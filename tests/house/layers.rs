@@ -170,7 +170,7 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 18] = [
+const PARTS: [(&str, &str); 19] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
@@ -188,6 +188,7 @@ const PARTS: [(&str, &str); 18] = [
     ("src/backend/cuda/stage/sampled_depths.rs", "surface"),
     ("src/backend/cuda/stage/threshold.rs", "densify"),
     ("kernels/adam_views.cu", "adam"),
+    ("kernels/blend_surfels.cu", "blend"),
     ("kernels/quantile.cu", "densify"),
 ];
 

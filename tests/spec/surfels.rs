@@ -97,14 +97,14 @@ fn gradients_of_discs_agree_with_their_differences() {
 }
 
 #[test]
-fn gradients_of_distances_along_rays_agree_with_their_differences() {
+fn gradients_of_distortion_agree_with_differences() {
     let terms = terms().with(Term::Distortion, DISTORTION_WEIGHT);
     let compared = compare(&facing(13, [-2.0, -1.0], 0.3), &terms);
     assert!(compared.iter().sum::<usize>() > 200, "{compared:?}");
 }
 
 #[test]
-fn gradients_of_what_is_smaller_than_a_pixel_agree_with_their_differences() {
+fn gradients_of_surfels_below_a_pixel_agree_with_differences() {
     let compared = compare(&facing(11, [-9.0, -8.0], 0.3), &terms());
     let [means, log_scales, quats, ..] = compared[..] else { panic!("{compared:?}") };
     // The filter's form does not depend on the disc's.
@@ -112,7 +112,7 @@ fn gradients_of_what_is_smaller_than_a_pixel_agree_with_their_differences() {
 }
 
 #[test]
-fn gradients_of_normals_and_of_the_depths_of_discs_agree_with_their_differences() {
+fn gradients_of_normals_of_discs_agree_with_differences() {
     // Discs that cover the image: where one ends, the depths make a step.
     let mut surfels = facing(12, [-0.5, -0.1], 0.08);
     surfels.means[2] = 1.5;

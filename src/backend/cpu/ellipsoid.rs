@@ -25,7 +25,7 @@ pub struct Ellipsoid<R> {
 impl<R: Real> Ellipsoid<R> {
     /// The splat of this row, black; nothing where the view does not see it.
     pub fn splat(&self, row: usize, view: &DrawnView<R>) -> Option<Splat<R>> {
-        let Form { ellipse, surfel, opacity, bounds } = self.form(view)?;
+        let Outline { ellipse, surfel, opacity, bounds } = self.outline(view)?;
         let surface = if view.surface {
             let [x, y, _] = self.normal(view);
             [ellipse.depth, x, y]
@@ -44,20 +44,20 @@ impl<R: Real> Ellipsoid<R> {
         })
     }
 
-    fn form(&self, view: &DrawnView<R>) -> Option<Form<R>> {
+    fn outline(&self, view: &DrawnView<R>) -> Option<Outline<R>> {
         let viewpoint = &view.viewpoint;
         match view.footprint {
             Footprint::Ellipse { .. } => {
                 let ellipse = project(viewpoint, &self.shape)?;
                 let opacity = sigmoid(self.opacity_logit) * ellipse.kept;
                 let bounds = bounds(&ellipse, opacity, viewpoint.size)?;
-                Some(Form { ellipse, surfel: None, opacity, bounds })
+                Some(Outline { ellipse, surfel: None, opacity, bounds })
             }
             Footprint::Surfel => {
                 let surfel = project_surfel(viewpoint, &self.shape)?;
                 let opacity = sigmoid(self.opacity_logit);
                 let (ellipse, bounds) = surfel.bounds(opacity, viewpoint.size)?;
-                Some(Form { ellipse, surfel: Some(surfel), opacity, bounds })
+                Some(Outline { ellipse, surfel: Some(surfel), opacity, bounds })
             }
         }
     }
@@ -71,7 +71,7 @@ impl<R: Real> Ellipsoid<R> {
         sums: &mut [R; GEOMETRY],
     ) {
         let viewpoint = &view.viewpoint;
-        let Some(Form { ellipse: Ellipse { depth, kept, .. }, .. }) = self.form(view) else {
+        let Some(Outline { ellipse: Ellipse { depth, kept, .. }, .. }) = self.outline(view) else {
             return;
         };
         let [mean, log_scale, quat, opacity_logit] = parts(sums);
@@ -125,7 +125,7 @@ impl<R: Real> Ellipsoid<R> {
 }
 
 /// What a view sees of an ellipsoid beside its colour.
-struct Form<R> {
+struct Outline<R> {
     ellipse: Ellipse<R>,
     surfel: Option<Surfel<R>>,
     opacity: R,

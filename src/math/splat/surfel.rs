@@ -83,7 +83,8 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<SurfelChain<R
     let [first, second] = [0, 1].map(|axis| cam_from_axes.map(|row| row[axis]));
     let normal = cross(first, second);
     let facing = dot(normal, mean_cam);
-    if !(facing.abs() > R::of(SURFEL_FACING_MIN) * length(mean_cam)) {
+    let is_facing = facing.abs() > R::of(SURFEL_FACING_MIN) * length(mean_cam);
+    if !is_facing {
         return None;
     }
     let inverse_scale = [0, 1].map(|axis| (-shape.log_scale[axis]).exp());
@@ -256,7 +257,8 @@ impl<R: Real> Surfel<R> {
         let radius2 = radius * radius;
         // The smaller eigenvalue is at least that: neither root nor difference is needed.
         let (mut cov_det, trace) = (widened * widened / det, cov[0] + cov[2]);
-        if !(cov_det >= radius2 * trace) {
+        let holds_the_circle = cov_det >= radius2 * trace;
+        if !holds_the_circle {
             cov_det += radius2 * (trace + radius2);
             cov[0] += radius2;
             cov[2] += radius2;

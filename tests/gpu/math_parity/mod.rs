@@ -313,6 +313,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "project.cu",
         "composite.cuh",
         "blend.cu",
+        "blend_fwd.cuh",
         "blend_bwd.cuh",
         "adam.cuh",
         "adam.cu",

@@ -9,7 +9,7 @@ mod tile;
 use rayon::prelude::*;
 
 pub(super) use self::tile::place_in_tile;
-use self::tile::{MapBands, TILE_PIXELS, TileState};
+use self::tile::{MapBands, Pixel, TILE_PIXELS, TileState};
 use super::bin::Bins;
 use crate::backend::cpu::splat::Splat;
 use crate::backend::{Drawing, Footprint, Rendered};
@@ -36,15 +36,6 @@ pub(crate) struct Canvas<R> {
     /// Median depths, [height, width]; of ellipses empty until stage `median` finds them.
     pub(crate) median_depths: Vec<R>,
     pixels: Vec<Pixel>,
-}
-
-/// What blending leaves of a pixel besides its colour.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pixel {
-    /// Splats that changed the pixel.
-    blended: u32,
-    /// Position behind the last of them in the tile's list.
-    end: u32,
 }
 
 impl<R: Real> Canvas<R> {

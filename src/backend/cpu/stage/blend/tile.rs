@@ -1,12 +1,20 @@
 //! The pixels of a tile while it is blended, and where they go.
 
-use super::Pixel;
 use crate::math::Real;
 use crate::math::linalg::Vec3;
 use crate::math::splat::{Rect, TILE};
 
 /// Pixels of a tile.
 pub(super) const TILE_PIXELS: usize = (TILE * TILE) as usize;
+
+/// What blending leaves of a pixel besides its colour.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pixel {
+    /// Splats that changed the pixel.
+    pub(super) blended: u32,
+    /// Position behind the last of them in the tile's list.
+    pub(super) end: u32,
+}
 
 /// Place of a pixel in its tile.
 pub(in crate::backend::cpu::stage) fn place_in_tile(x: u32, y: u32) -> usize {
