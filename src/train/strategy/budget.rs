@@ -80,6 +80,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.is_due(span)
     }
 
+    fn reorders(&self, span: ImageSpan) -> bool {
+        self.rounds.reorders(span)
+    }
+
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let iteration = site.iteration();
         let key = self.key(iteration, RandomUse::Multiply);
@@ -123,6 +127,16 @@ mod tests {
         assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
         assert_eq!(due(255), [510, 765, 1020, 1275]);
         assert_eq!(due(1), (6..=15).map(|round| round * 100).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
+        let budget = BudgetGrowth::new(&Config::default(), UNIT, 44);
+        let reorders =
+            |&iteration: &u32| Strategy::<Cpu<f32>>::reorders(&budget, ImageSpan::of(iteration));
+        let found: Vec<u32> = (1..=30_000).filter(reorders).collect();
+        assert_eq!(found[..4], [1056, 2112, 3036, 4092]);
+        assert_eq!((found.len(), found.last()), (15, Some(&14_916)));
     }
 
     #[test]
