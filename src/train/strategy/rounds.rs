@@ -1,5 +1,7 @@
 //! When rounds of density control come.
 
+use std::ops::Range;
+
 use crate::config::DensifyOptions;
 use crate::train::span::ImageSpan;
 
@@ -17,16 +19,14 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Those that the options ask for.
     pub(super) fn new(options: &DensifyOptions) -> Self {
-        Self::every(options.densification_interval, options)
+        let window = options.densify_from_iter..options.densify_until_iter;
+        Self::every(options.densification_interval, window)
     }
 
-    /// The same with another interval.
-    pub(super) fn every(interval: u32, options: &DensifyOptions) -> Self {
-        Self {
-            from: options.densify_from_iter,
-            until: options.densify_until_iter,
-            interval: interval.max(1),
-        }
+    /// Every `interval` iterations of these, their first and their end excepted.
+    pub(super) fn every(interval: u32, iterations: Range<u32>) -> Self {
+        let Range { start: from, end: until } = iterations;
+        Self { from, until, interval: interval.max(1) }
     }
 
     /// How many rounds are left, that of `iteration` included.
