@@ -16,11 +16,16 @@ const SHARES: [(&str, &str); 2] = [
 /// Density control starts before this part of the iterations at which it ends: one in so many.
 const LATEST_START: i64 = 4;
 
+/// Whether schedules of this preset follow the length of the run.
+pub fn follows_iterations(preset: &str) -> bool {
+    PRESETS.contains(&preset)
+}
+
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
     let given = above.iter().rev().find_map(iterations);
-    let own = iterations(&preset).filter(|&own| own > 0 && PRESETS.contains(&name));
+    let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
     for (section, key) in SHARES {
         let value = preset.get_mut(section).and_then(|section| section.get_mut(key));
