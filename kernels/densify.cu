@@ -75,6 +75,14 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
 
     const uint64_t record = uint64_t{i} * a.record_width;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
+    const SplatGradient d = load_gradient(a.gradients, i, a.record_width);
+    // Each Gaussian has at most one splat in a view: nobody else writes these.
+    if (a.observed == OBSERVE_DISAGREEMENT) {
+        if (d.statistic_y <= 0.0f) return;
+        gradient_norm_sums[gaussian] += disagreement(d, 4.0f * a.half_size[0] * a.half_size[1]);
+        views_seen[gaussian] += 1;
+        return;
+    }
     float fade = 1.0f;
     if (a.fade_depth > 0.0f) {
         const float* const centre = a.table + lane_block(gaussian, a.width);
@@ -82,15 +90,7 @@ extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
         fade = faded(a.axis[0] * mean.x + a.axis[1] * mean.y + a.axis[2] * mean.z + a.axis[3],
                      a.fade_depth);
     }
-    const SplatGradient d = load_gradient(a.gradients, i, a.record_width);
     const float2 half_size = {fade * a.half_size[0], fade * a.half_size[1]};
-    // Each Gaussian has at most one splat in a view: nobody else writes these.
-    if (a.observed == OBSERVE_DISAGREEMENT) {
-        if (d.statistic_y <= 0.0f) return;
-        gradient_norm_sums[gaussian] += fade * disagreement(d, 4.0f * a.half_size[0] * a.half_size[1]);
-        views_seen[gaussian] += 1;
-        return;
-    }
     const bool absolute = a.observed == OBSERVE_ABSOLUTE;
     const float x = (absolute ? d.statistic_x : d.d_mean_px[0]) * half_size.x;
     const float y = (absolute ? d.statistic_y : d.d_mean_px[1]) * half_size.y;

@@ -9,7 +9,7 @@ use super::exit::{DataError, UsageError};
 use super::file_kind::{check_checkpoint, with_ply};
 use super::folder::{self, ConfigText};
 use super::output::shell_word;
-use crate::config::Config;
+use crate::config::{Config, follows_iterations};
 use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
 
 /// The checkpoint of `--start-checkpoint`.
@@ -103,6 +103,23 @@ fn without_checkpoint(model_path: &Path) -> String {
         ),
         None => "Train again without it".to_owned(),
     }
+}
+
+/// The schedules of a preset that follow the length of a run stay where they were when it is made longer
+/// without the preset.
+pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>) {
+    let (iterations, longer) = (before.optimize.iterations, now.optimize.iterations);
+    let share = now.optimize.final_lr_share;
+    if preset.is_some_and(follows_iterations) || share == 1.0 || longer <= iterations {
+        return;
+    }
+    tracing::warn!(
+        "--iterations {longer}: the run had {iterations}, and learning rates that had fallen towards \
+         --final-lr-share {share} rise again. --position-lr-max-steps {} and --densify-until-iter {} stay. To \
+         have a run of --preset fast end its schedules later, give --preset fast --iterations {longer}",
+        now.optimize.position_lr_max_steps,
+        now.densify.densify_until_iter
+    );
 }
 
 /// What a run is made of stays what it is.

@@ -9,7 +9,6 @@ use crate::memory::plan::{OptionalColumns, PlannedRow, PlannedStage, ViewGrowth,
 use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release_freed_memory};
 use crate::perceptual::{LayerSizes, LpipsWeights};
 use crate::train::forecast;
-use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
 
 /// What each thread takes: its stack, and what its allocator keeps.
@@ -330,9 +329,12 @@ pub(super) fn grown(
     dataset: &Dataset,
     now: u64,
 ) -> u64 {
-    let grows = (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)));
     let guess = forecast::guessed_gaussians(dataset.points.positions.len() as u64);
-    if grows { config.densify.max_points.unwrap_or(guess).max(now) } else { now }
+    if forecast::has_rounds(config, strategy) {
+        config.densify.max_points.unwrap_or(guess).max(now)
+    } else {
+        now
+    }
 }
 
 /// Whether the model will be on the processor.

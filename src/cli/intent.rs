@@ -6,7 +6,9 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-use super::continued::{earlier_options, keep_primitive, named_checkpoint, newest_checkpoint};
+use super::continued::{
+    earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, warn_of_longer,
+};
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
@@ -97,6 +99,7 @@ impl Intent {
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
+            warn_of_longer(before, &config, layers.preset);
             if let Some(problem) = fewer_than_done(path, &checkpoint.about, &config) {
                 // A script that is run again finds the parts of its work done.
                 return Err(match &args.start_checkpoint {

@@ -184,10 +184,16 @@ impl Task for Meshing<'_> {
 
 impl Meshing<'_> {
     /// Refuses to draw what does not fit a GPU's memory.
-    fn check_device(&self, device: &mut impl Device) -> Result<(), DoesNotFit> {
+    fn check_device(
+        &self,
+        device: &mut impl Device,
+        world_box: Option<&WorldBox>,
+    ) -> Result<(), DoesNotFit> {
         let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
         let Opened { dataset, gaussians, config, .. } = self.opened;
         let filter = render_footprint(config);
+        let fitted = world_box.map(|world_box| self.options.fitted_to(world_box));
+        let options = fitted.as_ref().unwrap_or(self.options);
         let plan = DrawingPlan {
             what: "drawing the model for its mesh",
             remedy: "draw smaller views with -r 2, 4 or 8",
@@ -198,7 +204,7 @@ impl Meshing<'_> {
             let of_model = planned_model(config, gaussians.sh_degree, gaussians.len() as u64);
             let meshing = PlannedMeshing {
                 context: room.context,
-                ..meshing(self.options, config, of_model, seen)
+                ..meshing(options, config, of_model, seen)
             };
             meshing.forecast(Some(budget))
         })
@@ -221,7 +227,7 @@ impl Meshing<'_> {
             tracing::info!("meshing the box {world_box}");
             Some(world_box)
         };
-        self.check_device(device)?;
+        self.check_device(device, world_box.as_ref())?;
         let model = device.upload(gaussians)?;
         let settings = RenderSettings {
             sh_degree: gaussians.sh_degree,

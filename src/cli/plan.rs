@@ -31,7 +31,6 @@ use crate::memory::plan::{
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
-use crate::train::span::ImageSpan;
 use crate::train::strategy::Strategy;
 use crate::train::view_divisor::view_divisor;
 use crate::train::{forecast, render_footprint};
@@ -280,8 +279,7 @@ fn gaussians(
         return counted(count, "--gaussians");
     }
     // Without density control their number stays.
-    let last = config.optimize.iterations;
-    if !(0..last).any(|iteration| strategy.due(ImageSpan::of(iteration))) {
+    if !forecast::has_rounds(config, strategy) {
         return counted(start, "those at the start: there is no round of density control");
     }
     if let Some(count) = config.densify.max_points {

@@ -99,7 +99,11 @@ impl Task for Training<'_> {
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
         let start = match &intent.checkpoint {
-            None => Start::of(&dataset, &intent.config)?,
+            None => {
+                let start = Start::of(&dataset, &intent.config)?;
+                warn_of_no_rounds(&intent.config, &dataset, start.len() as u64);
+                start
+            }
             Some(checkpoint) => {
                 warn_of_cap(checkpoint, &intent.config);
                 Start::Points(Cow::Borrowed(&dataset.points))
@@ -250,6 +254,27 @@ fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
              for that, and none are added"
         );
     }
+}
+
+/// Nobody who names a number of Gaussians should get another without a word.
+fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
+    let densify = &config.densify;
+    let goal =
+        densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    let Some(goal) = goal.filter(|_| !is_trained) else { return };
+    if forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
+        return;
+    }
+    tracing::warn!(
+        "this run has no round of density control: it ends with the {start} Gaussians that it starts with, \
+         and not with --max-points {goal}. Rounds come between --densify-from-iter {} and \
+         --densify-until-iter {} or the last iteration, {}, every --densification-interval {}",
+        densify.densify_from_iter,
+        densify.densify_until_iter,
+        config.optimize.iterations,
+        densify.densification_interval
+    );
 }
 
 fn demo_summary(intent: &Intent) -> String {

@@ -49,6 +49,9 @@ options! {
         densify_until_iter: u32 = 15_000;
 
         /// Iterations between two rounds
+        ///
+        /// With budget it is rounded up to whole passes over the training views, if they leave time for
+        /// eight rounds.
         #[arg(value_name = "N")]
         densification_interval: u32 = 100, is count;
 

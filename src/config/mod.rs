@@ -47,6 +47,7 @@ pub use scene::SceneOptions;
 pub use schema::default_toml;
 pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
+pub use stretch::follows_iterations;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
 pub use validate::RESET_OPACITY;

@@ -158,7 +158,9 @@ options! {
 
         /// Share of --iterations after which rates fall
         #[arg(value_name = "SHARE")]
-        final_lr_from: f64 = 0.7, is share, idle Idle::When {
+        final_lr_from: f64 = 0.7, is |from| {
+            holds((0.0..1.0).contains(from), from, "0 and more, less than 1")
+        }, idle Idle::When {
             is: |config| config.optimize.final_lr_share == 1.0,
             words: "without --final-lr-share",
         };

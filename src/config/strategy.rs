@@ -39,7 +39,7 @@ impl StrategyName {
             }),
             Self::Budget => Some(Implied {
                 origin: "strategy budget",
-                text: "[densify]\nopacity_reset_interval = 500\n",
+                text: "[densify]\nopacity_reset_interval = 500\nmax_points = 500000\n",
             }),
             Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
         })
@@ -59,6 +59,14 @@ impl StrategyName {
         match self {
             Self::Adc | Self::Gof => true,
             Self::Budget | Self::Mcmc => false,
+        }
+    }
+
+    /// Whether `--max-points` is the number that it grows to, not one that it only keeps.
+    pub fn grows_to_a_number(self) -> bool {
+        match self {
+            Self::Budget | Self::Mcmc => true,
+            Self::Adc | Self::Gof => false,
         }
     }
 

@@ -13,11 +13,19 @@ const SHARES: [(&str, &str); 2] = [
     (DensifyOptions::NAME, "densify_until_iter"),
 ];
 
+/// Density control starts before this part of the iterations at which it ends: one in so many.
+const LATEST_START: i64 = 4;
+
+/// Whether schedules of this preset follow the length of the run.
+pub fn follows_iterations(preset: &str) -> bool {
+    PRESETS.contains(&preset)
+}
+
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
     let given = above.iter().rev().find_map(iterations);
-    let own = iterations(&preset).filter(|&own| own > 0 && PRESETS.contains(&name));
+    let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
     for (section, key) in SHARES {
         let value = preset.get_mut(section).and_then(|section| section.get_mut(key));
@@ -25,7 +33,19 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
             *value = value.saturating_mul(given) / own;
         }
     }
+    start_in_time(&mut preset);
     preset
+}
+
+/// Leaves room for rounds of density control.
+fn start_in_time(preset: &mut Table) {
+    let densify = preset.get_mut(DensifyOptions::NAME).and_then(Value::as_table_mut);
+    let Some(densify) = densify else { return };
+    let until = densify.get("densify_until_iter").and_then(Value::as_integer);
+    if let (Some(until), Some(Value::Integer(from))) = (until, densify.get_mut("densify_from_iter"))
+    {
+        *from = (*from).min(until / LATEST_START);
+    }
 }
 
 /// The length of the run, as far as a layer gives it.
@@ -42,7 +62,8 @@ mod tests {
     }
 
     const FAST: &str = "[optimize]\niterations = 6000\nposition_lr_max_steps = 6000\n\
-                        sh_degree_interval = 250\n[densify]\ndensify_until_iter = 4800\n";
+                        sh_degree_interval = 250\n[densify]\ndensify_from_iter = 500\n\
+                        densify_until_iter = 4800\n";
 
     #[test]
     fn shares_follow_the_last_length_that_is_given_and_other_values_stay() {
@@ -53,6 +74,10 @@ mod tests {
         assert_eq!(found, table(&expected));
         assert_eq!(stretched("smoke", table(FAST), &[table(&expected)]), table(FAST));
         assert_eq!(stretched("fast", table(FAST), &[table("[run]\nseed = 1\n")]), table(FAST));
+        let short = table("[optimize]\niterations = 600\n");
+        let found = stretched("fast", table(FAST), &[short]);
+        let rounds = ["densify_from_iter", "densify_until_iter"];
+        assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
         let longest = table("[optimize]\niterations = 4294967295\n");
         let found = stretched("fast", table(FAST), &[longest]);
         assert_eq!(found["densify"]["densify_until_iter"].as_integer(), Some(3_435_973_836));

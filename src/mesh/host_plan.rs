@@ -107,6 +107,7 @@ fn bricks(cells: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WorldBox;
     use super::*;
 
     #[test]
@@ -129,5 +130,24 @@ mod tests {
         let drawing = MeshOptions::default().drawing();
         let expected = SurfaceDrawing::FusedDepths { along: [129; 3], filled: 128 * 128 * 66 / 7 };
         assert_eq!(drawing, expected);
+    }
+
+    #[test]
+    fn a_voxels_side_says_how_many_there_are_along_the_box() {
+        let mut options = MeshOptions::default();
+        let world_box = WorldBox { low: [0.0; 3], high: [1.0, 3.0, 2.0] };
+        assert_eq!(options.fitted_to(&world_box), options);
+        let drawing = |options: &MeshOptions| options.fitted_to(&world_box).drawing();
+        options.tsdf.voxel = Some(0.0625);
+        let expected = SurfaceDrawing::FusedDepths { along: [7; 3], filled: 6 * 6 * 66 / 7 };
+        assert_eq!(drawing(&options), expected);
+        // No voxel is so small, and nothing overflows.
+        options.tsdf.voxel = Some(1e-300);
+        let most = 1 << 18;
+        let expected = SurfaceDrawing::FusedDepths {
+            along: [most + 1; 3],
+            filled: u64::from(most).pow(2) * 66 / 7,
+        };
+        assert_eq!(drawing(&options), expected);
     }
 }

@@ -9,7 +9,10 @@ use splat_mesh::clean::MinComponent;
 use splat_mesh::poisson::Trim;
 
 use super::texture_options::TextureSource;
-use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions};
+use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions, WorldBox};
+
+/// Voxels along a box in a plan at most. Nothing is fused of more.
+const MOST_VOXELS: f64 = 2_097_152.0;
 
 /// How a surface is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -264,6 +267,23 @@ impl MeshOptions {
             Some(count) => LeastComponent(MinComponent::Largest(count as usize)),
             None => self.min_component,
         }
+    }
+
+    /// The same with as many voxels along this box as `--voxel` leaves, if that is given: what memory is
+    /// planned for.
+    #[must_use]
+    pub fn fitted_to(&self, world_box: &WorldBox) -> Self {
+        let mut fitted = self.clone();
+        if let Some(voxel) = self.tsdf.voxel {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a number of voxels"
+            )]
+            let along = (world_box.longest_side() / voxel).ceil().min(MOST_VOXELS) as u32;
+            fitted.tsdf.mesh_resolution = along;
+        }
+        fitted
     }
 
     /// What becomes of Gaussians that show no surface.

@@ -95,7 +95,7 @@ impl FusionPlace {
                 Err(ExtractionError::Device(error)) if error.is_out_of_memory() => {
                     tracing::warn!(
                         "depths are fused on the processor, which takes longer: beside the model the \
-                         GPU has no memory for voxels. {error}"
+                         GPU has no memory for this. {error}"
                     );
                     *self = Self::Host;
                 }

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::appearance::compensation;
+use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
 use super::terms::{self, TrainingStage, ViewExtras};
 use super::{SceneScale, near};
@@ -47,6 +48,11 @@ pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTa
 /// The strategy of density control of a run, to ask it what it will do.
 pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>>> {
     strategy::of(config, SceneScale::of(dataset), dataset.train.len())
+}
+
+/// Whether a run has a round of density control.
+pub fn has_rounds(config: &Config, strategy: &dyn Strategy<Cpu<f32>>) -> bool {
+    (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)))
 }
 
 /// SuGaR's coarse stage, if it follows.

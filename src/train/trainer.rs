@@ -36,7 +36,7 @@ use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tenso
 use super::feed::Feed;
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
-use super::strategy::{self, Rounds, Strategy};
+use super::strategy::{self, Strategy};
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError};
@@ -277,7 +277,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     fn control_density(&mut self) -> Result<(), TrainError> {
-        let (config, iteration, span) = (self.setup.config, self.iteration, self.last_step);
+        let (iteration, span) = (self.iteration, self.last_step);
         let (is_due, adjust) = (self.strategy.due(span), self.strategy.adjust(span));
         if is_due || adjust.is_some() {
             self.report_pending()?;
@@ -290,7 +290,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let before = self.device.len(&self.model);
             self.end_phase(Phase::Training);
             let report = self.run_round()?;
-            if Rounds::new(&config.densify).reorders(span) {
+            if self.strategy.reorders(span) {
                 self.reorder()?;
             }
             self.smooth()?;

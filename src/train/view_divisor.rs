@@ -9,12 +9,14 @@ const FIRST_SHARE: f64 = 1.0 / 16.0;
 /// Part of the photometric iterations after which views have their full size, at the latest.
 const GROWTH_PART: f64 = 0.6;
 
-/// By what the sides of the view of `iteration` (from 1) are divided. It changes only where rounds of
-/// density control come, so that what a round has observed is of one size.
+/// By what the sides of the view of `iteration` (from 1) are divided. It changes after multiples of
+/// `--densification-interval`, where rounds of most strategies come, so that as a rule what a round has
+/// observed is of one size.
 ///
 /// Its pixels grow linearly (`DashGaussian`, Chen et al. 2025, has them grow by what the spectra of
-/// the photographs hold): the divisor is the nearest to the one that draws so many. The coarse stage, which
-/// follows the photometric iterations, draws at full size.
+/// the photographs hold): the divisor is the nearest to the one that draws so many. Once they should be
+/// all of them, they are, whatever the interval. The coarse stage, which follows the photometric iterations,
+/// draws at full size.
 pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
     match config.optimize.resolution_schedule {
         ResolutionSchedule::None => Divisor::One,
@@ -22,10 +24,11 @@ pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
             let full = f64::from(config.optimize.iterations) * GROWTH_PART;
             let full = full.min(f64::from(config.densify.densify_until_iter));
             let interval = config.densify.densification_interval.max(1);
-            let since = f64::from(iteration.saturating_sub(1) / interval * interval);
-            if since >= full {
+            let done = iteration.saturating_sub(1);
+            if iteration > config.optimize.iterations || f64::from(done) >= full {
                 return Divisor::One;
             }
+            let since = f64::from(done / interval * interval);
             let share = FIRST_SHARE + (1.0 - FIRST_SHARE) * since / full;
             Divisor::nearest(1.0 / share.sqrt())
         }
@@ -64,6 +67,18 @@ mod tests {
         // Density control ends later than views have grown: of 6000 iterations.
         assert_eq!(changes(&config(10_000, 9000, 100)), [(1, 4), (401, 2), (2501, 1)]);
         assert_eq!(changes(&config(10_000, 9000, 1000)), [(1, 4), (1001, 2), (3001, 1)]);
+    }
+
+    #[test]
+    fn views_are_whole_in_time_however_long_the_interval() {
+        assert_eq!(changes(&config(30_000, 15_000, 20_000)), [(1, 4), (15_001, 1)]);
+        assert_eq!(changes(&config(10_000, 9000, 4000)), [(1, 4), (4001, 1)]);
+        let mut coarse = config(1000, 15_000, 5000);
+        assert_eq!(changes(&coarse), [(1, 4), (601, 1)]);
+        // Its coarse stage has no smaller view even where all of the others are.
+        coarse.optimize.iterations = 1;
+        coarse.sugar.regularize = crate::config::Regularize::Density;
+        assert_eq!(changes(&coarse), [(1, 4), (2, 1)]);
     }
 
     #[test]

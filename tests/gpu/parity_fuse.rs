@@ -240,7 +240,7 @@ fn what_was_drawn_without_median_depths_is_refused<B: TrainDevice>(device: &mut 
 
 #[cfg(kernels)]
 mod on_the_device {
-    use splat::backend::cuda::CudaOptions;
+    use splat::backend::cuda::{Cuda, CudaOptions};
     use splat::memory::{Bytes, Limit};
 
     use super::*;
@@ -249,16 +249,54 @@ mod on_the_device {
 
     #[test]
     #[ignore = "needs a CUDA device"]
-    fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
-        let limit = Some(Limit::Bytes(Bytes(800 << 20)));
-        let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
-        let device = &mut cuda::open_with(&options).unwrap();
-        let (gaussians, views) = (ball(), views());
-        let masks = vec![None; views.len()];
+    fn marks_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+        let device = &mut small_device();
         // 2048 bricks along each side are a gigabyte of marks.
         let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 16_384.0).unwrap();
         let refused = device.new_survey(space).err().unwrap();
         assert!(refused.is_out_of_memory(), "{refused}");
+        fuses(device);
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device"]
+    fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
+        let device = &mut small_device();
+        let space = Space::in_box([-1.2; 3], [1.2; 3], 2.4 / 640.0).unwrap();
+        let views = views();
+        let view = &views[0];
+        let model = device.upload(&ball()).unwrap();
+        let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+        let seen = MaskedView { view, mask: None };
+        let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
+        drop((frame, model));
+        let stop = AtomicBool::new(false);
+        let mut survey = Survey::new(space);
+        survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
+        // So many bricks are more than a gigabyte of voxels.
+        let side = 0..70;
+        survey.call_bricks(side.clone().flat_map(|z| {
+            let row = side.clone();
+            row.clone().flat_map(move |y| row.clone().map(move |x| [x, y, z]))
+        }));
+        let bricks = Arc::new(survey.finish(usize::MAX).unwrap());
+        assert!(bricks.len() >= 343_000, "{}", bricks.len());
+        let refused = device.new_voxels(&bricks).err().unwrap();
+        assert!(refused.is_out_of_memory(), "{refused}");
+        fuses(device);
+    }
+
+    /// A device with room for little.
+    fn small_device() -> Cuda {
+        let limit = Some(Limit::Bytes(Bytes(800 << 20)));
+        let options = CudaOptions { vram_limit: limit, ..CudaOptions::default() };
+        cuda::open_with(&options).unwrap()
+    }
+
+    /// What fits is fused.
+    fn fuses(device: &mut Cuda) {
+        let (gaussians, views) = (ball(), views());
+        let masks = vec![None; views.len()];
         let [space, _] = spaces();
         let scene = FusedScene { gaussians: &gaussians, views: &views, masks: &masks, space };
         assert!(scene.surface(device).is_ok());

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
-    Color, Compactness, Config, ConfigError, ConfigLayer, DeviceChoice, Layers, StrategyName,
-    TestList, Typed, default_toml, normalize_args, preset_names, preset_text, resolve,
+    Color, Compactness, Config, ConfigError, ConfigLayer, DensifyOptions, DeviceChoice, Layers,
+    StrategyName, TestList, Typed, default_toml, normalize_args, preset_names, preset_text,
+    resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -255,17 +256,19 @@ fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
     // The strategy brings its own interval.
     assert_eq!(
         (densify.strategy, densify.opacity_reset_interval, densify.max_points),
-        (StrategyName::Budget, 500, None)
+        (StrategyName::Budget, 500, Some(500_000))
     );
     let ends = |words: &[&str]| {
         let (flags, matches) = parsed(words);
         let typed = Some(Typed { flags: &flags, matches: &matches });
         let config = resolve(Layers { preset: Some("fast"), typed, ..Layers::default() }).unwrap();
-        (config.optimize.position_lr_max_steps, config.densify.densify_until_iter)
+        let DensifyOptions { densify_from_iter, densify_until_iter, .. } = config.densify;
+        (config.optimize.position_lr_max_steps, [densify_from_iter, densify_until_iter])
     };
-    assert_eq!(ends(&[]), (6000, 4800));
-    assert_eq!(ends(&["--iterations=10000"]), (10_000, 8000));
-    assert_eq!(ends(&["--iterations=10000", "--densify-until-iter=5"]), (10_000, 5));
+    assert_eq!(ends(&[]), (6000, [500, 4800]));
+    assert_eq!(ends(&["--iterations=10000"]), (10_000, [500, 8000]));
+    assert_eq!(ends(&["--iterations=600"]), (600, [120, 480]));
+    assert_eq!(ends(&["--iterations=10000", "--densify-until-iter=5"]), (10_000, [500, 5]));
 }
 
 #[test]

@@ -44,6 +44,18 @@ fn stages(report: &Value) -> &[Value] {
 }
 
 #[test]
+fn the_preset_fast_is_planned_for_the_number_that_it_grows_to() {
+    let place = TestFolder::with_scene();
+    let gaussians = |flags: &[&str]| json(&place, flags)["gaussians"].clone();
+    let fast = gaussians(&["--preset=fast"]);
+    assert_eq!((number(&fast["count"]), &fast["from"]), (500_000, &"--max-points".into()));
+    assert_eq!(number(&gaussians(&["--preset=fast", "--max-points=7000"])["count"]), 7000);
+    // Of which there are none, where no round comes.
+    let none = gaussians(&["--strategy=budget", "--iterations=300"]);
+    assert_eq!(number(&none["count"]), 200);
+}
+
+#[test]
 fn every_stage_is_a_table_and_the_peak_is_told() {
     let place = TestFolder::with_scene();
     let ended = plan(&place, &["--eval", "--gaussians", "100000"]).done();

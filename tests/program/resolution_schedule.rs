@@ -48,7 +48,7 @@ fn views_grow_and_are_evaluated_at_full_size() {
         assert!(ended.stderr.contains(line), "{line}: {}", ended.stderr);
     }
     assert_eq!(sizes(&place, "model"), [(0, 4), (20, 2), (90, 1)]);
-    // Its rounds see what whole views would show them.
+    // There are rounds among views of every size.
     assert!(!events(&place, "model", "densified").is_empty());
     let psnr = |model| -> Vec<f64> {
         let mut evaluated = events(&place, model, "evaluated");

@@ -143,6 +143,35 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
 }
 
 #[test]
+fn a_number_that_no_round_grows_to_is_said() {
+    let place = TestFolder::with_scene();
+    let flags = ["--strategy=budget", "--densify-from-iter=20", "--max-points=300"];
+    let ended = place.trained(20, &flags);
+    let words = ["no round of density control", "the 200 Gaussians", "--max-points 300"];
+    ended.says(&words);
+    // None was asked for.
+    let ended = place.trained_into("enough", 20, &[&flags[..2], &["--max-points=200"]].concat());
+    assert!(!ended.stderr.contains(words[0]), "{}", ended.stderr);
+    place.trained_into("short", 20, &["--preset=fast", "--densification-interval=2"]);
+    let rounds = events(&place, "short", "densified");
+    let first = [&rounds[0], &rounds[rounds.len() - 1]].map(|round| round["iteration"].as_u64());
+    assert_eq!(first, [Some(6), Some(14)]);
+}
+
+#[test]
+fn near_fade_weighs_no_disagreement() {
+    let place = TestFolder::with_scene();
+    let flags = [&WINDOW[..3], &["--strategy=budget", "--max-points=300"]].concat();
+    place.trained_into("plain", 100, &flags);
+    place
+        .trained_into("faded", 100, &[&flags[..], &["--near-fade=1"]].concat())
+        .says(&["--near-fade has no effect"]);
+    assert_eq!(events(&place, "plain", "densified").len(), 2);
+    let ply = |model| fs::read(place.ply_of(model, 100)).unwrap();
+    assert!(ply("plain") == ply("faded"));
+}
+
+#[test]
 fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
     let place = TestFolder::with_scene();
     place.trained(140, &[&WINDOW[..], &["--preset=mip", "--eval", "--test-every=4"]].concat());

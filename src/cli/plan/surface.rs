@@ -16,7 +16,7 @@ use crate::memory::Bytes;
 use crate::memory::plan::{
     BoundSizes, Forecast, Host, PlannedMeshing, PlannedRefinement, PlannedRow,
 };
-use crate::mesh::{MeshOptions, MeshedScene, TextureSource, mesh_host_rows};
+use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};
 use crate::train::forecast;
 
 /// Triangles of a mesh that is not decimated: as many as one is decimated to otherwise.
@@ -53,6 +53,9 @@ pub(super) fn stages(
     }
     if !is_typed(matches, "texture") {
         options.texture.texture = SUGAR_TEXTURE;
+    }
+    if let (Some(Corner(low)), Some(Corner(high))) = (options.bbox_min, options.bbox_max) {
+        options = options.fitted_to(&WorldBox { low, high });
     }
     let count = report.gaussians.count;
     let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));

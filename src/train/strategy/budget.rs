@@ -1,6 +1,6 @@
 //! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
-//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets, after
-//! which Adam starts afresh (the density control of `LiteGS`, 2026).
+//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets, at
+//! which Adam forgets all moments (the density control of `LiteGS`, 2026).
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{Site, StepExtras, Strategy};
@@ -14,8 +14,9 @@ use crate::train::event::RoundReport;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
-/// Gaussians at the end where nothing else is said.
-const MOST_BY_DEFAULT: u64 = 500_000;
+/// Rounds that there are time for, unless those of `--densification-interval` are fewer: each Gaussian gives
+/// birth once in a round, so that few rounds may not reach the number.
+const LEAST_ROUNDS: u32 = 8;
 
 /// What opacities are multiplied by when they fade.
 const FADE: f64 = 0.5;
@@ -29,6 +30,7 @@ pub(super) struct BudgetGrowth {
     extras: StepExtras,
     /// Largest scale that is copied, not split, world units.
     small_max: f64,
+    /// Gaussians at the end; as many as there are candidates for where no number is given.
     most: u64,
     fade_interval: u32,
     /// Opacity below which a Gaussian is removed.
@@ -38,16 +40,19 @@ pub(super) struct BudgetGrowth {
 
 impl BudgetGrowth {
     /// In a scene with so many training views. Rounds come after whole passes over them, so that every view
-    /// has had its say.
+    /// has had its say, unless that would leave too few rounds before density control or the run ends.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let options = &config.densify;
+        let (from, interval) = (options.densify_from_iter, options.densification_interval);
+        let until = options.densify_until_iter.min(config.optimize.iterations);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
-        let passes = options.densification_interval.div_ceil(views);
+        let whole_passes = interval.div_ceil(views).saturating_mul(views);
+        let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
         Self {
-            rounds: Rounds::every(passes.saturating_mul(views), options),
+            rounds: Rounds::every(whole_passes.min(longest), from..until),
             extras: StepExtras::of(config, scene),
             small_max: options.percent_dense * scene.extent,
-            most: options.max_points.unwrap_or(MOST_BY_DEFAULT),
+            most: options.max_points.unwrap_or(u64::MAX),
             fade_interval: options.opacity_reset_interval,
             opacity_min: options.min_opacity,
             seed: config.run.seed,
@@ -78,6 +83,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
 
     fn due(&self, span: ImageSpan) -> bool {
         self.rounds.is_due(span)
+    }
+
+    fn reorders(&self, span: ImageSpan) -> bool {
+        self.rounds.reorders(span)
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
@@ -126,6 +135,33 @@ mod tests {
     }
 
     #[test]
+    fn rounds_do_not_wait_for_whole_passes_where_too_few_would_be_left() {
+        let mut config = Config::default();
+        let mut due = |views, iterations, until, interval| -> Vec<u32> {
+            config.optimize.iterations = iterations;
+            config.densify.densify_until_iter = until;
+            config.densify.densification_interval = interval;
+            let budget = BudgetGrowth::new(&config, UNIT, views);
+            (1..=until).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
+        };
+        let eighths = [537, 1074, 1611, 2148, 2685, 3222, 3759, 4296];
+        assert_eq!(due(5000, 6000, 4800, 100), eighths);
+        assert_eq!(due(700, 600, 4800, 40), [520, 560]);
+        assert_eq!(due(700, 6000, 1400, 300), [600, 900, 1200]);
+        assert_eq!(due(700, 400, 4800, 100), [0; 0]);
+    }
+
+    #[test]
+    fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
+        let budget = BudgetGrowth::new(&Config::default(), UNIT, 44);
+        let reorders =
+            |&iteration: &u32| Strategy::<Cpu<f32>>::reorders(&budget, ImageSpan::of(iteration));
+        let found: Vec<u32> = (1..=30_000).filter(reorders).collect();
+        assert_eq!(found[..4], [1056, 2112, 3036, 4092]);
+        assert_eq!((found.len(), found.last()), (15, Some(&14_916)));
+    }
+
+    #[test]
     fn births_come_at_an_even_pace_and_end_at_the_goal() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
@@ -142,6 +178,19 @@ mod tests {
         // What was pruned is born again.
         assert_eq!(budget.births(9_000, 14_900), 1000);
         assert_eq!(budget.births(10_001, 14_900), 0);
+    }
+
+    #[test]
+    fn a_run_that_ends_before_density_control_ends_at_the_goal() {
+        let mut config = Config::default();
+        config.densify.max_points = Some(2000);
+        config.optimize.iterations = 1500;
+        let budget = BudgetGrowth::new(&config, UNIT, 100);
+        let is_due = |&i: &u32| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i));
+        let rounds: Vec<u32> = (1..=1500).filter(is_due).collect();
+        assert_eq!((rounds.len(), rounds.last()), (9, Some(&1400)));
+        let grown = rounds.into_iter().fold(300, |count, i| count + budget.births(count, i));
+        assert_eq!(grown, 2000);
     }
 
     #[test]

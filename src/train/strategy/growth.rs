@@ -134,6 +134,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         self.rounds.is_due(span)
     }
 
+    fn reorders(&self, span: ImageSpan) -> bool {
+        self.rounds.reorders(span)
+    }
+
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let candidates = site.score(&self.rule)?;
         let births = Births { wanted: candidates.count(), most: self.room(site.len()) };

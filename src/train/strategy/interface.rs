@@ -23,6 +23,9 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// Whether there is a round after a step.
     fn due(&self, span: ImageSpan) -> bool;
 
+    /// Whether Gaussians are put in the order of their places after that round.
+    fn reorders(&self, span: ImageSpan) -> bool;
+
     /// The round after the iterations that are done.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
 

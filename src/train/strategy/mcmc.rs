@@ -105,6 +105,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         self.rounds.is_due(span)
     }
 
+    fn reorders(&self, span: ImageSpan) -> bool {
+        self.rounds.reorders(span)
+    }
+
     /// The dead move to where others are, and as many copies are added as the cap and the memory allow;
     /// what there is no memory for is left out.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {

@@ -11,7 +11,6 @@ mod rounds;
 
 pub use growth::fade_depth;
 pub use interface::{Site, StepExtras, Strategy};
-pub use rounds::Rounds;
 
 use self::adc::adc;
 use self::budget::BudgetGrowth;

@@ -1,5 +1,7 @@
 //! When rounds of density control come.
 
+use std::ops::Range;
+
 use crate::config::DensifyOptions;
 use crate::train::span::ImageSpan;
 
@@ -8,7 +10,7 @@ const REORDER_INTERVAL: u32 = 1000;
 
 /// The iterations after which there is a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rounds {
+pub(super) struct Rounds {
     from: u32,
     until: u32,
     interval: u32,
@@ -16,26 +18,24 @@ pub struct Rounds {
 
 impl Rounds {
     /// Those that the options ask for.
-    pub fn new(options: &DensifyOptions) -> Self {
-        Self::every(options.densification_interval, options)
+    pub(super) fn new(options: &DensifyOptions) -> Self {
+        let window = options.densify_from_iter..options.densify_until_iter;
+        Self::every(options.densification_interval, window)
     }
 
-    /// The same with another interval.
-    pub fn every(interval: u32, options: &DensifyOptions) -> Self {
-        Self {
-            from: options.densify_from_iter,
-            until: options.densify_until_iter,
-            interval: interval.max(1),
-        }
+    /// Every `interval` iterations of these, their first and their end excepted.
+    pub(super) fn every(interval: u32, iterations: Range<u32>) -> Self {
+        let Range { start: from, end: until } = iterations;
+        Self { from, until, interval: interval.max(1) }
     }
 
     /// How many rounds are left, that of `iteration` included.
-    pub fn left(self, iteration: u32) -> u32 {
+    pub(super) fn left(self, iteration: u32) -> u32 {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
     /// Whether there is one after a step.
-    pub fn is_due(self, span: ImageSpan) -> bool {
+    pub(super) fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
     }
 
@@ -46,13 +46,13 @@ impl Rounds {
     }
 
     /// Whether a round may follow `iteration`, so that what is observed in it may be used.
-    pub fn may_follow(self, iteration: u32) -> bool {
+    pub(super) fn may_follow(self, iteration: u32) -> bool {
         iteration < self.until
     }
 
     /// Whether Gaussians are put in the order of their places after the round that is due after a step:
     /// after the first of every thousand iterations, and after the last of all.
-    pub fn reorders(self, span: ImageSpan) -> bool {
+    pub(super) fn reorders(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some_and(|round| {
             let first = round % REORDER_INTERVAL < self.interval;
             first || round.saturating_add(self.interval) >= self.until

@@ -83,7 +83,7 @@ pub(crate) fn observe<R: Real, P: Primitive>(
                 // square of what is put to the area.
                 let drawn = f64::from(size[0]) * f64::from(size[1]);
                 let area = R::of(drawn * f64::from(settings.divisor.get()));
-                fade * disagreement(gradient, splat.opacity, area)
+                disagreement(gradient, splat.opacity, area)
             }
         };
         model.gradient_norm_sums[splat.row] += norm;

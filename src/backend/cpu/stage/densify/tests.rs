@@ -71,6 +71,8 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         let gradient = ScreenGradient {
             d_mean_px: [3.0, -4.0],
             d_mean_abs: [5.0, 24.0],
+            squares: 0.5,
+            pixels: 3.0,
             ..ScreenGradient::default()
         };
         for _ in 0..2 {
@@ -89,6 +91,8 @@ fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         assert_eq!(observed(Statistics::AbsoluteNorms), (vec![0.0, fade * 52.0], vec![]));
         let both = (vec![0.0, fade * norm], vec![0.0, fade * 68.0]);
         assert_eq!(observed(Statistics::Both), both);
+        // Twice 1/2, of an image of 8 px, whatever the depth: it is no gradient of a centre.
+        assert_eq!(observed(Statistics::Disagreement), (vec![0.0, 64.0], vec![]));
     }
 }
 
