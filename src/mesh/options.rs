@@ -124,7 +124,7 @@ pub struct MeshOptions {
     #[arg(long, value_name = "SHARE%|N", default_value_t = Self::default().min_component)]
     pub min_component: LeastComponent,
 
-    /// Keep so many connected pieces, the largest, in place of --min-component
+    /// Keep the N largest pieces, not those of --min-component
     #[arg(long, value_name = "N", conflicts_with = "min_component", value_parser = clap::value_parser!(u32).range(1..))]
     pub num_cluster: Option<u32>,
 

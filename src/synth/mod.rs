@@ -20,7 +20,7 @@ mod truth_mesh;
 mod viewpoints;
 
 pub use nearest::SurfacePoint;
-pub use surfels::Surfel;
+pub use surfels::SurfaceDisc;
 pub use truth::Truth;
 
 use std::fs;
@@ -126,7 +126,7 @@ pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthE
 }
 
 /// So many flat pieces, spread evenly over the true mesh of the options' scene, with its colours.
-pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<Surfel> {
+pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<SurfaceDisc> {
     surfels::sample(&*scenery_of(options), truth, count, options)
 }
 

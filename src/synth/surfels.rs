@@ -17,7 +17,7 @@ const ABOVE: f64 = 1e-3;
 
 /// A flat piece of a surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Surfel {
+pub struct SurfaceDisc {
     /// Its middle, world units.
     pub position: Vec3<f64>,
     /// Direction out of what is solid, of length 1.
@@ -34,7 +34,7 @@ pub(super) fn sample(
     truth: &Mesh,
     count: usize,
     options: &SynthOptions,
-) -> Vec<Surfel> {
+) -> Vec<SurfaceDisc> {
     let light = Light::new();
     let samples = SurfaceSamples::new(truth, |_| count, options.seed);
     let area = SurfaceSamples::area(truth) / count.max(1) as f64;
@@ -45,7 +45,7 @@ pub(super) fn sample(
             let face = truth.faces[sample.face as usize];
             let normal = normalize(doubled_area(corners(truth, face)));
             let color = color_at(scenery, &light, sample.place, normal);
-            Surfel { position: sample.place, normal, area, color }
+            SurfaceDisc { position: sample.place, normal, area, color }
         })
         .collect()
 }

@@ -204,8 +204,8 @@ fn a_view_shows_what_the_rays_meet() {
                 let at = (y * drawn.width + x) as usize;
                 let (color, inverse_depth, median) = by_definition(&surfels, [x, y]);
                 // What is drawn is handed out in single precision.
-                for c in 0..3 {
-                    assert!((f64::from(drawn.rgb[at * 3 + c]) - color[c]).abs() < 1e-6, "{x} {y}");
+                for (&found, expected) in drawn.rgb[at * 3..].iter().zip(color) {
+                    assert!((f64::from(found) - expected).abs() < 1e-6, "{x} {y}");
                 }
                 assert!((f64::from(inverse_depths[at]) - inverse_depth).abs() < 1e-6, "{x} {y}");
                 assert!((f64::from(found_medians[at]) - median).abs() < 1e-6, "{x} {y}");

@@ -12,7 +12,7 @@ use crate::math::Real as _;
 use crate::math::linalg::Vec3;
 use crate::math::sh::C0;
 use crate::model::Gaussians;
-use crate::synth::Surfel;
+use crate::synth::SurfaceDisc;
 
 /// Standard deviation along the surface, in sides of the square that a Gaussian stands for: large
 /// enough that no gaps are seen.
@@ -28,7 +28,11 @@ const OPACITY: f64 = 0.95;
 const ITERATION: u32 = 1;
 
 /// Writes a Gaussian for each piece of the scene's surfaces, and what else a model folder holds.
-pub(super) fn write(model_path: &Path, scene: &Path, surfels: &[Surfel]) -> anyhow::Result<()> {
+pub(super) fn write(
+    model_path: &Path,
+    scene: &Path,
+    surfels: &[SurfaceDisc],
+) -> anyhow::Result<()> {
     let mut config = Config::default();
     config.scene.source_path = Some(absolute(scene)?);
     config.scene.eval = true;
@@ -50,7 +54,7 @@ pub(super) fn write(model_path: &Path, scene: &Path, surfels: &[Surfel]) -> anyh
     Ok(())
 }
 
-fn gaussians(surfels: &[Surfel]) -> Gaussians {
+fn gaussians(surfels: &[SurfaceDisc]) -> Gaussians {
     let mut gaussians = Gaussians { sh_degree: 0, ..Gaussians::default() };
     for surfel in surfels {
         let along = (ALONG * surfel.area.sqrt()).ln();

@@ -30,7 +30,7 @@ pub(crate) struct Splats {
     pub(crate) instances: u64,
     /// What the records hold.
     pub(crate) kind: RecordKind,
-    pub(crate) records: Records,
+    pub(crate) records: SplatRecords,
     /// Index of each Gaussian's splat; `[gaussians]`.
     pub(crate) splat_from_gaussian: Block<u32>,
     /// Room for gradients, [capacity, record]; what sorting needs lies in it first.
@@ -42,9 +42,9 @@ pub(crate) struct Splats {
 }
 
 /// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
-pub(crate) struct Records(Option<Block<f32>>);
+pub(crate) struct SplatRecords(Option<Block<f32>>);
 
-impl Records {
+impl SplatRecords {
     /// [capacity, record]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
@@ -197,7 +197,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
                 visible,
                 instances,
                 kind,
-                records: Records(Some(splats.records)),
+                records: SplatRecords(Some(splats.records)),
                 splat_from_gaussian,
                 gradients: splats.gradients,
                 features: None,
