@@ -13,8 +13,8 @@
 //   Shape           what of a row the moments need, and its number()
 //   Offsets         where a part's pixels are from it
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
-//     meet_at                     where a pixel of the line meets the row; share_of and inverse_share_of
-//                                 have the depth there over that of the centre, and its inverse
+//     meet_at                     where a pixel of the line meets the row; its share() and inverse_share()
+//                                 are the depth there over that of the centre, and its inverse
 //     add                         adds a note, and the gradient of the inverse share beside it
 //     pulls                       the exponent's gradient times its slopes in a pixel of the line
 //     add_halves                  adds the two halves of a splat
@@ -90,10 +90,10 @@ __device__ inline EllipseNote note_of(const PixelAlpha&, float weight, float e) 
 
 __device__ inline float weight_of(const EllipseNote& note) { return note.weight; }
 
-struct EllipseMeeting {};
-
-__device__ inline float share_of(EllipseMeeting) { return 1.0f; }
-__device__ inline float inverse_share_of(EllipseMeeting) { return 1.0f; }
+struct EllipseMeeting {
+    __device__ float share() const { return 1.0f; }
+    __device__ float inverse_share() const { return 1.0f; }
+};
 
 // What of a row its moments need.
 struct EllipseShape {

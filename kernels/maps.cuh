@@ -129,7 +129,7 @@ struct InverseDepth {
     template <class Meeting>
     __device__ float add(MapNote note, const Scratch& own, const Meeting& met) {
         const float of_inverse = note.weight * note.d;
-        sum += of_inverse * inverse_share_of(met);
+        sum += of_inverse * met.inverse_share();
         return of_inverse * own.inverse_depths[note.splat];
     }
     __device__ void add_halves() { sum = both_halves(sum); }
@@ -182,12 +182,12 @@ struct SurfaceMaps {
     __device__ float add(MapNote note, const Scratch& own, const Meeting& met) {
         const float4 d_map = own.d_maps[note.pixel], centre = own.features[note.splat];
         const float of_inverse = note.weight * note.d;
-        const float of_depth = note.weight * d_map.x * share_of(met);
-        inverse += of_inverse * inverse_share_of(met);
+        const float of_depth = note.weight * d_map.x * met.share();
+        inverse += of_inverse * met.inverse_share();
         depth_and_normal.x += of_depth;
         depth_and_normal.y += note.weight * d_map.y;
         depth_and_normal.z += note.weight * d_map.z;
-        return of_inverse * centre.w - of_depth * centre.x * share_of(met);
+        return of_inverse * centre.w - of_depth * centre.x * met.share();
     }
     __device__ void add_halves() {
         inverse = both_halves(inverse);

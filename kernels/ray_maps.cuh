@@ -38,7 +38,7 @@ struct RayMaps {
 
     template <class Meeting>
     __device__ float add(MapNote note, const Scratch& own, const Meeting& met) {
-        const float inverse_depth = own.features[note.splat].w * inverse_share_of(met);
+        const float inverse_depth = own.features[note.splat].w * met.inverse_share();
         note.d = fmaf(2.0f * inverse_depth, own.d_squares[note.pixel], note.d);
         return sums.add(note, own, met);
     }

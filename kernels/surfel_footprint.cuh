@@ -43,14 +43,12 @@ struct SurfelRow {
 
 // How a pixel's depth is that of the centre.
 struct SurfelMeeting {
-    float inverse_share;  // 1 where the filter is larger
+    float inverse;  // of the share; 1 where the filter is larger
     bool on_disc;
-};
 
-__device__ inline float share_of(const SurfelMeeting& met) {
-    return fast_reciprocal(met.inverse_share);
-}
-__device__ inline float inverse_share_of(const SurfelMeeting& met) { return met.inverse_share; }
+    __device__ float share() const { return fast_reciprocal(inverse); }
+    __device__ float inverse_share() const { return inverse; }
+};
 
 // Contractions are spelt out: both passes have to decide alike about a surfel and a pixel.
 __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px) {
