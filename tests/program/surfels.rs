@@ -75,10 +75,15 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
 
 #[test]
 fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
-    let place = copy_of(&TRAINED);
-    of_model(&place, "mesh", &["--device=cpu", "--mesh-resolution=64", "--formats=ply"]).done();
-    let mesh = place.model().join(format!("mesh/iteration_{ITERATIONS}/tsdf.ply"));
-    assert!(fs::metadata(&mesh).unwrap().len() > 10_000);
+    let place = TestFolder::beside(&TRAINED);
+    // So that a hundred of them are opaque, which a surface needs.
+    let flags = ["--primitive=surfels", "--init-opacity=0.8", "--densify-from-iter=300"];
+    place.trained_into("opaque", 200, &flags);
+    let mut mesh = splat();
+    mesh.current_dir(place.path("")).args(["mesh", "-m", "opaque", "--device=cpu"]);
+    end(mesh.args(["--mesh-resolution=64", "--formats=ply"])).done();
+    let mesh = place.path("opaque").join("mesh/iteration_200/tsdf.ply");
+    assert!(fs::metadata(&mesh).unwrap().len() > 100_000);
 }
 
 #[test]
