@@ -5,7 +5,7 @@
 // are left behind: `lazy_adam.cuh` says how they catch up, to the same values. Moments are stored
 // before bias correction.
 // Shapes: geometry [lane blocks, 11, 32] and sh with their moments as `state.cuh` says; gradients
-// [visible, 12], d_features [visible, 4]; surface [n, 12].
+// [visible, record], d_features [visible, 4]; surface [n, 12].
 
 #include "adam.cuh"
 #include "gaussian.cuh"

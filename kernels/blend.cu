@@ -19,7 +19,7 @@
 // for it: statistics for density control, and maps drawn beside the colours. `maps.cuh` has them. What a
 // splat is in a pixel is the footprint's affair (`footprint.cuh`).
 //
-// Shapes: splats and gradients [visible, 12], features and d_features [visible, 4],
+// Shapes: splats and gradients [visible, record], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
 // inverse_depths and d_inverse_depths [h, w], surface and d_surface [h, w, 4], reached [tiles, PARTS],
 // chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],

@@ -1,7 +1,6 @@
 // blend, of surfels: the instances of the templates that `blend.cu` has for ellipses. Their median depths come of
 // the forward pass that draws maps of a surface.
-// Shapes: as in `blend.cu`, but for splats and gradients [visible, 16]; median_depths and
-// inverse_squares [h, w].
+// Shapes: as in `blend.cu`; median_depths and inverse_squares [h, w].
 
 #include "blend_bwd.cuh"
 #include "blend_fwd.cuh"
@@ -10,7 +9,7 @@
 
 static_assert(SurfelFootprint::QUADS * 4 == SURFEL_RECORD_WIDTH, "what the host makes room for");
 
-// Blocks that a multiprocessor has shared memory for.
+// Blocks that a multiprocessor has registers or shared memory for.
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 constexpr uint32_t BWD_RESIDENT = 6;
 constexpr uint32_t BWD_SURFACE_RESIDENT = 5;

@@ -67,7 +67,7 @@ __device__ inline float disagreement(const SplatGradient& d, float area) {
 
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
-    const float* __restrict__ splats = a.splats;        // [visible, 12]
+    const float* __restrict__ splats = a.splats;        // [visible, record]
     float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
     uint32_t* __restrict__ views_seen = a.views_seen;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;

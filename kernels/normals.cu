@@ -7,7 +7,7 @@
 // its depths, each of which is in the slopes of four pixels beside it; nothing is added atomically but
 // the block's sum.
 //
-// Shapes: geometry [lane blocks, 11, 32], splats [visible, 12], features [visible, 4], surface and
+// Shapes: geometry [lane blocks, 11, 32], splats [visible, record], features [visible, 4], surface and
 // d_surface [h, w, 4], medians, d_medians and mask [h, w].
 
 #include "layout.cuh"

@@ -1,5 +1,5 @@
-// Twin of math/splat/surfel.rs: from a flat Gaussian in the world to a surfel on the screen, and back. Same
-// names, same order of arguments; the equations stand in Rust.
+// Twin of math/splat/surfel.rs: from a flat Gaussian in the world to a surfel on the screen, and back. The
+// equations stand in Rust; here the ellipse of the disc is by itself, since parts of tiles are tested with it.
 #pragma once
 
 #include "splat.cuh"

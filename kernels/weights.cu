@@ -1,6 +1,6 @@
 // weights: each Gaussian's blend weight, summed over the pixels of the views: the gradient of its colour
 // where that of every pixel is 1.
-// One thread per splat. Shapes: splats, gradients [visible, 12], weights [n].
+// One thread per splat. Shapes: splats, gradients [visible, record], weights [n].
 
 #include "gradient.cuh"
 #include "layout.cuh"

@@ -9,7 +9,7 @@
 //
 // add_worths: one thread per splat.
 //
-// Shapes: splats [visible, 12], splat_from_instance [instances], ranges [tiles], absent [n], target
+// Shapes: splats [visible, record], splat_from_instance [instances], ranges [tiles], absent [n], target
 // [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 3], sums [n, 3].
 
 #include "composite.cuh"

@@ -34,7 +34,7 @@ abi! {
     pub struct ViewArgs<'a> {
         /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]
+        /// [visible, record]
         pub gradients: In<'a, f32>,
         /// [visible, 4], as in `BlendArgs`. Null where normals were not compared.
         pub d_features: In<'a, f32>,

@@ -11,7 +11,7 @@ constants! {
 abi! {
     /// `count_rows`: how many tiles splats reach in a band of rows of tiles.
     pub struct CountRowsArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// By splat; `[visible]`.
         pub tiles: In<'a, TileRect>,
@@ -34,7 +34,7 @@ abi! {
     /// `instances_16` and `instances_32`: every pair of a splat and a tile. `band_instances_16` and
     /// `band_instances_32`: those in a band of rows of tiles.
     pub struct InstancesArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// By splat; `[visible]`.
         pub tiles: In<'a, TileRect>,

@@ -17,9 +17,9 @@ constants! {
 abi! {
     /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
     /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute` or `_squares`:
-    /// pixel gradients to splats. All of them with `_surfels`: of these, whose records have 16 floats.
+    /// pixel gradients to splats. All of them with `_surfels`: of these.
     pub struct BlendArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// [visible, 4], as in `FeaturesArgs`. Of `blend_fwd_surface` and `blend_bwd_surface` only.
         pub features: In<'a, f32>,
@@ -69,7 +69,7 @@ abi! {
         /// [h, w, 4], the last of a pixel being that of the final transmittance. Of
         /// `blend_bwd_surface` only; null where neither normals nor depths were compared.
         pub d_surface: In<'a, f32>,
-        /// `SplatGradient` of each splat, added to; [visible, 12].
+        /// `SplatGradient` of each splat, added to; [visible, record].
         pub gradients: Out<'a, f32>,
         /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
         pub d_features: Out<'a, f32>,

@@ -66,9 +66,9 @@ abi! {
 
     /// `observe`: adds a view to the density statistics.
     pub struct ObserveArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
-        /// `SplatGradient` of each splat; [visible, 12].
+        /// `SplatGradient` of each splat; [visible, record].
         pub gradients: In<'a, f32>,
         /// Of each row its centre and then more, [lane blocks, `width`, 32]; looked at where there is a
         /// `fade_depth`.

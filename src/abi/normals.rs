@@ -24,7 +24,7 @@ abi! {
         pub geometry: In<'a, f32>,
         /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: In<'a, u32>,
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// [visible, 4]: depth, x and y of the normal in camera axes, inverse depth.
         pub features: Out<'a, f32>,

@@ -27,8 +27,9 @@ abi! {
         pub sh_steps: In<'a, u32>,
         /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: Out<'a, u32>,
-        /// [capacity, 12]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
-        /// index of the Gaussian in its bits.
+        /// [capacity, record]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,
+        /// index of the Gaussian in its bits. Of surfels the tilt, x and y, in the place of the conic, and
+        /// the slopes of both coordinates behind the rest.
         pub splats: Out<'a, f32>,
         /// Tiles that may be reached; `[capacity]`.
         pub tiles: Out<'a, TileRect>,

@@ -10,7 +10,7 @@ constants! {
 abi! {
     /// `whiten`: makes all splats white.
     pub struct WhitenArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: Out<'a, f32>,
         /// Splats.
         pub visible: u32,
@@ -20,9 +20,9 @@ abi! {
 
     /// `add_weights`: adds a view's blend weights.
     pub struct AddWeightsArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
-        /// `SplatGradient` of each splat; [visible, 12].
+        /// `SplatGradient` of each splat; [visible, record].
         pub gradients: In<'a, f32>,
         /// [n]
         pub weights: Out<'a, f32>,

@@ -15,7 +15,7 @@ constants! {
 abi! {
     /// `worth_pixels`: a view without the Gaussians that are left out, and what each would change in it.
     pub struct WorthArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// `[instances]`
         pub splat_from_instance: In<'a, u32>,
@@ -45,7 +45,7 @@ abi! {
 
     /// `add_worths`: adds those of a view's splats to those of all Gaussians.
     pub struct AddWorthsArgs<'a> {
-        /// [visible, 12]
+        /// [visible, record]
         pub splats: In<'a, f32>,
         /// Of the view's splats; [visible, 3].
         pub worths: In<'a, f32>,

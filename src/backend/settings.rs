@@ -44,12 +44,6 @@ impl Footprint {
     }
 }
 
-impl Default for Footprint {
-    fn default() -> Self {
-        Self::DILATED
-    }
-}
-
 /// What surfels lack, as messages call it.
 pub(crate) const MEDIAN_GRADIENTS: &str = "losses of median depths";
 /// The same of light on its way to places.

@@ -149,8 +149,8 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let mut work = showing(config, gaussians.len() as u64);
     work.sh_degree = gaussians.sh_degree;
     let most = work.gaussians;
-    let filter = render_footprint(config);
-    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+    let footprint = render_footprint(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
     let bytes = bytes_beside(gaussians.len());
     let beside = Some(PlannedRow { label: "what each Gaussian is worth", bytes });
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })

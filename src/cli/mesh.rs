@@ -123,8 +123,8 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
     let mut work = showing(config, gaussians.len() as u64);
     work.sh_degree = gaussians.sh_degree;
     let most = work.gaussians;
-    let filter = render_footprint(config);
-    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+    let footprint = render_footprint(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
     let largest: u64 = forecast::seen_at_most(dataset).px.map(u64::from).iter().product();
     let beside = Some(PlannedRow { label: SURFACE_MAPS, bytes: view_maps(largest) });
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside })
@@ -191,14 +191,14 @@ impl Meshing<'_> {
     ) -> Result<(), DoesNotFit> {
         let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
         let Opened { dataset, gaussians, config, .. } = self.opened;
-        let filter = render_footprint(config);
+        let footprint = render_footprint(config);
         let fitted = world_box.map(|world_box| self.options.fitted_to(world_box));
         let options = fitted.as_ref().unwrap_or(self.options);
         let plan = DrawingPlan {
             what: "drawing the model for its mesh",
             remedy: "draw smaller views with -r 2, 4 or 8",
             seen_at_most: forecast::seen_at_most(dataset),
-            count_seen: &|| forecast::seen_of_model(dataset, gaussians, filter),
+            count_seen: &|| forecast::seen_of_model(dataset, gaussians, footprint),
         };
         room.check(&plan, |seen, budget| {
             let of_model = planned_model(config, gaussians.sh_degree, gaussians.len() as u64);

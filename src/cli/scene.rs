@@ -104,8 +104,8 @@ impl ReadModel {
         let Self { config, dataset, gaussians, .. } = &self;
         let mut work = showing(config, gaussians.len() as u64);
         work.sh_degree = gaussians.sh_degree;
-        let filter = render_footprint(config);
-        let count_seen = &|| forecast::seen_of_model(dataset, gaussians, filter);
+        let footprint = render_footprint(config);
+        let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
         let most = work.gaussians;
         // The Gaussians are there already.
         let room = self.room_for(&OnProcessor { work, most, count_seen, lpips, beside: None })?;

@@ -19,6 +19,12 @@ pub fn shortest_axis<R: Real>(log_scale: Vec3<R>) -> usize {
     if log_scale[2] < log_scale[first] { 2 } else { first }
 }
 
+/// The shape with its third axis the shortest, whatever its scales are: that of a surfel.
+#[inline]
+pub fn flat<R: Real>(shape: &Shape<R>) -> Shape<R> {
+    Shape { log_scale: [R::ONE, R::ONE, R::ZERO], ..*shape }
+}
+
 /// The Gaussian's shortest axis in camera axes, before it is turned, and the sign that turns it towards
 /// the camera; an axis across the line of sight stays.
 fn axis_cam<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> (Vec3<R>, R) {

@@ -4,7 +4,7 @@ use super::prelude::*;
 use std::sync::Arc;
 
 use splat::backend::{Footprint, Rates, Snapshot};
-use splat::dataset::{Image, View};
+use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
 use splat::math::splat::{Ellipse, Shape, Surfel, Viewpoint, project, project_surfel};
@@ -179,6 +179,26 @@ pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
         .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
         .collect();
     Arc::new(Image { width, height, rgb, mask, depth: None })
+}
+
+/// A photograph of noise of the common view, with inverse depths of noise; a mask excludes three columns in seven.
+pub fn target(masked: bool) -> Image {
+    let mut draws = Draws::new(7);
+    let camera = view().camera;
+    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
+    let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
+    Image {
+        width: camera.width,
+        height: camera.height,
+        rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
+        mask: masked
+            .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
+        depth: Some(InverseDepthMap {
+            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
+            scale: 0.9,
+            offset: 0.05,
+        }),
+    }
 }
 
 /// A Gaussian as a view sees it, in double precision.

@@ -78,7 +78,7 @@ fn maps_of_surfaces_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 }
 
 /// What the first step leaves where normals are compared, too; with their mean.
-fn first_step<B: TrainDevice>(
+pub(super) fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     (shot, depths): (&Shot, NormalDepths),

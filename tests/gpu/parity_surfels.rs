@@ -1,7 +1,5 @@
 //! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
 
-use std::sync::Arc;
-
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::{
     Counted, FirstStep, GRADIENT_TOLERANCE, Shot, assert_first_steps_agree, assert_gradients_agree,
@@ -10,12 +8,13 @@ use crate::common::oracle::{
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, composite, gaussian, photo, resized, tame_gaussians, together};
 use crate::common::{Draws, view};
+use crate::parity_normals::{first_step, with_depths};
 use splat::backend::cpu::Cpu;
 use splat::backend::{
     AdamStep, DeviceError, Footprint, NormalDepths, Photo, RenderSettings, Rendered, Statistics,
-    Stay, Term, TrainDevice, Worth,
+    Stay, TrainDevice, Worth,
 };
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::View;
 use splat::math::Real;
 use splat::model::Gaussians;
 
@@ -115,39 +114,6 @@ fn steps_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// The shot with a map of noise beside the photograph, in every value far from what is drawn.
-fn with_depths(shot: Shot, surfels: &Gaussians) -> Shot {
-    let settings = Drawing { inverse_depth: true, ..shot.settings };
-    let shown = Drawing { pass: Pass::Eval, ..settings };
-    let rendered = drawn(&mut Cpu::<f64>::new(), surfels, (&shot.view, &shown));
-    let mut draws = Draws::new(72);
-    let (scale, offset) = (2.0, 0.1);
-    let value = |inverse_depth: f32| {
-        let value = u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
-        let expected = f32::from(value) / 65_536.0 * scale + offset;
-        if (expected - inverse_depth).abs() < 1e-3 { value ^ 0x4000 } else { value }
-    };
-    let values = rendered.inverse_depths.unwrap().into_iter().map(value).collect();
-    let depth = Some(InverseDepthMap { values, scale, offset });
-    Shot { photo: Arc::new(Image { depth, ..Image::clone(&shot.photo) }), settings, ..shot }
-}
-
-/// What the first step leaves where normals are compared, too.
-fn step_by_normals<B: TrainDevice>(
-    device: &mut B,
-    surfels: &Gaussians,
-    (shot, depths): (&Shot, NormalDepths),
-) -> FirstStep {
-    let mut model = device.upload(surfels).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
-    let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, 0.3);
-    let (seen, mut gradients) = ((&shot.view, &shot.settings), Default::default());
-    let loss = device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-    device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
-    let snapshot = device.snapshot(&mut model).unwrap();
-    FirstStep { loss: loss.read().unwrap().into(), snapshot }
-}
-
 fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // Inverse depths alone.
     for (count, seed) in [(8, 2), (60, 3)] {
@@ -165,8 +131,9 @@ fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(
         let both = with_depths(shot(&surfels, &view, settings, (seed, Counted::Clear)), &surfels);
         for shot in [plain, both] {
             for depths in [NormalDepths::All, NormalDepths::Opaque] {
-                let found = step_by_normals(device, &surfels, (&shot, depths));
-                let expected = step_by_normals(&mut Cpu::<f64>::new(), &surfels, (&shot, depths));
+                let (found, _) = first_step(device, &surfels, (&shot, depths));
+                let oracle = &mut Cpu::<f64>::new();
+                let (expected, _) = first_step(oracle, &surfels, (&shot, depths));
                 let what = format!("{size:?} px, {depths:?}");
                 let snapshots = (&found.snapshot, &expected.snapshot);
                 assert_gradients_agree(snapshots.0, snapshots.1, (GRADIENT_TOLERANCE, &what));

@@ -4,11 +4,11 @@ use crate::common::differences::{assert_differences, assert_projection_differenc
 use crate::common::prelude::*;
 use std::sync::Arc;
 
-use crate::common::scene::{NEAR, nine, viewpoint};
+use crate::common::scene::{NEAR, nine, target, viewpoint};
 use crate::common::{Draws, assert_relative, derivative, view, with};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{Term, Terms};
-use splat::dataset::{Image, InverseDepthMap};
+use splat::dataset::Image;
 use splat::math::blend::{
     PixelWalk, ScreenGradient, Shade, alpha, alpha_bwd, blend_bwd_of, exponent,
 };
@@ -239,25 +239,6 @@ fn gaussians() -> Gaussians {
     }
     gaussians.means[3] = 9.0;
     gaussians
-}
-
-fn target(masked: bool) -> Image {
-    let mut draws = Draws::new(7);
-    let camera = view().camera;
-    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
-    let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
-    Image {
-        width: camera.width,
-        height: camera.height,
-        rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
-        mask: masked
-            .then(|| (0..camera.pixels()).map(|i| if i % 7 < 4 { 255 } else { 0 }).collect()),
-        depth: Some(InverseDepthMap {
-            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
-            scale: 0.9,
-            offset: 0.05,
-        }),
-    }
 }
 
 /// The terms that compare what is drawn.

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use crate::common::differences::assert_differences;
 use crate::common::prelude::*;
-use crate::common::scene::{NEAR, nine};
+use crate::common::scene::{NEAR, nine, target};
 use crate::common::{Draws, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
     Extra, Footprint, Look, NormalDepths, Render, RenderSettings, Store, Term, Terms,
 };
-use splat::dataset::{Image, InverseDepthMap};
 use splat::math::linalg::{add, dot, mul, rotation, scale, sub};
 use splat::math::{Real, sh, sigmoid};
 use splat::model::Gaussians;
@@ -28,24 +27,6 @@ fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
         *value = draws.uniform(-0.2, 0.2).to_f32();
     }
     surfels
-}
-
-fn target() -> Image {
-    let mut draws = Draws::new(7);
-    let camera = view().camera;
-    let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
-    let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
-    Image {
-        width: camera.width,
-        height: camera.height,
-        rgb: (0..camera.pixels() * 3).map(|_| byte()).collect(),
-        mask: None,
-        depth: Some(InverseDepthMap {
-            values: depths.iter().map(|v| u16::try_from(v.floor_i32()).unwrap()).collect(),
-            scale: 0.9,
-            offset: 0.05,
-        }),
-    }
 }
 
 const DRAWING: Drawing = Drawing {
@@ -71,7 +52,7 @@ fn terms() -> Terms {
 
 /// Compares all gradients with differences; says how many of each parameter were large enough to tell.
 fn compare(surfels: &Gaussians, terms: &Terms) -> Vec<usize> {
-    let target = Arc::new(target());
+    let target = Arc::new(target(false));
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(surfels).unwrap();
     let mut gradients = Default::default();

@@ -97,12 +97,12 @@ mod tests {
         };
         let model = Cpu::<f32>::new().upload(&gaussians).unwrap();
         let mip = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
-        let counts = [Footprint::DILATED, mip].map(|filter| {
-            let point = viewpoint::<f32>(&view, 0.01, filter);
+        let counts = [Footprint::DILATED, mip].map(|footprint| {
+            let point = viewpoint::<f32>(&view, 0.01, footprint);
             let drawn = DrawnView::new(point, &Drawing::DEFAULT);
             let (splats, _) = project::project(&model, &drawn);
             let bins = bin::bin(&splats, point.size);
-            let counted = count(&gaussians, &view, 0.01, filter);
+            let counted = count(&gaussians, &view, 0.01, footprint);
             assert_eq!(counted.visible, splats.len() as u64);
             assert_eq!(counted.instances, bins.splat_from_instance.len() as u64);
             assert!((100..1900).contains(&splats.len()) && counted.instances > counted.visible);

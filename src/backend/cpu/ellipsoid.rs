@@ -5,8 +5,7 @@ use super::splat::{DrawnView, Splat};
 use crate::backend::Footprint;
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::{Quat, Vec3};
-use crate::math::normals::{facing_normal, facing_normal_bwd};
+use crate::math::normals::{facing_normal, facing_normal_bwd, flat};
 use crate::math::splat::{
     Bounds, Ellipse, EllipseGradient, Shape, Surfel, SurfelGradient, bounds, project, project_bwd,
     project_surfel, project_surfel_bwd,
@@ -27,7 +26,7 @@ impl<R: Real> Ellipsoid<R> {
     pub fn splat(&self, row: usize, view: &DrawnView<R>) -> Option<Splat<R>> {
         let Outline { ellipse, surfel, opacity, bounds } = self.outline(view)?;
         let surface = if view.surface {
-            let [x, y, _] = self.normal(view);
+            let [x, y, _] = facing_normal(&view.viewpoint, &self.faced(view));
             [ellipse.depth, x, y]
         } else {
             [R::ZERO; 3]
@@ -81,7 +80,7 @@ impl<R: Real> Ellipsoid<R> {
         let [d_depth, d_normal_x, d_normal_y] = d_splat.d_surface;
         if d_normal_x != R::ZERO || d_normal_y != R::ZERO {
             let d_normal = [d_normal_x, d_normal_y, R::ZERO];
-            add(quat, &self.normal_bwd(view, d_normal));
+            add(quat, &facing_normal_bwd(viewpoint, &self.faced(view), d_normal));
         }
         let d_depth = d_depth - d_splat.d_inverse_depth / (depth * depth);
         let d_mean_px = d_splat.d_mean_px;
@@ -105,22 +104,12 @@ impl<R: Real> Ellipsoid<R> {
         }
     }
 
-    /// Its normal, towards the camera: that of a surfel is its third axis.
-    fn normal(&self, view: &DrawnView<R>) -> Vec3<R> {
-        facing_normal(&view.viewpoint, &self.faced(view))
-    }
-
-    fn normal_bwd(&self, view: &DrawnView<R>, d_normal: Vec3<R>) -> Quat<R> {
-        facing_normal_bwd(&view.viewpoint, &self.faced(view), d_normal)
-    }
-
     /// The shape whose shortest axis is the normal.
     fn faced(&self, view: &DrawnView<R>) -> Shape<R> {
-        let mut shape = self.shape;
-        if view.footprint == Footprint::Surfel {
-            shape.log_scale = [R::ONE, R::ONE, R::ZERO];
+        match view.footprint {
+            Footprint::Ellipse { .. } => self.shape,
+            Footprint::Surfel => flat(&self.shape),
         }
-        shape
     }
 }
 

@@ -75,8 +75,8 @@ pub(super) fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoo
     };
     let on_processor = model.is_on_processor();
     let beside = PlannedRow { label: BOUND_MESH, bytes: bound_bytes(&sizes, on_processor) };
-    let filter = render_footprint(config);
-    let count_seen = &|| forecast::seen_of_model(dataset, &placed_gaussians(start), filter);
+    let footprint = render_footprint(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, &placed_gaussians(start), footprint);
     let most = work.gaussians;
     model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside: Some(beside) })
 }
@@ -90,21 +90,21 @@ pub(super) fn check_device(
 ) -> Result<(), DoesNotFit> {
     let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
     let Opened { config, dataset, gaussians, .. } = opened;
-    let filter = render_footprint(config);
+    let footprint = render_footprint(config);
     let bound = start.topology.sizes();
     let seen_at_most = forecast::seen_at_most(dataset);
     let plan = DrawingPlan {
         what: "the refinement",
         remedy: "bind fewer Gaussians: with fewer --vertices or --gaussians-per-triangle",
         seen_at_most,
-        count_seen: &|| forecast::seen_of_model(dataset, &placed_gaussians(start), filter),
+        count_seen: &|| forecast::seen_of_model(dataset, &placed_gaussians(start), footprint),
     };
     room.check(&plan, |seen, budget| {
         let model = planned_model(config, start.gaussians.sh_degree, bound.gaussians);
         let of_mesh = planned_model(config, gaussians.sh_degree, gaussians.len() as u64);
         let seen_of_mesh = match seen == seen_at_most {
             true => seen,
-            false => forecast::seen_of_model(dataset, gaussians, filter),
+            false => forecast::seen_of_model(dataset, gaussians, footprint),
         };
         let refinement = PlannedRefinement {
             measured: Some((of_mesh, seen_of_mesh)),
