@@ -105,7 +105,7 @@ pub use transmittance::{NOT_SEEN, TRANSMITTANCE_BLOCK, TransmittanceArgs};
 pub use view::{
     ALPHA_MAX, ALPHA_MIN, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
     SHORT_KEYS_MAX, SURFEL_FACING_MIN, SURFEL_RECORD_WIDTH, SplatGradient, TILE, TILE_ROWS_MAX,
-    TRANSMITTANCE_MIN, TileRange, TileRect, UNSEEN, ViewCamera,
+    TRANSMITTANCE_MIN, TRIANGLE_RECORD_WIDTH, TileRange, TileRect, UNSEEN, ViewCamera,
 };
 pub use weights::{AddWeightsArgs, WEIGHTS_BLOCK, WhitenArgs};
 pub use worth::{AddWorthsArgs, BEHIND_MIN, WORTH_BLOCK, WORTH_WIDTH, WorthArgs};

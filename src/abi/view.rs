@@ -17,6 +17,8 @@ constants! {
     pub const RECORD_WIDTH: u32 = 12;
     /// The same of surfels, which begin alike.
     pub const SURFEL_RECORD_WIDTH: u32 = 16;
+    /// The same of triangles.
+    pub const TRIANGLE_RECORD_WIDTH: u32 = 28;
     /// Least cosine between a surfel's normal and the line of sight.
     pub const SURFEL_FACING_MIN: f32 = 1e-5;
     /// No splat of a view belongs to the Gaussian.

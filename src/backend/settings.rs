@@ -21,7 +21,32 @@ pub enum Footprint {
     /// A disc that rays meet: a surfel, which its first two axes span and whose third scale is not looked
     /// at (2D Gaussian splatting, Huang et al. 2024).
     Surfel,
+    /// Triangles between vertices: a row is a vertex, whose scales and rotation are not looked at, and the model
+    /// has faces ([`super::Faces`]; MeshSplatting, Held et al. 2025).
+    Triangle(Window),
 }
+
+/// How a triangle falls off from its middle to its edges, and how it is sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Window {
+    /// s in (1 - t)^s: 1 is a pyramid, next to 0 a solid triangle.
+    pub exponent: f64,
+    /// The opacity that every vertex has at least: of a logit w it is floor + (1 - floor) sigmoid(w).
+    pub opacity_floor: f64,
+    /// Samples along each side of a pixel, 1 to [`MOST_SAMPLES`], whose mean the pixel is.
+    pub samples: u32,
+    /// Radius of the inscribed circle above which a triangle is drawn, px.
+    pub inradius_min_px: f64,
+}
+
+impl Window {
+    /// Solid triangles, opaque, one sample a pixel.
+    pub const SOLID: Self =
+        Self { exponent: 1e-4, opacity_floor: 0.9999, samples: 1, inradius_min_px: 0.01 };
+}
+
+/// Most samples along a side of a pixel.
+pub const MOST_SAMPLES: u32 = 4;
 
 impl Footprint {
     /// As in 3D Gaussian splatting (Kerbl et al. 2023): widened by 0.3 px² and not compensated.
@@ -32,6 +57,7 @@ impl Footprint {
         match self {
             Self::Ellipse { .. } => Records::Ellipses,
             Self::Surfel => Records::Surfels,
+            Self::Triangle(_) => Records::Triangles,
         }
     }
 
@@ -40,6 +66,7 @@ impl Footprint {
         match self {
             Self::Ellipse { .. } => Ok(()),
             Self::Surfel => Err(DeviceError::Unsupported { primitives: "surfels", what }),
+            Self::Triangle(_) => Err(DeviceError::Unsupported { primitives: "triangles", what }),
         }
     }
 }
@@ -238,10 +265,13 @@ impl Drawing {
     /// all of its pixels, of which no spread along a ray says anything.
     pub(crate) fn check_footprint(&self) -> Result<(), DeviceError> {
         match self.footprint {
-            Footprint::Ellipse { .. } if self.inverse_squares => {
+            Footprint::Ellipse { .. } | Footprint::Triangle(_) if self.inverse_squares => {
                 Err(DeviceError::NeedsSurfels { what: "squares of inverse depths" })
             }
-            Footprint::Ellipse { .. } | Footprint::Surfel => Ok(()),
+            Footprint::Triangle(_) if self.surface || self.median || self.counts => {
+                self.footprint.require_volumes("maps of depths and normals, and counts")
+            }
+            Footprint::Ellipse { .. } | Footprint::Surfel | Footprint::Triangle(_) => Ok(()),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::math::splat::Viewpoint;
 pub(super) fn viewpoint<R: Real>(view: &View, near: f64, footprint: Footprint) -> Viewpoint<R> {
     let (variance_px2, compensates) = match footprint {
         Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),
-        Footprint::Surfel => (0.0, false),
+        Footprint::Surfel | Footprint::Triangle(_) => (0.0, false),
     };
     Viewpoint {
         rotation: view.pose.rotation.map(|row| row.map(R::of)),

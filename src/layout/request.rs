@@ -2,7 +2,7 @@
 
 use super::colors::ColorUse;
 use crate::abi::terms::Inputs;
-use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH};
+use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH, TRIANGLE_RECORD_WIDTH};
 use crate::math::Divisor;
 
 /// What a view is drawn for.
@@ -25,6 +25,8 @@ pub enum Records {
     Ellipses,
     /// Surfels.
     Surfels,
+    /// Triangles.
+    Triangles,
 }
 
 impl Records {
@@ -33,6 +35,7 @@ impl Records {
         match self {
             Self::Ellipses => RECORD_WIDTH,
             Self::Surfels => SURFEL_RECORD_WIDTH,
+            Self::Triangles => TRIANGLE_RECORD_WIDTH,
         }
     }
 }

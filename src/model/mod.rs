@@ -7,6 +7,7 @@ mod gaussians;
 mod initialise;
 mod primitive;
 mod surfels;
+mod triangle_mesh;
 
 pub use bound::{BoundColumns, BoundTopology, TooManyBound, VertexLists};
 pub use field::Field;

@@ -58,6 +58,8 @@ impl<R: Real> Ellipsoid<R> {
                 let (ellipse, bounds) = surfel.bounds(opacity, viewpoint.size)?;
                 Some(Outline { ellipse, surfel: Some(surfel), opacity, bounds })
             }
+            // A vertex is nothing by itself.
+            Footprint::Triangle(_) => None,
         }
     }
 
@@ -96,6 +98,7 @@ impl<R: Real> Ellipsoid<R> {
                 let d_surfel = SurfelGradient { d_mean_px, d_depth, d_along_u, d_along_v, d_tilt };
                 project_surfel_bwd(viewpoint, &self.shape, &d_surfel)
             }
+            Footprint::Triangle(_) => None,
         };
         if let Some(d) = d_shape {
             add(mean, &d.d_mean_world);
@@ -107,7 +110,7 @@ impl<R: Real> Ellipsoid<R> {
     /// The shape whose shortest axis is the normal.
     fn faced(&self, view: &DrawnView<R>) -> Shape<R> {
         match view.footprint {
-            Footprint::Ellipse { .. } => self.shape,
+            Footprint::Ellipse { .. } | Footprint::Triangle(_) => self.shape,
             Footprint::Surfel => flat(&self.shape),
         }
     }

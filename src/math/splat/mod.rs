@@ -3,6 +3,7 @@
 mod coverage;
 mod projection;
 mod surfel;
+mod triangle;
 
 pub use coverage::{Bounds, Rect, Spans, TILE, bounds};
 pub use projection::{
@@ -10,4 +11,8 @@ pub use projection::{
 };
 pub use surfel::{
     Meeting, SURFEL_FACING_MIN, Surfel, SurfelGradient, project_surfel, project_surfel_bwd,
+};
+pub use triangle::{
+    Hit, Plane, TRIANGLE_ALPHA_MAX, Triangle, TriangleGradient, Vertex, VertexGradient, cover,
+    place_vertex, place_vertex_bwd, reach_px, triangle, triangle_bwd,
 };

@@ -1,0 +1,63 @@
+//! Meshes: vertices, which are the rows of a model, and the triangles between them.
+
+use super::{DeviceError, Edit};
+use crate::model::Gaussians;
+
+/// What the views of late have shown of each triangle: of the training views since these figures were last
+/// forgotten, or since the triangle is there.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FaceStatistics {
+    /// Largest weight that it had in any sample: its opacity there times what lies before it let through.
+    pub weights: Vec<f32>,
+    /// Largest distance of a corner from the middle of all, px.
+    pub reaches_px: Vec<f32>,
+}
+
+/// Another mesh, of vertices that there are and of such between two of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Remesh<'a> {
+    /// Vertices that stay, ascending. They become the first ones, with their moments.
+    pub kept: &'a [u32],
+    /// Pairs of vertices that get a new one in their middle: its place, its colours and its opacity are their
+    /// means, its moments zero. They follow those that stay, in this order. Either end may be one that goes.
+    pub midpoints: &'a [[u32; 2]],
+    /// The opacity that every vertex has at least; see [`super::Window`].
+    pub opacity_floor: f64,
+    /// The triangles, by the vertices' new numbers. Their statistics start afresh.
+    pub faces: &'a [[u32; 3]],
+}
+
+/// A device that trains triangles between the rows of a model.
+pub trait Faces: Edit<Gaussians> {
+    /// Gives a model these triangles in place of those that it has, and forgets their statistics.
+    fn set_faces(
+        &mut self,
+        model: &mut Self::Model,
+        faces: &[[u32; 3]],
+    ) -> Result<(), DeviceError>;
+
+    /// The triangles; none of a model without.
+    fn faces<'a>(&self, model: &'a Self::Model) -> &'a [[u32; 3]];
+
+    /// What views have shown of them.
+    fn face_statistics(&mut self, model: &Self::Model) -> Result<FaceStatistics, DeviceError>;
+
+    /// Has the triangles go on with these statistics, as a run that resumes does.
+    fn set_face_statistics(
+        &mut self,
+        model: &mut Self::Model,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError>;
+
+    /// Changes vertices and triangles. Where memory is refused nothing has changed.
+    fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
+
+    /// Raises the opacity that every vertex has at least, from one floor to another. Opacities stay what they
+    /// are, those below the new floor rise to it; moments stay.
+    fn raise_opacity_floor(
+        &mut self,
+        model: &mut Self::Model,
+        before: f64,
+        after: f64,
+    ) -> Result<(), DeviceError>;
+}
