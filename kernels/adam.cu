@@ -158,6 +158,21 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     step<Surfels<InCompact>>(a);
 }
 
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_vertices(const __grid_constant__ AdamArgs a) {
+    step<Vertices<InFull>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_vertices_half(const __grid_constant__ AdamArgs a) {
+    step<Vertices<InHalfColors>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_vertices_compact(const __grid_constant__ AdamArgs a) {
+    step<Vertices<InCompact>>(a);
+}
+
 // Brings the colours of every lane block up to date; one warp each.
 template <class Sh>
 __device__ inline void catch_up_block(const CatchUpArgs& a) {

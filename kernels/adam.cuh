@@ -10,6 +10,7 @@
 #include "primitive.cuh"
 #include "splat.cuh"
 #include "surfels.cuh"
+#include "vertices.cuh"
 
 // What is known of a group's new values and second moments.
 struct FiniteCheck {
@@ -211,6 +212,16 @@ __device__ inline ShapeGradient shape_bwd(Surfels<Storage>, const ViewArgs& view
         view.camera, shape,
         {e.d_mean_px, e.d_depth, d_splat.d_along_u, d_splat.d_along_v, {e.d_conic.xx, e.d_conic.xy}});
     if (view.d_features != nullptr) add_features(view, splat_index, flat(shape), d);
+    return d;
+}
+
+// Of a vertex, which has a place alone.
+template <class Storage>
+__device__ inline ShapeGradient shape_bwd(Vertices<Storage>, const ViewArgs& view, uint32_t,
+                                          const Shape& shape, const ScreenGradient& d_splat) {
+    ShapeGradient d = {};
+    d.d_mean_world = place_vertex_bwd(view.camera, shape.mean_world, d_splat.d_ellipse.d_mean_px,
+                                      d_splat.d_ellipse.d_depth);
     return d;
 }
 

@@ -218,3 +218,18 @@ extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
     adam_views_surfels_compact(const __grid_constant__ AdamArgs a) {
     step_views<InCompact, Surfels<InCompact>>(a);
 }
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_vertices(const __grid_constant__ AdamArgs a) {
+    step_views<InFull, Vertices<InFull>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_vertices_half(const __grid_constant__ AdamArgs a) {
+    step_views<InHalfColors, Vertices<InHalfColors>>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(ADAM_BLOCK)
+    adam_views_vertices_compact(const __grid_constant__ AdamArgs a) {
+    step_views<InCompact, Vertices<InCompact>>(a);
+}

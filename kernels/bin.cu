@@ -14,6 +14,7 @@
 
 #include "surfels.cuh"
 #include "tiles.cuh"
+#include "triangle_footprint.cuh"
 
 // Splats of consecutive places that threads of one warp take: the 32 bytes of a memory transaction. Surfels that lie
 // flat before the camera fill the image, and are neighbours in depth: a warp takes one of them.
@@ -156,6 +157,7 @@ __device__ inline void instances(const InstancesArgs& a, Key* keys, Rows listed)
 
 INSTANCES(EllipseFootprint, )
 INSTANCES(SurfelFootprint, _surfels)
+INSTANCES(TriangleFootprint, _triangles)
 
 // A block adds up its splats' instances in each row before it adds them to those of all blocks. The
 // same code counts by row, so as to choose the bands, and by splat in each of them: both agree.
@@ -193,6 +195,11 @@ extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
 extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
     count_rows_surfels(const __grid_constant__ CountRowsArgs a) {
     count_rows_of<SurfelFootprint>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(BIN_BLOCK)
+    count_rows_triangles(const __grid_constant__ CountRowsArgs a) {
+    count_rows_of<TriangleFootprint>(a);
 }
 
 // Tiles without instances keep the empty range that the host wrote.

@@ -7,7 +7,8 @@
 constexpr uint32_t PROJECT_WARPS = PROJECT_BLOCK / WARP;
 
 // Place of the thread's splat in the list, and the block's share of the totals added to them.
-__device__ inline uint32_t append(const ProjectArgs& a, bool visible, uint32_t instances) {
+template <class Args>
+__device__ inline uint32_t append(const Args& a, bool visible, uint32_t instances) {
     __shared__ uint32_t first_of_warp[PROJECT_WARPS];
     __shared__ unsigned long long block_instances;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;

@@ -17,7 +17,8 @@ constants! {
 abi! {
     /// `blend_fwd`, `blend_counted`, `blend_fwd_depth`, `blend_fwd_surface`: splats to pixels.
     /// `blend_bwd`, `blend_bwd_depth`, `blend_bwd_surface`, and each of them with `_absolute` or `_squares`:
-    /// pixel gradients to splats. All of them with `_surfels`: of these.
+    /// pixel gradients to splats. All of them with `_surfels`: of these. `blend_fwd_triangles_*` and
+    /// `blend_bwd_triangles_*`: of triangles, with so many samples along a pixel's sides; they keep no states.
     pub struct BlendArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
@@ -73,15 +74,17 @@ abi! {
         pub gradients: Out<'a, f32>,
         /// Added to; [visible, 4]: depth, x and y of the normal, 0. Of `blend_bwd_surface` only.
         pub d_features: Out<'a, f32>,
+        /// Largest weight of each face so far; `[faces]`. Of `blend_bwd_triangles_*`; null where nobody asks for it.
+        pub face_weights: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Colour behind everything.
         pub background: [f32; 3],
         /// Tiles in a row.
         pub tiles_wide: u32,
-        /// Tile of the first block of the forward pass.
+        /// Tile of the first block of the forward pass, and of triangles of the backward pass.
         pub first_tile: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Of triangles only.
+        pub window_exponent: f32,
     }
 }

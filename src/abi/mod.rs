@@ -32,6 +32,7 @@ mod smooth;
 mod surface;
 pub mod terms;
 mod transmittance;
+mod triangles;
 mod view;
 mod weights;
 mod worth;
@@ -102,6 +103,10 @@ pub use surface::{
     SurfaceSums,
 };
 pub use transmittance::{NOT_SEEN, TRANSMITTANCE_BLOCK, TransmittanceArgs};
+pub use triangles::{
+    COVER_EXPONENT, COVER_VARIANCE_PX2, FacesArgs, FacesBwdArgs, MidpointsArgs, REMESH_BLOCK,
+    RaiseFloorArgs, TRIANGLE_ALPHA_MAX, VERTEX_WIDTH,
+};
 pub use view::{
     ALPHA_MAX, ALPHA_MIN, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,
     SHORT_KEYS_MAX, SURFEL_FACING_MIN, SURFEL_RECORD_WIDTH, SplatGradient, TILE, TILE_ROWS_MAX,
@@ -146,6 +151,8 @@ pub fn header() -> String {
         &median::structs(),
         &transmittance::constants(),
         &transmittance::structs(),
+        &triangles::constants(),
+        &triangles::structs(),
         &pack::constants(),
         &pack::structs(),
         &quantile::constants(),

@@ -11,7 +11,8 @@ constants! {
 
 abi! {
     /// `project_fwd` and `project_fwd_compact`: rows to splats. `project_fwd_extended` and
-    /// `project_fwd_extended_compact`: with the filters of the model and the view.
+    /// `project_fwd_extended_compact`: with the filters of the model and the view. `place_vertices` and
+    /// `color_vertices`: rows to vertices, [gaussians, `VERTEX_WIDTH`] in the place of splats.
     pub struct ProjectArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: In<'a, f32>,
@@ -55,5 +56,9 @@ abi! {
         pub sh_degree: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
+        /// Opacity that vertices have at least.
+        pub opacity_floor: f32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 }

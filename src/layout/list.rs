@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use super::library::Library;
 use super::replay::{Replay, ReplayBlock};
-use super::request::ViewRequest;
+use super::request::{Records, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken as _};
 
 use crate::abi::{
@@ -260,13 +260,14 @@ pub struct BackwardSlots<A: Source> {
 }
 
 impl<A: Source> BackwardSlots<A> {
-    /// Nothing where no backward pass follows.
+    /// Nothing where no backward pass follows, or of triangles.
     pub fn reserve(
         source: &A,
         sizes: &ListSizes,
         wants: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        if !wants.backward() {
+        // Triangles keep nothing in between.
+        if !wants.backward() || wants.records == Records::Triangles {
             return Ok(None);
         }
         // Those of maps hold the inverse depths, but not their squares.

@@ -10,6 +10,7 @@
 mod slot;
 mod bound;
 mod colors;
+mod faces;
 mod fusion;
 mod gaussians;
 pub mod library;
@@ -29,6 +30,7 @@ mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use colors::{ColorSlots, ColorUse};
+pub use faces::{FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS};
 pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
 pub use gaussians::GAUSSIANS;
 pub use library::Library;
@@ -65,7 +67,7 @@ pub use slot::{
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
     CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RaySlots, SURFACE_GRADIENTS,
-    Samples, SplatSlots, SurfaceRows, ViewSizes, splat_capacity,
+    Samples, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.

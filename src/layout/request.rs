@@ -1,6 +1,7 @@
 //! What a view is drawn for, and what of it.
 
 use super::colors::ColorUse;
+use super::faces::FACES_PER_VERTEX;
 use crate::abi::terms::Inputs;
 use crate::abi::{RECORD_WIDTH, SURFEL_RECORD_WIDTH, TRIANGLE_RECORD_WIDTH};
 use crate::math::Divisor;
@@ -30,6 +31,14 @@ pub enum Records {
 }
 
 impl Records {
+    /// The most that there may be of so many rows: of triangles those of a closed surface.
+    pub const fn most(self, rows: u64) -> u64 {
+        match self {
+            Self::Ellipses | Self::Surfels => rows,
+            Self::Triangles => rows.saturating_mul(FACES_PER_VERTEX),
+        }
+    }
+
     /// Floats of one, and of its gradients.
     pub const fn width(self) -> u32 {
         match self {

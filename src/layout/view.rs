@@ -2,7 +2,7 @@
 
 use super::request::{Records, Use, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken};
-use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, SURFACE_WIDTH};
+use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH, VERTEX_WIDTH};
 use crate::layout::model::LANES;
 
 slots! {
@@ -13,6 +13,10 @@ slots! {
             "gradients of Gaussians in view";
         SPLATS: f32 = "splats", Projected, ViewCount::RecordFloats, 1,
             "Gaussians in view, projected";
+        VERTICES: f32 = "vertices", Projected, ViewCount::Gaussians, VERTEX_WIDTH,
+            "vertices, projected";
+        pub VERTEX_GRADIENTS: f32 = "gradients of vertices", Projected, ViewCount::Gaussians,
+            RECORD_WIDTH, "gradients of vertices";
         FEATURES: f32 = "features of splats", Projected, ViewCount::VisibleOrOne, FEATURES_WIDTH,
             "depths and normals of Gaussians in view";
         FEATURE_GRADIENTS: f32 = "gradients of features", Projected, ViewCount::VisibleOrOne,
@@ -122,6 +126,8 @@ impl Count for ViewCount {
 pub struct Projected<A: Source> {
     /// Number of each Gaussian's splat; `[gaussians]`.
     pub splat_from_gaussian: A::Block<u32>,
+    /// Vertices of triangles, where these are drawn; [gaussians, 8].
+    pub vertices: Option<A::Block<f32>>,
     /// Splats and their gradients.
     pub splats: SplatSlots<A>,
 }
@@ -139,6 +145,7 @@ impl<A: Source> Projected<A> {
     pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         Ok(Self {
             splat_from_gaussian: source.take(&SPLAT_FROM_GAUSSIAN, sizes)?,
+            vertices: source.take_if(sizes.records == Records::Triangles, &VERTICES, sizes)?,
             splats: SplatSlots::reserve(source, sizes)?,
         })
     }
@@ -147,9 +154,9 @@ impl<A: Source> Projected<A> {
 impl<A: Source> Projected<A> {
     /// With other room for splats. The old room goes first.
     pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        let Self { splat_from_gaussian, splats } = self;
+        let Self { splat_from_gaussian, vertices, splats } = self;
         drop(splats);
-        Ok(Self { splat_from_gaussian, splats: SplatSlots::reserve(source, sizes)? })
+        Ok(Self { splat_from_gaussian, vertices, splats: SplatSlots::reserve(source, sizes)? })
     }
 }
 

@@ -16,3 +16,4 @@ pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};
 pub use primitive::{Group, Primitive};
 pub use surfels::{FLAT_LOG_SCALE, THICKENED, flatten, thicken};
+pub use triangle_mesh::TriangleMesh;

@@ -5,6 +5,7 @@
 
 mod device;
 mod edit;
+mod faces;
 mod frame;
 mod govern;
 mod growth;

@@ -48,6 +48,19 @@ pub struct StorageKernels {
     pub step_views: Option<KernelName>,
     /// The same kernels of rows as surfels, where they may be drawn so.
     pub surfels: Option<SurfelKernels>,
+    /// The kernels of rows as vertices of triangles, where they may be drawn so.
+    pub vertices: Option<VertexKernels>,
+}
+
+/// The kernels of rows that are vertices of triangles. They take the same arguments.
+#[derive(Clone, Copy)]
+pub struct VertexKernels {
+    /// Colours of those in view.
+    pub color: KernelName,
+    /// A step down the gradient of one view.
+    pub step: KernelName,
+    /// A step down the gradients of several.
+    pub step_views: KernelName,
 }
 
 /// The kernels of rows that are drawn as surfels. They take the same arguments.
@@ -78,6 +91,11 @@ impl CudaPrimitive for Gaussians {
                 step: of_program("adam", "adam_surfels"),
                 step_views: of_program("adam_views", "adam_views_surfels"),
             }),
+            vertices: Some(VertexKernels {
+                color: of_program("triangles", "color_vertices"),
+                step: of_program("adam", "adam_vertices"),
+                step_views: of_program("adam_views", "adam_views_vertices"),
+            }),
         },
         half: Some(StorageKernels {
             project: of_program("project", "project_fwd_half"),
@@ -90,6 +108,11 @@ impl CudaPrimitive for Gaussians {
                 step: of_program("adam", "adam_surfels_half"),
                 step_views: of_program("adam_views", "adam_views_surfels_half"),
             }),
+            vertices: Some(VertexKernels {
+                color: of_program("triangles", "color_vertices_half"),
+                step: of_program("adam", "adam_vertices_half"),
+                step_views: of_program("adam_views", "adam_views_vertices_half"),
+            }),
         }),
         compact: Some(StorageKernels {
             project: of_program("project", "project_fwd_compact"),
@@ -101,6 +124,11 @@ impl CudaPrimitive for Gaussians {
                 project: of_program("project", "project_surfels_compact"),
                 step: of_program("adam", "adam_surfels_compact"),
                 step_views: of_program("adam_views", "adam_views_surfels_compact"),
+            }),
+            vertices: Some(VertexKernels {
+                color: of_program("triangles", "color_vertices_compact"),
+                step: of_program("adam", "adam_vertices_compact"),
+                step_views: of_program("adam_views", "adam_views_vertices_compact"),
             }),
         }),
     };
@@ -156,6 +184,14 @@ pub(crate) struct LoadedStorage {
     pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
     pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
     surfels: Option<LoadedSurfels>,
+    vertices: Option<LoadedVertices>,
+}
+
+/// Those of rows that are vertices of triangles.
+pub(crate) struct LoadedVertices {
+    pub(crate) color: Kernel<ProjectArgs<'static>>,
+    pub(crate) step: Kernel<AdamArgs<'static>>,
+    pub(crate) step_views: Kernel<AdamArgs<'static>>,
 }
 
 /// Those of rows that are drawn as surfels.
@@ -197,7 +233,13 @@ impl LoadedStorage {
         let steps = [step(&names.step)?, step(&names.step_extended)?];
         let step_views = names.step_views.as_ref().map(step).transpose()?;
         let surfels = names.surfels.map(|names| LoadedSurfels::of(by, &names)).transpose()?;
-        Ok(Self { project, step: steps, step_views, surfels })
+        let vertices = names.vertices.map(|names| LoadedVertices::of(by, &names)).transpose()?;
+        Ok(Self { project, step: steps, step_views, surfels, vertices })
+    }
+
+    /// Those of vertices; an error where rows are not drawn so.
+    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedVertices, DeviceError> {
+        self.vertices.as_ref().ok_or(unsupported::<P>("being drawn as triangles"))
     }
 
     /// Those of surfels; an error where rows are not drawn so.
@@ -210,6 +252,16 @@ impl LoadedSurfels {
     fn of(by: &mut dyn Find, names: &SurfelKernels) -> Result<Self, DeviceError> {
         Ok(Self {
             project: kernel(by, &names.project, PROJECT_BLOCK)?,
+            step: kernel(by, &names.step, ADAM_BLOCK)?,
+            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
+        })
+    }
+}
+
+impl LoadedVertices {
+    fn of(by: &mut dyn Find, names: &VertexKernels) -> Result<Self, DeviceError> {
+        Ok(Self {
+            color: kernel(by, &names.color, PROJECT_BLOCK)?,
             step: kernel(by, &names.step, ADAM_BLOCK)?,
             step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
         })

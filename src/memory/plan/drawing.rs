@@ -12,7 +12,7 @@ use crate::layout::{
     BANDS, COUNTED_PIXELS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes,
     NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Records,
     Replay, ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, ShrunkSlots, Source as _,
-    SplatSlots, SurfaceRows, TRANSMITTANCES, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
+    SplatSlots, SurfaceRows, TRANSMITTANCES, VERTEX_GRADIENTS, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
     splat_capacity,
 };
 use crate::memory::Bytes;
@@ -152,7 +152,7 @@ impl PlannedDrawing<'_> {
         ViewSizes {
             gaussians: self.gaussians,
             visible: self.view.visible,
-            capacity: splat_capacity(most_visible, self.gaussians),
+            capacity: splat_capacity(most_visible, self.wants.records.most(self.gaussians)),
             records: self.wants.records,
             pixels: self.view.pixels(),
         }
@@ -167,8 +167,10 @@ impl PlannedDrawing<'_> {
             projected = projected.renew(source, &sizes)?;
         }
         let sizes = &sizes;
-        let Projected { splat_from_gaussian, splats: SplatSlots { gradients, records } } =
-            projected;
+        let Projected { splat_from_gaussian, vertices, splats } = projected;
+        let SplatSlots { mut gradients, records } = splats;
+        let has_vertex_gradients = vertices.is_some() && wants.backward();
+        let d_vertices = source.take_if(has_vertex_gradients, &VERTEX_GRADIENTS, sizes)?;
         let mut features = None;
         if wants.maps {
             features = Some(FeatureSlots::reserve(source, sizes, wants)?);
@@ -211,7 +213,9 @@ impl PlannedDrawing<'_> {
             play_sample_terms(source, sizes, terms, &mut kept.surface)?;
             drop(records);
         }
-        drop(samples);
+        drop((samples, vertices));
+        // The gradients of vertices take the place of those of triangles.
+        gradients = d_vertices.unwrap_or(gradients);
         kept.views.push(KeptView { splat_from_gaussian, gradients, features });
         Ok(())
     }

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use super::view::{Frame, Scores};
 use crate::abi::terms::{At, Terms};
-use crate::abi::{MAX_VIEWS, ViewCamera};
-use crate::backend::cuda::memory::heap::Block;
+use crate::abi::{MAX_VIEWS, Out, ViewCamera};
+use crate::backend::cuda::memory::heap::{Block, Buffer as _};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
 use crate::backend::cuda::session::Session;
@@ -17,7 +17,7 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
-use crate::backend::cuda::stage::{median, observe, rays, weights};
+use crate::backend::cuda::stage::{median, observe, rays, triangles, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::memory::Bytes;
@@ -64,6 +64,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
             d_inverse_squares: None,
             d_surface: None,
             d_median_depths: None,
+            face_weights: Out::NULL,
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
@@ -132,6 +133,10 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         }
         let d_median_depths = self.d_median_depths.as_ref();
         let canvas = &mut self.canvas;
+        let face_weights = match &mut model.faces {
+            Some(faces) if self.settings.observe.is_some() => faces.weights.write(),
+            _ => Out::NULL,
+        };
         let pixels = Pixels {
             canvas,
             d_image,
@@ -139,9 +144,11 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
             d_inverse_squares,
             d_surface,
             d_median_depths,
+            face_weights,
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
+        triangles::backward(session, model, &mut self.splats, &self.settings)?;
         observe::observe(session, model, &self.splats, view)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))

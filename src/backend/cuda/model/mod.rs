@@ -2,6 +2,7 @@
 
 pub(crate) mod catch_up;
 pub(crate) mod convert;
+pub(crate) mod faces;
 pub(crate) mod lanes;
 pub(crate) mod lazy_adam;
 pub(crate) mod pack;

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use super::faces::FaceTables;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
 use crate::abi::{In, Out, TABLES};
@@ -52,6 +53,8 @@ pub struct Model<P = Gaussians> {
     pub(crate) absolute_norm_sums: Region<f32>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty without the filter.
     pub(crate) filter_3d: Region<f32>,
+    /// Triangles between the rows, where there are any.
+    pub(crate) faces: Option<FaceTables>,
     rows_version: RowsVersion,
     kernels: Rc<LoadedKernels>,
     primitive: PhantomData<P>,
@@ -90,6 +93,7 @@ impl<P: Primitive> Model<P> {
             views_seen: heap.region(&layout::VIEWS_SEEN)?,
             absolute_norm_sums: heap.region(&layout::ABSOLUTE_NORM_SUMS)?,
             filter_3d: heap.region(&layout::FILTER_3D)?,
+            faces: None,
             rows_version: RowsVersion::new(),
             kernels,
             primitive: PhantomData,

@@ -97,10 +97,12 @@ pub(crate) fn step<P: CudaPrimitive>(
         || surface.is_some()
         || kept.is_some();
     let [plain, extended] = &kernels.step;
-    let are_surfels = views.iter().any(|view| view.splats.kind == Records::Surfels);
+    let kind = first.splats.kind;
     let kernel = match (&kernels.step_views, views.len(), is_extended) {
-        (_, 2.., _) if are_surfels => &kernels.surfels::<P>()?.step_views,
-        _ if are_surfels => &kernels.surfels::<P>()?.step,
+        (_, 2.., _) if kind == Records::Surfels => &kernels.surfels::<P>()?.step_views,
+        _ if kind == Records::Surfels => &kernels.surfels::<P>()?.step,
+        (_, 2.., _) if kind == Records::Triangles => &kernels.vertices::<P>()?.step_views,
+        _ if kind == Records::Triangles => &kernels.vertices::<P>()?.step,
         (Some(step_views), 2.., _) => step_views,
         (_, _, true) => extended,
         (_, _, false) => plain,

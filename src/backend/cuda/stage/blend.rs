@@ -3,7 +3,8 @@
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
-use crate::backend::cuda::device::footprints::FootprintKernels;
+use super::blend_triangles;
+use crate::backend::cuda::device::footprints::BlendKernels;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
@@ -109,6 +110,8 @@ pub(crate) struct Pixels<'a> {
     pub(crate) d_surface: Option<&'a Block<f32>>,
     /// Gradient of the median depths, where their normals were compared; [height, width].
     pub(crate) d_median_depths: Option<&'a Block<f32>>,
+    /// Largest weights of triangles, where they are observed; `[faces]`.
+    pub(crate) face_weights: Out<'a, f32>,
 }
 
 /// Draws the tiles that are listed.
@@ -119,6 +122,9 @@ pub(crate) fn forward(
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
+    if splats.kind == Records::Triangles {
+        return blend_triangles::forward(session, splats, bins, DrawnView { camera, settings }, canvas);
+    }
     if let Some(mut kept) =
         BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?
     {
@@ -126,7 +132,7 @@ pub(crate) fn forward(
         canvas.kept = Some(kept);
     }
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-    let kernels = session.kernels.of(splats.kind);
+    let kernels = session.kernels.blend(splats.kind)?;
     let kernel = match settings {
         Drawing { counts: true, .. } => kernels.blend_counted,
         Drawing { surface: true, .. } => kernels.blend_fwd_surface,
@@ -154,7 +160,7 @@ pub(crate) fn forward(
 }
 
 /// What both passes read: the splats and the tiles' lists of them. All else is null.
-fn lists<'a>(
+pub(super) fn lists<'a>(
     records: In<'a, f32>,
     features: Option<&'a Block<f32>>,
     bins: &'a Bins,
@@ -188,7 +194,8 @@ fn lists<'a>(
         background: [0.0; 3],
         tiles_wide: camera.tiles[0],
         first_tile: 0,
-        reserved: 0,
+        face_weights: Out::NULL,
+        window_exponent: 0.0,
     }
 }
 
@@ -209,7 +216,7 @@ pub(crate) fn backward(
 /// The kernel that finds the gradients of what was drawn, of a surface's features and of inverse depths where
 /// these were, and what density control observes. Where a surface is drawn its states hold those of the inverse depths.
 fn backward_kernel<'a>(
-    kernels: &FootprintKernels<'a>,
+    kernels: &BlendKernels<'a>,
     [surface, inverse_depths]: [bool; 2],
     observed: Option<Statistics>,
 ) -> &'a Kernel<BlendArgs<'static>> {
@@ -230,11 +237,16 @@ pub(crate) fn add_gradients(
     session: &Session,
     splats: &mut Splats,
     bins: &Bins,
-    DrawnView { camera, settings }: DrawnView<'_>,
-    Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. }: &mut Pixels<'_>,
+    view: DrawnView<'_>,
+    pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
+    if splats.kind == Records::Triangles {
+        return blend_triangles::add_gradients(session, splats, bins, view, pixels);
+    }
+    let DrawnView { camera, settings } = view;
+    let Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. } = pixels;
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
-    let kernels = session.kernels.of(splats.kind);
+    let kernels = session.kernels.blend(splats.kind)?;
     let Splats { records, gradients, features, .. } = splats;
     let (features, d_features) = match features {
         Some(Features { values, gradients }) => (Some(&*values), gradients.as_mut()),

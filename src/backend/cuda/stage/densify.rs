@@ -70,6 +70,42 @@ impl DensifyWork {
         Ok(work)
     }
 
+    /// Room to remove rows of a model that is to get so many more before.
+    pub(crate) fn for_births(
+        session: &Session,
+        model: &Model,
+        births: usize,
+    ) -> Result<Self, DeviceError> {
+        let sizes = RoundSizes { model: model.size(), births: births as u64, wanted: 0 };
+        let SelectionSlots { counts, flags, ranks, rows } =
+            SelectionSlots::reserve(&session.heap, &sizes)?;
+        let small_log_scale = 0.0;
+        Ok(Self { sizes, selected: births, small_log_scale, counts, flags, ranks, rows })
+    }
+
+    /// Removes all of the first rows but those that are kept, which ascend.
+    pub(crate) fn keep(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+        kept: &[u32],
+        first_rows: usize,
+    ) -> Result<(), DeviceError> {
+        let removed = first_rows - kept.len();
+        if removed == 0 {
+            return Ok(());
+        }
+        let mut flags = vec![0_u32; first_rows];
+        flags.resize(model.len(), 1);
+        for &row in kept {
+            flags[row as usize] = 1;
+        }
+        self.flags.upload(&session.stream, 0, &flags)?;
+        let first_hole = flags.iter().position(|&flag| flag == 0).unwrap_or(0);
+        let after_first = model.len() - first_hole;
+        self.compact(session, model, Holes { removed, after_first })
+    }
+
     /// Removes all rows that are not selected, forgets the statistics.
     pub(crate) fn retain(
         &mut self,

@@ -10,6 +10,7 @@ use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing, Statistics};
+use crate::layout::Records;
 use crate::math::Real;
 use crate::model::Primitive;
 
@@ -21,7 +22,9 @@ pub(crate) fn observe<P: Primitive>(
     splats: &Splats,
     DrawnView { camera, settings }: DrawnView<'_>,
 ) -> Result<(), DeviceError> {
-    let Some(statistics) = settings.observe else { return Ok(()) };
+    // What is observed of triangles the backward pass writes down itself.
+    let statistics = settings.observe.filter(|_| splats.kind != Records::Triangles);
+    let Some(statistics) = statistics else { return Ok(()) };
     let [.., axis_x, axis_y, axis_z] = camera.rotation;
     let sums_absolute = statistics == Statistics::Both;
     if sums_absolute {

@@ -3,6 +3,7 @@
 use crate::abi::{self, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
+use super::triangles::{self, Vertices, window};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
 use crate::backend::cuda::memory::status::SplatCounts;
@@ -10,7 +11,7 @@ use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
-use crate::backend::{DeviceError, Drawing};
+use crate::backend::{DeviceError, Drawing, unsupported};
 use crate::dataset::View;
 use crate::layout::{self, Projected, Records as RecordKind, ViewSizes, splat_capacity};
 use crate::math::splat::TILE;
@@ -39,12 +40,18 @@ pub(crate) struct Splats {
     pub(crate) features: Option<Features>,
     /// As rays meet them, where that is wanted.
     pub(crate) rays: Option<Rays>,
+    /// The vertices of triangles, until the backward pass.
+    pub(crate) vertices: Option<Vertices>,
 }
 
 /// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
 pub(crate) struct SplatRecords(Option<Block<f32>>);
 
 impl SplatRecords {
+    pub(crate) fn new(records: Block<f32>) -> Self {
+        Self(Some(records))
+    }
+
     /// [capacity, record]
     pub(crate) fn read(&self) -> In<'_, f32> {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
@@ -178,6 +185,9 @@ pub(crate) fn forward<P: CudaPrimitive>(
     model: &Model<P>,
     drawn: DrawnView<'_>,
 ) -> Result<Splats, DeviceError> {
+    if let Some(window) = window(drawn.settings.footprint) {
+        return triangles::forward(session, model, drawn, &window);
+    }
     let gaussians = model.len() as u64;
     let kind = drawn.settings.footprint.records();
     let sizes = |most_visible: usize| ViewSizes {
@@ -192,7 +202,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
     loop {
         let SplatCounts { instances, visible } = launch(session, model, drawn, &mut projected)?;
         if visible as u64 <= room.capacity {
-            let Projected { splat_from_gaussian, splats } = projected;
+            let Projected { splat_from_gaussian, splats, .. } = projected;
             return Ok(Splats {
                 visible,
                 instances,
@@ -202,6 +212,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
                 gradients: splats.gradients,
                 features: None,
                 rays: None,
+                vertices: None,
             });
         }
         // Twice the work, once: later views start with this capacity.
@@ -246,12 +257,15 @@ fn launch<P: CudaPrimitive>(
         capacity: count_u32(capacity)?,
         sh_degree,
         sh_width: model.sh_width(),
+        opacity_floor: 0.0,
+        reserved: 0,
     };
     let kernels = model.stored_kernels();
     let [plain, extended] = &kernels.project;
     let is_extended = model.optional().filter_3d || filters_screen(camera);
     let kernel = match kind {
         RecordKind::Surfels => &kernels.surfels::<P>()?.project,
+        RecordKind::Triangles => return Err(unsupported::<P>("being projected as triangles")),
         RecordKind::Ellipses if is_extended => extended,
         RecordKind::Ellipses => plain,
     };

@@ -93,7 +93,7 @@ impl SeenWorths {
             reserved: 0,
         };
         let tiles = bins.extent.tiles_listed();
-        session.kernels.of(splats.kind).worth_pixels.blocks(&session.stream, tiles, &args)?;
+        session.kernels.blend(splats.kind)?.worth_pixels.blocks(&session.stream, tiles, &args)?;
         session.timers.end(&begun, &session.stream)
     }
 

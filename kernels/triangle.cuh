@@ -1,0 +1,283 @@
+// Twin of math/splat/triangle.rs: triangles between vertices on the screen. Same names, same order of arguments; the
+// equations stand in Rust.
+#pragma once
+
+#include "linalg.cuh"
+#include "splat.cuh"
+
+// A vertex as a view shows it.
+struct Vertex {
+    float2 px;
+    float inverse_depth;  // 0 where the view does not see it
+    float opacity;
+    float3 color;
+};
+
+// Where a place in the world is on the screen; false where it is not in front.
+__device__ inline bool place_vertex(const ViewCamera& view, float3 world, float2& px,
+                                    float& inverse_depth) {
+    const float3 cam = camera_from_world(view, world);
+    if (!in_front(cam.z, view.near)) return false;
+    inverse_depth = 1.0f / cam.z;
+    px = {view.focal_px[0] * cam.x * inverse_depth + view.centre_px[0],
+          view.focal_px[1] * cam.y * inverse_depth + view.centre_px[1]};
+    return isfinite(px.x) && isfinite(px.y);
+}
+
+__device__ inline float3 place_vertex_bwd(const ViewCamera& view, float3 world, float2 d_px,
+                                          float d_inverse_depth) {
+    const float3 cam = camera_from_world(view, world);
+    const float inverse_depth = 1.0f / cam.z;
+    const float d_x = d_px.x * view.focal_px[0], d_y = d_px.y * view.focal_px[1];
+    const float d_inverse = d_x * cam.x + d_y * cam.y + d_inverse_depth;
+    return mul_transposed(camera_rotation(view),
+                          float3{d_x * inverse_depth, d_y * inverse_depth,
+                                 -d_inverse * inverse_depth * inverse_depth});
+}
+
+// A triangle on the screen.
+struct ScreenTriangle {
+    float2 centre_px;
+    float2 slopes[3];
+    float opacity;
+    float3 color[3];         // at the centre, and per px along x and y
+    float inverse_depth[3];  // the same
+};
+
+struct TriangleGradient {
+    float d_shares[3];
+    float2 d_slopes[3];
+    float d_log_opacity;
+    float3 d_color[3];
+    float d_inverse_depth[3];
+};
+
+struct VertexGradient {
+    float2 d_px;
+    float d_inverse_depth;
+    float d_opacity;
+    float3 d_color;
+};
+
+// What the corners' places alone decide.
+struct Outline {
+    float2 edges[3];
+    float lengths[3];
+    float perimeter;
+    float doubled_area;
+    float weights[3];
+    float2 centre_px;
+    float2 slopes[3];
+};
+
+__device__ inline float2 edge_between(const Vertex& from, const Vertex& to) {
+    return {to.px.x - from.px.x, to.px.y - from.px.y};
+}
+
+__device__ inline float dot(float2 a, float2 b) { return a.x * b.x + a.y * b.y; }
+
+__device__ inline bool outline(const Vertex (&corners)[3], float inradius_min_px, Outline& o) {
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        o.edges[i] = edge_between(corners[(i + 1) % 3], corners[(i + 2) % 3]);
+        o.lengths[i] = sqrtf(dot(o.edges[i], o.edges[i]));
+    }
+    o.perimeter = o.lengths[0] + o.lengths[1] + o.lengths[2];
+    o.doubled_area = o.edges[2].x * o.edges[0].y - o.edges[2].y * o.edges[0].x;
+    if (!(fabsf(o.doubled_area) > inradius_min_px * o.perimeter && isfinite(o.perimeter))) {
+        return false;
+    }
+    o.centre_px = {0.0f, 0.0f};
+    float sum = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        o.weights[i] = o.lengths[i] / o.perimeter;
+        const float per = 1.0f / (o.doubled_area * o.weights[i]);
+        o.slopes[i] = {o.edges[i].y * per, -o.edges[i].x * per};
+        o.centre_px.x += o.weights[i] * corners[i].px.x;
+        o.centre_px.y += o.weights[i] * corners[i].px.y;
+        sum += fabsf(o.slopes[i].x) + fabsf(o.slopes[i].y);
+    }
+    return isfinite(sum) && isfinite(o.centre_px.x) && isfinite(o.centre_px.y);
+}
+
+// The corner of the smallest opacity, of equal ones the first.
+__device__ inline uint32_t least_opacity(const Vertex (&corners)[3]) {
+    uint32_t least = 0;
+    float opacity = corners[0].opacity;
+#pragma unroll
+    for (uint32_t i = 1; i < 3; ++i) {
+        if (corners[i].opacity < opacity) {
+            least = i;
+            opacity = corners[i].opacity;
+        }
+    }
+    return least;
+}
+
+__device__ inline float smallest_opacity(const Vertex (&corners)[3]) {
+    return fminf(fminf(corners[0].opacity, corners[1].opacity), corners[2].opacity);
+}
+
+__device__ inline ScreenTriangle triangle_of(const Vertex (&corners)[3], const Outline& o) {
+    ScreenTriangle t = {};
+    t.centre_px = o.centre_px;
+    t.opacity = smallest_opacity(corners);
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        t.slopes[i] = o.slopes[i];
+        const float linear[3] = {o.weights[i], -o.weights[i] * o.slopes[i].x,
+                                 -o.weights[i] * o.slopes[i].y};
+#pragma unroll
+        for (uint32_t k = 0; k < 3; ++k) {
+            t.color[k] = add(t.color[k], scale(corners[i].color, linear[k]));
+            t.inverse_depth[k] += corners[i].inverse_depth * linear[k];
+        }
+    }
+    return t;
+}
+
+// The triangle between three vertices; false where it is too narrow, or too transparent to be seen.
+__device__ inline bool triangle(const Vertex (&corners)[3], float inradius_min_px, ScreenTriangle& t) {
+    Outline o;
+    if (!outline(corners, inradius_min_px, o)) return false;
+    if (!(smallest_opacity(corners) >= ALPHA_MIN)) return false;
+    t = triangle_of(corners, o);
+    return true;
+}
+
+// Of a triangle that was drawn.
+__device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_min_px,
+                                    const TriangleGradient& d, VertexGradient (&d_corners)[3]) {
+    Outline o;
+    if (!outline(corners, inradius_min_px, o)) return;
+    const ScreenTriangle drawn = triangle_of(corners, o);
+    const uint32_t least = least_opacity(corners);
+
+    float2 d_centre_px = {
+        -dot(drawn.color[1], d.d_color[0]) - drawn.inverse_depth[1] * d.d_inverse_depth[0],
+        -dot(drawn.color[2], d.d_color[0]) - drawn.inverse_depth[2] * d.d_inverse_depth[0]};
+#pragma unroll
+    for (uint32_t k = 0; k < 3; ++k) {
+        d_centre_px.x -= o.slopes[k].x * d.d_shares[k];
+        d_centre_px.y -= o.slopes[k].y * d.d_shares[k];
+    }
+
+    float d_weights[3];
+    float2 d_slopes[3];
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        float d_linear[3];
+#pragma unroll
+        for (uint32_t k = 0; k < 3; ++k) {
+            d_linear[k] = dot(corners[i].color, d.d_color[k]) +
+                          corners[i].inverse_depth * d.d_inverse_depth[k];
+        }
+        const float2 m = o.slopes[i];
+        const float weight = o.weights[i];
+        d_weights[i] = d_linear[0] - m.x * d_linear[1] - m.y * d_linear[2];
+        d_slopes[i] = {d.d_slopes[i].x - weight * d_linear[1],
+                       d.d_slopes[i].y - weight * d_linear[2]};
+        d_corners[i].d_color =
+            scale(sub(d.d_color[0], add(scale(d.d_color[1], m.x), scale(d.d_color[2], m.y))),
+                  weight);
+        d_corners[i].d_inverse_depth =
+            weight * (d.d_inverse_depth[0] - m.x * d.d_inverse_depth[1] -
+                      m.y * d.d_inverse_depth[2]);
+        d_corners[i].d_opacity = i == least ? d.d_log_opacity / corners[i].opacity : 0.0f;
+        const float2 from_centre = {corners[i].px.x - o.centre_px.x,
+                                    corners[i].px.y - o.centre_px.y};
+        d_weights[i] += dot(from_centre, d_centre_px);
+        d_corners[i].d_px = {weight * d_centre_px.x, weight * d_centre_px.y};
+    }
+
+    float d_doubled_area = 0.0f, d_sum = 0.0f;
+    float2 d_edges[3];
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float per = 1.0f / (o.doubled_area * o.weights[i]);
+        const float along = dot(o.slopes[i], d_slopes[i]);
+        d_edges[i] = {-d_slopes[i].y * per, d_slopes[i].x * per};
+        d_weights[i] -= along / o.weights[i];
+        d_doubled_area -= along / o.doubled_area;
+        d_sum += d_weights[i] * o.weights[i];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float d_length = (d_weights[i] - d_sum) / (o.perimeter * o.lengths[i]);
+        d_edges[i].x += o.edges[i].x * d_length;
+        d_edges[i].y += o.edges[i].y * d_length;
+    }
+    d_edges[2].x += o.edges[0].y * d_doubled_area;
+    d_edges[2].y -= o.edges[0].x * d_doubled_area;
+    d_edges[0].y += o.edges[2].x * d_doubled_area;
+    d_edges[0].x -= o.edges[2].y * d_doubled_area;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const uint32_t to = (i + 2) % 3, from = (i + 1) % 3;
+        d_corners[to].d_px.x += d_edges[i].x;
+        d_corners[to].d_px.y += d_edges[i].y;
+        d_corners[from].d_px.x -= d_edges[i].x;
+        d_corners[from].d_px.y -= d_edges[i].y;
+    }
+}
+
+// The middle of the corners.
+__device__ inline float2 middle(const Vertex (&corners)[3]) {
+    constexpr float THIRD = 1.0f / 3.0f;
+    return {(corners[0].px.x + corners[1].px.x + corners[2].px.x) * THIRD,
+            (corners[0].px.y + corners[1].px.y + corners[2].px.y) * THIRD};
+}
+
+// Largest distance of a corner from there, px.
+__device__ inline float reach_px(const Vertex (&corners)[3]) {
+    const float2 from = middle(corners);
+    float squared = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 offset = {corners[i].px.x - from.x, corners[i].px.y - from.y};
+        squared = fmaxf(squared, dot(offset, offset));
+    }
+    return sqrtf(squared);
+}
+
+// One axis of the pixels that the rectangle about the corners touches.
+__device__ inline bool touched(float low, float high, uint32_t side, uint16_t& first,
+                               uint16_t& end) {
+    low = fmaxf(low, 0.0f);
+    high = fminf(high, static_cast<float>(side));
+    if (!(low < high)) return false;
+    first = pixel_index(floorf(low), side);
+    end = pixel_index(floorf(high) + 1.0f, side);
+    return first < end;
+}
+
+__device__ inline bool touched_pixels(const Vertex (&c)[3], const uint32_t* size, Rect& pixels) {
+    return touched(fminf(fminf(c[0].px.x, c[1].px.x), c[2].px.x),
+                   fmaxf(fmaxf(c[0].px.x, c[1].px.x), c[2].px.x), size[0], pixels.x0, pixels.x1) &&
+           touched(fminf(fminf(c[0].px.y, c[1].px.y), c[2].px.y),
+                   fmaxf(fmaxf(c[0].px.y, c[1].px.y), c[2].px.y), size[1], pixels.y0, pixels.y1);
+}
+
+// The ellipse that covers a triangle; its depth is that of the middle.
+__device__ inline bool cover(const Vertex (&corners)[3], Ellipse& ellipse) {
+    constexpr float THIRD = 1.0f / 3.0f;
+    const float2 mean = middle(corners);
+    Sym2 variance = {COVER_VARIANCE_PX2, 0.0f, COVER_VARIANCE_PX2};
+    float inverse = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 d = {corners[i].px.x - mean.x, corners[i].px.y - mean.y};
+        variance.xx += d.x * d.x * THIRD;
+        variance.xy += d.x * d.y * THIRD;
+        variance.yy += d.y * d.y * THIRD;
+        inverse += corners[i].inverse_depth * THIRD;
+    }
+    const float determinant = variance.xx * variance.yy - variance.xy * variance.xy;
+    ellipse.mean_px = mean;
+    ellipse.conic = {variance.yy / determinant, -variance.xy / determinant,
+                     variance.xx / determinant};
+    ellipse.depth = 1.0f / inverse;
+    return determinant > 0.0f && isfinite(ellipse.conic.xx) && isfinite(ellipse.conic.xy) &&
+           isfinite(ellipse.conic.yy);
+}

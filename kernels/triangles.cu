@@ -1,0 +1,170 @@
+// triangles: from vertices and faces to triangles on the screen, and their gradients back to the vertices
+// (MeshSplatting, Held et al. 2025).
+// `place_vertices` (one thread per vertex) says where each vertex is; `mark_corners` (one per face) marks the
+// vertices of the faces that the view sees; `color_vertices` (one per vertex) finds the colours of these; and
+// `project_faces` (one per face) lists the triangles, as `project` does with splats. A vertex is its own splat: its
+// index is its row, or UNSEEN. `faces_bwd` (one thread per triangle) adds to the vertices' gradients.
+// Shapes: geometry [lane blocks, 11, 32], vertices [n, 8], d_vertices [n, 12], faces [f, 3], splats and gradients
+// [visible, record].
+
+#include "project.cuh"
+#include "triangle_footprint.cuh"
+#include "vertices.cuh"
+
+// A vertex that some face of the view has.
+constexpr uint32_t MARKED = UNSEEN - 1;
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    place_vertices(const __grid_constant__ ProjectArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.gaussians) return;
+    const float* __restrict__ geometry = a.geometry;
+    const uint64_t at = lane_block(row, GEOMETRY_WIDTH);
+    float2 px = {0.0f, 0.0f};
+    float inverse_depth = 0.0f;
+    const float logit = geometry[at + component(OPACITY_LOGIT)];
+    const bool seen = place_vertex(a.camera, load_triple(geometry, at, MEAN), px, inverse_depth);
+    const float opacity = a.opacity_floor + (1.0f - a.opacity_floor) * sigmoid(logit);
+    float4* const record = reinterpret_cast<float4*>(a.splats) + uint64_t{row} * VERTEX_QUADS;
+    // A logit that is not finite is left out; `step` reports it.
+    record[0] = {px.x, px.y, seen && isfinite(logit) ? inverse_depth : 0.0f, opacity};
+    a.splat_from_gaussian[row] = UNSEEN;
+}
+
+// The corners of a face that the view sees some pixel of, and these pixels.
+__device__ inline bool face_corners(const FacesArgs& a, const uint32_t (&rows)[3],
+                                    Vertex (&corners)[3], Rect& pixels) {
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) corners[i] = load_vertex_place(a.vertices, rows[i]);
+    if (!(corners[0].inverse_depth > 0.0f && corners[1].inverse_depth > 0.0f &&
+          corners[2].inverse_depth > 0.0f)) {
+        return false;
+    }
+    return touched_pixels(corners, a.camera.size, pixels) &&
+           smallest_opacity(corners) >= ALPHA_MIN;
+}
+
+__device__ inline void face_rows(const FacesArgs& a, uint32_t face, uint32_t (&rows)[3]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) rows[i] = a.faces[uint64_t{face} * 3 + i];
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    mark_corners(const __grid_constant__ FacesArgs a) {
+    const uint32_t face = blockIdx.x * blockDim.x + threadIdx.x;
+    if (face >= a.faces_len) return;
+    uint32_t rows[3];
+    Vertex corners[3];
+    Rect pixels;
+    face_rows(a, face, rows);
+    Outline o;
+    if (!face_corners(a, rows, corners, pixels) || !outline(corners, a.inradius_min_px, o)) return;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) a.splat_from_gaussian[rows[i]] = MARKED;
+}
+
+template <class Storage>
+__device__ inline void color_vertex(const ProjectArgs& a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.gaussians || a.splat_from_gaussian[row] != MARKED) return;
+    const float3 world = load_triple(a.geometry, lane_block(row, GEOMETRY_WIDTH), MEAN);
+    float3 color;
+    // One whose colour is not finite stays unseen.
+    const bool seen = project_color<Storage>(a, row, world, color);
+    a.splat_from_gaussian[row] = seen ? row : UNSEEN;
+    float4* const record = reinterpret_cast<float4*>(a.splats) + uint64_t{row} * VERTEX_QUADS;
+    record[1] = {fmaxf(color.x, 0.0f), fmaxf(color.y, 0.0f), fmaxf(color.z, 0.0f), 0.0f};
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    color_vertices(const __grid_constant__ ProjectArgs a) {
+    color_vertex<Full>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    color_vertices_half(const __grid_constant__ ProjectArgs a) {
+    color_vertex<HalfColors>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    color_vertices_compact(const __grid_constant__ ProjectArgs a) {
+    color_vertex<Compact>(a);
+}
+
+// A face as the view sees it; false where it does not.
+__device__ inline bool project_face(const FacesArgs& a, uint32_t face, ScreenTriangle& shown,
+                                    Ellipse& over, Rect& pixels) {
+    uint32_t rows[3];
+    Vertex corners[3];
+    face_rows(a, face, rows);
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        if (a.splat_from_gaussian[rows[i]] == UNSEEN) return false;
+    }
+    if (!face_corners(a, rows, corners, pixels)) return false;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) corners[i] = load_seen_vertex(a.vertices, rows[i]);
+    return triangle(corners, a.inradius_min_px, shown) && cover(corners, over);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    project_faces(const __grid_constant__ FacesArgs a) {
+    const uint32_t face = blockIdx.x * blockDim.x + threadIdx.x;
+    ScreenTriangle shown;
+    Ellipse over;
+    Rect pixels;
+    TileQuery query = {};
+    const bool visible = face < a.faces_len && project_face(a, face, shown, over, pixels);
+    if (visible) {
+        query.mean_px = over.mean_px;
+        query.conic = over.conic;
+        query.exponent_min = COVER_EXPONENT;
+        query.tiles = tiles_of(pixels);
+    }
+    const uint32_t instances =
+        for_each_row<PROJECT_BLOCK>(a.camera, query, [](const TileRow&, uint32_t) {});
+    const uint32_t splat_index = append(a, visible, instances);
+    if (!visible || splat_index >= a.capacity) return;
+    store_record(reinterpret_cast<float4*>(a.splats) +
+                     uint64_t{splat_index} * TriangleFootprint::QUADS,
+                 shown, over, face);
+    a.tiles[splat_index] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
+    // Depths are positive: their bits order as they do.
+    a.depth_keys[splat_index] = __float_as_uint(over.depth);
+    a.splat_indices[splat_index] = splat_index;
+    a.instance_counts[splat_index] = instances;
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    faces_bwd(const __grid_constant__ FacesBwdArgs a) {
+    const uint32_t splat_index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (splat_index >= a.visible) return;
+    const uint64_t at = uint64_t{splat_index} * TriangleFootprint::QUADS;
+    const float4* const record = reinterpret_cast<const float4*>(a.splats) + at;
+    const uint32_t face = __float_as_uint(record[3].w);
+    uint32_t rows[3];
+    Vertex corners[3];
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        rows[i] = a.faces[uint64_t{face} * 3 + i];
+        corners[i] = load_seen_vertex(a.vertices, rows[i]);
+    }
+    if (a.reaches_px != nullptr) a.reaches_px[face] = fmaxf(a.reaches_px[face], reach_px(corners));
+    VertexGradient d_corners[3] = {};
+    triangle_bwd(corners, a.inradius_min_px,
+                 load_triangle_gradient(reinterpret_cast<const float4*>(a.gradients) + at),
+                 d_corners);
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const VertexGradient& d = d_corners[i];
+        const float3 color = corners[i].color;
+        float4* const sums =
+            reinterpret_cast<float4*>(a.d_vertices) + uint64_t{rows[i]} * (RECORD_WIDTH / 4);
+        // (1 - floor) sigmoid(logit) is what the opacity has above the floor.
+        const float above = corners[i].opacity - a.opacity_floor;
+        add_quad(sums, {d.d_px.x, d.d_px.y, d.d_opacity * above, 0.0f});
+        // A channel that was held at 0 takes no gradient.
+        add_quad(sums + 2, {color.x > 0.0f ? d.d_color.x : 0.0f, color.y > 0.0f ? d.d_color.y : 0.0f,
+                            color.z > 0.0f ? d.d_color.z : 0.0f, d.d_inverse_depth});
+    }
+}

@@ -1,0 +1,27 @@
+// Vertices of triangles: rows of Gaussians whose scales and rotations are not looked at. Their record is
+//   0  place x y, px; inverse depth, 0 where the view does not see the vertex; opacity
+//   1  colour, not below 0
+// Their gradients come in records of ellipses: of the place; of the inverse depth in the depth's place; and of the
+// opacity such that, times 1 - sigmoid(logit), it is that of the logit.
+#pragma once
+
+#include "gaussian.cuh"
+#include "triangle.cuh"
+
+// As a step sees them.
+template <class Storage>
+struct Vertices : Gaussian<Storage, true> {};
+
+constexpr uint32_t VERTEX_QUADS = VERTEX_WIDTH / 4;
+
+__device__ inline Vertex load_seen_vertex(const float* vertices, uint32_t row) {
+    const float4* const record = reinterpret_cast<const float4*>(vertices) + uint64_t{row} * VERTEX_QUADS;
+    const float4 place = record[0], color = record[1];
+    return {{place.x, place.y}, place.z, place.w, {color.x, color.y, color.z}};
+}
+
+// Without its colour.
+__device__ inline Vertex load_vertex_place(const float* vertices, uint32_t row) {
+    const float4 place = reinterpret_cast<const float4*>(vertices)[uint64_t{row} * VERTEX_QUADS];
+    return {{place.x, place.y}, place.z, place.w, {0.0f, 0.0f, 0.0f}};
+}

@@ -1,0 +1,65 @@
+//! Stage `blend` of triangles. Both passes read the lists alone: nothing is kept of the samples in between.
+
+use super::bin::Bins;
+use super::blend::{Canvas, Pixels, lists};
+use super::project::{DrawnView, Splats};
+use super::triangles::window;
+use crate::abi::{BlendArgs, In, Out};
+use crate::backend::cuda::device::timers::Stage;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Drawing, Window};
+use crate::math::Real;
+
+/// The window of a view of triangles.
+fn window_of(settings: &Drawing) -> Result<Window, DeviceError> {
+    window(settings.footprint).ok_or(DeviceError::NoView)
+}
+
+/// Draws the tiles that are listed.
+pub(crate) fn forward(
+    session: &Session,
+    splats: &Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
+    canvas: &mut Canvas,
+) -> Result<(), DeviceError> {
+    let window = window_of(settings)?;
+    let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
+    let args = BlendArgs {
+        image: canvas.image.write(),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        background: settings.background,
+        first_tile: bins.extent.rows.start * camera.tiles[0],
+        window_exponent: f32::of(window.exponent),
+        ..lists(splats.records.read(), None, bins, camera)
+    };
+    let [kernel, _] = session.kernels.of_triangles(window.samples);
+    kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Adds what comes from the pixels of the tiles that are listed, and raises the faces' weights where these are
+/// asked for.
+pub(crate) fn add_gradients(
+    session: &Session,
+    splats: &mut Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
+    Pixels { d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
+) -> Result<(), DeviceError> {
+    let window = window_of(settings)?;
+    let Splats { records, gradients, .. } = splats;
+    let args = BlendArgs {
+        d_image: d_image.read(),
+        d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
+        gradients: gradients.write(),
+        face_weights: *face_weights,
+        background: settings.background,
+        first_tile: bins.extent.rows.start * camera.tiles[0],
+        window_exponent: f32::of(window.exponent),
+        ..lists(records.read(), None, bins, camera)
+    };
+    let [_, kernel] = session.kernels.of_triangles(window.samples);
+    kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)
+}

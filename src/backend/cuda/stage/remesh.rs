@@ -1,0 +1,73 @@
+//! Stage `remesh`: other vertices and triangles. Whatever may be refused is asked for before anything changes.
+
+use super::densify::DensifyWork;
+use crate::abi::{MidpointsArgs, RaiseFloorArgs};
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::model::faces::FaceTables;
+use crate::backend::cuda::model::tables::{GEOMETRY, Model, SH};
+use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Remesh};
+use crate::layout::{MIDPOINTS, RowForm};
+use crate::math::Real;
+
+/// Changes vertices and triangles. Colours have caught up.
+pub(crate) fn remesh(
+    session: &Session,
+    model: &mut Model,
+    change: &Remesh<'_>,
+) -> Result<(), DeviceError> {
+    let &Remesh { kept, midpoints, opacity_floor, faces } = change;
+    let before = model.len();
+    let ends = kept.iter().chain(midpoints.as_flattened());
+    if let Some(&row) = ends.into_iter().find(|&&row| row as usize >= before) {
+        return Err(DeviceError::NoSuchRow { row: row as usize, len: before });
+    }
+    let tables = FaceTables::new(session, faces, kept.len() + midpoints.len())?;
+    let mut work = DensifyWork::for_births(session, model, midpoints.len())?;
+    if !midpoints.is_empty() {
+        let mut ends = session.heap.take(&MIDPOINTS, &(midpoints.len() as u64))?;
+        ends.upload(&session.stream, 0, midpoints.as_flattened())?;
+        model.grow(session, midpoints.len())?;
+        let form = model.size().forms().nth(SH).unwrap_or(RowForm::Floats);
+        let sh_words = model.kernel_widths()[SH];
+        let mut pointers = model.tables();
+        let args = MidpointsArgs {
+            midpoints: ends.read(),
+            geometry: pointers[GEOMETRY].floats(),
+            sh: std::mem::replace(&mut pointers[SH], crate::abi::Out::NULL),
+            count: count_u32(midpoints.len())?,
+            rows_before: count_u32(before)?,
+            sh_words,
+            sh_in_halves: u32::from(form == RowForm::Halves),
+            opacity_floor: f32::of(opacity_floor),
+            reserved: 0,
+        };
+        let words = crate::abi::GEOMETRY_WIDTH as usize + sh_words as usize;
+        let threads = midpoints.len().next_multiple_of(32) * words;
+        session.kernels.add_midpoints.over(&session.stream, threads, &args)?;
+    }
+    work.keep(session, model, kept, before)?;
+    model.forget_statistics(session)?;
+    model.invalidate_rows();
+    model.faces = Some(tables);
+    Ok(())
+}
+
+/// The same opacities under another floor.
+pub(crate) fn raise_opacity_floor(
+    session: &Session,
+    model: &mut Model,
+    before: f64,
+    after: f64,
+) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let args = RaiseFloorArgs {
+        geometry: model.tables()[GEOMETRY].floats(),
+        n: count_u32(rows)?,
+        before: f32::of(before),
+        after: f32::of(after),
+        reserved: 0,
+    };
+    session.kernels.raise_opacity_floor.over(&session.stream, rows, &args)
+}

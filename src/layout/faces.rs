@@ -1,0 +1,23 @@
+//! Triangles between the rows of a model, and what views have shown of them.
+
+use super::slot::{CallLen, ModelLen};
+
+/// Corners of a triangle, and ends of an edge.
+const CORNERS: u32 = 3;
+const ENDS: u32 = 2;
+
+/// Triangles of a closed surface for each vertex: V - E + F is next to nothing beside them.
+pub const FACES_PER_VERTEX: u64 = 2;
+
+slots! {
+    ModelLen {
+        pub FACES: u32 = "faces", Parameters, ModelLen, CORNERS, "triangles";
+        pub FACE_WEIGHTS: f32 = "face weights", Statistics, ModelLen, 1,
+            "what views have shown of each triangle";
+        pub FACE_REACHES: f32 = "face reaches", Statistics, ModelLen, 1,
+            "how large each triangle was in views";
+    }
+    CallLen {
+        pub MIDPOINTS: u32 = "midpoints", Round, CallLen, ENDS, "edges that are split";
+    }
+}
