@@ -53,6 +53,15 @@ pub const GAUSSIANS: Schema = Schema {
     ],
 };
 
+/// The same rows as vertices of triangles, whose scales and rotations nobody looks at.
+pub const TRIANGLES: Schema = Schema {
+    spaces: &[
+        Space { one: "vertex", many: "vertices" },
+        Space { one: "triangle", many: "triangles" },
+    ],
+    ..GAUSSIANS
+};
+
 const fn column(
     name: &'static str,
     width: Width,

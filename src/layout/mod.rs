@@ -32,14 +32,14 @@ pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSize
 pub use colors::{ColorSlots, ColorUse};
 pub use faces::{FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS};
 pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
-pub use gaussians::GAUSSIANS;
+pub use gaussians::{GAUSSIANS, TRIANGLES};
 pub use library::Library;
 pub use list::{
     BANDS, BackwardSlots, CountSlots, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed,
     OrderSlots, ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
     OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len, table_slots,
 };
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};

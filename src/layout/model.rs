@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
 use super::schema::{Forms, RowForm, Schema, TABLE_PARTS};
 use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
@@ -10,7 +11,7 @@ use crate::abi;
 pub const LANES: u32 = 32;
 
 /// Regions of a model, at most.
-pub const REGIONS: usize = abi::TABLES as usize + 5;
+pub const REGIONS: usize = abi::TABLES as usize + 6;
 
 slots! {
     ModelCount {
@@ -24,6 +25,7 @@ slots! {
             ModelCount::AbsoluteNormSums, 1, "what density control decides by";
         pub FILTER_3D: f32 = "3d filter", Parameters, ModelCount::Filter3d, 1,
             "how far each Gaussian is smoothed";
+        pub ALL_FACES: u32 = "faces", Parameters, ModelCount::Faces, FACE_WORDS, "triangles";
     }
 }
 
@@ -49,6 +51,8 @@ pub enum ModelCount {
     AbsoluteNormSums,
     /// The same where there is a 3D filter.
     Filter3d,
+    /// Triangles, where there are any, of a closed surface, and as many that will take their place.
+    Faces,
 }
 
 impl Count for ModelCount {
@@ -67,6 +71,9 @@ impl Count for ModelCount {
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
             Self::Filter3d => where_there(size.optional.filter_3d),
+            Self::Faces => {
+                where_there(size.schema.has_faces()).saturating_mul(2 * FACES_PER_VERTEX)
+            }
         }
     }
 }
@@ -167,6 +174,7 @@ impl ModelSize {
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
             (FILTER_3D.label, FILTER_3D.bytes(self)),
+            (ALL_FACES.label, ALL_FACES.bytes(self)),
         ])
     }
 }
@@ -186,7 +194,7 @@ pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::GAUSSIANS;
+    use crate::layout::{GAUSSIANS, TRIANGLES};
 
     #[test]
     fn words_of_a_gaussian_are_those_of_the_documentation() {
@@ -214,6 +222,9 @@ mod tests {
         };
         let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
-        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33]);
+        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33, 0]);
+        let mesh = ModelSize { schema: &TRIANGLES, ..size };
+        // Two triangles of five words for each vertex, twice.
+        assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 5 * 4 * 2);
     }
 }

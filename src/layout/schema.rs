@@ -6,8 +6,8 @@
 /// A kind of primitive.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Schema {
-    /// What its rows stand for. Models have one number of rows, so there is one sort of them; the second
-    /// of a mesh (vertices and faces) has its place here.
+    /// What its rows stand for: models have one number of rows. Of a mesh these are the vertices, and its
+    /// triangles are a second sort.
     pub spaces: &'static [Space],
     /// The tables in the order in which they grow.
     pub tables: &'static [Table],
@@ -157,6 +157,11 @@ impl Schema {
     pub fn values(&self, sh_degree: u32) -> impl Iterator<Item = u32> + '_ {
         let width = move |(_, column): (usize, &Column)| column.width.values(sh_degree);
         (0..self.tables.len()).map(move |table| self.columns_of(table).map(width).sum())
+    }
+
+    /// Whether there are triangles between the rows.
+    pub fn has_faces(&self) -> bool {
+        self.spaces.len() > 1
     }
 
     /// Whether rows of a table may be left behind.

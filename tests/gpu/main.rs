@@ -69,6 +69,7 @@ mod parity_sizes;
 mod parity_step;
 mod parity_surface;
 mod parity_surfels;
+mod parity_triangles;
 mod parity_views;
 mod parity_weights;
 mod parity_worth;

@@ -3,7 +3,8 @@
 use crate::backend::cuda::memory::heap::{Buffer, Region};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, FaceStatistics};
-use crate::layout::{FACES, FACE_REACHES, FACE_WEIGHTS};
+use crate::layout::{FACE_REACHES, FACE_WEIGHTS, FACES};
+use crate::memory::Bytes;
 
 /// The triangles of a model, and what views have shown of them.
 pub(crate) struct FaceTables {
@@ -47,6 +48,17 @@ impl FaceTables {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.host.len()
+    }
+
+    /// Bytes of the triangles, and of what views have shown of them.
+    pub(crate) fn bytes(&self) -> [Bytes; 2] {
+        let shown = self.weights.len() + self.reaches_px.len();
+        [Bytes::of::<u32>(self.faces.len()), Bytes::of::<f32>(shown)]
+    }
+
+    /// Bytes that are mapped.
+    pub(crate) fn mapped(&self) -> Bytes {
+        self.faces.mapped() + self.weights.mapped() + self.reaches_px.mapped()
     }
 
     /// What views have shown of them. Waits for the device.

@@ -140,7 +140,7 @@ impl<P: Primitive> Model<P> {
     pub fn size(&self) -> ModelSize {
         ModelSize {
             gaussians: self.len as u64,
-            schema: P::SCHEMA,
+            schema: if self.faces.is_some() { &layout::TRIANGLES } else { P::SCHEMA },
             sh_degree: self.sh_degree,
             storage: self.storage,
             optional: self.optional(),
@@ -200,8 +200,9 @@ impl<P: Primitive> Model<P> {
         let all: Bytes = self.tables.iter().map(table).sum();
         let sums = self.gradient_norm_sums.len() + self.absolute_norm_sums.len();
         let statistics = Bytes::of::<f32>(sums) + table(&self.views_seen);
-        let parameters: Bytes = parameters.sum();
-        let moments = Bytes(all.0 - parameters.0) + table(&self.sh_steps);
+        let [faces, shown] = self.faces.as_ref().map_or([Bytes(0); 2], FaceTables::bytes);
+        let parameters: Bytes = parameters.sum::<Bytes>() + faces;
+        let moments = Bytes(all.0 + faces.0 - parameters.0) + table(&self.sh_steps) + shown;
         [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
     }
 
@@ -277,6 +278,7 @@ impl<P: Primitive> Model<P> {
             self.views_seen.mapped(),
             self.absolute_norm_sums.mapped(),
             self.filter_3d.mapped(),
+            self.faces.as_ref().map_or(Bytes(0), FaceTables::mapped),
         ]);
         std::array::from_fn(|_| mapped.next().unwrap_or(Bytes(0)))
     }

@@ -1,0 +1,435 @@
+//! Triangles: what every device draws of them, its steps, and what it does with meshes, against the CPU backend in
+//! double precision.
+
+use crate::common::Draws;
+use crate::common::drawing::drawn_either;
+use crate::common::oracle::{assert_gradients_agree, gradients, relative_error, settings};
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, photo, resized, tame_gaussians};
+use crate::common::view;
+use splat::backend::cpu::Cpu;
+use splat::backend::{
+    AdamStep, DeviceError, FaceStatistics, Faces, Footprint, Remesh, Rendered, Snapshot, Term,
+    Terms, TrainDevice, Window,
+};
+use splat::dataset::{Image, InverseDepthMap, View};
+use splat::math::Real;
+use splat::math::linalg::mul_transposed;
+use splat::math::splat::{Vertex, Viewpoint, place_vertex, triangle};
+use splat::model::{Gaussians, TriangleMesh};
+use std::sync::Arc;
+
+each_backend!(
+    images_of_triangles_agree_with_the_oracle,
+    steps_of_triangles_agree_with_the_oracle,
+    a_step_of_triangles_goes_down_the_mean_gradient_of_its_views,
+    triangles_that_are_hard_to_see_agree_with_the_oracle,
+    what_views_show_of_triangles_agrees_with_the_oracle,
+    meshes_change_as_the_oracle_changes_them,
+    floors_rise_as_those_of_the_oracle,
+    what_triangles_lack_is_refused,
+);
+
+const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
+
+/// A sample nearer than this to an edge, as a share of the way to it, may be on either side of it in single precision.
+const EDGE_SHARE: f64 = 2e-3;
+
+fn window(exponent: f64, samples: u32) -> Window {
+    Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02 }
+}
+
+fn drawing(seed: u64, window: Window) -> Drawing {
+    Drawing { footprint: Footprint::Triangle(window), ..settings(3, seed) }
+}
+
+/// Triangles before the common camera, of which every second shares an edge with the one before.
+fn mesh(count: usize, seed: u64) -> TriangleMesh {
+    let mut draws = Draws::new(seed + 50);
+    let view = view();
+    let mut means: Vec<f32> = Vec::new();
+    let mut faces: Vec<[u32; 3]> = Vec::new();
+    while faces.len() < count {
+        let first = u32::try_from(means.len() / 3).unwrap();
+        let depth = draws.uniform(1.0, 4.0);
+        let [x, y] = draws.array::<2>(-0.45, 0.45).map(|slope| slope * depth);
+        let size = draws.uniform(0.02, 0.5) * depth;
+        for _ in 0..4 {
+            let [a, b, c] = draws.array::<3>(-0.5, 0.5);
+            let cam = [x + size * a, y + size * b, depth + 0.3 * size * c];
+            let from_origin = [0, 1, 2].map(|k| cam[k] - view.pose.translation[k]);
+            means.extend(mul_transposed(&view.pose.rotation, from_origin).map(f64::to_f32));
+        }
+        faces.push([first, first + 1, first + 2]);
+        faces.push([first + 2, first + 1, first + 3]);
+    }
+    faces.truncate(count);
+    let rows = means.len() / 3;
+    let mut vertices = tame_gaussians(rows, seed, 3);
+    vertices.means = means;
+    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(rows);
+    vertices.log_scales = vec![0.0; rows * 3];
+    TriangleMesh { vertices, faces }
+}
+
+fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
+    let mut model = device.upload(&mesh.vertices).unwrap();
+    device.set_faces(&mut model, &mesh.faces).unwrap();
+    model
+}
+
+fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
+    Viewpoint {
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+        centre_world: view.pose.centre_world(),
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        size: [view.camera.width, view.camera.height],
+        near,
+        variance_px2: 0.0,
+        compensates: false,
+    }
+}
+
+/// Pixels in which both precisions decide alike: none of their samples is next to an edge, next to the least opacity,
+/// or next to being finished.
+fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool> {
+    let Footprint::Triangle(window) = drawing.footprint else { panic!("triangles are drawn") };
+    let point = viewpoint(view, drawing.near);
+    let mut seen: Vec<_> = mesh
+        .faces
+        .iter()
+        .filter_map(|face| {
+            let corner = |row: u32| {
+                let row = row as usize;
+                let world = [0, 1, 2].map(|k| f64::from(mesh.vertices.means[row * 3 + k]));
+                let (px, inverse_depth) = place_vertex(&point, world)?;
+                let logit = f64::from(mesh.vertices.opacity_logits[row]);
+                let share = splat::math::sigmoid(logit);
+                let opacity = window.opacity_floor + (1.0 - window.opacity_floor) * share;
+                Some(Vertex { px, inverse_depth, opacity, color: [0.0; 3] })
+            };
+            let corners = [corner(face[0])?, corner(face[1])?, corner(face[2])?];
+            let inverse: f64 = corners.iter().map(|corner| corner.inverse_depth).sum();
+            Some((inverse, triangle(&corners, window.inradius_min_px)?))
+        })
+        .collect();
+    seen.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let samples = window.samples;
+    let offset = |k: u32| (f64::from(k) + 0.5) / f64::from(samples);
+    let is_clear = |sample: [f64; 2]| {
+        let mut light = 1.0_f64;
+        for (_, triangle) in &seen {
+            let from = [0, 1].map(|axis| sample[axis] - triangle.centre_px[axis]);
+            let shares = triangle.slopes.map(|[x, y]| x * from[0] + y * from[1]);
+            let mut ordered = shares;
+            ordered.sort_by(f64::total_cmp);
+            let (most, next) = (ordered[2], ordered[1]);
+            if (most - 1.0).abs() < EDGE_SHARE * (1.0 + most.abs()) {
+                return false;
+            }
+            let Some(hit) = triangle.hit(sample, window.exponent) else { continue };
+            // Which edge is nearest decides whose gradient it is.
+            let is_low = (hit.alpha * 255.0 - 1.0).abs() < 1e-2;
+            let is_held = (hit.alpha - 0.999).abs() < 1e-4 && hit.alpha < 0.999;
+            let after = light * (1.0 - hit.alpha);
+            if most - next < EDGE_SHARE || is_low || is_held || (after - 1e-4).abs() < 1e-6 {
+                return false;
+            }
+            if after < 1e-4 {
+                break;
+            }
+            light = after;
+        }
+        true
+    };
+    let [width, height] = [view.camera.width, view.camera.height];
+    let of_pixel = |x: u32, y: u32| {
+        (0..samples * samples).all(|k| {
+            let sample = [k % samples, k / samples].map(offset);
+            is_clear([f64::from(x) + sample[0], f64::from(y) + sample[1]])
+        })
+    };
+    (0..height).flat_map(|y| (0..width).map(move |x| of_pixel(x, y))).collect()
+}
+
+fn drawn<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh, at: (&View, &Drawing)) -> Rendered {
+    let model = upload(device, mesh);
+    drawn_either(device, &model, at)
+}
+
+/// The image and the inverse depths in all clear pixels.
+fn assert_images_agree<B: TrainDevice>(
+    device: &mut B,
+    mesh: &TriangleMesh,
+    (view, drawing): (&View, &Drawing),
+    what: &str,
+) -> usize {
+    let found = drawn(device, mesh, (view, drawing));
+    let expected = drawn(&mut Cpu::<f64>::new(), mesh, (view, drawing));
+    let clear = clear_pixels(mesh, view, drawing);
+    let of = |rendered: &Rendered, pixel: usize| {
+        let rgb = &rendered.rgb[pixel * 3..][..3];
+        let inverse = rendered.inverse_depths.as_ref().map_or(0.0, |map| map[pixel]);
+        [rgb[0], rgb[1], rgb[2], inverse]
+    };
+    let counted = clear.iter().enumerate().filter(|&(_, &clear)| clear);
+    for (pixel, _) in counted.clone() {
+        let (found, expected) = (of(&found, pixel), of(&expected, pixel));
+        for k in 0..4 {
+            let error = (found[k] - expected[k]).abs();
+            // Rounding of places of up to hundreds of pixels, times slopes of colours.
+            assert!(error < 1e-3, "{what}, pixel {pixel}: {found:?} for {expected:?}");
+        }
+    }
+    counted.count()
+}
+
+fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let (mut clear, mut all) = (0, 0);
+    for (seed, size) in (1..).zip(SIZES) {
+        let view = resized(&view(), size);
+        for (exponent, samples) in [(1.0, 1), (0.3, 2), (1e-4, 4), (0.6, 3)] {
+            for count in [0, 2, 30, 200] {
+                let mesh = mesh(count, seed);
+                let drawing = Drawing {
+                    pass: Pass::Eval,
+                    inverse_depth: true,
+                    ..drawing(seed, window(exponent, samples))
+                };
+                let what = format!("{size:?} px, {count} triangles, {samples} samples");
+                clear += assert_images_agree(device, &mesh, (&view, &drawing), &what);
+                all += view.camera.pixels() as usize;
+            }
+        }
+    }
+    assert!(clear * 2 > all, "{clear} of {all} pixels tell");
+}
+
+/// A photograph of which the clear pixels count, with inverse depths.
+fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
+    let clear = clear_pixels(mesh, view, drawing);
+    let mask = clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect();
+    let mut image = (*photo(view.camera.width, view.camera.height, Some(mask))).clone();
+    image.depth = drawing.inverse_depth.then(|| InverseDepthMap {
+        values: (0..view.camera.pixels()).map(|i| (i * 7919 % 65_536) as u16).collect(),
+        scale: 1.0,
+        offset: 0.0,
+    });
+    Arc::new(image)
+}
+
+/// What is left of one step over these views.
+fn step<B: TrainDevice>(
+    device: &mut B,
+    mesh: &TriangleMesh,
+    shots: &[(View, Drawing, Arc<Image>)],
+) -> (Snapshot<Gaussians>, FaceStatistics) {
+    let mut model = upload(device, mesh);
+    let mut sums = Default::default();
+    for (index, (view, drawing, image)) in shots.iter().enumerate() {
+        let target = device.target(index, image).unwrap();
+        let terms = Terms::photometric(0.2);
+        let terms =
+            if drawing.inverse_depth { terms.with(Term::InverseDepth, 0.5) } else { terms };
+        device.add_view(&mut model, (view, drawing), (&target, &terms), &mut sums).unwrap();
+    }
+    device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
+    let statistics = device.face_statistics(&model).unwrap();
+    (device.snapshot(&mut model).unwrap(), statistics)
+}
+
+/// The gradients of one step. Those of one vertex that some unclear neighbour has to do with by SSIM's window may be
+/// off by more than those of all.
+fn assert_steps_agree<B: TrainDevice>(
+    device: &mut B,
+    mesh: &TriangleMesh,
+    shots: &[(View, Drawing, Arc<Image>)],
+    what: &str,
+) {
+    let (found, _) = step(device, mesh, shots);
+    let (expected, _) = step(&mut Cpu::<f64>::new(), mesh, shots);
+    for ((name, _, found), (_, _, expected)) in
+        gradients(&found).into_iter().zip(gradients(&expected))
+    {
+        if matches!(name, "log_scales" | "quats") {
+            assert!(found.iter().chain(&expected).all(|&d| d == 0.0), "{what}: {name} move");
+            continue;
+        }
+        let error = relative_error(&found, &expected);
+        assert!(error < 1e-3, "{what}: {name} is {error:.1e} off");
+    }
+}
+
+fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    for (seed, count) in (1..).zip([1, 8, 60, 200]) {
+        for (exponent, samples) in [(1.0, 1), (0.5, 2), (0.05, 4), (1e-4, 3)] {
+            for inverse_depth in [false, true] {
+                let mesh = mesh(count, seed);
+                let drawing =
+                    Drawing { inverse_depth, ..drawing(seed, window(exponent, samples)) };
+                let image = photo_of(&mesh, &view(), &drawing);
+                let what = format!("{count} triangles, exponent {exponent}, {samples} samples");
+                assert_steps_agree(device, &mesh, &[(view(), drawing, image)], &what);
+            }
+        }
+    }
+}
+
+fn a_step_of_triangles_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(device: &mut B) {
+    let mesh = mesh(70, 31);
+    let mut aside = view();
+    aside.pose.translation = [0.4, -0.2, 0.5];
+    let drawing = drawing(5, window(0.7, 2));
+    let shots = [view(), resized(&aside, [45, 23])].map(|view| {
+        let image = photo_of(&mesh, &view, &drawing);
+        (view, drawing, image)
+    });
+    assert_steps_agree(device, &mesh, &shots, "two views");
+}
+
+/// One triangle of these corners in camera axes, and a wall behind.
+fn before_a_wall(corners: [[f64; 3]; 3]) -> TriangleMesh {
+    let view = view();
+    let wall = [[-30.0, -30.0, 9.0], [30.0, -30.0, 9.0], [0.0, 40.0, 9.0]];
+    let world = |cam: [f64; 3]| {
+        let from_origin = [0, 1, 2].map(|k| cam[k] - view.pose.translation[k]);
+        mul_transposed(&view.pose.rotation, from_origin).map(f64::to_f32)
+    };
+    let mut vertices = tame_gaussians(6, 3, 3);
+    vertices.means = corners.into_iter().chain(wall).flat_map(world).collect();
+    vertices.opacity_logits = vec![1.5, 0.5, 1.0, 2.0, 2.5, 3.0];
+    vertices.log_scales = vec![0.0; 18];
+    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(6);
+    TriangleMesh { vertices, faces: vec![[0, 1, 2], [3, 4, 5]] }
+}
+
+fn triangles_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let hard = [
+        ("a sliver", [[-0.5, 0.0, 2.0], [0.5, 0.01, 2.0], [0.1, 0.02, 2.0]]),
+        ("seen from its edge", [[-0.3, 0.0, 2.0], [0.3, 0.0, 2.0], [0.0, 0.0, 3.0]]),
+        ("behind the camera", [[-0.3, 0.0, -2.0], [0.3, 0.1, -2.0], [0.0, 0.3, -2.0]]),
+        ("reaching behind the camera", [[-0.3, 0.0, 2.0], [0.3, 0.1, 2.0], [0.0, 0.3, -2.0]]),
+        ("a pixel large", [[0.0, 0.0, 2.0], [0.05, 0.0, 2.0], [0.02, 0.05, 2.0]]),
+        ("larger than the image", [[-9.0, -9.0, 2.0], [9.0, -8.0, 2.2], [0.5, 11.0, 1.8]]),
+        ("beside the image", [[4.0, 0.0, 2.0], [4.3, 0.1, 2.0], [4.1, 0.3, 2.0]]),
+        ("a point", [[0.1, 0.1, 2.0]; 3]),
+    ];
+    for (seed, (what, corners)) in (1..).zip(hard) {
+        let mesh = before_a_wall(corners);
+        for samples in [1, 4] {
+            let drawing = drawing(seed, window(0.8, samples));
+            assert_images_agree(device, &mesh, (&view(), &drawing), what);
+            let image = photo_of(&mesh, &view(), &drawing);
+            let shots = [(view(), drawing, image)];
+            let (found, _) = step(device, &mesh, &shots);
+            let values = found.first_moments.means.iter().chain(&found.first_moments.sh_dc);
+            assert!(values.clone().all(|d| d.is_finite()), "{what}: {values:?}");
+            let (expected, _) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
+            assert_gradients_agree(&found, &expected, (5e-3, what));
+        }
+    }
+}
+
+fn what_views_show_of_triangles_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    let mesh = mesh(120, 7);
+    let drawing = drawing(3, window(0.9, 2));
+    let image = photo_of(&mesh, &view(), &drawing);
+    let shots = [(view(), drawing, image)];
+    let (_, found) = step(device, &mesh, &shots);
+    let (_, expected) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
+    assert!(expected.weights.iter().filter(|&&weight| weight > 0.1).count() > 20);
+    for face in 0..mesh.faces.len() {
+        let error = (found.reaches_px[face] - expected.reaches_px[face]).abs();
+        assert!(error <= 1e-3 * expected.reaches_px[face], "{face}: {found:?}");
+        // A sample on an edge is of little weight at this exponent.
+        let error = (found.weights[face] - expected.weights[face]).abs();
+        assert!(error < 0.02, "{face}: {} for {}", found.weights[face], expected.weights[face]);
+    }
+    // Who is not observed leaves no trace.
+    let unobserved = [(view(), Drawing { pass: Pass::Train, ..drawing }, shots[0].2.clone())];
+    let (_, found) = step(device, &mesh, &unobserved);
+    assert!(found.weights.iter().chain(&found.reaches_px).all(|&value| value == 0.0));
+}
+
+fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
+    let mesh = mesh(60, 11);
+    let drawing = drawing(3, window(0.9, 1));
+    let image = photo_of(&mesh, &view(), &drawing);
+    let rows = u32::try_from(mesh.vertices.len()).unwrap();
+    let kept: Vec<u32> = (0..rows).filter(|row| row % 5 != 2).collect();
+    let midpoints: Vec<[u32; 2]> = (0..40).map(|i| [i, (i * 7 + 3) % rows]).collect();
+    let most = u32::try_from(kept.len() + midpoints.len()).unwrap();
+    let faces: Vec<[u32; 3]> = (0..50).map(|i| [i, i + 1, most - 1 - i]).collect();
+    let change =
+        Remesh { kept: &kept, midpoints: &midpoints, opacity_floor: 0.1, faces: &faces };
+    fn changed<B: TrainDevice>(
+        device: &mut B,
+        mesh: &TriangleMesh,
+        (drawing, image): (&Drawing, &Arc<Image>),
+        change: &Remesh<'_>,
+    ) -> Snapshot<Gaussians> {
+        let mut model = upload(device, mesh);
+        let target = device.target(0, image).unwrap();
+        let mut sums = Default::default();
+        let terms = Terms::photometric(0.2);
+        device.add_view(&mut model, (&view(), drawing), (&target, &terms), &mut sums).unwrap();
+        device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
+        device.remesh(&mut model, change).unwrap();
+        assert_eq!(device.faces(&model), change.faces);
+        let statistics = device.face_statistics(&model).unwrap();
+        assert!(statistics.weights.iter().all(|&weight| weight == 0.0));
+        assert_eq!(statistics.weights.len(), change.faces.len());
+        device.snapshot(&mut model).unwrap()
+    }
+    let found = changed(device, &mesh, (&drawing, &image), &change);
+    let expected = changed(&mut Cpu::<f64>::new(), &mesh, (&drawing, &image), &change);
+    assert_eq!(found.parameters.len(), expected.parameters.len());
+    let parts = |of: &Snapshot<Gaussians>| [of.parameters.clone(), of.first_moments.clone()];
+    use splat::model::Primitive as _;
+    for (found, expected) in parts(&found).iter().zip(&parts(&expected)) {
+        for (found, expected) in found.groups().iter().zip(expected.groups()) {
+            for (found, expected) in found.values.iter().zip(expected.values) {
+                // A first step moves by the sign of the gradient, whatever its size.
+                assert!((found - expected).abs() < 2e-3 * expected.abs().max(1.0));
+            }
+        }
+    }
+    let stray = Remesh { kept: &[rows], midpoints: &[], opacity_floor: 0.0, faces: &[] };
+    let mut model = upload(device, &mesh);
+    let refused = device.remesh(&mut model, &stray);
+    assert!(matches!(refused, Err(DeviceError::NoSuchRow { .. })));
+    let refused = device.set_faces(&mut model, &[[0, 1, rows]]);
+    assert!(matches!(refused, Err(DeviceError::NoSuchRow { .. })));
+}
+
+fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
+    let mut mesh = mesh(8, 2);
+    let rows = mesh.vertices.len();
+    mesh.vertices.opacity_logits =
+        (0..rows).map(|row| (row as f64 - 0.5 * rows as f64).to_f32()).collect();
+    fn raised<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> Vec<f32> {
+        let mut model = upload(device, mesh);
+        device.raise_opacity_floor(&mut model, 0.1, 0.4).unwrap();
+        device.snapshot(&mut model).unwrap().parameters.opacity_logits
+    }
+    let found = raised(device, &mesh);
+    let expected = raised(&mut Cpu::<f64>::new(), &mesh);
+    for (found, expected) in found.iter().zip(&expected) {
+        // Of opacities next to the floor, of whose distance single precision has three digits.
+        assert!((found - expected).abs() < 0.1 + 1e-3 * expected.abs(), "{found} for {expected}");
+    }
+}
+
+fn what_triangles_lack_is_refused<B: TrainDevice>(device: &mut B) {
+    let mesh = mesh(4, 1);
+    let model = upload(device, &mesh);
+    let drawing = Drawing { surface: true, ..drawing(1, window(1.0, 1)) };
+    let Err(refused) = device.draw(&model, &view(), &drawing) else { panic!("maps are drawn") };
+    let is_named = matches!(refused, DeviceError::Unsupported { primitives: "triangles", .. });
+    assert!(is_named, "{refused}");
+    let bare = device.upload(&mesh.vertices).unwrap();
+    let drawing = Drawing { surface: false, ..drawing };
+    assert!(device.draw(&bare, &view(), &drawing).is_err());
+}
