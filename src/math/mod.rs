@@ -19,6 +19,7 @@ pub mod lookup;
 pub mod morton;
 pub mod noise;
 pub mod normals;
+pub mod opacity_floor;
 pub mod patches;
 pub mod quantile;
 pub mod random;

@@ -11,21 +11,18 @@
 //! corner i is bᵢ (1 - tᵢ), with bᵢ the length of the edge that faces it over the perimeter. Colours are linear on
 //! the screen, as the reference has them; inverse depths really are.
 
-use super::coverage::{Bounds, Rect};
-use super::projection::{Ellipse, Viewpoint};
+mod cover;
+#[cfg(test)]
+mod tests;
+
+pub use self::cover::{cover, reach_px};
+use super::projection::Viewpoint;
 use crate::math::Real;
 use crate::math::blend::ALPHA_MIN;
-use crate::math::linalg::{Sym2, Vec3, add, dot, mul, mul_transposed, scale};
+use crate::math::linalg::{Vec3, add, dot, mul, mul_transposed, scale};
 
 /// Largest opacity of a triangle in a sample: a solid one leaves next to nothing of what is behind.
 pub const TRIANGLE_ALPHA_MAX: f64 = 0.999;
-
-/// Added to the variance of a triangle's corners, px²: rounding must not have its cover miss a pixel, nor a
-/// sliver have none.
-const COVER_VARIANCE_PX2: f64 = 0.05;
-
-/// Exponent of the ellipse through a triangle's corners, whose conic is the inverse of their variance (Steiner).
-const COVER_EXPONENT: f64 = -1.0;
 
 /// A vertex as a view shows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -351,58 +348,4 @@ impl<R: Real> Triangle<R> {
         sums.d_slopes[hit.edge][0] += d_share * x;
         sums.d_slopes[hit.edge][1] += d_share * y;
     }
-}
-
-/// Largest distance of a corner from the middle of all, px.
-pub fn reach_px<R: Real>(corners: &[Vertex<R>; 3]) -> R {
-    let middle = middle(corners);
-    let squared = corners.iter().map(|corner| {
-        let [x, y] = [0, 1].map(|axis| corner.px[axis] - middle[axis]);
-        x * x + y * y
-    });
-    squared.fold(R::ZERO, R::max).sqrt()
-}
-
-fn middle<R: Real>(corners: &[Vertex<R>; 3]) -> [R; 2] {
-    let third = R::ONE / R::of(3.0);
-    [0, 1].map(|axis| (corners[0].px[axis] + corners[1].px[axis] + corners[2].px[axis]) * third)
-}
-
-/// The ellipse that covers a triangle, its depth in the middle, and the pixels of which some sample may be
-/// inside; nothing where there is none.
-pub fn cover<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<(Ellipse<R>, Bounds<R>)> {
-    let mean_px = middle(corners);
-    let third = R::ONE / R::of(3.0);
-    let mut variance: Sym2<R> =
-        [R::of(COVER_VARIANCE_PX2), R::ZERO, R::of(COVER_VARIANCE_PX2)];
-    for corner in corners {
-        let [x, y] = [0, 1].map(|axis| corner.px[axis] - mean_px[axis]);
-        variance[0] += x * x * third;
-        variance[1] += x * y * third;
-        variance[2] += y * y * third;
-    }
-    let determinant = variance[0] * variance[2] - variance[1] * variance[1];
-    let conic = [variance[2], -variance[1], variance[0]].map(|value| value / determinant);
-    let inverse = corners.iter().map(|corner| corner.inverse_depth).sum::<R>() * third;
-    let ellipse =
-        Ellipse { mean_px, depth: R::ONE / inverse, cov_px2: variance, conic, kept: R::ONE };
-    let pixels = pixels(corners, size)?;
-    let is_finite = conic.iter().all(|value| value.is_finite());
-    is_finite.then_some((ellipse, Bounds { pixels, exponent_min: R::of(COVER_EXPONENT) }))
-}
-
-/// Pixels that the rectangle about the corners touches.
-fn pixels<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<Rect> {
-    let range = |axis: usize| {
-        let values = corners.map(|corner| corner.px[axis]);
-        let side = f64::from(size[axis]);
-        let low = values[0].min(values[1]).min(values[2]).to_f64().max(0.0);
-        let high = values[0].max(values[1]).max(values[2]).to_f64().min(side);
-        (low < high).then(|| {
-            let first = low.floor_i32().unsigned_abs();
-            (first, (high.floor_i32().unsigned_abs() + 1).min(size[axis]))
-        })
-    };
-    let ((x0, x1), (y0, y1)) = (range(0)?, range(1)?);
-    (x0 < x1 && y0 < y1).then_some(Rect { x0, y0, x1, y1 })
 }
