@@ -130,6 +130,17 @@ pub enum DeviceError {
         /// Number of Gaussians.
         len: usize,
     },
+    /// Statistics of other triangles than the model's.
+    #[error("{found} statistics of triangles were given, but the model has {faces} triangles")]
+    OtherFaces {
+        /// How many there are of one kind.
+        found: usize,
+        /// Triangles of the model.
+        faces: usize,
+    },
+    /// Vertices that are to stay in an order that would change.
+    #[error("vertices that stay have to be given in ascending order, each once")]
+    KeptNotAscending,
     /// The colours of a view that there is no table for.
     #[error("the colour table of training view {view} was asked for, but there are {views}")]
     NoSuchTable {

@@ -69,6 +69,14 @@ impl Footprint {
             Self::Triangle(_) => Err(DeviceError::Unsupported { primitives: "triangles", what }),
         }
     }
+
+    /// Fails where triangles are asked for what only Gaussians have, as ellipses or as surfels.
+    pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
+        match self {
+            Self::Ellipse { .. } | Self::Surfel => Ok(()),
+            Self::Triangle(_) => self.require_volumes(what),
+        }
+    }
 }
 
 /// What surfels lack, as messages call it.

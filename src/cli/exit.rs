@@ -247,6 +247,8 @@ impl Exit {
             | DeviceError::NoMedianDepths
             | DeviceError::NoSuchTable { .. }
             | DeviceError::NoSuchRow { .. }
+            | DeviceError::OtherFaces { .. }
+            | DeviceError::KeptNotAscending
             | DeviceError::NeighbourCount { .. }
             | DeviceError::StaleCandidates { .. }
             | DeviceError::StaleSelection

@@ -40,6 +40,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         views: &[&View],
         settings: &RenderSettings,
     ) -> Result<(), DeviceError> {
+        settings.footprint.require_gaussians("blend weights")?;
         model.forget_statistics();
         let drawing = Drawing::trained(settings, &Wants::default());
         for view in views {
@@ -83,6 +84,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         if selection.rows_version != *model.rows_version() {
             return Err(DeviceError::StaleSelection);
         }
+        model.faces.require_none("density control by rows")?;
         match (selection.picked, rule) {
             (Picked::Best(rows), EditRule::Grow { large, keep }) => {
                 Ok(densify::edit(model, &rows, large, keep))

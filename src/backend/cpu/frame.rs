@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::model::Model;
 use super::primitive::{Drawable, density_field};
-use super::splat::{DrawnView, Splat};
-use super::stage::bin::{self, Bins};
+use super::seen::Seen;
+use super::splat::DrawnView;
+use super::stage::bin;
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
@@ -20,7 +21,7 @@ use super::stage::project;
 use super::stage::sampled_depths::Sampled;
 use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
-    densify, depth, distortion, loss, median, normals, patches, rays, shrink, surface,
+    depth, distortion, loss, median, normals, patches, rays, shrink, surface,
     transmittance, weights,
 };
 use crate::abi::terms::{
@@ -43,13 +44,10 @@ use crate::model::Gaussians;
 pub struct Frame<R, S: FrameState = Drawn, P = Gaussians> {
     view: DrawnView<R>,
     drawing: Drawing,
-    splats: Vec<Splat<R>>,
-    bins: Bins,
+    seen: Seen<R>,
     pub(super) canvas: Canvas<R>,
     /// The colours that are compared with the photograph, where they are not the image's.
     pub(super) compensated: Option<Vec<R>>,
-    /// The first row that was left out because it is broken.
-    fault: Option<DeviceError>,
     kept: S::Kept<Scores<R>>,
     primitive: PhantomData<P>,
 }
@@ -83,7 +81,7 @@ impl Pending<LossValues> for Ready {
 
 impl<R, S: FrameState, P> fmt::Debug for Frame<R, S, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let splats = self.splats.len();
+        let splats = self.seen.splats.len();
         f.debug_struct("Frame").field("splats", &splats).finish_non_exhaustive()
     }
 }
@@ -104,16 +102,15 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     let meets_discs = drawing.footprint == Footprint::Surfel;
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let view = DrawnView::new(viewpoint, &drawing);
-    let (splats, fault) = project::project(model, &view);
-    let bins = bin::bin(&splats, viewpoint.size);
-    let mut canvas = blend::forward(&splats, &bins, viewpoint.size, &drawing);
+    let seen = Seen::of(model, &view)?;
+    let mut canvas = seen.blended(viewpoint.size, &drawing);
     if drawing.median && !meets_discs {
         let field = density_field(model, Capability::Surfaces)?;
-        let rays = rays::rays(field, &viewpoint, &splats);
-        canvas.median_depths = median::depths(&rays, &bins, &viewpoint);
+        let rays = rays::rays(field, &viewpoint, &seen.splats);
+        canvas.median_depths = median::depths(&rays, &seen.bins, &viewpoint);
     }
     let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
-    Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive })
+    Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
 }
 
 /// How much light passes between the view's camera and each place.
@@ -141,6 +138,7 @@ pub(super) fn add_worths<R: Real, P: Drawable>(
     target: &Image,
     sums: &mut WorthSums<R>,
 ) -> Result<Measured, DeviceError> {
+    settings.footprint.require_gaussians("worths")?;
     let drawing = Drawing::shown(settings, Look::IMAGE);
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
@@ -177,15 +175,15 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
 
     /// The same in another state.
     fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T, P> {
-        let Self { view, drawing, splats, bins, canvas, compensated, fault, primitive, .. } = self;
-        Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive }
+        let Self { view, drawing, seen, canvas, compensated, primitive, .. } = self;
+        Frame { view, drawing, seen, canvas, compensated, kept, primitive }
     }
 }
 
 impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
     /// Adds the blend weights of its splats to those of the views before.
     pub(super) fn weigh(self, model: &mut Model<R, P>) -> Result<(), DeviceError> {
-        if let Some(fault) = self.fault {
+        if let Some(fault) = self.seen.fault {
             return Err(fault);
         }
         let d_canvas = CanvasGradient {
@@ -195,8 +193,9 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
             surface: &[],
             through: &[],
         };
-        let screen = blend::backward(&self.splats, &self.bins, &self.canvas, d_canvas);
-        weights::add(model, &self.splats, &screen);
+        let Seen { splats, bins, .. } = &self.seen;
+        let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
+        weights::add(model, splats, &screen);
         Ok(())
     }
 }
@@ -216,9 +215,8 @@ impl<R: Real, P> Frame<R, Scored<Compensated>, P> {
         learn: impl FnOnce(&Canvas<R>, &mut Vec<R>) -> Result<(), DeviceError>,
     ) -> Result<Frame<R, Scored<Drawn>, P>, DeviceError> {
         learn(&self.canvas, &mut self.kept.d_image)?;
-        let Self { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive } =
-            self;
-        Ok(Frame { view, drawing, splats, bins, canvas, compensated, fault, kept, primitive })
+        let Self { view, drawing, seen, canvas, compensated, kept, primitive } = self;
+        Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
     }
 }
 
@@ -291,10 +289,10 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         near: &NearestLists<P>,
         terms: &Terms,
     ) -> Result<Sampled<R>, DeviceError> {
-        let depths = self.splats.iter().map(|splat| splat.ellipse.depth);
+        let depths = self.seen.splats.iter().map(|splat| splat.ellipse.depth);
         let map = DepthMap::new(&self.view.viewpoint, depths, &self.canvas.surface);
         let mut sampled = Sampled::new(map);
-        let visible = self.splats.iter().map(|splat| splat.row).collect();
+        let visible = self.seen.splats.iter().map(|splat| splat.row).collect();
         sampled.compare(model, near, visible, terms)?;
         Ok(sampled)
     }
@@ -314,12 +312,13 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         }
         let (field, viewpoint) =
             (density_field(model, Capability::Surfaces)?, &self.view.viewpoint);
-        let rays = rays::rays(field, viewpoint, &self.splats);
+        let Seen { splats, bins, .. } = &self.seen;
+        let rays = rays::rays(field, viewpoint, splats);
         let medians = MedianGradient { depths: &self.canvas.median_depths, d_depths };
-        let d_rays = median::backward(&rays, &self.bins, viewpoint, medians);
+        let d_rays = median::backward(&rays, bins, viewpoint, medians);
         gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
         let d_geometry = gradients.geometry.as_chunks_mut().0;
-        rays::backward(field, viewpoint, &self.splats, &d_rays, d_geometry);
+        rays::backward(field, viewpoint, splats, &d_rays, d_geometry);
         Ok(())
     }
 
@@ -340,16 +339,11 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
             surface: &of_maps.surface,
             through: &of_maps.through,
         };
-        let screen = blend::backward(&self.splats, &self.bins, &self.canvas, d_canvas);
-        let size = self.view.viewpoint.size;
-        densify::observe(model, &self.splats, &screen, size, &self.drawing);
-        gradients.views.push(ViewGradients {
-            view: self.view,
-            row_from_splat: self.splats.iter().map(|splat| splat.row).collect(),
-            screen,
-            depth_map,
-            fault: self.fault,
-        });
+        let drawn = (&self.view, &self.drawing);
+        let (row_from_splat, screen) =
+            self.seen.blended_bwd(model, drawn, &self.canvas, d_canvas)?;
+        let (view, fault) = (self.view, self.seen.fault);
+        gradients.views.push(ViewGradients { view, row_from_splat, screen, depth_map, fault });
         if terms.active_at(At::Samples).next().is_none() {
             return Ok(Ready(LossValues::default()));
         }
@@ -360,10 +354,9 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
 impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
     fn bytes(&self) -> Bytes {
         let kept = S::kept(&self.kept).map_or(Bytes(0), Scores::bytes);
-        Bytes::of::<Splat<R>>(self.splats.capacity())
-            + kept
+        kept
+            + self.seen.bytes()
             + Bytes::of::<R>(self.compensated.as_ref().map_or(0, Vec::capacity))
-            + self.bins.bytes()
             + self.canvas.bytes()
     }
 }

@@ -1,12 +1,16 @@
-//! Gaussians as views see them: ellipsoids whose colour is a sum of spherical harmonics.
+//! Gaussians as views see them: ellipsoids whose colour is a sum of spherical harmonics, or vertices of such a
+//! colour.
 
 use super::ellipsoid::Ellipsoid;
 use super::model::{Model, NotFinite, Parameter};
-use super::primitive::{DensityField, Drawable};
+use super::primitive::{DensityField, Drawable, VertexRows};
 use super::splat::{DrawnView, Splat};
+use crate::backend::{Footprint, Window};
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, normalize, normalize_bwd, sub};
+use crate::math::opacity_floor::{floored, floored_bwd};
+use crate::math::splat::{Vertex, place_vertex, place_vertex_bwd};
 use crate::math::{Real, sh};
 use crate::model::Gaussians;
 
@@ -21,13 +25,7 @@ impl Drawable for Gaussians {
     ) -> Result<Option<Splat<R>>, NotFinite> {
         model.check_finite(row, 0..GEOMETRY_COLUMNS)?;
         let Some(splat) = model.ellipsoid(row).splat(row, view) else { return Ok(None) };
-        let color = raw_color(model, row, view);
-        if let Some(value) = color.into_iter().find(|c| !c.is_finite()) {
-            model.check_finite(row, GEOMETRY_COLUMNS..Parameter::ALL.len())?;
-            // Finite coefficients, so large that their sum is not.
-            return Err(NotFinite { column: Parameter::ShDc as usize, value: value.to_f64() });
-        }
-        Ok(Some(Splat { color: color.map(|c| c.max(R::ZERO)), ..splat }))
+        Ok(Some(Splat { color: color(model, row, view)?, ..splat }))
     }
 
     fn project_bwd<R: Real>(
@@ -37,6 +35,9 @@ impl Drawable for Gaussians {
         d_splat: &ScreenGradient<R>,
         d_row: &mut [R],
     ) {
+        if let Footprint::Triangle(window) = view.footprint {
+            return vertex_bwd(model, row, (view, &window), d_splat, d_row);
+        }
         let ellipsoid = model.ellipsoid(row);
         let Some((geometry, sh)) = d_row.split_first_chunk_mut() else { return };
         let d_mean = color_bwd(model, row, view, d_splat.d_color, sh);
@@ -49,6 +50,46 @@ impl Drawable for Gaussians {
     fn density_field<R: Real>(model: &Model<R>) -> Option<&dyn DensityField<R>> {
         Some(model)
     }
+
+    fn vertex_rows<R: Real>(model: &Model<R>) -> Option<&dyn VertexRows<R>> {
+        Some(model)
+    }
+}
+
+impl<R: Real> VertexRows<R> for Model<R> {
+    fn vertex(&self, row: usize, view: &DrawnView<R>) -> Result<Option<Vertex<R>>, NotFinite> {
+        let Footprint::Triangle(Window { opacity_floor, .. }) = view.footprint else {
+            return Ok(None);
+        };
+        for parameter in [Parameter::Means, Parameter::OpacityLogits] {
+            self.check_finite(row, parameter as usize..parameter as usize + 1)?;
+        }
+        let place = place_vertex(&view.viewpoint, self.triple(Parameter::Means, row));
+        let Some((px, inverse_depth)) = place else { return Ok(None) };
+        let logit = self.row(Parameter::OpacityLogits, row)[0];
+        let opacity = floored(logit, R::of(opacity_floor));
+        Ok(Some(Vertex { px, inverse_depth, opacity, color: color(self, row, view)? }))
+    }
+}
+
+/// Adds the gradients of a vertex's raw parameters; none of what the view does not see.
+fn vertex_bwd<R: Real>(
+    model: &Model<R>,
+    row: usize,
+    (view, window): (&DrawnView<R>, &Window),
+    d: &ScreenGradient<R>,
+    d_row: &mut [R],
+) {
+    let world = model.triple(Parameter::Means, row);
+    let (viewpoint, d_depth) = (&view.viewpoint, d.d_inverse_depth);
+    let Some(d_place) = place_vertex_bwd(viewpoint, world, d.d_mean_px, d_depth) else { return };
+    let Some((geometry, sh)) = d_row.split_first_chunk_mut::<GEOMETRY>() else { return };
+    let d_direction = color_bwd(model, row, view, d.d_color, sh);
+    for axis in 0..3 {
+        geometry[axis] += d_place[axis] + d_direction[axis];
+    }
+    let logit = model.row(Parameter::OpacityLogits, row)[0];
+    geometry[GEOMETRY - 1] += floored_bwd(logit, R::of(window.opacity_floor), d.d_opacity);
 }
 
 impl<R: Real> DensityField<R> for Model<R> {
@@ -62,6 +103,17 @@ impl<R: Real> DensityField<R> for Model<R> {
             *sum += d;
         }
     }
+}
+
+/// Colour, not below 0.
+fn color<R: Real>(model: &Model<R>, row: usize, view: &DrawnView<R>) -> Result<Vec3<R>, NotFinite> {
+    let color = raw_color(model, row, view);
+    if let Some(value) = color.into_iter().find(|c| !c.is_finite()) {
+        model.check_finite(row, GEOMETRY_COLUMNS..Parameter::ALL.len())?;
+        // Finite coefficients, so large that their sum is not.
+        return Err(NotFinite { column: Parameter::ShDc as usize, value: value.to_f64() });
+    }
+    Ok(color.map(|c| c.max(R::ZERO)))
 }
 
 /// Colour before it is held above 0: 0.5 + Σ `b_k(direction)` `sh_k`.

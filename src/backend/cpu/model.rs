@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::faces::ModelFaces;
 use super::packed::{PackedPart, TablePart};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Snapshot};
@@ -83,6 +84,8 @@ pub struct Model<R, P = Gaussians> {
     pub absolute_norm_sums: Vec<R>,
     /// Standard deviations of the 3D filter, world units, `[n]`; empty where there is none.
     pub filter_3d: Vec<R>,
+    /// Triangles between the rows.
+    pub(super) faces: ModelFaces<R>,
     /// What compact storage keeps in words.
     pub(super) packed: Vec<PackedPart>,
     rows_version: RowsVersion,
@@ -236,6 +239,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
             views_seen: Vec::with_capacity(count),
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
+            faces: ModelFaces::NONE,
             packed,
             rows_version: RowsVersion::new(),
             primitive: PhantomData,
@@ -261,7 +265,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         model
     }
 
-    /// Bytes of the parameters with the 3D filter, and of the moments with the statistics.
+    /// Bytes of the parameters with the 3D filter and the triangles, and of the moments with the statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
         let mut parts = [0; 3];
         for column in &self.columns {
@@ -275,7 +279,9 @@ impl<R: Real, P: Primitive> Model<R, P> {
         let [values, first, second] = parts.map(Bytes);
         let sums = self.gradient_norm_sums.capacity() + self.absolute_norm_sums.capacity();
         let statistics = Bytes::of::<R>(sums) + Bytes::of::<u32>(self.views_seen.capacity());
-        [values + Bytes::of::<R>(self.filter_3d.capacity()), first + second + statistics]
+        let [faces, of_faces] = self.faces.bytes();
+        let filter = Bytes::of::<R>(self.filter_3d.capacity());
+        [values + filter + faces, first + second + statistics + of_faces]
     }
 }
 

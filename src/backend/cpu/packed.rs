@@ -75,6 +75,13 @@ impl PackedPart {
         self.words.extend(pack(self.form, values));
     }
 
+    /// Adds the mean of two rows, rounded to the nearest.
+    pub(super) fn push_mean(&mut self, [a, b]: [usize; 2]) {
+        let mean = |k| 0.5 * (self.value(a, k) + self.value(b, k));
+        let values: Vec<f32> = (0..self.values as usize).map(mean).collect();
+        self.push(&values);
+    }
+
     /// Makes these values of every row zero. Of 16 bits only: those of 8 share a scale.
     pub(super) fn clear(&mut self, values: Range<usize>) {
         let width = self.width();

@@ -7,6 +7,7 @@ use crate::backend::{Capability, DeviceError, unsupported};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
+use crate::math::splat::Vertex;
 use crate::model::Primitive;
 
 /// Primitives that the processor draws and trains.
@@ -38,6 +39,12 @@ pub trait Drawable: Primitive + Send + Sync {
     fn density_field<R: Real>(_model: &Model<R, Self>) -> Option<&dyn DensityField<R>> {
         None
     }
+
+    /// The model as vertices of triangles, where its rows are such; the derivative is that of
+    /// [`Self::project_bwd`] in views of triangles. Without it there are no triangles.
+    fn vertex_rows<R: Real>(_model: &Model<R, Self>) -> Option<&dyn VertexRows<R>> {
+        None
+    }
 }
 
 /// A model whose rows are ellipsoids that together make up a density in space.
@@ -48,6 +55,14 @@ pub trait DensityField<R>: Sync {
     /// Adds the gradients of a row's centre, log-scales, quaternion and opacity logit to those of its
     /// columns in the order of the schema.
     fn ellipsoid_bwd(&self, d_ellipsoid: &[R; GEOMETRY], d_row: &mut [R]);
+}
+
+/// A model whose rows are vertices of triangles.
+pub trait VertexRows<R>: Sync {
+    /// A row as a view of triangles sees it; nothing where it is not beyond the nearest depth.
+    ///
+    /// As of [`Drawable::project`], a value that is not finite is an error.
+    fn vertex(&self, row: usize, view: &DrawnView<R>) -> Result<Option<Vertex<R>>, NotFinite>;
 }
 
 /// The column of the centres, by its place in the schema.
@@ -61,4 +76,11 @@ pub(super) fn density_field<R: Real, P: Drawable>(
     capability: Capability,
 ) -> Result<&dyn DensityField<R>, DeviceError> {
     P::density_field(model).ok_or(unsupported::<P>(capability.words()))
+}
+
+/// The model as vertices of triangles; an error where its rows are none.
+pub(super) fn vertex_rows<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+) -> Result<&dyn VertexRows<R>, DeviceError> {
+    P::vertex_rows(model).ok_or(unsupported::<P>("triangles"))
 }

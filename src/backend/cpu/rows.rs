@@ -41,6 +41,32 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
     }
 
+    /// Appends the mean of two rows with fresh moments to every column.
+    pub(super) fn append_mean(&mut self, ends: [usize; 2]) {
+        for ModelColumn { width, values, first_moments, second_moments } in &mut self.columns {
+            if !values.is_empty() {
+                let [a, b] = ends.map(|row| row * *width);
+                values.extend_from_within(a..a + *width);
+                let mean = values.len() - *width;
+                for k in 0..*width {
+                    values[mean + k] = (values[a + k] + values[b + k]) * R::HALF;
+                }
+            }
+            for moments in [first_moments, second_moments] {
+                if !moments.is_empty() {
+                    moments.resize(moments.len() + *width, R::ZERO);
+                }
+            }
+        }
+        for part in &mut self.packed {
+            if part.of.is_moment() {
+                part.words.resize(part.words.len() + part.width(), 0);
+            } else {
+                part.push_mean(ends);
+            }
+        }
+    }
+
     /// Appends a copy of each of these rows, with moments and statistics of zero.
     pub(super) fn append_copies(&mut self, sources: &[usize]) {
         if !sources.is_empty() {
@@ -140,6 +166,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
         }
         self.gradient_norm_sums = gathered(&self.gradient_norm_sums, 1, row_from_place);
         self.views_seen = gathered(&self.views_seen, 1, row_from_place);
+        self.faces.follow(row_from_place);
         for column in [&mut self.absolute_norm_sums, &mut self.filter_3d] {
             if !column.is_empty() {
                 *column = gathered(column, 1, row_from_place);

@@ -39,6 +39,23 @@ pub(crate) struct Canvas<R> {
 }
 
 impl<R: Real> Canvas<R> {
+    /// Black, with room for what is drawn beside the colours; without counts.
+    pub(crate) fn blank(size: [u32; 2], settings: &Drawing) -> Self {
+        let pixels = size[0] as usize * size[1] as usize;
+        // Those of ellipses are found by stage `median`.
+        let with_medians = settings.median && settings.footprint == Footprint::Surfel;
+        let room = |is_drawn, width| vec![R::ZERO; if is_drawn { pixels * width } else { 0 }];
+        Self {
+            size,
+            image: room(true, 3),
+            inverse_depths: room(settings.inverse_depths, 1),
+            inverse_squares: room(settings.inverse_squares, 1),
+            surface: room(settings.surface, 4),
+            median_depths: room(with_medians, 1),
+            pixels: Vec::new(),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
         let Self { inverse_depths, inverse_squares, surface, median_depths, .. } = self;
         let maps = [inverse_depths, inverse_squares, surface, median_depths];
@@ -72,29 +89,18 @@ pub(crate) fn forward<R: Real>(
 ) -> Canvas<R> {
     let background = settings.background.map(R::of_f32);
     let width = size[0] as usize;
-    let pixels = width * size[1] as usize;
-    let with_surface = settings.surface;
-    // Those of ellipses are found by stage `median`.
-    let with_medians = settings.median && settings.footprint == Footprint::Surfel;
-    let mut canvas = Canvas {
-        size,
-        image: vec![R::ZERO; pixels * 3],
-        inverse_depths: vec![R::ZERO; if settings.inverse_depths { pixels } else { 0 }],
-        inverse_squares: vec![R::ZERO; if settings.inverse_squares { pixels } else { 0 }],
-        surface: vec![R::ZERO; if with_surface { pixels * 4 } else { 0 }],
-        median_depths: vec![R::ZERO; if with_medians { pixels } else { 0 }],
-        pixels: vec![Pixel::default(); pixels],
-    };
+    let pixels = vec![Pixel::default(); width * size[1] as usize];
+    let mut canvas = Canvas { pixels, ..Canvas::blank(size, settings) };
+    let with_map = !(canvas.surface.is_empty()
+        && canvas.median_depths.is_empty()
+        && canvas.inverse_squares.is_empty());
     let band = width * TILE as usize;
     let Canvas { image, inverse_depths, inverse_squares, surface, median_depths, pixels, .. } =
         &mut canvas;
     let maps = [inverse_depths, inverse_squares, surface, median_depths].map(Vec::as_mut_slice);
     let maps = MapBands::of(maps, bins.tiles[1], band);
-    let blend_tile: BlendTile<R> = if with_surface || with_medians || settings.inverse_squares {
-        blend_tile::<R, true>
-    } else {
-        blend_tile::<R, false>
-    };
+    let blend_tile: BlendTile<R> =
+        if with_map { blend_tile::<R, true> } else { blend_tile::<R, false> };
     image
         .par_chunks_mut(band * 3)
         .zip(maps)

@@ -8,30 +8,50 @@ use rayon::prelude::*;
 
 use super::gradients::{Gradients, UNSEEN};
 use crate::backend::DeviceError;
-use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::cpu::model::{Model, NotFinite, Parameter};
 use crate::backend::cpu::primitive::Drawable;
 use crate::backend::cpu::splat::{DrawnView, Splat};
 use crate::math::Real;
-use crate::model::Gaussians;
+use crate::model::{Gaussians, Primitive};
 
 /// The rows that the view sees, in their order, and what is wrong with the first that is broken.
 pub(crate) fn project<R: Real, P: Drawable>(
     model: &Model<R, P>,
     view: &DrawnView<R>,
 ) -> (Vec<Splat<R>>, Option<DeviceError>) {
-    let first_broken = AtomicUsize::new(usize::MAX);
-    let splats = (0..model.len())
-        .into_par_iter()
-        .filter_map(|row| {
-            P::project(model, row, view).unwrap_or_else(|_| {
-                first_broken.fetch_min(row, Ordering::Relaxed);
-                None
-            })
+    let first_broken = FirstBroken::new();
+    let look = |row| P::project(model, row, view);
+    let rows = (0..model.len()).into_par_iter();
+    let splats = rows.filter_map(|row| first_broken.unless(row, look(row))).collect();
+    (splats, first_broken.fault::<P, _>(look))
+}
+
+/// The first of the rows that are broken, while many threads look at them.
+pub(super) struct FirstBroken(AtomicUsize);
+
+impl FirstBroken {
+    /// None is.
+    pub(super) const fn new() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+
+    /// What was seen of a row; nothing of one that is broken.
+    pub(super) fn unless<T>(&self, row: usize, seen: Result<Option<T>, NotFinite>) -> Option<T> {
+        seen.unwrap_or_else(|_| {
+            self.0.fetch_min(row, Ordering::Relaxed);
+            None
         })
-        .collect();
-    let row = first_broken.into_inner();
-    let fault = (row < model.len()).then(|| P::project(model, row, view).err()).flatten();
-    (splats, fault.map(|fault| fault.of_row::<P>(row)))
+    }
+
+    /// What is wrong with it, found by another look.
+    pub(super) fn fault<P: Primitive, T>(
+        self,
+        look: impl Fn(usize) -> Result<T, NotFinite>,
+    ) -> Option<DeviceError> {
+        let row = self.0.into_inner();
+        let fault = (row != usize::MAX).then(|| look(row).err()).flatten();
+        fault.map(|fault| fault.of_row::<P>(row))
+    }
 }
 
 /// Gradients of one row's raw parameters.

@@ -1,0 +1,144 @@
+//! Meshes on the processor: triangles between the rows of a model.
+
+use super::Cpu;
+use super::model::{Model, Parameter, host, precise};
+use crate::backend::{DeviceError, FaceStatistics, Faces, Remesh};
+use crate::math::Real;
+use crate::math::opacity_floor::{mean_logit, raised_logit};
+use crate::memory::Bytes;
+
+/// The triangles of a model, and what views have shown of them.
+#[derive(Clone, Debug)]
+pub(super) struct ModelFaces<R> {
+    /// Three rows of each.
+    pub(super) corners: Vec<[u32; 3]>,
+    /// Largest weight of each in any sample.
+    pub(super) weights: Vec<R>,
+    /// Largest distance of a corner of each from the middle of all, px.
+    pub(super) reaches_px: Vec<R>,
+}
+
+impl<R: Real> ModelFaces<R> {
+    pub(super) const NONE: Self =
+        Self { corners: Vec::new(), weights: Vec::new(), reaches_px: Vec::new() };
+
+    /// These triangles, of which views have shown nothing yet.
+    fn new(corners: &[[u32; 3]]) -> Self {
+        let zeros = vec![R::ZERO; corners.len()];
+        Self { corners: corners.to_vec(), weights: zeros.clone(), reaches_px: zeros }
+    }
+
+    /// Has the triangles follow their vertices into another order.
+    pub(super) fn follow(&mut self, row_from_place: &[usize]) {
+        if self.corners.is_empty() {
+            return;
+        }
+        let mut place_from_row = vec![0; row_from_place.len()];
+        for (place, &row) in (0..).zip(row_from_place) {
+            place_from_row[row] = place;
+        }
+        for corner in self.corners.as_flattened_mut() {
+            *corner = place_from_row[*corner as usize];
+        }
+    }
+
+    /// Fails where there are triangles, of which rows cannot come and go by themselves.
+    pub(super) fn require_none(&self, what: &'static str) -> Result<(), DeviceError> {
+        match self.corners[..] {
+            [] => Ok(()),
+            [..] => Err(DeviceError::Unsupported { primitives: "triangles", what }),
+        }
+    }
+
+    /// Bytes of the triangles, and of their statistics.
+    pub(super) fn bytes(&self) -> [Bytes; 2] {
+        let statistics = self.weights.capacity() + self.reaches_px.capacity();
+        [Bytes::of::<[u32; 3]>(self.corners.capacity()), Bytes::of::<R>(statistics)]
+    }
+}
+
+/// Fails where one of these is not below `len`.
+fn check_exist<'a>(rows: impl IntoIterator<Item = &'a u32>, len: usize) -> Result<(), DeviceError> {
+    let largest = rows.into_iter().max().map_or(0, |&row| row as usize + 1);
+    match largest <= len {
+        true => Ok(()),
+        false => Err(DeviceError::NoSuchRow { row: largest - 1, len }),
+    }
+}
+
+impl<R: Real> Faces for Cpu<R> {
+    fn set_faces(&mut self, model: &mut Model<R>, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
+        check_exist(faces.as_flattened(), model.len())?;
+        model.faces = ModelFaces::new(faces);
+        model.invalidate_rows();
+        Ok(())
+    }
+
+    fn faces<'a>(&self, model: &'a Model<R>) -> &'a [[u32; 3]] {
+        &model.faces.corners
+    }
+
+    fn face_statistics(&mut self, model: &Model<R>) -> Result<FaceStatistics, DeviceError> {
+        let ModelFaces { weights, reaches_px, .. } = &model.faces;
+        Ok(FaceStatistics { weights: host(weights), reaches_px: host(reaches_px) })
+    }
+
+    fn set_face_statistics(
+        &mut self,
+        model: &mut Model<R>,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        let faces = model.faces.corners.len();
+        let FaceStatistics { weights, reaches_px } = statistics;
+        if let Some(other) = [weights, reaches_px].into_iter().find(|part| part.len() != faces) {
+            return Err(DeviceError::OtherFaces { found: other.len(), faces });
+        }
+        model.faces.weights = precise(weights).collect();
+        model.faces.reaches_px = precise(reaches_px).collect();
+        Ok(())
+    }
+
+    fn remesh(&mut self, model: &mut Model<R>, change: &Remesh<'_>) -> Result<(), DeviceError> {
+        // What the floor leaves of a mean is the mean of what it leaves.
+        let &Remesh { kept, midpoints, faces, opacity_floor: _ } = change;
+        let before = model.len();
+        check_exist(kept.iter().chain(midpoints.as_flattened()), before)?;
+        check_exist(faces.as_flattened(), kept.len() + midpoints.len())?;
+        if !kept.is_sorted_by(|a, b| a < b) {
+            return Err(DeviceError::KeptNotAscending);
+        }
+        model.reserve_rows(midpoints.len());
+        for &ends in midpoints {
+            let ends = ends.map(|row| row as usize);
+            let logits = ends.map(|row| model.row(Parameter::OpacityLogits, row)[0]);
+            model.append_mean(ends);
+            let column = &mut model.column_mut(Parameter::OpacityLogits).values;
+            if let Some(logit) = column.last_mut() {
+                *logit = mean_logit(logits);
+            }
+        }
+        let mut keep = vec![false; before];
+        for &row in kept {
+            keep[row as usize] = true;
+        }
+        keep.resize(before + midpoints.len(), true);
+        model.retain_rows(&keep);
+        model.faces = ModelFaces::new(faces);
+        model.forget_statistics();
+        model.invalidate_rows();
+        Ok(())
+    }
+
+    fn raise_opacity_floor(
+        &mut self,
+        model: &mut Model<R>,
+        before: f64,
+        after: f64,
+    ) -> Result<(), DeviceError> {
+        // In double precision: next to 1 single precision has few opacities.
+        for logit in &mut model.column_mut(Parameter::OpacityLogits).values {
+            *logit = R::of(raised_logit(logit.to_f64(), before, after));
+        }
+        Ok(())
+    }
+}

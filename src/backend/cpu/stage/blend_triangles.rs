@@ -1,0 +1,259 @@
+//! Stage `blend_triangles`: triangles to samples front to back and samples to pixels, and pixel gradients back to
+//! triangles.
+//!
+//! Each sample has its own transmittance; a pixel is the mean of its samples. Only pixels are kept: the backward
+//! pass blends each tile once more.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::bin::Bins;
+use super::blend::{Canvas, CanvasGradient, place_in_tile, split_by_tile_row};
+use crate::backend::cpu::splat::Splat;
+use crate::backend::{Drawing, Window};
+use crate::math::Real;
+use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
+use crate::math::linalg::{Vec3, add, scale};
+use crate::math::splat::{Rect, TILE, Triangle, TriangleGradient};
+
+/// The faces of a view in the lists of its tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct Layers<'a, R> {
+    pub(crate) splats: &'a [Splat<R>],
+    /// Those of the splats.
+    pub(crate) triangles: &'a [Triangle<R>],
+    pub(crate) bins: &'a Bins,
+    pub(crate) window: Window,
+    pub(crate) background: Vec3<R>,
+}
+
+/// What the samples give to a face.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FaceSums<R> {
+    pub(crate) gradient: TriangleGradient<R>,
+    /// Its largest weight in any.
+    pub(crate) weight: R,
+}
+
+/// A sample on its way front to back.
+#[derive(Clone, Copy, Debug)]
+struct Sample<R> {
+    color: Vec3<R>,
+    inverse_depth: R,
+    transmittance: R,
+    /// Position behind the last triangle that changed it in the tile's list.
+    end: u32,
+    is_finished: bool,
+}
+
+impl<R: Real> Sample<R> {
+    const OPEN: Self = Self {
+        color: [R::ZERO; 3],
+        inverse_depth: R::ZERO,
+        transmittance: R::ONE,
+        end: 0,
+        is_finished: false,
+    };
+
+    fn color_on(&self, background: Vec3<R>) -> Vec3<R> {
+        add(self.color, scale(background, self.transmittance))
+    }
+}
+
+impl<R: Real> Layers<'_, R> {
+    /// Samples of a pixel.
+    fn samples(&self) -> usize {
+        (self.window.samples * self.window.samples) as usize
+    }
+
+    /// What each counts in a pixel.
+    fn share(&self) -> R {
+        R::ONE / R::of(self.samples() as f64)
+    }
+
+    /// Where the samples of a pixel lie among those of its tile.
+    fn places(&self, x: u32, y: u32) -> Range<usize> {
+        let first = place_in_tile(x, y) * self.samples();
+        first..first + self.samples()
+    }
+
+    /// The samples of a tile that a splat may reach: their places among those of the tile, and in px.
+    fn reached(&self, splat: usize, area: Rect) -> impl Iterator<Item = (usize, [R; 2])> {
+        let side = self.window.samples;
+        let offset = move |i: u32| (f64::from(i) + 0.5) / f64::from(side);
+        let Rect { x0, y0, x1, y1 } = self.splats[splat].pixels.intersection(&area);
+        let pixels = (y0..y1).flat_map(move |y| (x0..x1).map(move |x| [x, y]));
+        pixels.flat_map(move |[x, y]| {
+            (0..side * side).zip(self.places(x, y)).map(move |(k, place)| {
+                let px = [f64::from(x) + offset(k % side), f64::from(y) + offset(k / side)];
+                (place, px.map(R::of))
+            })
+        })
+    }
+
+    /// The samples of a tile, pixels in rows of [`TILE`].
+    fn blend_tile(&self, list: &[usize], area: Rect) -> Vec<Sample<R>> {
+        let exponent = R::of(self.window.exponent);
+        let mut tile = vec![Sample::OPEN; (TILE * TILE) as usize * self.samples()];
+        let mut open = ((area.x1 - area.x0) * (area.y1 - area.y0)) as usize * self.samples();
+        for (position, &index) in (1..).zip(list) {
+            if open == 0 {
+                break;
+            }
+            let triangle = &self.triangles[index];
+            for (place, sample_px) in self.reached(index, area) {
+                let sample = &mut tile[place];
+                if sample.is_finished {
+                    continue;
+                }
+                let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
+                let after = sample.transmittance * (R::ONE - hit.alpha);
+                if after < R::of(TRANSMITTANCE_MIN) {
+                    sample.is_finished = true;
+                    open -= 1;
+                    continue;
+                }
+                let weight = hit.alpha * sample.transmittance;
+                sample.color = add(sample.color, scale(triangle.color_at(&hit), weight));
+                sample.inverse_depth += weight * triangle.inverse_depth_at(&hit);
+                sample.transmittance = after;
+                sample.end = position;
+            }
+        }
+        tile
+    }
+
+    /// Adds what the samples of a tile give to each face in its list.
+    fn blend_tile_bwd(
+        &self,
+        list: &[usize],
+        out: &mut [FaceSums<R>],
+        area: Rect,
+        (width, d_canvas): (usize, CanvasGradient<'_, R>),
+    ) {
+        let exponent = R::of(self.window.exponent);
+        let tile = self.blend_tile(list, area);
+        let mut walks = self.walks(&tile, area, (width, d_canvas));
+        let longest = tile.iter().map(|sample| sample.end).max().unwrap_or(0);
+        for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
+            let triangle = &self.triangles[index];
+            for (place, sample_px) in self.reached(index, area) {
+                if position > tile[place].end {
+                    continue;
+                }
+                let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
+                let walk = &mut walks[place];
+                sums.weight = sums.weight.max(hit.alpha * walk.transmittance);
+                let shade = Shade {
+                    color: triangle.color_at(&hit),
+                    inverse_depth: triangle.inverse_depth_at(&hit),
+                    surface: [R::ZERO; 3],
+                };
+                let mut of_shade = ScreenGradient::default();
+                let d_alpha = blend_bwd_of::<R, false>(walk, &shade, hit.alpha, &mut of_shade);
+                let (d_color, d_inverse_depth) = (of_shade.d_color, of_shade.d_inverse_depth);
+                let sums = &mut sums.gradient;
+                Triangle::hit_bwd(&hit, exponent, d_alpha, d_color, d_inverse_depth, sums);
+            }
+        }
+    }
+
+    /// The samples of a tile before the first triangle, with the gradients of their pixels.
+    fn walks(
+        &self,
+        tile: &[Sample<R>],
+        area: Rect,
+        (width, d_canvas): (usize, CanvasGradient<'_, R>),
+    ) -> Vec<PixelWalk<R>> {
+        let start = |sample: &Sample<R>| PixelWalk {
+            transmittance: R::ONE,
+            behind: sample.color_on(self.background),
+            d_color: [R::ZERO; 3],
+            inverse_depth_behind: sample.inverse_depth,
+            d_inverse_depth: R::ZERO,
+            inverse_square_behind: R::ZERO,
+            d_inverse_square: R::ZERO,
+            surface_behind: [R::ZERO; 3],
+            d_surface: [R::ZERO; 3],
+            through: R::ZERO,
+        };
+        let mut walks: Vec<PixelWalk<R>> = tile.iter().map(start).collect();
+        for y in area.y0..area.y1 {
+            for x in area.x0..area.x1 {
+                let at = y as usize * width + x as usize;
+                let d_color = [0, 1, 2].map(|c| d_canvas.image[at * 3 + c] * self.share());
+                let d_inverse_depth = d_canvas.inverse_depths.get(at).copied().unwrap_or(R::ZERO);
+                for walk in &mut walks[self.places(x, y)] {
+                    walk.d_color = d_color;
+                    walk.d_inverse_depth = d_inverse_depth * self.share();
+                }
+            }
+        }
+        walks
+    }
+}
+
+/// Draws the image.
+pub(crate) fn forward<R: Real>(
+    layers: &Layers<'_, R>,
+    size: [u32; 2],
+    settings: &Drawing,
+) -> Canvas<R> {
+    let mut canvas = Canvas::blank(size, settings);
+    let width = size[0] as usize;
+    let band = width * TILE as usize;
+    let mut depth_bands = canvas.inverse_depths.chunks_mut(band);
+    let depths: Vec<&mut [R]> =
+        (0..layers.bins.tiles[1]).map(|_| depth_bands.next().unwrap_or_default()).collect();
+    let bands = canvas.image.par_chunks_mut(band * 3).zip(depths).zip(0..layers.bins.tiles[1]);
+    bands.for_each(|((image, depths), tile_y)| {
+        for tile_x in 0..layers.bins.tiles[0] {
+            let area = Rect::of_tile(tile_x, tile_y, size);
+            let list = &layers.bins.splat_from_instance[layers.bins.range(tile_x, tile_y)];
+            let tile = layers.blend_tile(list, area);
+            for y in area.y0..area.y1 {
+                for x in area.x0..area.x1 {
+                    let at = (y % TILE) as usize * width + x as usize;
+                    let samples = &tile[layers.places(x, y)];
+                    let color = samples.iter().fold([R::ZERO; 3], |sum, sample| {
+                        add(sum, sample.color_on(layers.background))
+                    });
+                    image[at * 3..][..3].copy_from_slice(&scale(color, layers.share()));
+                    if let Some(depth) = depths.get_mut(at) {
+                        let sum: R = samples.iter().map(|sample| sample.inverse_depth).sum();
+                        *depth = sum * layers.share();
+                    }
+                }
+            }
+        }
+    });
+    canvas
+}
+
+/// Gradients of every face that is seen, and its weights, from the gradients of the image and of the inverse depths.
+pub(crate) fn backward<R: Real>(
+    layers: &Layers<'_, R>,
+    size: [u32; 2],
+    d_canvas: CanvasGradient<'_, R>,
+) -> Vec<FaceSums<R>> {
+    let bins = layers.bins;
+    let mut per_instance = vec![FaceSums::default(); bins.splat_from_instance.len()];
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = &bins.splat_from_instance[range];
+            let area = Rect::of_tile(tile_x, tile_y, size);
+            layers.blend_tile_bwd(list, out, area, (size[0] as usize, d_canvas));
+        }
+    });
+    // One thread adds in the order of the instances, so that the sums never depend on timing.
+    let mut per_face = vec![FaceSums::default(); layers.splats.len()];
+    for (&splat, sums) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_face[splat].gradient.add(&sums.gradient);
+        per_face[splat].weight = per_face[splat].weight.max(sums.weight);
+    }
+    per_face
+}
