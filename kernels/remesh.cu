@@ -5,16 +5,22 @@
 #include "layout.cuh"
 #include "linalg.cuh"
 
-__device__ inline float vertex_opacity(float logit, float floor) {
+// Twins of math/opacity_floor.rs.
+__device__ inline float floored(float logit, float floor) {
     return floor + (1.0f - floor) * sigmoid(logit);
 }
 
-// The logit of an opacity under a floor, from which it keeps a small distance, as from 1.
-__device__ inline float logit_above(float opacity, float floor) {
-    constexpr float DISTANCE = 1e-6f;
-    const float held = fminf(fmaxf(opacity, floor + DISTANCE), 1.0f - DISTANCE);
-    const float share = (held - floor) / (1.0f - floor + DISTANCE);
-    return logf(share / (1.0f - share));
+__device__ inline float logit_of(float share) { return logf(share / (1.0f - share)); }
+
+__device__ inline float mean_logit(float one, float other) {
+    const float share = 0.5f * (sigmoid(one) + sigmoid(other));
+    return logit_of(fminf(fmaxf(share, SHARE_MIN), 1.0f - SHARE_MIN));
+}
+
+__device__ inline float raised_logit(float logit, float before, float after) {
+    const float opacity =
+        fminf(fmaxf(floored(logit, before), after + SHARE_MIN), 1.0f - SHARE_MIN);
+    return logit_of((opacity - after) / (1.0f - after + SHARE_MIN));
 }
 
 // One thread for each word of a new vertex; its moments are zero already.
@@ -34,10 +40,7 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
             return a.geometry + lane_block(of, GEOMETRY_WIDTH) + component(word);
         };
         const float one = *at(first), other = *at(second);
-        const float opacity = 0.5f * (vertex_opacity(one, a.opacity_floor) +
-                                      vertex_opacity(other, a.opacity_floor));
-        *at(row) = word == OPACITY_LOGIT ? logit_above(opacity, a.opacity_floor)
-                                         : 0.5f * (one + other);
+        *at(row) = word == OPACITY_LOGIT ? mean_logit(one, other) : 0.5f * (one + other);
         return;
     }
     const auto at = [&](uint32_t of) {
@@ -61,5 +64,5 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n) return;
     float* const logit = a.geometry + lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
-    *logit = logit_above(vertex_opacity(*logit, a.before), a.after);
+    *logit = raised_logit(*logit, a.before, a.after);
 }

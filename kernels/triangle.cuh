@@ -263,16 +263,20 @@ __device__ inline bool touched_pixels(const Vertex (&c)[3], const uint32_t* size
 __device__ inline bool cover(const Vertex (&corners)[3], Ellipse& ellipse) {
     constexpr float THIRD = 1.0f / 3.0f;
     const float2 mean = middle(corners);
-    Sym2 variance = {COVER_VARIANCE_PX2, 0.0f, COVER_VARIANCE_PX2};
+    constexpr float SHARE = THIRD * COVER_GROWTH;
+    Sym2 variance = {0.0f, 0.0f, 0.0f};
     float inverse = 0.0f;
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
         const float2 d = {corners[i].px.x - mean.x, corners[i].px.y - mean.y};
-        variance.xx += d.x * d.x * THIRD;
-        variance.xy += d.x * d.y * THIRD;
-        variance.yy += d.y * d.y * THIRD;
+        variance.xx += d.x * d.x * SHARE;
+        variance.xy += d.x * d.y * SHARE;
+        variance.yy += d.y * d.y * SHARE;
         inverse += corners[i].inverse_depth * THIRD;
     }
+    const float more = COVER_VARIANCE_PX2 + COVER_ROUNDNESS * (variance.xx + variance.yy);
+    variance.xx += more;
+    variance.yy += more;
     const float determinant = variance.xx * variance.yy - variance.xy * variance.xy;
     ellipse.mean_px = mean;
     ellipse.conic = {variance.yy / determinant, -variance.xy / determinant,

@@ -8,8 +8,14 @@ constants! {
     pub const VERTEX_WIDTH: u32 = 8;
     /// Largest opacity of a triangle in a sample.
     pub const TRIANGLE_ALPHA_MAX: f32 = 0.999;
-    /// Added to the variance of a triangle's corners, px².
-    pub const COVER_VARIANCE_PX2: f32 = 0.05;
+    /// By how much the variance of a triangle's corners grows.
+    pub const COVER_GROWTH: f32 = 1.125;
+    /// Added to it, px².
+    pub const COVER_VARIANCE_PX2: f32 = 1.3;
+    /// Share of the variance along both axes that is added to each.
+    pub const COVER_ROUNDNESS: f32 = 1e-4;
+    /// Least share of the way from an opacity's floor to 1 that a logit is given for.
+    pub const SHARE_MIN: f32 = 1e-6;
     /// Exponent of the ellipse through a triangle's corners.
     pub const COVER_EXPONENT: f32 = -1.0;
     /// Threads in a block of `add_midpoints` and `raise_opacity_floor`.
@@ -89,10 +95,6 @@ abi! {
         pub sh_words: u32,
         /// 1 where these hold two halves each.
         pub sh_in_halves: u32,
-        /// Opacity that vertices have at least.
-        pub opacity_floor: f32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
     }
 
     /// `raise_opacity_floor`: the same opacities under another floor.

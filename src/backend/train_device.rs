@@ -1,6 +1,6 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Filter3d, Fuse, Lpips, Transmittances, Worths};
+use super::{Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Transmittances, Worths};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
@@ -13,6 +13,7 @@ pub trait TrainDevice:
     + Worths<Gaussians>
     + Fuse<Gaussians>
     + Bind
+    + Faces
 {
 }
 
@@ -25,5 +26,6 @@ impl<D> TrainDevice for D where
         + Worths<Gaussians>
         + Fuse<Gaussians>
         + Bind
+        + Faces
 {
 }

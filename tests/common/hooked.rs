@@ -6,9 +6,10 @@ use std::sync::Arc;
 use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, Filter3d, Fuse, Into,
+    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, FaceStatistics, Faces,
+    Filter3d, Fuse, Into,
     LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Peaks,
-    Photo, Pick, Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep,
+    Photo, Pick, Remesh, Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep,
     TrainDevice, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
@@ -435,6 +436,41 @@ impl<D: TrainDevice, H: Hooks<D>> Appearance<Gaussians> for Hooked<D, H> {
         target: &D::Target,
     ) -> Result<D::Frame<Shown>, DeviceError> {
         self.device.correct(frame, target)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Faces for Hooked<D, H> {
+    fn set_faces(&mut self, model: &mut D::Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
+        self.device.set_faces(model, faces)
+    }
+
+    fn faces<'a>(&self, model: &'a D::Model) -> &'a [[u32; 3]] {
+        self.device.faces(model)
+    }
+
+    fn face_statistics(&mut self, model: &D::Model) -> Result<FaceStatistics, DeviceError> {
+        self.device.face_statistics(model)
+    }
+
+    fn set_face_statistics(
+        &mut self,
+        model: &mut D::Model,
+        statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        self.device.set_face_statistics(model, statistics)
+    }
+
+    fn remesh(&mut self, model: &mut D::Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
+        self.device.remesh(model, change)
+    }
+
+    fn raise_opacity_floor(
+        &mut self,
+        model: &mut D::Model,
+        before: f64,
+        after: f64,
+    ) -> Result<(), DeviceError> {
+        self.device.raise_opacity_floor(model, before, after)
     }
 }
 

@@ -20,6 +20,7 @@ impl CudaPrimitive for Balls {
             step_extended: kernel("step_balls"),
             step_views: Some(kernel("step_balls_views")),
             surfels: None,
+            vertices: None,
         },
         half: None,
         compact: None,

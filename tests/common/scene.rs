@@ -231,6 +231,8 @@ pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Spl
                     let surfel = project_surfel(&point, &shape)?;
                     (surfel.bounds(opacity, point.size)?.0, Some(surfel))
                 }
+                // A vertex is nothing by itself.
+                Footprint::Triangle(_) => return None,
             };
             let basis = sh::basis(sh_degree, normalize(sub(mean_world, point.centre_world)));
             let mut color = triple(&gaussians.sh_dc, i).map(|c| 0.5 + c * basis[0]);
@@ -258,7 +260,7 @@ pub fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
 pub fn filtered_viewpoint(view: &View, near: f64, footprint: Footprint) -> Viewpoint<f64> {
     let (variance_px2, compensates) = match footprint {
         Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),
-        Footprint::Surfel => (0.0, false),
+        Footprint::Surfel | Footprint::Triangle(_) => (0.0, false),
     };
     Viewpoint {
         rotation: view.pose.rotation,

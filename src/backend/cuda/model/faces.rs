@@ -80,7 +80,7 @@ impl FaceTables {
         let FaceStatistics { weights, reaches_px } = statistics;
         for column in [weights, reaches_px] {
             if column.len() != self.len() {
-                return Err(DeviceError::NoSuchRow { row: column.len(), len: self.len() });
+                return Err(DeviceError::OtherFaces { found: column.len(), faces: self.len() });
             }
         }
         self.weights.upload(&session.stream, 0, weights)?;

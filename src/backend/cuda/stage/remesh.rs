@@ -1,10 +1,11 @@
 //! Stage `remesh`: other vertices and triangles. Whatever may be refused is asked for before anything changes.
 
 use super::densify::DensifyWork;
-use crate::abi::{MidpointsArgs, RaiseFloorArgs};
+use crate::abi::{GEOMETRY_WIDTH, MidpointsArgs, RaiseFloorArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::faces::FaceTables;
+use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::model::tables::{GEOMETRY, Model, SH};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Remesh};
@@ -17,8 +18,11 @@ pub(crate) fn remesh(
     model: &mut Model,
     change: &Remesh<'_>,
 ) -> Result<(), DeviceError> {
-    let &Remesh { kept, midpoints, opacity_floor, faces } = change;
+    let &Remesh { kept, midpoints, faces, .. } = change;
     let before = model.len();
+    if !kept.is_sorted_by(|a, b| a < b) {
+        return Err(DeviceError::KeptNotAscending);
+    }
     let ends = kept.iter().chain(midpoints.as_flattened());
     if let Some(&row) = ends.into_iter().find(|&&row| row as usize >= before) {
         return Err(DeviceError::NoSuchRow { row: row as usize, len: before });
@@ -31,20 +35,18 @@ pub(crate) fn remesh(
         model.grow(session, midpoints.len())?;
         let form = model.size().forms().nth(SH).unwrap_or(RowForm::Floats);
         let sh_words = model.kernel_widths()[SH];
-        let mut pointers = model.tables();
+        let pointers = model.tables();
         let args = MidpointsArgs {
             midpoints: ends.read(),
             geometry: pointers[GEOMETRY].floats(),
-            sh: std::mem::replace(&mut pointers[SH], crate::abi::Out::NULL),
+            sh: pointers[SH],
             count: count_u32(midpoints.len())?,
             rows_before: count_u32(before)?,
             sh_words,
             sh_in_halves: u32::from(form == RowForm::Halves),
-            opacity_floor: f32::of(opacity_floor),
-            reserved: 0,
         };
-        let words = crate::abi::GEOMETRY_WIDTH as usize + sh_words as usize;
-        let threads = midpoints.len().next_multiple_of(32) * words;
+        let words = GEOMETRY_WIDTH as usize + sh_words as usize;
+        let threads = midpoints.len().next_multiple_of(LANES) * words;
         session.kernels.add_midpoints.over(&session.stream, threads, &args)?;
     }
     work.keep(session, model, kept, before)?;

@@ -39,11 +39,11 @@ pub(crate) fn forward<P: CudaPrimitive>(
     window: &Window,
 ) -> Result<Splats, DeviceError> {
     let (gaussians, kind) = (model.len() as u64, Records::Triangles);
-    let faces = model.faces.as_ref().map_or(0, |faces| faces.len() as u64);
+    let (_, faces) = faces_of(model);
     let sizes = |most_visible: usize| ViewSizes {
         gaussians,
         visible: 0,
-        capacity: splat_capacity(most_visible as u64, faces),
+        capacity: splat_capacity(most_visible as u64, faces as u64),
         records: kind,
         pixels: 0,
     };
@@ -77,6 +77,11 @@ pub(crate) fn forward<P: CudaPrimitive>(
     }
 }
 
+/// The triangles of a model, and how many: none of a model that was given none.
+fn faces_of<P: CudaPrimitive>(model: &Model<P>) -> (In<'_, u32>, usize) {
+    model.faces.as_ref().map_or((In::NULL, 0), |tables| (tables.faces.read(), tables.len()))
+}
+
 /// Where each vertex is, and the colours of those whose faces the view sees.
 fn place_vertices<P: CudaPrimitive>(
     session: &mut Session,
@@ -85,16 +90,14 @@ fn place_vertices<P: CudaPrimitive>(
     window: &Window,
     projected: &mut Projected<Heap>,
 ) -> Result<(), DeviceError> {
-    let Some(tables) = &model.faces else {
-        return Err(unsupported::<P>("being drawn as triangles without faces"));
-    };
+    let (faces, faces_len) = faces_of(model);
     let kernels = model.stored_kernels().vertices::<P>()?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let rows = model.len();
     let Projected { splat_from_gaussian, vertices, .. } = projected;
     let vertices = vertices.as_mut().ok_or(unsupported::<P>("being drawn as triangles"))?;
     let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
-    let mut args = ProjectArgs {
+    let args = ProjectArgs {
         geometry: model.geometry(),
         filter_3d: In::NULL,
         sh: model.table(SH),
@@ -120,7 +123,7 @@ fn place_vertices<P: CudaPrimitive>(
     };
     session.kernels.place_vertices.over(&session.stream, rows, &args)?;
     let marking = FacesArgs {
-        faces: tables.faces.read(),
+        faces,
         vertices: In::at(args.splats.address()),
         splat_from_gaussian: args.splat_from_gaussian,
         splats: Out::NULL,
@@ -130,13 +133,12 @@ fn place_vertices<P: CudaPrimitive>(
         instance_counts: Out::NULL,
         counts: Out::NULL,
         camera: *camera,
-        faces_len: count_u32(tables.len())?,
+        faces_len: count_u32(faces_len)?,
         capacity: 0,
         inradius_min_px: f32::of(window.inradius_min_px),
         reserved: 0,
     };
-    session.kernels.mark_corners.over(&session.stream, tables.len(), &marking)?;
-    args.sh = model.table(SH);
+    session.kernels.mark_corners.over(&session.stream, faces_len, &marking)?;
     kernels.color.over(&session.stream, rows, &args)?;
     session.timers.end(&begun, &session.stream)
 }
@@ -155,13 +157,10 @@ fn project_faces<P: CudaPrimitive>(
     let SplatSlots { gradients, records } = splats;
     let capacity = gradients.len() / Records::Triangles.width() as usize;
     let mut order = Order::of(gradients, Records::Triangles)?;
-    let Some(tables) = &model.faces else {
-        return Err(unsupported::<P>("being drawn as triangles without faces"));
-    };
-    let len = tables.len();
+    let (faces, len) = faces_of(model);
     let (counts, _) = session.status.counts_and_fault(P::SCHEMA);
     let args = FacesArgs {
-        faces: tables.faces.read(),
+        faces,
         vertices: vertices.as_ref().map_or(In::NULL, Buffer::read),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: records.write(),
@@ -190,12 +189,14 @@ pub(crate) fn backward<P: CudaPrimitive>(
     settings: &Drawing,
 ) -> Result<(), DeviceError> {
     let Some(window) = window(settings.footprint) else { return Ok(()) };
-    let (Some(tables), Some(mut vertices)) = (&mut model.faces, splats.vertices.take()) else {
-        return Err(DeviceError::NoView);
-    };
+    let mut vertices = splats.vertices.take().ok_or(DeviceError::NoView)?;
     let mut d_vertices = vertices.gradients.take().ok_or(DeviceError::NoView)?;
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     d_vertices.zero(&session.stream)?;
+    let Some(tables) = &mut model.faces else {
+        splats.gradients = d_vertices;
+        return session.timers.end(&begun, &session.stream);
+    };
     let args = FacesBwdArgs {
         faces: tables.faces.read(),
         vertices: vertices.records.read(),
