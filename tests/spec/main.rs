@@ -23,3 +23,4 @@ mod streaming;
 mod surface;
 mod surfels;
 mod telemetry;
+mod triangles;

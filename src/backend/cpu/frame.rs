@@ -21,8 +21,8 @@ use super::stage::project;
 use super::stage::sampled_depths::Sampled;
 use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
-    depth, distortion, loss, median, normals, patches, rays, shrink, surface,
-    transmittance, weights,
+    depth, distortion, loss, median, normals, patches, rays, shrink, surface, transmittance,
+    weights,
 };
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
@@ -354,8 +354,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
 impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
     fn bytes(&self) -> Bytes {
         let kept = S::kept(&self.kept).map_or(Bytes(0), Scores::bytes);
-        kept
-            + self.seen.bytes()
+        kept + self.seen.bytes()
             + Bytes::of::<R>(self.compensated.as_ref().map_or(0, Vec::capacity))
             + self.canvas.bytes()
     }

@@ -1,0 +1,359 @@
+//! Triangles between shared vertices: their gradients against differences, and what is drawn against the definition.
+
+use std::sync::Arc;
+
+use crate::common::prelude::*;
+use crate::common::scene::{NEAR, nine, straight, target};
+use crate::common::{Draws, assert_relative, view};
+use splat::backend::cpu::{Cpu, Gradients, Model, Parameter};
+use splat::backend::{
+    DeviceError, FaceStatistics, Footprint, RenderSettings, Rendered, Term, Terms, Window,
+};
+use splat::dataset::View;
+use splat::math::{Real, sh};
+use splat::model::Gaussians;
+
+mod definition;
+mod mesh;
+
+use self::definition::{by_definition, flattened};
+
+/// Vertices and the triangles between them.
+#[derive(Clone)]
+struct Soup {
+    vertices: Gaussians,
+    faces: Vec<[u32; 3]>,
+}
+
+const BACKGROUND: [f32; 3] = [0.2, 0.5, 0.9];
+
+const WINDOW: Window =
+    Window { exponent: 0.6, opacity_floor: 0.2, samples: 1, inradius_min_px: 0.01 };
+
+fn drawing(window: Window) -> Drawing {
+    Drawing {
+        pass: Pass::Observe,
+        sh_degree: 3,
+        background: BACKGROUND,
+        near: NEAR,
+        footprint: Footprint::Triangle(window),
+        inverse_depth: true,
+        ..Drawing::DEFAULT
+    }
+}
+
+fn terms() -> Terms {
+    Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
+}
+
+/// Vertices at these places, opaque from above any floor by this logit, of one colour.
+fn vertices(places: &[[f32; 3]], logit: f32, color: [f32; 3]) -> Gaussians {
+    let mut vertices = Gaussians::zeros(3, places.len());
+    vertices.means = places.as_flattened().to_vec();
+    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(places.len());
+    vertices.opacity_logits = vec![logit; places.len()];
+    vertices.sh_dc = color.map(|c| (c - 0.5) / sh::C0.to_f32()).repeat(places.len());
+    vertices
+}
+
+/// Triangles that share vertices, each in three or more, the first of which is behind the camera.
+fn shared(seed: u64) -> Soup {
+    let mut draws = Draws::new(seed);
+    let mut vertices = nine(&mut draws, [0.0, 0.0]);
+    for value in &mut vertices.sh_rest {
+        *value = draws.uniform(-0.2, 0.2).to_f32();
+    }
+    let faces = [
+        [0, 1, 2],
+        [1, 2, 3],
+        [3, 2, 4],
+        [4, 5, 3],
+        [5, 6, 4],
+        [6, 7, 1],
+        [7, 1, 5],
+        [2, 6, 3],
+        [7, 4, 2],
+        [5, 1, 6],
+    ];
+    Soup { vertices, faces: faces.to_vec() }
+}
+
+fn upload<R: Real>(device: &mut Cpu<R>, soup: &Soup) -> Model<R> {
+    let mut model = device.upload(&soup.vertices).unwrap();
+    device.set_faces(&mut model, &soup.faces).unwrap();
+    model
+}
+
+fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
+    let mut device = Cpu::<f64>::new();
+    let model = upload(&mut device, soup);
+    let shown = Drawing { pass: Pass::Eval, ..drawing(window) };
+    let frame = device.show(&model, view, &shown).unwrap();
+    device.image(&frame).unwrap()
+}
+
+/// The loss of the common view, and its gradients.
+fn trained(device: &mut Cpu<f64>, model: &mut Model<f64>, window: Window) -> Gradients<f64> {
+    let (target, mut gradients) = (Arc::new(target(false)), Default::default());
+    let drawing = drawing(window);
+    device.add_view(model, (&view(), &drawing), (&target, &terms()), &mut gradients).unwrap();
+    gradients
+}
+
+/// By five-point differences over steps of `h`.
+fn difference(x: f64, h: f64, mut f: impl FnMut(f64) -> f64) -> f64 {
+    (8.0 * (f(x + h) - f(x - h)) - (f(x + 2.0 * h) - f(x - 2.0 * h))) / (12.0 * h)
+}
+
+/// Compares all gradients with differences; says how many of each parameter were large enough to tell.
+fn compare(soup: &Soup, window: Window) -> [usize; 6] {
+    let target = Arc::new(target(false));
+    let mut device = Cpu::<f64>::new();
+    let mut model = upload(&mut device, soup);
+    let gradients = trained(&mut device, &mut model, window);
+    let mut compared = [0; 6];
+    for row in 0..model.len() {
+        let gradient = device.parameter_gradient(&model, &gradients, row);
+        for (parameter, compared) in Parameter::ALL.into_iter().zip(&mut compared) {
+            let width = model.column(parameter).width;
+            // Places move by so little that hardly ever a sample crosses an edge. A loss of 0.5 carries a rounding of
+            // 1e-16, 1e-10 after division by the step.
+            let (h, floor) = match parameter {
+                Parameter::Means => (1e-6, 3e-4),
+                _ => (1e-5, 3e-5),
+            };
+            for (k, &found) in gradient.row(parameter).iter().enumerate() {
+                let at = row * width + k;
+                let expected = difference(model.column(parameter).values[at], h, |x| {
+                    let mut moved = model.clone();
+                    moved.column_mut(parameter).values[at] = x;
+                    let frame = device.draw(&moved, &view(), &drawing(window)).unwrap();
+                    let (_, loss) = device.compare(&moved, frame, &target, &terms()).unwrap();
+                    loss.read().unwrap().total
+                });
+                let what = format!("vertex {row} {parameter:?}[{k}], {window:?}");
+                assert_relative(found, expected, (1e-6, floor), &what);
+                *compared += usize::from(expected.abs() > floor);
+            }
+        }
+    }
+    compared
+}
+
+#[test]
+fn gradients_of_places_opacities_and_colours_agree_with_differences() {
+    for (samples, exponent, seed) in [(1, 0.6, 10), (2, 1.0, 11), (4, 0.3, 12)] {
+        let window = Window { samples, exponent, ..WINDOW };
+        let compared = compare(&shared(seed), window);
+        let [means, log_scales, quats, opacities, dc, rest] = compared;
+        assert!(means > 15 && opacities > 2 && dc > 15 && rest > 150, "{compared:?}");
+        assert_eq!((log_scales, quats), (0, 0));
+    }
+}
+
+#[test]
+fn a_vertex_behind_the_camera_or_without_a_face_takes_no_gradient() {
+    let mut device = Cpu::<f64>::new();
+    let mut model = upload(&mut device, &shared(10));
+    let gradients = trained(&mut device, &mut model, WINDOW);
+    // The first is behind the camera, the last has no face.
+    for (row, is_seen) in [(0, false), (8, false), (1, true), (2, true)] {
+        let gradient = device.parameter_gradient(&model, &gradients, row);
+        let moves = Parameter::ALL.into_iter().any(|p| gradient.row(p).iter().any(|&d| d != 0.0));
+        assert_eq!(moves, is_seen, "{row}");
+    }
+}
+
+/// Triangles of all sizes that share vertices at random, slivers and some behind the camera among them.
+fn random(seed: u64) -> Soup {
+    let mut draws = Draws::new(seed);
+    let count = 60_u32;
+    let mut soup = Soup { vertices: Gaussians::zeros(3, count as usize), faces: Vec::new() };
+    for i in 0..count as usize {
+        let depth = draws.uniform(-0.2, 3.0);
+        let place = [draws.uniform(-0.8, 0.8) * depth, draws.uniform(-0.6, 0.6) * depth, depth];
+        soup.vertices.means[i * 3..][..3].copy_from_slice(&place.map(f64::to_f32));
+        soup.vertices.opacity_logits[i] = draws.uniform(-2.0, 4.0).to_f32();
+        let color = draws.array::<3>(-1.0, 1.5).map(f64::to_f32);
+        soup.vertices.sh_dc[i * 3..][..3].copy_from_slice(&color);
+    }
+    soup.vertices.sh_rest.iter_mut().for_each(|c| *c = draws.uniform(-0.1, 0.1).to_f32());
+    for _ in 0..50 {
+        let face = [0; 3].map(|_| u32::try_from(draws.uniform(0.0, 60.0).floor_i32()).unwrap());
+        soup.faces.push(face);
+    }
+    soup
+}
+
+#[test]
+fn a_view_shows_the_mean_of_its_samples_by_the_definition() {
+    let solid = Window { exponent: 1e-4, opacity_floor: 0.9999, ..WINDOW };
+    for (window, samples, seed) in
+        [(WINDOW, 1, 1), (WINDOW, 2, 2), (solid, 4, 3), (solid, 1, 4), (WINDOW, 3, 5)]
+    {
+        let (window, soup) = (Window { samples, ..window }, random(seed));
+        let mut device = Cpu::<f64>::new();
+        let mut model = upload(&mut device, &soup);
+        trained(&mut device, &mut model, window);
+        let statistics = device.face_statistics(&model).unwrap();
+        let drawn = rendered(&soup, &view(), window);
+        let (inverse_depths, faces) =
+            (drawn.inverse_depths.unwrap(), flattened(&soup, &view(), &window));
+        let mut weights = vec![0.0; soup.faces.len()];
+        for y in 0..drawn.height {
+            for x in 0..drawn.width {
+                let at = (y * drawn.width + x) as usize;
+                let (color, inverse_depth) = by_definition(&faces, [x, y], &window, &mut weights);
+                // What is drawn is handed out in single precision.
+                for (&found, expected) in drawn.rgb[at * 3..].iter().zip(color) {
+                    assert!((f64::from(found) - expected).abs() < 1e-6, "{x} {y}");
+                }
+                let found = f64::from(inverse_depths[at]);
+                assert!((found - inverse_depth).abs() < 1e-6 * (1.0 + inverse_depth), "{x} {y}");
+            }
+        }
+        for (found, expected) in statistics.weights.iter().zip(&weights) {
+            assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} {expected}");
+        }
+        assert!(weights.iter().filter(|&&weight| weight > 0.1).count() > 5, "{weights:?}");
+    }
+}
+
+#[test]
+fn statistics_are_the_largest_of_all_observed_views() {
+    let mut device = Cpu::<f64>::new();
+    let soup = Soup {
+        vertices: vertices(&[[-0.3, -0.2, 1.0], [0.3, -0.2, 1.0], [0.0, 0.4, 1.0]], 0.0, [0.7; 3]),
+        faces: vec![[0, 1, 2], [0, 1, 1]],
+    };
+    let mut model = upload(&mut device, &soup);
+    let zeros = FaceStatistics { weights: vec![0.0; 2], reaches_px: vec![0.0; 2] };
+    assert_eq!(device.face_statistics(&model).unwrap(), zeros);
+    let target = Arc::new(target(false));
+    let mut seen = Vec::new();
+    for (pass, back) in [(Pass::Train, 0.0), (Pass::Observe, 2.0), (Pass::Observe, 0.0)] {
+        let mut view = straight();
+        view.pose.translation[2] = back;
+        let drawing = Drawing { pass, ..drawing(Window { exponent: 1e-4, ..WINDOW }) };
+        let mut gradients = Default::default();
+        device
+            .add_view(&mut model, (&view, &drawing), (&target, &terms()), &mut gradients)
+            .unwrap();
+        seen.push(device.face_statistics(&model).unwrap());
+    }
+    assert_eq!(seen[0], zeros);
+    // Focal lengths of 41 and 43 px; the middle is at a depth of 1 in the last view.
+    let corner = |x: f32, y: f32| (x * 41.0).hypot(y * 43.0);
+    let reach = corner(0.3, 0.2).max(corner(0.0, 0.4));
+    for (statistics, share) in [(&seen[1], 1.0 / 3.0), (&seen[2], 1.0)] {
+        assert!((statistics.reaches_px[0] - share * reach).abs() < 1e-4, "{statistics:?}");
+        // Of logit 0 above a floor of 0.2.
+        assert!((statistics.weights[0] - 0.6).abs() < 1e-3, "{statistics:?}");
+        assert_eq!((statistics.weights[1], statistics.reaches_px[1]), (0.0, 0.0));
+    }
+    let copy = model.clone();
+    device.set_faces(&mut model, &soup.faces).unwrap();
+    assert_eq!(device.face_statistics(&model).unwrap(), zeros);
+    assert_eq!(device.face_statistics(&copy).unwrap(), seen[2]);
+    device.set_face_statistics(&mut model, &seen[1]).unwrap();
+    assert_eq!(device.face_statistics(&model).unwrap(), seen[1]);
+}
+
+#[test]
+fn solid_triangles_that_share_an_edge_leave_no_crack() {
+    let soup = Soup {
+        vertices: vertices(
+            &[[-1.01, -1.03, 1.0], [1.02, -0.97, 1.3], [0.99, 1.04, 1.1], [-0.98, 1.01, 0.9]],
+            3.0,
+            [1.0; 3],
+        ),
+        faces: vec![[0, 1, 2], [3, 0, 2]],
+    };
+    for samples in [1, 2, 4] {
+        let drawn = rendered(&soup, &straight(), Window { samples, ..Window::SOLID });
+        // Both cover the image; all that is left of the background are thousandths.
+        let least = drawn.rgb.iter().copied().fold(f32::INFINITY, f32::min);
+        assert!(least > 0.995, "{least}");
+    }
+}
+
+#[test]
+fn slivers_edges_points_and_what_is_larger_than_the_image_are_drawn_or_left_out() {
+    let places = [
+        // As large as many images, and another whose corner is behind the camera.
+        [[-50.0, -60.0, 2.0], [70.0, -60.0, 2.0], [3.0, 80.0, 2.0]],
+        [[-0.3, -0.2, 1.0], [0.3, -0.2, 1.0], [0.0, 0.4, -1.0]],
+        // About a pixel large, narrower than a pixel, seen from its edge, and a point.
+        [[0.001, 0.0, 1.0], [0.026, 0.002, 1.0], [0.01, 0.022, 1.0]],
+        [[-0.4, -0.3, 1.0], [0.4, 0.301, 1.0], [0.4, 0.305, 1.0]],
+        [[-0.2, 0.0, 1.0], [0.2, 0.0, 1.0], [0.0, 0.0, 2.0]],
+        [[0.1, 0.1, 1.0], [0.1, 0.1, 1.0], [0.1, 0.1, 1.0]],
+    ];
+    let seen = [true, false, true, true, false, false];
+    let window = Window { samples: 4, exponent: 0.3, opacity_floor: 0.5, ..WINDOW };
+    let background = BACKGROUND;
+    for (places, is_seen) in places.iter().zip(seen) {
+        let soup = Soup { vertices: vertices(places, 0.4, [0.9; 3]), faces: vec![[0, 1, 2]] };
+        let mut view = straight();
+        // The principal point is no sample's place.
+        view.camera.centre_px = [17.31, 15.93];
+        let drawn = rendered(&soup, &view, window);
+        let pixels = drawn.rgb.as_chunks::<3>().0;
+        let differs = |pixel: &&[f32; 3]| (0..3).any(|c| pixel[c] != background[c]);
+        assert_eq!(pixels.iter().any(|pixel| differs(&pixel)), is_seen, "{places:?}");
+        let mut device = Cpu::<f64>::new();
+        let mut model = upload(&mut device, &soup);
+        let (target, mut gradients) = (Arc::new(target(false)), Default::default());
+        let drawn = (&view, &drawing(window));
+        device.add_view(&mut model, drawn, (&target, &terms()), &mut gradients).unwrap();
+        let values = (0..3).flat_map(|row| {
+            let gradient = device.parameter_gradient(&model, &gradients, row);
+            Parameter::ALL.into_iter().flat_map(|p| gradient.row(p).to_vec()).collect::<Vec<_>>()
+        });
+        let values: Vec<f64> = values.collect();
+        assert!(values.iter().all(|d| d.is_finite()), "{places:?}");
+        assert_eq!(values.iter().any(|&d| d != 0.0), is_seen, "{places:?}");
+    }
+}
+
+#[test]
+fn what_is_no_number_is_left_out_and_told_by_the_step() {
+    let mut device = Cpu::<f64>::new();
+    let mut soup = shared(10);
+    soup.vertices.means[3 * 3] = f32::NAN;
+    let mut model = upload(&mut device, &soup);
+    let gradients = trained(&mut device, &mut model, WINDOW);
+    let rates = crate::common::scene::RATES;
+    let told = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
+    assert!(matches!(told, Err(DeviceError::NotFinite { index: 3, .. })), "{told:?}");
+}
+
+#[test]
+fn what_triangles_have_not_is_refused() {
+    let mut device = Cpu::<f64>::new();
+    let mut model = upload(&mut device, &shared(10));
+    let shown = Drawing { pass: Pass::Eval, ..drawing(WINDOW) };
+    for drawing in [
+        Drawing { surface: true, ..shown },
+        Drawing { median: true, ..shown },
+        Drawing { pass: Pass::Picture, ..shown },
+    ] {
+        let refused = device.show(&model, &view(), &drawing);
+        assert!(matches!(refused, Err(DeviceError::Unsupported { .. })), "{drawing:?}");
+    }
+    let settings: RenderSettings = shown.settings();
+    let is_refused = |refused: Option<DeviceError>| {
+        assert!(matches!(refused, Some(DeviceError::Unsupported { primitives: "triangles", .. })));
+    };
+    is_refused(device.transmittances(&model, &view(), &settings, &[[0.0; 3]]).err());
+    is_refused(device.weigh(&mut model, &[&view()], &settings).err());
+    let mut worths = device.no_worths(&model, &[false; 9]).unwrap();
+    let photo = Arc::new(target(false));
+    is_refused(device.add_worths(&model, &view(), &settings, &photo, &mut worths).err());
+    // A model without triangles shows what is behind them.
+    let bare = device.upload(&shared(10).vertices).unwrap();
+    let frame = device.show(&bare, &view(), &shown).unwrap();
+    let image = device.image(&frame).unwrap();
+    assert!(image.rgb.as_chunks::<3>().0.iter().all(|pixel| *pixel == BACKGROUND));
+    assert_eq!(device.face_statistics(&bare).unwrap(), FaceStatistics::default());
+}
