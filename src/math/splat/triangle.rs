@@ -180,7 +180,8 @@ pub fn triangle<R: Real>(corners: &[Vertex<R>; 3], inradius_min_px: R) -> Option
         outline(corners.map(|corner| corner.px), inradius_min_px)?;
     let (_, opacity) = least_opacity(corners);
     // Written so that NaN is rejected too.
-    if !(opacity >= R::of(ALPHA_MIN)) {
+    let is_seen = opacity >= R::of(ALPHA_MIN);
+    if !is_seen {
         return None;
     }
     let mut color = [[R::ZERO; 3]; 3];
@@ -270,9 +271,9 @@ pub fn triangle_bwd<R: Real>(
     d_edges[0][1] += edges[2][0] * d_doubled_area;
     d_edges[0][0] -= edges[2][1] * d_doubled_area;
     for (i, d_edge) in d_edges.into_iter().enumerate() {
-        for axis in 0..2 {
-            d_corners[(i + 2) % 3].d_px[axis] += d_edge[axis];
-            d_corners[(i + 1) % 3].d_px[axis] -= d_edge[axis];
+        for (axis, d) in d_edge.into_iter().enumerate() {
+            d_corners[(i + 2) % 3].d_px[axis] += d;
+            d_corners[(i + 1) % 3].d_px[axis] -= d;
         }
     }
     Some(d_corners)
@@ -303,7 +304,8 @@ impl<R: Real> Triangle<R> {
             }
         }
         let left = R::ONE - shares[edge];
-        if !(left > R::ZERO) {
+        let is_inside = left > R::ZERO;
+        if !is_inside {
             return None;
         }
         let window = (exponent * left.ln()).exp();

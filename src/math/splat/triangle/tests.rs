@@ -42,11 +42,10 @@ impl Draws {
 
 /// Corners of both orientations about a place in the image: from a pixel to far larger than it, and slivers.
 fn triangles() -> Vec<[Vertex<f64>; 3]> {
-    let of = |k: u64| {
+    let of = |(k, size): (u64, f64)| {
         let mut draws = Draws::new(k);
         let middle = [draws.within(20.0, 140.0), draws.within(15.0, 105.0)];
-        let size = [0.7, 3.0, 20.0, 400.0][k as usize % 4];
-        let width = if k % 3 == 0 { 0.02 } else { 1.0 };
+        let width = if k.is_multiple_of(3) { 0.02 } else { 1.0 };
         let along = [draws.next(), draws.next()];
         [0; 3].map(|_| {
             let (a, b) = (size * draws.next(), size * width * draws.next());
@@ -60,7 +59,7 @@ fn triangles() -> Vec<[Vertex<f64>; 3]> {
             }
         })
     };
-    (0..160).map(of).collect()
+    (0..160).zip([0.7, 3.0, 20.0, 400.0].into_iter().cycle()).map(of).collect()
 }
 
 fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
@@ -243,18 +242,18 @@ fn gradients_are_those_of_differences() {
             let slopes = drawn.slopes.as_flattened();
             let inradius_px = 1.0 / slopes.iter().map(|m| m.abs()).fold(0.0, f64::max);
             narrow += usize::from(inradius_px < 0.05 * reach_px(&corners));
-            for i in 0..3 {
+            for (i, d) in found.iter().enumerate() {
                 for axis in 0..2 {
                     let expected = shifted(i, inradius_px, &|v, h| v.px[axis] += h);
-                    assert_near(found[i].d_px[axis], expected, 1.0 / inradius_px, "place");
+                    assert_near(d.d_px[axis], expected, 1.0 / inradius_px, "place");
                 }
                 let expected = shifted(i, 1.0, &|v, h| v.opacity += h);
-                assert_near(found[i].d_opacity, expected, 1.0, "opacity");
+                assert_near(d.d_opacity, expected, 1.0, "opacity");
                 let expected = shifted(i, 1.0, &|v, h| v.inverse_depth += h);
-                assert_near(found[i].d_inverse_depth, expected, 1.0, "inverse depth");
+                assert_near(d.d_inverse_depth, expected, 1.0, "inverse depth");
                 for c in 0..3 {
                     let expected = shifted(i, 1.0, &|v, h| v.color[c] += h);
-                    assert_near(found[i].d_color[c], expected, 1.0, "colour");
+                    assert_near(d.d_color[c], expected, 1.0, "colour");
                 }
             }
             compared += 1;
@@ -334,7 +333,7 @@ fn a_long_sliver_is_listed_in_single_precision() {
             [80.0 + along * cos - across * sin, 60.0 + along * sin + across * cos]
         };
         let corners = [at(-7000.0, -0.3), at(9000.0, 0.0), at(-7000.0, 0.3)].map(|px| Vertex {
-            px: px.map(|value| value as f32),
+            px: px.map(f64::to_f32),
             inverse_depth: 1.0,
             opacity: 1.0,
             color: [0.5; 3],
