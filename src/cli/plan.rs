@@ -197,7 +197,7 @@ fn report(
     let seen = match &model {
         Some(PlyModel { gaussians, primitive }) => {
             let footprint = match primitive {
-                PrimitiveName::Gaussians => render_footprint(config),
+                PrimitiveName::Gaussians | PrimitiveName::Triangles => render_footprint(config),
                 PrimitiveName::Surfels => Footprint::Surfel,
             };
             forecast::seen_of_model(dataset, gaussians, footprint)

@@ -247,7 +247,7 @@ impl ModelArgs {
 pub(super) fn refuse_surfels(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
     match primitive {
         PrimitiveName::Surfels => Err(UsageError(why.to_owned())),
-        PrimitiveName::Gaussians => Ok(()),
+        PrimitiveName::Gaussians | PrimitiveName::Triangles => Ok(()),
     }
 }
 

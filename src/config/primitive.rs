@@ -15,6 +15,8 @@ pub enum PrimitiveName {
     Gaussians,
     /// Flat Gaussians that rays meet: discs, as 2DGS
     Surfels,
+    /// Triangles between shared vertices, opaque at the end, as MeshSplatting
+    Triangles,
 }
 
 impl PrimitiveName {
@@ -27,7 +29,7 @@ impl PrimitiveName {
                 origin: "primitive surfels",
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
-            Self::Gaussians | Self::Surfels => None,
+            Self::Gaussians | Self::Surfels | Self::Triangles => None,
         }
     }
 }

@@ -86,6 +86,7 @@ impl Config {
                 "less than 0.01: after a reset no opacity is above 0.01, and every Gaussian would be pruned \
                  (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
             ),
+            PrimitiveName::Triangles => return Ok(()),
             PrimitiveName::Surfels => (
                 min_opacity < self.regained_opacity(),
                 "with --primitive surfels, less than an opacity that rises by --opacity-lr from 0.01, where \

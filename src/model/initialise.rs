@@ -38,7 +38,7 @@ pub fn from_points(points: &PointCloud, options: &OptimizeOptions, seed: u64) ->
         .flat_map(|squared| {
             let scale = squared.max(MIN_SQUARED_DISTANCE).sqrt().ln() + log_share;
             let third = match options.primitive {
-                PrimitiveName::Gaussians => scale,
+                PrimitiveName::Gaussians | PrimitiveName::Triangles => scale,
                 PrimitiveName::Surfels => FLAT_LOG_SCALE,
             };
             [scale, scale, third]

@@ -36,7 +36,7 @@ mod views;
 use std::path::{Path, PathBuf};
 
 use self::checkpoint::CheckpointError;
-use crate::backend::{DeviceError, Footprint};
+use crate::backend::{DeviceError, Footprint, Window};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::files::OutputError;
@@ -149,6 +149,7 @@ pub fn render_footprint(config: &Config) -> Footprint {
     let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
     match primitive {
         PrimitiveName::Surfels => Footprint::Surfel,
+        PrimitiveName::Triangles => Footprint::Triangle(Window::SOLID),
         PrimitiveName::Gaussians if antialiasing => {
             Footprint::Ellipse { variance_px2: kernel_size, compensates: true }
         }

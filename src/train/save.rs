@@ -44,7 +44,7 @@ pub fn render_mode(config: &Config) -> RenderMode {
     match config.optimize.primitive {
         PrimitiveName::Surfels => RenderMode::Surfels,
         PrimitiveName::Gaussians if config.optimize.antialiasing => RenderMode::Mip,
-        PrimitiveName::Gaussians => RenderMode::Dilated,
+        PrimitiveName::Gaussians | PrimitiveName::Triangles => RenderMode::Dilated,
     }
 }
 
