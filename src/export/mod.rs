@@ -6,7 +6,8 @@ mod splats;
 
 pub use inria::{remove_exposure_json, write_cameras_json, write_cfg_args, write_exposure_json};
 pub use ply::{
-    ColumnRange, FilterField, FlatField, NewPly, PlyError, PlyField, PlyModel, PlyRows, RenderMode,
-    read_ply, read_ply_model, read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks,
+    ColumnRange, FilterField, FlatField, NewPly, PlyError, PlyFacesError, PlyField, PlyModel,
+    PlyRows, PlyTriangles, RenderMode, StoredWindow, VertexFields, read_ply, read_ply_model,
+    read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks, write_ply_triangles,
 };
 pub use splats::gaussians_of;

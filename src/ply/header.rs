@@ -43,6 +43,21 @@ pub struct Header {
     pub columns: Vec<PlyColumn>,
     /// Bytes from the start of a binary file to the first row.
     pub data_start: u64,
+    /// What comments say.
+    pub comments: Vec<String>,
+    /// The elements after the vertices.
+    pub after: Vec<LaterElement>,
+}
+
+/// An element after the vertices, whose lines only its readers look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaterElement {
+    /// Its name.
+    pub name: String,
+    /// Rows that the header declares.
+    pub rows: u64,
+    /// What follows `property` in its lines, with one space between words.
+    pub properties: Vec<String>,
 }
 
 /// One `element` of the header with its columns.
@@ -51,25 +66,34 @@ struct Element {
     rows: u64,
     row_bytes: usize,
     columns: Vec<PlyColumn>,
+    /// The lines of one after the vertices.
+    properties: Vec<String>,
+}
+
+/// What the lines between the first and the last have said so far.
+#[derive(Default)]
+struct Said {
+    format: String,
+    comments: Vec<String>,
+    elements: Vec<Element>,
 }
 
 impl Header {
-    /// Reads up to `end_header`. Columns of elements after the vertices are ignored.
+    /// Reads up to `end_header`. Columns of elements after the vertices are not made out.
     pub fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, PlyFileError> {
         let mut lines = HeaderLines { input, number: 0, bytes: 0 };
-        let mut format = String::new();
-        let mut elements = Vec::new();
+        let mut said = Said::default();
         loop {
             let line = lines.next().map_err(|source| PlyFileError::unreadable(path, source))?;
             let parsed = match line.as_deref() {
                 Some("ply") if lines.number == 1 => Ok(()),
                 _ if lines.number == 1 => Err("the file is not a PLY".to_owned()),
                 None => Err("the file is truncated or damaged, no `end_header` follows".to_owned()),
-                Some("end_header") => match Self::of_elements(elements, format, lines.bytes) {
+                Some("end_header") => match Self::of_lines(said, lines.bytes) {
                     Ok(header) => return Ok(header),
                     Err(found) => return Err(lines.bad(path, found)),
                 },
-                Some(line) => take_line(line, &mut format, &mut elements).map_err(|problem| {
+                Some(line) => take_line(line, &mut said).map_err(|problem| {
                     format!("{:?}: {problem}", line.chars().take(60).collect::<String>())
                 }),
             };
@@ -77,16 +101,29 @@ impl Header {
         }
     }
 
-    fn of_elements(
-        elements: Vec<Element>,
-        format: String,
-        header_bytes: u64,
-    ) -> Result<Self, String> {
+    fn of_lines(said: Said, header_bytes: u64) -> Result<Self, String> {
+        let Said { format, comments, elements } = said;
         let mut before = Vec::new();
         let mut data_start = header_bytes;
-        for Element { name, rows, row_bytes, columns } in elements {
+        let mut elements = elements.into_iter();
+        while let Some(Element { name, rows, row_bytes, columns, .. }) = elements.next() {
             if name == "vertex" {
-                return Ok(Self { format, before, rows, row_bytes, columns, data_start });
+                let later = |Element { name, rows, properties, .. }| LaterElement {
+                    name,
+                    rows,
+                    properties,
+                };
+                let after = elements.map(later).collect();
+                return Ok(Self {
+                    format,
+                    before,
+                    rows,
+                    row_bytes,
+                    columns,
+                    data_start,
+                    comments,
+                    after,
+                });
             }
             before.push(name);
             // A count that is no file's ends past every file, and is found truncated.
@@ -117,18 +154,28 @@ impl Header {
 }
 
 /// Takes a line between the first and the last.
-fn take_line(line: &str, format: &mut String, elements: &mut Vec<Element>) -> Result<(), String> {
+fn take_line(line: &str, said: &mut Said) -> Result<(), String> {
+    let Said { format, comments, elements } = said;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     match words.as_slice() {
-        [] | ["comment" | "obj_info", ..] => {}
+        [] | ["obj_info", ..] => {}
+        ["comment", words @ ..] => comments.push(words.join(" ")),
         ["format", words @ ..] => *format = words.join(" "),
         ["element", name, rows, ..] => {
             let rows = rows.parse().map_err(|_no_number| format!("{rows:?} is not a count"))?;
             let name = (*name).to_owned();
-            elements.push(Element { name, rows, row_bytes: 0, columns: Vec::new() });
+            elements.push(Element {
+                name,
+                rows,
+                row_bytes: 0,
+                columns: Vec::new(),
+                properties: Vec::new(),
+            });
         }
-        // What follows the vertices is never read.
-        ["property", ..] if vertices_are_complete(elements) => {}
+        // What follows the vertices is made out by those who read it.
+        ["property", words @ ..] if vertices_are_complete(elements) => {
+            elements.last_mut().into_iter().for_each(|it| it.properties.push(words.join(" ")));
+        }
         ["property", "list", ..] => return Err("lists are not read".to_owned()),
         ["property", type_name, name, ..] => {
             let element = elements.last_mut().ok_or("no `element` stands before it")?;
@@ -198,6 +245,9 @@ mod tests {
         assert_eq!(x.value(&[&[7], 1.5f64.to_le_bytes().as_slice()].concat()), 1.5);
         assert!(x.value(&[7]).is_nan() && x.value(&[]).is_nan());
         assert!(header.index("y").is_none());
+        assert_eq!(header.comments, ["a b"]);
+        let properties = vec!["list uchar int vertex_indices".to_owned()];
+        assert_eq!(header.after, [LaterElement { name: "face".to_owned(), rows: 1, properties }]);
 
         let path = Path::new("a.ply");
         assert_eq!(header.rows_within(path, header.data_start + 27).unwrap(), 3);

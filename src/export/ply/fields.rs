@@ -14,6 +14,17 @@ pub trait PlyRows: Primitive {
     const FLAT: Option<FlatField> = None;
     /// How it goes about a 3D filter; nothing of a kind that has none.
     const FILTER: Option<FilterField<Self>> = None;
+    /// What files have of rows that are vertices of triangles; nothing of a kind that never is.
+    const VERTEX: Option<VertexFields<Self>> = None;
+}
+
+/// Rows that are vertices of triangles.
+#[derive(Debug)]
+pub struct VertexFields<P> {
+    /// What a row of the file consists of, in the order of the file.
+    pub fields: &'static [PlyField],
+    /// Gives so many rows that were read what a vertex has no use for, and no file.
+    pub complete: fn(&mut P, usize),
 }
 
 /// What the values of a column may be: others are no model that can be drawn.
@@ -48,6 +59,13 @@ pub struct FilterField<P> {
 pub enum PlyField {
     /// Values that readers expect and no column holds: zero when written, passed over when read.
     Zeros(&'static [&'static str]),
+    /// Colours of 8 bits for viewers, of a column of harmonics of degree 0: passed over when read.
+    Colors {
+        /// Which column.
+        column: usize,
+        /// What their channels are called.
+        names: &'static [&'static str],
+    },
     /// The values of a column in their order.
     Values {
         /// Which column.
@@ -73,10 +91,10 @@ pub enum PlyField {
 }
 
 impl PlyField {
-    /// The column that holds its values.
+    /// The column that its values are read into.
     pub(super) fn column(self) -> Option<usize> {
         match self {
-            Self::Zeros(_) => None,
+            Self::Zeros(_) | Self::Colors { .. } => None,
             Self::Values { column, .. }
             | Self::Rotation { column, .. }
             | Self::Harmonics { column, .. } => Some(column),
@@ -86,12 +104,23 @@ impl PlyField {
     /// Its names in the file, where the harmonics have so many values.
     pub(super) fn names(self, harmonics: usize) -> Vec<String> {
         match self {
-            Self::Zeros(names) | Self::Values { names, .. } | Self::Rotation { names, .. } => {
-                names.iter().map(|&name| name.to_owned()).collect()
-            }
+            Self::Zeros(names)
+            | Self::Colors { names, .. }
+            | Self::Values { names, .. }
+            | Self::Rotation { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
             Self::Harmonics { prefix, .. } => {
                 (0..harmonics).map(|index| format!("{prefix}{index}")).collect()
             }
         }
+    }
+
+    /// The type of its values in the file.
+    pub(super) fn type_name(self) -> &'static str {
+        if matches!(self, Self::Colors { .. }) { "uchar" } else { "float" }
+    }
+
+    /// Bytes of a value in the file.
+    pub(super) fn value_bytes(self) -> usize {
+        if matches!(self, Self::Colors { .. }) { 1 } else { size_of::<f32>() }
     }
 }

@@ -1,6 +1,6 @@
 //! Gaussians as 3D Gaussian splatting writes them.
 
-use super::fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows};
+use super::fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows, VertexFields};
 use crate::dataset::FARTHEST;
 use crate::model::{FLAT_LOG_SCALE, Gaussians, fuse};
 
@@ -32,6 +32,23 @@ impl PlyRows for Gaussians {
     const FLAT: Option<FlatField> = Some(FlatField { name: "scale_2", value: FLAT_LOG_SCALE });
     // As Mip-Splatting writes it.
     const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });
+    // Without normals, for which viewers would light a mesh that has its colours already.
+    const VERTEX: Option<VertexFields<Self>> = Some(VertexFields {
+        fields: &[
+            PlyField::Values { column: 0, names: &["x", "y", "z"] },
+            PlyField::Colors { column: 4, names: &["red", "green", "blue"] },
+            PlyField::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
+            PlyField::Harmonics { column: 5, prefix: "f_rest_" },
+            PlyField::Values { column: 3, names: &["opacity"] },
+        ],
+        complete: shapeless,
+    });
+}
+
+/// Gives vertices the scales and rotations that are not looked at.
+fn shapeless(vertices: &mut Gaussians, count: usize) {
+    vertices.log_scales = vec![0.0; 3 * count];
+    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
 }
 
 #[cfg(test)]

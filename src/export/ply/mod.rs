@@ -8,15 +8,23 @@
 //!
 //! Surfels have two scales in the file, as 2D Gaussian splatting writes them. What lacks `scale_2` alone is
 //! read as surfels.
+//!
+//! Triangles have a row for each vertex, without scales and rotation, and faces behind them; comments say how
+//! they are drawn. Programs for meshes open such a file, and show its colours of 8 bits.
 
+mod faces;
 mod fields;
 mod gaussians;
 mod read;
 mod write;
 
-pub use fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows};
+pub use faces::{PlyFacesError, PlyTriangles, StoredWindow};
+pub use fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows, VertexFields};
 pub use read::{PlyError, PlyModel, read_ply, read_ply_model, read_ply_primitive, read_ply_rows};
-pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks};
+pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks, write_ply_triangles};
+
+#[cfg(test)]
+mod triangle_tests;
 
 #[cfg(test)]
 mod tests {
@@ -285,7 +293,10 @@ mod tests {
         fs::write(&path, &bytes).unwrap();
         assert_eq!(read_ply_primitive(&path).unwrap(), PrimitiveName::Surfels);
         let read = read_ply_model(&path).unwrap();
-        assert_eq!(read, PlyModel { gaussians: surfels, primitive: PrimitiveName::Surfels });
+        assert_eq!(
+            read,
+            PlyModel { gaussians: surfels, primitive: PrimitiveName::Surfels, triangles: None }
+        );
         fs::write(&path, file_of(&all_different(1, degree))).unwrap();
         assert_eq!(read_ply_model(&path).unwrap().primitive, PrimitiveName::Gaussians);
     }

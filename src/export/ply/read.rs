@@ -1,9 +1,11 @@
 //! Reading Gaussians from a PLY file.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::faces::{self, FaceLayout, PlyFacesError, PlyTriangles};
 use super::fields::{FilterField, FlatField, PlyField, PlyRows};
 use crate::config::PrimitiveName;
 use crate::layout::Width;
@@ -18,6 +20,9 @@ pub enum PlyError {
     /// The file or its header cannot be read, or rows are missing.
     #[error(transparent)]
     File(#[from] PlyFileError),
+    /// Its triangles cannot be read.
+    #[error(transparent)]
+    Faces(#[from] PlyFacesError),
     /// Text or big-endian numbers.
     #[error(
         "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
@@ -32,7 +37,7 @@ pub enum PlyError {
     /// A column that Gaussians need is not there.
     #[error(
         "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
-         give an uncompressed PLY of Gaussians"
+         give an uncompressed PLY of Gaussians, or of triangles with harmonics"
     )]
     MissingColumn {
         /// The file.
@@ -144,23 +149,29 @@ pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
 /// Gaussians of a file, and what they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlyModel {
-    /// The Gaussians.
+    /// The Gaussians; of triangles, their vertices.
     pub gaussians: Gaussians,
     /// What they are to be drawn as.
     pub primitive: PrimitiveName,
+    /// The triangles, where they are vertices.
+    pub triangles: Option<PlyTriangles>,
 }
 
-/// The same, and what the Gaussians are.
+/// The same, and what the Gaussians are. Where scales are missing and faces follow the vertices, these are
+/// of triangles.
 pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
-    let (gaussians, is_flat) = read_rows(path)?;
-    Ok(PlyModel { gaussians, primitive: primitive_of(is_flat) })
+    let ReadFile { rows: gaussians, primitive, triangles } = OpenedPly::open(path)?.read_any()?;
+    Ok(PlyModel { gaussians, primitive, triangles })
 }
 
 /// What the Gaussians of a file are, by its header.
 pub fn read_ply_primitive(path: &Path) -> Result<PrimitiveName, PlyError> {
-    let (file, _) = ply::open(path)?;
-    let header = read_header(path, &mut BufReader::new(file))?;
-    Ok(primitive_of(PlyLayout::of::<Gaussians>(path, &header)?.is_flat))
+    let opened = OpenedPly::open(path)?;
+    if faces::are_in(&opened.header) {
+        return Ok(PrimitiveName::Triangles);
+    }
+    let layout = PlyLayout::of::<Gaussians>(path, &opened.header, Gaussians::FIELDS)?;
+    Ok(primitive_of(layout.is_flat))
 }
 
 fn primitive_of(is_flat: bool) -> PrimitiveName {
@@ -169,7 +180,8 @@ fn primitive_of(is_flat: bool) -> PrimitiveName {
 
 /// The rows of any kind of primitive.
 pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
-    read_rows(path).map(|(rows, _)| rows)
+    let (rows, _) = OpenedPly::open(path)?.read_rows(P::FIELDS)?;
+    Ok(rows)
 }
 
 fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PlyError> {
@@ -180,42 +192,77 @@ fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PlyError
     Ok(header)
 }
 
-/// The rows of a file, and whether they are flat.
-fn read_rows<P: PlyRows>(path: &Path) -> Result<(P, bool), PlyError> {
-    let unreadable = |source| PlyFileError::unreadable(path, source);
-    let (file, file_bytes) = ply::open(path)?;
-    let mut input = BufReader::new(file);
-    let header = read_header(path, &mut input)?;
-    let layout = PlyLayout::of::<P>(path, &header)?;
-    let rows = header.rows_within(path, file_bytes)?;
-    input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-    // A filter would make flat rows thick.
-    let filter = P::FILTER.filter(|_| !layout.is_flat).and_then(|FilterField { name, fuse }| {
-        let is_there = |c: &PlyColumn| c.name == name && c.scalar.is_float();
-        header.columns.iter().any(is_there).then_some((name, fuse))
-    });
-    let filter = filter
-        .map(|(name, fuse)| Ok::<_, PlyError>((find(path, &header.columns, name)?, fuse)))
-        .transpose()?;
-    let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());
-    let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
-    let mut chunk = vec![0; rows_at_a_time * header.row_bytes];
-    let mut row = 0;
-    while row < rows {
-        let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * header.row_bytes];
-        input.read_exact(chunk).map_err(unreadable)?;
-        let mut columns = primitives.groups_mut();
-        for bytes in chunk.chunks_exact(header.row_bytes) {
-            layout.take_row(path, row, bytes, &mut columns)?;
-            filters.extend(filter.as_ref().map(|(column, _)| column.value(bytes).to_f32()));
-            row += 1;
-        }
-    }
-    if let Some((_, fuse)) = filter {
-        fuse(&mut primitives, &filters);
-    }
-    Ok((primitives, layout.is_flat))
+/// What a file holds.
+struct ReadFile<P> {
+    rows: P,
+    primitive: PrimitiveName,
+    triangles: Option<PlyTriangles>,
 }
+
+/// A file whose header is read.
+struct OpenedPly<'a> {
+    path: &'a Path,
+    input: BufReader<File>,
+    header: Header,
+    file_bytes: u64,
+}
+
+impl<'a> OpenedPly<'a> {
+    fn open(path: &'a Path) -> Result<Self, PlyError> {
+        let (file, file_bytes) = ply::open(path)?;
+        let mut input = BufReader::new(file);
+        let header = read_header(path, &mut input)?;
+        Ok(Self { path, input, header, file_bytes })
+    }
+
+    /// The rows, and the triangles between them where there are any.
+    fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
+        let vertex = P::VERTEX.filter(|_| faces::are_in(&self.header));
+        let Some(vertex) = vertex else {
+            let (rows, is_flat) = self.read_rows(P::FIELDS)?;
+            return Ok(ReadFile { rows, primitive: primitive_of(is_flat), triangles: None });
+        };
+        let Self { path, ref header, file_bytes, .. } = self;
+        let count = header.rows_within(path, file_bytes)?;
+        let vertices_end = header.data_start + (count * header.row_bytes) as u64;
+        let layout = FaceLayout::of(path, header, vertices_end, file_bytes)?;
+        let (mut rows, _) = self.read_rows::<P>(vertex.fields)?;
+        (vertex.complete)(&mut rows, count);
+        let triangles = layout.read(path, &mut self.input, count)?;
+        Ok(ReadFile { rows, primitive: PrimitiveName::Triangles, triangles: Some(triangles) })
+    }
+
+    /// The rows, which consist of these fields, and whether they are flat.
+    fn read_rows<P: PlyRows>(&mut self, fields: &[PlyField]) -> Result<(P, bool), PlyError> {
+        let Self { path, input, header, file_bytes } = self;
+        let unreadable = |source| PlyFileError::unreadable(path, source);
+        let layout = PlyLayout::of::<P>(path, header, fields)?;
+        let rows = header.rows_within(path, *file_bytes)?;
+        input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
+        let filter = layout.filter::<P>(path, header)?;
+        let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());
+        let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
+        let mut chunk = vec![0; rows_at_a_time * header.row_bytes];
+        let mut row = 0;
+        while row < rows {
+            let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * header.row_bytes];
+            input.read_exact(chunk).map_err(unreadable)?;
+            let mut columns = primitives.groups_mut();
+            for bytes in chunk.chunks_exact(header.row_bytes) {
+                layout.take_row(path, row, bytes, &mut columns)?;
+                filters.extend(filter.as_ref().map(|(column, _)| column.value(bytes).to_f32()));
+                row += 1;
+            }
+        }
+        if let Some((_, fuse)) = filter {
+            fuse(&mut primitives, &filters);
+        }
+        Ok((primitives, layout.is_flat))
+    }
+}
+
+/// A column of a 3D filter, and what bakes it into rows.
+type FoundFilter<P> = (PlyColumn, fn(&mut P, &[f32]));
 
 /// Where the values of primitives lie in a row, in the order of our own files.
 struct PlyLayout {
@@ -238,10 +285,10 @@ struct LocatedField {
 }
 
 impl PlyLayout {
-    fn of<P: PlyRows>(path: &Path, header: &Header) -> Result<Self, PlyError> {
+    fn of<P: PlyRows>(path: &Path, header: &Header, of: &[PlyField]) -> Result<Self, PlyError> {
         let (sh_degree, rest) = sh_degree::<P>(path, header)?;
         let mut fields = Vec::new();
-        for &field in P::FIELDS {
+        for &field in of {
             let Some(column) = field.column() else { continue };
             let mut names = field.names(rest);
             let missing = P::FLAT.filter(|FlatField { name, .. }| {
@@ -257,6 +304,24 @@ impl PlyLayout {
         }
         let is_flat = fields.iter().any(|field| field.more.is_some());
         Ok(Self { sh_degree, fields, is_flat })
+    }
+
+    /// The 3D filter of rows of Gaussians, which would make flat ones thick.
+    fn filter<P: PlyRows>(
+        &self,
+        path: &Path,
+        header: &Header,
+    ) -> Result<Option<FoundFilter<P>>, PlyError> {
+        let has_shapes = self.fields.iter().any(|it| matches!(it.field, PlyField::Rotation { .. }));
+        let Some(FilterField { name, fuse }) = P::FILTER.filter(|_| has_shapes && !self.is_flat)
+        else {
+            return Ok(None);
+        };
+        let is_there = |c: &PlyColumn| c.name == name && c.scalar.is_float();
+        if !header.columns.iter().any(is_there) {
+            return Ok(None);
+        }
+        Ok(Some((find(path, &header.columns, name)?, fuse)))
     }
 
     fn allocate<P: PlyRows>(&self, rows: usize) -> P {

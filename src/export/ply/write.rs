@@ -4,10 +4,12 @@ use std::borrow::Borrow;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use super::faces::{self, FACE_BYTES, StoredWindow};
 use super::fields::{PlyField, PlyRows};
 use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
-use crate::model::Group;
+use crate::math::{Real as _, sh};
+use crate::model::{Gaussians, Group, TriangleMesh};
 
 /// Rows that are laid out at a time: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
@@ -16,7 +18,7 @@ const ROWS_AT_ONCE: usize = 4096;
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// How Gaussians are meant to be drawn, which viewers look for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RenderMode {
     /// Splats widened by 0.3 px².
     #[default]
@@ -25,15 +27,31 @@ pub enum RenderMode {
     Mip,
     /// As discs, of which the file has two scales (2D Gaussian splatting).
     Surfels,
+    /// As vertices of triangles, without scales and rotations.
+    Triangles {
+        /// How the triangles are drawn.
+        window: StoredWindow,
+        /// How many they are.
+        faces: usize,
+    },
 }
 
 impl RenderMode {
-    /// The comment by which viewers know it, where there is one.
-    fn comment(self) -> Option<&'static str> {
+    /// The comments by which viewers know it.
+    fn comments(self) -> String {
         match self {
-            Self::Dilated => None,
-            Self::Mip => Some("comment SplatRenderMode: mip\n"),
-            Self::Surfels => Some("comment SplatRenderMode: 2dgs\n"),
+            Self::Dilated => String::new(),
+            Self::Mip => "comment SplatRenderMode: mip\n".to_owned(),
+            Self::Surfels => "comment SplatRenderMode: 2dgs\n".to_owned(),
+            Self::Triangles { window, .. } => window.comments(),
+        }
+    }
+
+    /// What a row consists of.
+    fn fields<P: PlyRows>(self) -> &'static [PlyField] {
+        match (self, P::VERTEX) {
+            (Self::Triangles { .. }, Some(vertex)) => vertex.fields,
+            _ => P::FIELDS,
         }
     }
 
@@ -44,6 +62,14 @@ impl RenderMode {
             names.retain(|name| P::FLAT.is_none_or(|flat| name != flat.name));
         }
         names
+    }
+
+    /// Triangles of the file.
+    fn faces(self) -> usize {
+        match self {
+            Self::Triangles { faces, .. } => faces,
+            Self::Dilated | Self::Mip | Self::Surfels => 0,
+        }
     }
 }
 
@@ -66,8 +92,20 @@ pub fn write_ply_chunks<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
     count: usize,
     chunks: impl IntoIterator<Item = Result<C, E>>,
 ) -> Result<(), E> {
-    let (path, file) = (path.to_owned(), NewFile::begin(path)?);
-    NewPly { path, file, mode, sh_degree, count }.write::<P, C, E>(chunks)
+    NewPly::begin(path, mode, sh_degree, count)?.write::<P, C, E>(chunks)
+}
+
+/// Writes triangles as binary little-endian PLY: their vertices as `x y z red green blue f_dc_* f_rest_*
+/// opacity`, the colours in 8 bits for viewers, and the faces as lists of three.
+pub fn write_ply_triangles(
+    path: &Path,
+    mesh: &TriangleMesh,
+    window: StoredWindow,
+) -> Result<(), OutputError> {
+    let TriangleMesh { vertices, faces } = mesh;
+    let mode = RenderMode::Triangles { window, faces: faces.len() };
+    let ply = NewPly::begin(path, mode, vertices.sh_degree, vertices.len())?;
+    ply.write_triangles::<Gaussians, _, OutputError>([Ok(vertices)], faces)
 }
 
 /// A PLY that is to be written.
@@ -82,6 +120,17 @@ pub struct NewPly {
 }
 
 impl NewPly {
+    /// One without room on the disk.
+    pub fn begin(
+        path: &Path,
+        mode: RenderMode,
+        sh_degree: u32,
+        count: usize,
+    ) -> Result<Self, OutputError> {
+        let (path, file) = (path.to_owned(), NewFile::begin(path)?);
+        Ok(Self { path, file, mode, sh_degree, count })
+    }
+
     /// One that has its room on the disk, so that a full disk shows now; nothing where the file system
     /// keeps no room.
     pub fn with_room<P: PlyRows>(
@@ -90,9 +139,9 @@ impl NewPly {
         sh_degree: u32,
         count: usize,
     ) -> Result<Option<Self>, OutputError> {
-        let values: usize = fields::<P>(mode, sh_degree).iter().map(|it| it.values).sum();
+        let row: usize = fields::<P>(mode, sh_degree).iter().map(WrittenField::bytes).sum();
         let header = header::<P>(mode, sh_degree, count).len();
-        let bytes = (header + size_of::<f32>() * values * count) as u64;
+        let bytes = (header + row * count + FACE_BYTES * mode.faces()) as u64;
         let file = NewFile::with_room(path, bytes)?;
         Ok(file.map(|file| Self { path: path.to_owned(), file, mode, sh_degree, count }))
     }
@@ -102,8 +151,21 @@ impl NewPly {
         self,
         chunks: impl IntoIterator<Item = Result<C, E>>,
     ) -> Result<(), E> {
+        self.write_triangles(chunks, &[])
+    }
+
+    /// The same with the triangles between the rows.
+    pub fn write_triangles<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
+        self,
+        chunks: impl IntoIterator<Item = Result<C, E>>,
+        triangles: &[[u32; 3]],
+    ) -> Result<(), E> {
         let Self { path, file, mode, sh_degree, count } = self;
         let fail = |source| OutputError::new(&path, source);
+        if triangles.len() != mode.faces() {
+            let problem = format!("{} of {} triangles came", triangles.len(), mode.faces());
+            return Err(fail(invalid(problem)).into());
+        }
         file.finish(|file| {
             let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
             out.write_all(header::<P>(mode, sh_degree, count).as_bytes()).map_err(fail)?;
@@ -120,6 +182,7 @@ impl NewPly {
                 let problem = format!("{written} of {count} {} came", P::SCHEMA.many());
                 return Err(fail(invalid(problem)).into());
             }
+            faces::write(&mut out, triangles, count).map_err(fail)?;
             out.flush().map_err(fail)?;
             Ok(())
         })
@@ -154,11 +217,18 @@ fn harmonics(sh_degree: u32) -> usize {
 
 fn header<P: PlyRows>(mode: RenderMode, sh_degree: u32, count: usize) -> String {
     let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
-    text.extend(mode.comment());
-    for name in P::FIELDS.iter().flat_map(|&field| mode.names::<P>(field, harmonics(sh_degree))) {
-        text.push_str("property float ");
-        text.push_str(&name);
-        text.push('\n');
+    text.push_str(&mode.comments());
+    for &field in mode.fields::<P>() {
+        for name in mode.names::<P>(field, harmonics(sh_degree)) {
+            text.push_str("property ");
+            text.push_str(field.type_name());
+            text.push(' ');
+            text.push_str(&name);
+            text.push('\n');
+        }
+    }
+    if let RenderMode::Triangles { faces, .. } = mode {
+        text.push_str(&faces::element(faces));
     }
     text.push_str("end_header\n");
     text
@@ -170,12 +240,19 @@ struct WrittenField {
     values: usize,
 }
 
+impl WrittenField {
+    /// Bytes of a row.
+    fn bytes(&self) -> usize {
+        self.values * self.field.value_bytes()
+    }
+}
+
 fn fields<P: PlyRows>(mode: RenderMode, sh_degree: u32) -> Vec<WrittenField> {
     let written = |&field: &PlyField| {
         let values = mode.names::<P>(field, harmonics(sh_degree)).len();
         WrittenField { field, values }
     };
-    P::FIELDS.iter().map(written).collect()
+    mode.fields::<P>().iter().map(written).collect()
 }
 
 fn write_rows<P: PlyRows>(
@@ -189,7 +266,7 @@ fn write_rows<P: PlyRows>(
         chunk.clear();
         for row in start..n.min(start + ROWS_AT_ONCE) {
             for field in fields {
-                put(field, &groups, row, |value| chunk.extend_from_slice(&value.to_le_bytes()));
+                put(field, &groups, row, &mut chunk);
             }
         }
         out.write_all(&chunk)?;
@@ -197,21 +274,34 @@ fn write_rows<P: PlyRows>(
     Ok(())
 }
 
-/// Hands out the values of a field in a row in the order of the file.
-fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, mut to: impl FnMut(f32)) {
+/// Appends the values of a field in a row in the order of the file.
+fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, to: &mut Vec<u8>) {
     let values = |column: usize| {
         let Group { width, values, .. } = groups[column];
         &values[row * width..][..written.values]
     };
+    let mut put = |value: f32| to.extend_from_slice(&value.to_le_bytes());
     match written.field {
-        PlyField::Zeros(names) => names.iter().for_each(|_| to(0.0)),
+        PlyField::Zeros(names) => names.iter().for_each(|_| put(0.0)),
+        PlyField::Colors { column, .. } => to.extend(values(column).iter().map(color_byte)),
         PlyField::Values { column, .. } | PlyField::Rotation { column, .. } => {
-            values(column).iter().copied().for_each(to);
+            values(column).iter().copied().for_each(put);
         }
         PlyField::Harmonics { column, .. } => {
             for channel in 0..3 {
-                values(column).iter().skip(channel).step_by(3).copied().for_each(&mut to);
+                values(column).iter().skip(channel).step_by(3).copied().for_each(&mut put);
             }
         }
     }
+}
+
+/// The colour of a harmonic of degree 0, in 8 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "held to what 8 bits hold before; it is mapped over a slice"
+)]
+fn color_byte(harmonic: &f32) -> u8 {
+    ((0.5 + harmonic * sh::C0.to_f32()).clamp(0.0, 1.0) * 255.0).round() as u8
 }
