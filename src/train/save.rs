@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::TrainError;
 use super::finite::check_finite;
-use crate::backend::{DeviceError, Rows, Snapshot, Store, chunks};
+use crate::backend::{DeviceError, Rows, Snapshot, Store, Window, chunks};
 use crate::config::{Config, PrimitiveName};
-use crate::export::{PlyRows, RenderMode, write_ply_chunks};
+use crate::export::{NewPly, PlyRows, RenderMode, StoredWindow};
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
@@ -44,17 +44,25 @@ pub fn render_mode(config: &Config) -> RenderMode {
     match config.optimize.primitive {
         PrimitiveName::Surfels => RenderMode::Surfels,
         PrimitiveName::Gaussians if config.optimize.antialiasing => RenderMode::Mip,
+        // Of triangles `triangle_mode` says more.
         PrimitiveName::Gaussians | PrimitiveName::Triangles => RenderMode::Dilated,
     }
 }
 
+/// The same of so many triangles that are drawn with this window.
+pub fn triangle_mode(window: Window, faces: usize) -> RenderMode {
+    let Window { exponent, opacity_floor, .. } = window;
+    RenderMode::Triangles { window: StoredWindow { exponent, opacity_floor }, faces }
+}
+
 /// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
-/// one chunk of them.
+/// one chunk of them. Triangles between them follow.
 pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     path: &Path,
     mode: RenderMode,
     device: &mut B,
     model: &mut B::Model,
+    triangles: &[[u32; 3]],
 ) -> Result<(), TrainError> {
     let sh_degree = device.read_parameters(model, 0..0)?.sh_degree();
     let count = device.len(model);
@@ -70,5 +78,6 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
         check_finite(&parameters, rows.start)?;
         Ok(parameters)
     });
-    write_ply_chunks::<P, _, TrainError>(path, mode, sh_degree, count, parameters)
+    NewPly::begin(path, mode, sh_degree, count)?
+        .write_triangles::<P, _, TrainError>(parameters, triangles)
 }

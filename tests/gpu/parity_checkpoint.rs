@@ -99,7 +99,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &
     let mut resident = DeviceModel { device: &mut *device, model: &mut model };
     let path = about().write(folder.path(), &mut resident, None).unwrap();
     let ply = folder.path().join("point_cloud.ply");
-    write_point_cloud(&ply, RenderMode::default(), device, &mut model).unwrap();
+    write_point_cloud(&ply, RenderMode::default(), device, &mut model, &[]).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
     assert_eq!(read_ply(&ply).unwrap(), snapshot.parameters);
     let mut stored = StoredCheckpoint::open(&path).unwrap();

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::appearance::Tensor;
 use super::appearance::tensors;
 use super::columns::{CheckpointColumn, VALUE_BYTES, columns};
+use super::faces::{self, FACE_BYTES, FaceState};
 use super::{Checkpoint, Occasion, is_timed, list};
 use crate::backend::{AppearanceTables, Compensation, Rows};
 use crate::config::Config;
@@ -18,6 +20,23 @@ use crate::train::event::Completion;
 
 /// The tensors' names and places, and a few blocks of the file system.
 const SLACK: u64 = 1 << 16;
+
+/// What a checkpoint has beside the rows of the model.
+#[derive(Clone, Debug, Default)]
+pub(in crate::train) struct BesideRows {
+    /// What was learned of the photographs' colours.
+    pub(in crate::train) appearance: Option<AppearanceTables>,
+    /// The triangles between the rows.
+    pub(in crate::train) faces: Option<FaceState>,
+}
+
+impl BesideRows {
+    fn tensors(&self) -> Vec<Tensor<'_>> {
+        let appearance = self.appearance.as_ref().map(tensors).unwrap_or_default();
+        let faces = self.faces.as_ref().map(faces::tensors).unwrap_or_default();
+        appearance.into_iter().chain(faces).collect()
+    }
+}
 
 /// Writes the checkpoints of a run into its model folder.
 pub(in crate::train) struct CheckpointKeeper {
@@ -57,15 +76,16 @@ impl CheckpointKeeper {
         }
     }
 
-    /// Keeps room for a checkpoint of a model of so many rows, where the run is to keep any.
+    /// Keeps room for a checkpoint of a model of so many rows and triangles, where the run is to keep any.
     pub(in crate::train) fn keep_room<P: Primitive>(
         &mut self,
         rows: usize,
+        faces: usize,
         optional: OptionalColumns,
     ) {
         let Some(reserve) = &mut self.reserve else { return };
         let row = row_bytes::<P>(self.sh_degree, optional);
-        let bytes = Bytes((rows * row) as u64 + self.beside_rows);
+        let bytes = Bytes((rows * row + faces * FACE_BYTES) as u64 + self.beside_rows);
         if let Err(error) = reserve.grow(bytes.0)
             && !self.lacks_reserve
         {
@@ -85,14 +105,14 @@ impl CheckpointKeeper {
         &mut self,
         checkpoint: &Checkpoint,
         model: &mut S,
-        appearance: Option<&AppearanceTables>,
+        beside: &BesideRows,
         earlier: &[Completion],
     ) -> Result<Option<PathBuf>, TrainError>
     where
         TrainError: From<S::Error>,
     {
         let model_path = self.model_path.clone();
-        let tables = appearance.map(tensors).unwrap_or_default();
+        let tables = beside.tensors();
         let mut write = || checkpoint.write_after(&model_path, model, &tables, earlier);
         let is_asked = checkpoint.occasion == Occasion::Asked;
         let mut written = write();
@@ -125,13 +145,13 @@ impl CheckpointKeeper {
         &self,
         checkpoint: &Checkpoint,
         model: &mut S,
-        appearance: Option<&AppearanceTables>,
+        beside: &BesideRows,
         earlier: &[Completion],
     ) -> Result<PathBuf, TrainError>
     where
         TrainError: From<S::Error>,
     {
-        let tables = appearance.map(tensors).unwrap_or_default();
+        let tables = beside.tensors();
         let path = checkpoint.write_after(&self.model_path, model, &tables, earlier)?;
         self.remove_timed(self.kept);
         Ok(path)

@@ -10,6 +10,7 @@
 mod appearance;
 mod bound;
 mod columns;
+mod faces;
 mod keeper;
 mod read;
 #[cfg(test)]
@@ -19,7 +20,9 @@ mod write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(super) use keeper::{CheckpointKeeper, row_bytes};
+pub(super) use faces::FACE_BYTES;
+pub use faces::FaceState;
+pub(super) use keeper::{BesideRows, CheckpointKeeper, row_bytes};
 pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 
 use crate::config::{Config, ConfigError};

@@ -14,6 +14,7 @@ use super::bound::StoredBound;
 use super::columns::{
     ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
+use super::faces::{FaceState, StoredFaces};
 use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, TRAINING_SCALE, VERSION};
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, check_rows};
 use crate::config::Config;
@@ -49,6 +50,8 @@ pub struct StoredCheckpoint<P = Gaussians> {
     tables: Option<StoredTables>,
     /// Where what is learned of a mesh lies.
     bound: Option<StoredBound>,
+    /// Where the triangles between the rows lie.
+    faces: Option<StoredFaces>,
     primitive: PhantomData<P>,
 }
 
@@ -86,6 +89,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
         let views = about.train_views.len();
         let tables = StoredTables::find(&header, data_start, views).map_err(&damaged)?;
         let bound = StoredBound::find(&header, data_start).map_err(&damaged)?;
+        let faces = StoredFaces::find(&header, data_start, rows).map_err(&damaged)?;
         let mut stored = Self {
             about,
             path: path.to_owned(),
@@ -97,11 +101,13 @@ impl<P: Primitive> StoredCheckpoint<P> {
             places,
             tables,
             bound,
+            faces,
             primitive: PhantomData,
         };
         stored.check_values().map_err(&damaged)?;
-        let bound = stored.read_tables().and_then(|()| stored.read_bound());
-        bound.map_err(|error| damaged(error.to_string()))?;
+        let read = stored.read_tables().and_then(|()| stored.read_bound().map(drop));
+        let read = read.and_then(|()| stored.read_faces().map(drop));
+        read.map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
     }
 
@@ -125,6 +131,16 @@ impl<P: Primitive> StoredCheckpoint<P> {
     pub fn bound(&mut self) -> Result<Option<BoundState>, CheckpointError> {
         let read = self.read_bound();
         read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
+    }
+
+    /// The triangles between the rows, and what views have shown of them; nothing where there are none.
+    pub fn faces(&mut self) -> Result<Option<FaceState>, CheckpointError> {
+        let read = self.read_faces();
+        read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
+    }
+
+    fn read_faces(&mut self) -> io::Result<Option<FaceState>> {
+        self.faces.as_ref().map(|faces| faces.read(&mut self.file)).transpose()
     }
 
     fn read_bound(&mut self) -> io::Result<Option<BoundState>> {

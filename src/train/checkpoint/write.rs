@@ -11,6 +11,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::appearance::{Tensor, tensors};
 use super::bound;
 use super::columns::{CheckpointColumn, bytes, columns};
+use super::faces::{self, FaceState};
 use super::{BY_TIME, Checkpoint, FORMAT, Occasion, TRAINING_SCALE, VERSION, path};
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
@@ -34,6 +35,22 @@ impl Checkpoint {
         TrainError: From<S::Error>,
     {
         let tables = appearance.map(tensors).unwrap_or_default();
+        self.write_after(model_path, model, &tables, &[])
+    }
+
+    /// The same of vertices, with the triangles between them.
+    pub fn write_with_faces<P: Primitive, S: Rows<P>>(
+        &self,
+        model_path: &Path,
+        model: &mut S,
+        appearance: Option<&AppearanceTables>,
+        faces: &FaceState,
+    ) -> Result<PathBuf, TrainError>
+    where
+        TrainError: From<S::Error>,
+    {
+        let mut tables = appearance.map(tensors).unwrap_or_default();
+        tables.extend(faces::tensors(faces));
         self.write_after(model_path, model, &tables, &[])
     }
 

@@ -50,7 +50,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
-        write_point_cloud(&path, render_mode(config), self.device, &mut self.model)?;
+        write_point_cloud(&path, render_mode(config), self.device, &mut self.model, &[])?;
         self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
         Ok(())
     }

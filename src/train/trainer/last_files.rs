@@ -68,7 +68,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     ) -> Result<[WrittenFile; 2], TrainError> {
         let iteration = self.iteration;
         let checkpoint = self.about_checkpoint(occasion);
-        let tables = self.read_appearance()?;
+        let beside = self.read_beside_rows()?;
         self.sink.on(&Event::Saving { iteration, what: Saved::Checkpoint })?;
         let (completes, ply_is_written) = Completion::new();
         let mut earlier = self.sink.written();
@@ -82,15 +82,18 @@ impl<B: TrainDevice> Trainer<'_, B> {
             optional: self.device.optional(&self.model),
             chunks: for_checkpoint,
         };
+        let beside = &beside;
         let [ply, checkpoint] = scope(|scope| {
             let ply = scope.spawn(move || {
                 let _completes = completes;
-                ply.write::<Gaussians, Gaussians, TrainError>(for_ply.into_iter().map(Ok))?;
+                let triangles = beside.faces.as_ref().map_or(&[][..], |state| &state.faces);
+                let rows = for_ply.into_iter().map(Ok);
+                ply.write_triangles::<Gaussians, Gaussians, TrainError>(rows, triangles)?;
                 Ok(Some(path))
             });
             let checkpoint = scope.spawn(move || {
                 let keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-                keeper.write_once(&checkpoint, &mut passed, tables.as_ref(), &earlier).map(Some)
+                keeper.write_once(&checkpoint, &mut passed, beside, &earlier).map(Some)
             });
             let read = self.pass_rows(&to_ply, &to_checkpoint);
             // What waits for more ends.

@@ -11,19 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::TrainDevice;
+use crate::backend::{Footprint, TrainDevice};
 use crate::config::Config;
-use crate::export::NewPly;
+use crate::export::{NewPly, RenderMode};
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory, peak_resident_memory};
 use crate::model::Gaussians;
-use crate::train::TrainError;
 use crate::train::background_files::WrittenFile;
-use crate::train::checkpoint::{self, Checkpoint, CheckpointKeeper, Occasion, row_bytes};
+use crate::train::checkpoint::{
+    self, BesideRows, Checkpoint, CheckpointKeeper, FACE_BYTES, FaceState, Occasion, row_bytes,
+};
 use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
-use crate::train::save::{DeviceModel, render_mode, write_point_cloud};
+use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
+use crate::train::{TrainError, render_footprint};
 
 /// How a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,9 +123,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Keeps room on the disk for a checkpoint of the model as large as it is now.
     pub(super) fn reserve_checkpoint(&mut self) -> Result<(), TrainError> {
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
+        let faces = self.device.faces(&self.model).len();
         // While a checkpoint is written this waits: it is done again when that has been reported.
         if let Some(mut keeper) = free(&self.keeper) {
-            keeper.keep_room::<Gaussians>(rows, optional);
+            keeper.keep_room::<Gaussians>(rows, faces, optional);
         }
         self.warn_of_checkpoints()
     }
@@ -143,16 +146,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let path = self.prepare_point_cloud()?;
         let copy = self.copy_for(what);
         let has_room = has_room(self.setup.config, copy);
+        let triangles = self.device.faces(&self.model).to_vec();
         let file = if has_room { self.new_point_cloud(&path)? } else { None };
         let Some(file) = file else {
-            let mode = render_mode(self.setup.config);
-            write_point_cloud(&path, mode, self.device, &mut self.model)?;
+            let mode = self.point_cloud_mode();
+            write_point_cloud(&path, mode, self.device, &mut self.model, &triangles)?;
             return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
         };
         let gaussians = self.fused()?;
         Ok(self.files.start(what, iteration, copy, move || {
             check_finite(&gaussians, 0)?;
-            file.write::<Gaussians, _, TrainError>([Ok(&gaussians)])?;
+            file.write_triangles::<Gaussians, _, TrainError>([Ok(&gaussians)], &triangles)?;
             Ok(Some(path))
         }))
     }
@@ -167,10 +171,21 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(path)
     }
 
+    /// How readers are to draw the PLY.
+    fn point_cloud_mode(&self) -> RenderMode {
+        let config = self.setup.config;
+        match render_footprint(config) {
+            Footprint::Triangle(window) => {
+                triangle_mode(window, self.device.faces(&self.model).len())
+            }
+            Footprint::Ellipse { .. } | Footprint::Surfel => render_mode(config),
+        }
+    }
+
     /// A PLY with room on the disk; nothing where the file system keeps none. Where the disk is full, the
     /// run must stop before this iteration is past.
     pub(super) fn new_point_cloud(&mut self, path: &Path) -> Result<Option<NewPly>, TrainError> {
-        let mode = render_mode(self.setup.config);
+        let mode = self.point_cloud_mode();
         let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
         let count = self.device.len(&self.model);
         let file = NewPly::with_room::<Gaussians>(path, mode, sh_degree, count);
@@ -188,7 +203,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     ) -> Result<Option<WrittenFile>, TrainError> {
         let (what, iteration) = (Saved::Checkpoint, self.iteration);
         let checkpoint = self.about_checkpoint(occasion);
-        let tables = self.read_appearance()?;
+        let beside = self.read_beside_rows()?;
         self.sink.on(&Event::Saving { iteration, what })?;
         let mut earlier = self.files.written();
         earlier.extend(self.sink.written());
@@ -197,14 +212,25 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if mode == WritingMode::AtOnce || !has_room(self.setup.config, copy) {
             let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-            let result = keeper.write(&checkpoint, &mut model, tables.as_ref(), &earlier);
+            let result = keeper.write(&checkpoint, &mut model, &beside, &earlier);
             return Ok(Some(WrittenFile { what, iteration, result }));
         }
         let mut rows = self.device.snapshot(&mut self.model)?;
         Ok(self.files.start(what, iteration, copy, move || {
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
-            keeper.write(&checkpoint, &mut rows, tables.as_ref(), &earlier)
+            keeper.write(&checkpoint, &mut rows, &beside, &earlier)
         }))
+    }
+
+    /// What a checkpoint has beside the rows of the model.
+    pub(super) fn read_beside_rows(&mut self) -> Result<BesideRows, TrainError> {
+        let appearance = self.read_appearance()?;
+        let faces = self.device.faces(&self.model).to_vec();
+        if faces.is_empty() {
+            return Ok(BesideRows { appearance, faces: None });
+        }
+        let statistics = self.device.face_statistics(&self.model)?;
+        Ok(BesideRows { appearance, faces: Some(FaceState { faces, statistics }) })
     }
 
     /// What a checkpoint says of the run as it is now.
@@ -223,11 +249,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let sh_degree = self.setup.config.optimize.sh_degree;
         let (rows, optional) = (self.device.len(&self.model), self.device.optional(&self.model));
         let row = row_bytes::<Gaussians>(sh_degree, optional) as u64;
+        let faces = (self.device.faces(&self.model).len() * FACE_BYTES) as u64;
         let values = match what {
-            Saved::Checkpoint => rows as u64 * row,
+            Saved::Checkpoint => rows as u64 * row + faces,
             // The filter of a model that has one is read with all the rest.
             Saved::PointCloud if optional.filter_3d => rows as u64 * row,
-            Saved::PointCloud => rows as u64 * row.div_ceil(3),
+            Saved::PointCloud => rows as u64 * row.div_ceil(3) + faces,
         };
         Bytes(values)
     }
