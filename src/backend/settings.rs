@@ -171,6 +171,12 @@ impl Look {
         corrects_colors: false,
     };
 
+    /// The image with the inverse depths.
+    pub const INVERSE_DEPTHS: Self = Self {
+        extra: Extra::Maps { inverse_depths: true, surface: false, median: false },
+        corrects_colors: false,
+    };
+
     /// The image, and how many Gaussians each pixel is blended of.
     pub const COUNTS: Self = Self { extra: Extra::Counts, corrects_colors: false };
 }

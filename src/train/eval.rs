@@ -301,15 +301,19 @@ pub fn evaluate<B: TrainDevice>(
     }))
 }
 
-/// The depths and normals of a view.
+/// The depths and normals of a view; of triangles, the depths.
 fn surface_maps<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
     view: &View,
     settings: &RenderSettings,
 ) -> Result<Option<SurfaceMaps>, DeviceError> {
-    let frame = device.render(model, view, settings, Look::SURFACE)?;
-    Ok(SurfaceMaps::of(&device.image(&frame)?))
+    let (look, maps): (_, fn(&Rendered) -> Option<SurfaceMaps>) = match settings.footprint {
+        Footprint::Ellipse { .. } | Footprint::Surfel => (Look::SURFACE, SurfaceMaps::of),
+        Footprint::Triangle(_) => (Look::INVERSE_DEPTHS, SurfaceMaps::of_inverse_depths),
+    };
+    let frame = device.render(model, view, settings, look)?;
+    Ok(maps(&device.image(&frame)?))
 }
 
 /// Means over all views; of LPIPS, of corrected colours and of the reference's metrics, where every view

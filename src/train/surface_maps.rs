@@ -24,8 +24,9 @@ pub struct SurfaceMaps {
 pub struct SurfacePixel {
     /// Mean over what is blended, by its weights, of the depth along the view axis, world units.
     pub depth: f32,
-    /// Unit normal towards the camera, in camera axes: x right, y down, z along the view.
-    pub normal_cam: [f32; 3],
+    /// Unit normal towards the camera, in camera axes: x right, y down, z along the view; none of a view that
+    /// was drawn without normals.
+    pub normal_cam: Option<[f32; 3]>,
 }
 
 impl SurfaceMaps {
@@ -36,11 +37,21 @@ impl SurfaceMaps {
             let [depth, x, y, weight] = [sums[0], sums[1], sums[2], sums[3]];
             (weight >= WEIGHT_MIN).then(|| SurfacePixel {
                 depth: depth / weight,
-                normal_cam: blended_normal([x / weight, y / weight]),
+                normal_cam: Some(blended_normal([x / weight, y / weight])),
             })
         });
         let (width, height) = (rendered.width, rendered.height);
         Some(Self { width, height, pixels: pixels.collect() })
+    }
+
+    /// The depths that inverse depths tell, where what is drawn is opaque; nothing of a view that was drawn
+    /// without them.
+    pub fn of_inverse_depths(rendered: &Rendered) -> Option<Self> {
+        let depth = |&inverse: &f32| {
+            (inverse > 0.0).then(|| SurfacePixel { depth: 1.0 / inverse, normal_cam: None })
+        };
+        let pixels = rendered.inverse_depths.as_deref()?.iter().map(depth).collect();
+        Some(Self { width: rendered.width, height: rendered.height, pixels })
     }
 
     /// Depths as heat: near is white, `extent` in the middle, far black, as is what shows nothing.
@@ -52,7 +63,7 @@ impl SurfaceMaps {
 
     /// Normals as colours: red to the right, green up, blue towards the camera; black shows nothing.
     pub fn normal_picture(&self) -> Picture {
-        self.picture(|pixel| normal_color(pixel).map(byte))
+        self.picture(|pixel| normal_color(pixel).map_or([0; 3], |color| color.map(byte)))
     }
 
     /// Depths in whole numbers, [height, width]: world units times `values_per_unit`, at least 1 and at
@@ -67,8 +78,9 @@ impl SurfaceMaps {
     /// 0..65,535; 0, 0, 0 where nothing is drawn.
     pub fn normal_values(&self) -> Vec<u16> {
         let values =
-            |pixel: &SurfacePixel| normal_color(pixel).map(|value| to_integer(MOST * value));
-        self.pixels.iter().flat_map(|pixel| pixel.as_ref().map_or([0; 3], values)).collect()
+            |pixel: &SurfacePixel| Some(normal_color(pixel)?.map(|value| to_integer(MOST * value)));
+        let pixels = self.pixels.iter();
+        pixels.flat_map(|pixel| pixel.as_ref().and_then(values).unwrap_or_default()).collect()
     }
 
     fn picture(&self, color: impl Fn(&SurfacePixel) -> [u8; 3]) -> Picture {
@@ -81,9 +93,9 @@ impl SurfaceMaps {
 const MOST: f64 = 65_535.0;
 
 /// A normal as 0..1 along x right, y up and z towards the camera.
-fn normal_color(pixel: &SurfacePixel) -> [f64; 3] {
-    let [x, y, z] = pixel.normal_cam.map(f64::from);
-    [x, -y, -z].map(|axis| 0.5 + 0.5 * axis)
+fn normal_color(pixel: &SurfacePixel) -> Option<[f64; 3]> {
+    let [x, y, z] = pixel.normal_cam?.map(f64::from);
+    Some([x, -y, -z].map(|axis| 0.5 + 0.5 * axis))
 }
 
 /// Rounded, and within 16 bits.
@@ -120,13 +132,24 @@ mod tests {
         let pixel = maps.pixels[0].unwrap();
         assert_eq!(pixel.depth, 2.0);
         let close = |a: f32, b: f32| (a - b).abs() < 1e-6;
-        assert!(close(pixel.normal_cam[0], 0.6) && close(pixel.normal_cam[2], -0.8), "{pixel:?}");
+        let [x, _, z] = pixel.normal_cam.unwrap();
+        assert!(close(x, 0.6) && close(z, -0.8), "{pixel:?}");
         assert_eq!(maps.pixels[1], None);
     }
 
     #[test]
     fn what_has_no_maps_has_no_pictures() {
         assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
+    }
+
+    #[test]
+    fn inverse_depths_have_depths_and_no_normals() {
+        let rendered = Rendered { inverse_depths: Some(vec![0.5, 0.0]), ..drawn(&[[0.0; 4]; 2]) };
+        let maps = SurfaceMaps::of_inverse_depths(&rendered).unwrap();
+        assert_eq!(maps.pixels[0], Some(SurfacePixel { depth: 2.0, normal_cam: None }));
+        assert_eq!(maps.pixels[1], None);
+        assert_eq!(maps.normal_values(), [0; 6]);
+        assert_eq!(SurfaceMaps::of_inverse_depths(&drawn(&[])), None);
     }
 
     #[test]
