@@ -1,7 +1,8 @@
-//! `splat export`: Gaussians in the formats of other programs.
+//! `splat export`: Gaussians and triangles in the formats of other programs.
 
 mod args;
 mod cameras;
+mod triangles;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,7 +22,9 @@ use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::output::print;
 use super::parser::{command_of, is_typed};
-use crate::files::create_folder;
+use crate::config::PrimitiveName;
+use crate::export::read_ply_primitive;
+use crate::files::{OutputError, create_folder};
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -37,10 +40,15 @@ struct Exported {
 
 /// Reads Gaussians, cuts and places them as is asked, and writes them.
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let mut format = format_of(args)?;
-    warn_of_idle(&format, matches);
-    check_output(args, &format)?;
+    let named = named_format(args)?;
+    check_output(args, named)?;
     let (from, iteration) = source(args)?;
+    if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
+        warn_of_idle(None, matches);
+        return triangles::run(args, named, &from, iteration, &target(args)?);
+    }
+    let mut format = splat_format(args, named)?;
+    warn_of_idle(Some(&format), matches);
     if let (SplatFormat::Html(page), Some(iteration)) = (&mut format, iteration) {
         add_cameras(page, args, iteration)?;
     }
@@ -60,13 +68,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
     splats.flatten_for(&format);
-    let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = parent {
-        create_folder(folder)?;
-    }
-    // What a link points to is replaced, and not the link.
-    let target = args.output.canonicalize().unwrap_or_else(|_missing| args.output.clone());
-    let written = write(&target, &splats, &format)?;
+    let written = write(&target(args)?, &splats, &format)?;
     for note in &written.notes {
         tracing::warn!("{note}");
     }
@@ -79,8 +81,18 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     Ok(print(&text)?)
 }
 
+/// The place of the file, in a folder that is there.
+fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
+    let parent = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = parent {
+        create_folder(folder)?;
+    }
+    // What a link points to is replaced, and not the link.
+    Ok(args.output.canonicalize().unwrap_or_else(|_missing| args.output.clone()))
+}
+
 /// Refuses to write where a file must not be lost, and what would come out upside down.
-fn check_output(args: &ExportArgs, format: &SplatFormat) -> Result<(), UsageError> {
+fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
     let shown = args.output.display();
     if args.output.as_os_str() == "-" {
         return Err(UsageError("-o -: an export is a file. Name it".to_owned()));
@@ -93,7 +105,7 @@ fn check_output(args: &ExportArgs, format: &SplatFormat) -> Result<(), UsageErro
             "{shown}: is there already. Name another file with -o, or give --overwrite"
         )));
     }
-    let folder = ExportFormat::of(format).file_of_folder().and(args.output.parent());
+    let folder = format.file_of_folder().and(args.output.parent());
     let has_files = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut it| it.next().is_some());
     if let Some(folder) = folder.filter(|folder| has_files(folder) && !args.overwrite) {
         return Err(UsageError(format!(
@@ -103,8 +115,8 @@ fn check_output(args: &ExportArgs, format: &SplatFormat) -> Result<(), UsageErro
         )));
     }
     let turns = match format {
-        SplatFormat::Glb => Some("a GLB is y up by itself"),
-        SplatFormat::Spz(SpzOptions { axes: SpzAxes::RightUpBack, .. }) => {
+        ExportFormat::Glb => Some("a GLB is y up by itself"),
+        ExportFormat::Spz if args.spz.spz_axes.axes() == SpzAxes::RightUpBack => {
             Some("--spz-axes rub is y up by itself")
         }
         _ => None,
@@ -132,14 +144,16 @@ pub(super) fn read_splats(path: &Path) -> Result<(Splats, usize), SplatFileError
     Ok((splats, dropped))
 }
 
-/// The format that is asked for, or that the name of the file tells, with its options.
-fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
+/// The format that is asked for, or that the name of the file tells.
+fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
     let shown = args.output.display();
-    let of_name = SplatFormat::of_name(&args.output).as_ref().map(ExportFormat::of);
+    let is_obj = args.output.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("obj"));
+    let of_splats = || SplatFormat::of_name(&args.output).as_ref().map(ExportFormat::of);
+    let of_name = if is_obj { Some(ExportFormat::Obj) } else { of_splats() };
     let Some(format) = args.format.or(of_name) else {
         return Err(UsageError(format!(
             "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog, \
-             .glb or .html, or give --format"
+             .glb or .html, of triangles with .glb, .obj or .ply, or give --format"
         )));
     };
     // The parts of a folder have names of their own.
@@ -151,8 +165,20 @@ fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
              -o FOLDER/{name} without --format, or another name"
         )));
     }
+    Ok(format)
+}
+
+/// A format of Gaussians with its options.
+fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, UsageError> {
     let sog = SogOptions { seed: args.sog.sog_seed };
     Ok(match format {
+        ExportFormat::Obj => {
+            return Err(UsageError(format!(
+                "-o {}: an OBJ holds triangles, and these are Gaussians. For a mesh of a model, use splat \
+                 mesh -m MODEL --formats obj",
+                args.output.display()
+            )));
+        }
         ExportFormat::Ply => SplatFormat::Ply,
         ExportFormat::CompressedPly => SplatFormat::PackedPly,
         ExportFormat::Splat => SplatFormat::Splat,
@@ -177,18 +203,21 @@ fn format_of(args: &ExportArgs) -> Result<SplatFormat, UsageError> {
     })
 }
 
-/// Warns of options of other formats: they change nothing.
-fn warn_of_idle(format: &SplatFormat, matches: &ArgMatches) {
-    let is_spz = matches!(format, SplatFormat::Spz(_));
+/// Warns of options of other formats than that of Gaussians, or than any of triangles: they change nothing.
+fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
+    let is_spz = matches!(format, Some(SplatFormat::Spz(_)));
     let is_sog = matches!(
         format,
-        SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_)
+        Some(SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_))
     );
+    if format.is_some() && is_typed(matches, "colors") {
+        tracing::warn!("--colors has no effect: it is an option of models of triangles");
+    }
     let of_formats = [
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),
     ];
-    let has_levels = matches!(format, SplatFormat::StreamedSog(_));
+    let has_levels = matches!(format, Some(SplatFormat::StreamedSog(_)));
     if is_sog && !has_levels && is_typed(matches, "lod_levels") {
         tracing::warn!(
             "--lod-levels has no effect: it is an option of streamed SOG (lod-meta.json)"

@@ -86,6 +86,15 @@ impl ScenePlacement {
         Ok(self.rotation.map(|part| part / length))
     }
 
+    /// Moves points. Some may then lie beyond the range of f32.
+    pub fn place_points(&self, points: &mut [[f32; 3]]) -> Result<(), PlacementError> {
+        let rows = matrix(self.unit_rotation()?);
+        for point in points {
+            *point = self.point(&rows, point.map(f64::from)).map(to_f32);
+        }
+        Ok(())
+    }
+
     /// Where a point goes; `rows` are those of the rotation's matrix.
     pub(crate) fn point(&self, rows: &[[f64; 3]; 3], point: [f64; 3]) -> [f64; 3] {
         let turned = rows.map(|row| row.iter().zip(point).map(|(r, x)| r * x).sum::<f64>());
@@ -151,7 +160,10 @@ mod tests {
         let quarter_about_z = [1.0, 0.0, 0.0, 1.0];
         let to =
             ScenePlacement { rotation: quarter_about_z, scale: 2.0, translation: [1.0, 0.0, -1.0] };
+        let mut points = before.means.clone();
+        to.place_points(&mut points).unwrap();
         assert_eq!(splats.place(&to), Ok(0));
+        assert_eq!(points, splats.columns().means);
         let after = splats.columns();
         for row in 0..20 {
             let [x, y, z] = before.means[row];

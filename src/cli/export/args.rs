@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use splat_formats::{ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis};
 
+use super::triangles::VertexColors;
 use crate::cli::crop::{CropOptions, number, numbers};
 
 /// Arguments of `splat export`.
@@ -50,6 +51,10 @@ pub(in crate::cli) struct ExportArgs {
     #[arg(long)]
     pub(in crate::cli) quiet: bool,
 
+    /// Where the colours of a model of triangles come from, whose vertices have one each [default: views]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(super) colors: Option<VertexColors>,
+
     #[command(flatten)]
     pub(super) cut: CutOptions,
 
@@ -66,7 +71,7 @@ pub(in crate::cli) struct ExportArgs {
 /// Formats that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExportFormat {
-    /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing
+    /// PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh
     Ply,
     /// compressed.ply of PlayCanvas and SuperSplat, a quarter of a PLY
     #[value(alias = "compressed.ply")]
@@ -81,8 +86,10 @@ pub(super) enum ExportFormat {
     SogFolder,
     /// SOG with levels of detail, for large scenes: name the lod-meta.json in its folder
     StreamedSog,
-    /// glTF with `KHR_gaussian_splatting`, y up
+    /// glTF with `KHR_gaussian_splatting`, y up; of triangles, a mesh
     Glb,
+    /// OBJ with colours of vertices, of models of triangles alone
+    Obj,
     /// A page that shows the Gaussians in any browser, also offline
     Html,
 }
@@ -100,6 +107,11 @@ impl ExportFormat {
             SplatFormat::Glb => Self::Glb,
             SplatFormat::Html(_) => Self::Html,
         }
+    }
+
+    /// Whether it holds meshes.
+    pub(super) fn is_of_meshes(self) -> bool {
+        matches!(self, Self::Ply | Self::Glb | Self::Obj)
     }
 
     /// The name of the file that lists the others, where the format is a folder.

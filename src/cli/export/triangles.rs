@@ -1,0 +1,315 @@
+//! Models of triangles as meshes, whose vertices have one colour each.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use rayon::prelude::*;
+use serde::Serialize;
+use splat_formats::{CameraSplit, HtmlCamera, PlacementError};
+use splat_mesh::Mesh;
+use splat_mesh::file::{Glb, write_obj, write_ply};
+
+use super::args::{ExportArgs, ExportFormat};
+use super::cameras::cameras_of;
+use crate::cli::crop::CropOptions;
+use crate::cli::exit::{DataError, UsageError};
+use crate::cli::output::print;
+use crate::export::{PlyModel, PlyTriangles, read_ply_model};
+use crate::files::{OutputError, write_atomically};
+use crate::math::linalg::{dot, normalize, sub};
+use crate::math::{Real as _, sh};
+use crate::model::{Gaussians, Primitive as _, TriangleMesh, sh_rest_count};
+
+/// Where the colours of vertices come from, which a file has one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum VertexColors {
+    /// Means of what the training cameras see that have a vertex in their picture
+    Views,
+    /// The harmonics of degree 0 alone, as MeshSplatting exports them
+    Base,
+}
+
+/// What is printed of an export.
+#[derive(Serialize)]
+struct ExportedMesh {
+    from: PathBuf,
+    to: PathBuf,
+    vertices: usize,
+    triangles: usize,
+    /// Triangles that were cut off.
+    left_out: usize,
+    colors: VertexColors,
+    bytes: u64,
+}
+
+/// Reads triangles, cuts and places them as is asked, and writes them with colours.
+pub(super) fn run(
+    args: &ExportArgs,
+    format: ExportFormat,
+    from: &Path,
+    iteration: Option<u32>,
+    target: &Path,
+) -> anyhow::Result<()> {
+    if !format.is_of_meshes() {
+        return Err(UsageError(format!(
+            "-o {}: the format holds Gaussians, and {} holds triangles. End the name with .glb, .obj or .ply",
+            args.output.display(),
+            from.display()
+        ))
+        .into());
+    }
+    if args.cut.min_opacity > 0.0 {
+        tracing::warn!("--min-opacity has no effect: triangles are exported as opaque");
+    }
+    let PlyModel { gaussians: vertices, triangles, .. } = read_ply_model(from)?;
+    let faces = triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
+    let mut mesh = TriangleMesh { vertices, faces };
+    mesh.vertices.lower_sh_degree(args.cut.sh_degree);
+    let left_out = crop(&mut mesh, &args.cut.place);
+    let cameras = training_cameras(args, iteration)?;
+    let (vertices, colors) = match &cameras {
+        Some(cameras) => (coloured(&mesh.vertices, cameras), VertexColors::Views),
+        None => (coloured(&mesh.vertices, &[]), VertexColors::Base),
+    };
+    let mut mesh = Mesh { colors: vertices, ..used(&mesh) };
+    if mesh.faces.is_empty() {
+        return Err(DataError(format!(
+            "{}: none of its triangles is left. Give a larger --crop or --crop-sphere",
+            from.display()
+        ))
+        .into());
+    }
+    place(&mut mesh, args)?;
+    write(target, &mesh, format)?;
+    let exported = ExportedMesh {
+        from: from.to_owned(),
+        to: args.output.clone(),
+        vertices: mesh.vertices.len(),
+        triangles: mesh.faces.len(),
+        left_out,
+        colors,
+        bytes: target.metadata().map_or(0, |about| about.len()),
+    };
+    let text =
+        if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
+    Ok(print(&text)?)
+}
+
+fn described(exported: &ExportedMesh) -> String {
+    let ExportedMesh { to, vertices, triangles, left_out, colors, bytes, .. } = exported;
+    let cut = if *left_out > 0 { format!("; {left_out} left out") } else { String::new() };
+    let colors = match colors {
+        VertexColors::Views => "means over the training cameras",
+        VertexColors::Base => "harmonics of degree 0",
+    };
+    let megabytes = *bytes as f64 / 1e6;
+    format!(
+        "{}: {triangles} triangles between {vertices} vertices, {megabytes:.1} MB{cut}\n  colours: {colors}",
+        to.display()
+    )
+}
+
+/// The cameras whose views colours are means of; none where they are not to be.
+fn training_cameras(
+    args: &ExportArgs,
+    iteration: Option<u32>,
+) -> Result<Option<Vec<HtmlCamera>>, UsageError> {
+    if args.colors == Some(VertexColors::Base) {
+        return Ok(None);
+    }
+    let cameras = args.model_path.as_deref().zip(iteration).map(|(model, iteration)| {
+        let mut cameras = cameras_of(model, iteration);
+        cameras.retain(|camera| camera.split == CameraSplit::Training);
+        cameras
+    });
+    match cameras.filter(|cameras| !cameras.is_empty()) {
+        Some(cameras) => Ok(Some(cameras)),
+        None if args.colors == Some(VertexColors::Views) => Err(UsageError(
+            "--colors views: there are no training cameras. Name a model folder with -m, in which \
+             cameras.json has them, or give --colors base"
+                .to_owned(),
+        )),
+        None => {
+            tracing::warn!(
+                "there are no training cameras, so the colours are those of the harmonics of degree 0, about \
+                 2 dB worse. Name a model folder with -m, in which cameras.json has them"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// Keeps triangles all of whose corners lie where the options say, and the vertices that these have; how many
+/// went.
+fn crop(mesh: &mut TriangleMesh, places: &CropOptions) -> usize {
+    let before = mesh.faces.len();
+    let (rows, _) = mesh.vertices.means.as_chunks::<3>();
+    let is_kept = |&vertex: &u32| {
+        let place = rows[vertex as usize];
+        let in_box = places.crop.is_empty() || places.crop.iter().any(|it| it.contains(place));
+        in_box && places.crop_sphere.is_none_or(|sphere| sphere.contains(place))
+    };
+    mesh.faces.retain(|face| face.iter().all(is_kept));
+    keep_used(mesh);
+    before - mesh.faces.len()
+}
+
+/// Leaves out vertices of no triangle.
+fn keep_used(mesh: &mut TriangleMesh) {
+    let mut new_from_old = vec![None; mesh.vertices.len()];
+    for &vertex in mesh.faces.as_flattened() {
+        new_from_old[vertex as usize] = Some(0);
+    }
+    for (new, number) in (0_u32..).zip(new_from_old.iter_mut().flatten()) {
+        *number = new;
+    }
+    for vertex in mesh.faces.as_flattened_mut() {
+        *vertex = new_from_old[*vertex as usize].unwrap_or_default();
+    }
+    let mut used = Gaussians::empty(mesh.vertices.sh_degree);
+    for (to, group) in used.groups_mut().into_iter().zip(mesh.vertices.groups()) {
+        if group.width == 0 {
+            continue;
+        }
+        let rows = group.values.chunks_exact(group.width).zip(&new_from_old);
+        to.extend(rows.filter(|(_, new)| new.is_some()).flat_map(|(row, _)| row));
+    }
+    mesh.vertices = used;
+}
+
+/// The mesh without colours.
+fn used(mesh: &TriangleMesh) -> Mesh {
+    let vertices = mesh.vertices.means.as_chunks::<3>().0.to_vec();
+    Mesh { vertices, faces: mesh.faces.clone(), ..Mesh::default() }
+}
+
+/// A colour of each vertex: the mean over the cameras that have it in their picture, whatever lies between;
+/// of one that none has, that of degree 0.
+fn coloured(vertices: &Gaussians, cameras: &[HtmlCamera]) -> Vec<[f32; 3]> {
+    let degree = vertices.sh_degree;
+    let width = 3 * sh_rest_count(degree);
+    let color_of = |row: usize| {
+        let place = [0, 1, 2].map(|axis| f64::from(vertices.means[3 * row + axis]));
+        let base = [0, 1, 2].map(|c| 0.5 + sh::C0 * f64::from(vertices.sh_dc[3 * row + c]));
+        let rest = &vertices.sh_rest[row * width..][..width];
+        let (mut sum, mut seen) = ([0.0; 3], 0);
+        for direction in cameras.iter().filter_map(|camera| seen_along(camera, place)) {
+            let basis = sh::basis(degree, direction);
+            let shown: [f64; 3] = std::array::from_fn(|c| {
+                let coefficients = rest.iter().skip(c).step_by(3).zip(&basis[1..]);
+                base[c] + coefficients.map(|(&k, b)| f64::from(k) * b).sum::<f64>()
+            });
+            // As views draw them.
+            sum = std::array::from_fn(|c| sum[c] + shown[c].max(0.0));
+            seen += 1;
+        }
+        let color = if seen == 0 { base } else { sum.map(|it| it / f64::from(seen)) };
+        color.map(|it| it.clamp(0.0, 1.0).to_f32())
+    };
+    (0..vertices.len()).into_par_iter().map(color_of).collect()
+}
+
+/// The unit direction in which a camera sees a place; none of one that is not in its picture.
+fn seen_along(camera: &HtmlCamera, place: [f64; 3]) -> Option<[f64; 3]> {
+    let away = sub(place, camera.position);
+    // Columns of the rotation are the camera's axes.
+    let axis = |k: usize| [0, 1, 2].map(|row| camera.rotation[row][k]);
+    let [x, y, z] = [0, 1, 2].map(|k| dot(axis(k), away));
+    if z <= 0.0 {
+        return None;
+    }
+    let is_inside = [x, y].into_iter().enumerate().all(|(k, across)| {
+        let px = camera.focal_px[k] * across / z + camera.principal_px[k];
+        (0.0..=f64::from(camera.size_px[k])).contains(&px)
+    });
+    is_inside.then(|| normalize(away))
+}
+
+/// Turns, scales and moves the vertices.
+fn place(mesh: &mut Mesh, args: &ExportArgs) -> Result<(), PlacementError> {
+    for placement in args.place.placements() {
+        placement.place_points(&mut mesh.vertices)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, mesh: &Mesh, format: ExportFormat) -> Result<(), OutputError> {
+    match format {
+        ExportFormat::Obj => write_atomically(path, |out| write_obj(out, mesh, None)),
+        ExportFormat::Glb => {
+            let refused = |error| OutputError::new(path, std::io::Error::other(error));
+            let glb = Glb::new(mesh, None).map_err(refused)?;
+            write_atomically(path, |out| glb.write(out))
+        }
+        _ => write_atomically(path, |out| write_ply(out, mesh)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks along z from the origin at a picture of 8 px by 6.
+    fn camera(split: CameraSplit) -> HtmlCamera {
+        HtmlCamera {
+            name: String::new(),
+            position: [0.0; 3],
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            focal_px: [4.0, 4.0],
+            principal_px: [4.0, 3.0],
+            size_px: [8, 6],
+            split,
+        }
+    }
+
+    #[test]
+    fn a_vertex_has_the_mean_colour_of_the_cameras_that_have_it_in_their_picture() {
+        // Both cameras have the first in their picture, and none has another.
+        let vertices = Gaussians {
+            sh_degree: 1,
+            means: vec![0.0, 0.0, 2.0, 5.0, 0.0, 2.0, 0.0, 0.0, -9.0],
+            sh_dc: vec![0.0; 9],
+            // Of the first red grows along z, of the others with what they are not asked.
+            sh_rest: [vec![0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], vec![0.3; 18]].concat(),
+            opacity_logits: vec![0.0; 3],
+            log_scales: vec![0.0; 9],
+            quats: vec![0.5; 12],
+        };
+        let straight = camera(CameraSplit::Training);
+        // From the right along -x: to the left is its right.
+        let aside = HtmlCamera {
+            position: [3.0, 0.0, 2.0],
+            rotation: [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
+            ..straight.clone()
+        };
+        let colors = coloured(&vertices, &[straight.clone(), aside]);
+        // Y of degree 1 along z is 0.4886 z; the second camera looks across it.
+        let red = 0.5 + 0.5 * 0.5 * 0.488_602_5;
+        assert!((colors[0][0] - red).abs() < 1e-6, "{colors:?}");
+        assert_eq!(colors[0][1..], [0.5, 0.5]);
+        assert_eq!(colors[2], [0.5; 3]);
+        assert!(seen_along(&straight, [5.0, 0.0, 2.0]).is_none());
+        assert_eq!(coloured(&vertices, &[])[0], [0.5; 3]);
+    }
+
+    #[test]
+    fn vertices_without_a_triangle_go_and_faces_follow() {
+        let mut vertices = Gaussians::zeros(1, 5);
+        for (row, place) in vertices.means.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            place[0] = f32::from(u16::try_from(row).unwrap());
+        }
+        vertices.sh_rest.iter_mut().zip(0_u8..).for_each(|(to, value)| *to = f32::from(value));
+        let rows = [1, 3, 4].map(|row| vertices.rows(row..row + 1));
+        let mut mesh = TriangleMesh { vertices, faces: vec![[4, 1, 3], [0, 1, 2]] };
+        let high = [9.0; 3];
+        let crop_box = splat_formats::CropBox { low: [0.5, -1.0, -1.0], high };
+        let options = CropOptions { crop: vec![crop_box], crop_sphere: None };
+        assert_eq!(crop(&mut mesh, &options), 1);
+        assert_eq!(mesh.faces, [[2, 0, 1]]);
+        let [mut expected, second, third] = rows;
+        expected.append(second);
+        expected.append(third);
+        assert_eq!(mesh.vertices, expected);
+    }
+}
