@@ -57,7 +57,12 @@ pub(super) fn run(args: &BenchArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         return Err(UsageError("--iterations: 0 iterations cannot be timed".to_owned()).into());
     }
     Config { sugar: args.sugar.clone(), ..Config::default() }.validate()?;
-    let opened = args.model.read(matches)?.open(None)?;
+    let model = args.model.read(matches)?;
+    model.refuse_triangles(
+        "splat bench makes copies of a model's Gaussians, and the model is of triangles. Name a model of \
+         Gaussians",
+    )?;
+    let opened = model.open(None)?;
     Config { sugar: args.sugar.clone(), ..opened.config.clone() }.validate()?;
     if opened.gaussians.is_empty() {
         return Err(UsageError("the model has no Gaussians to make copies of".to_owned()).into());

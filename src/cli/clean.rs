@@ -84,6 +84,10 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let started = Instant::now();
     let model_path = &args.model.model_path;
     let model = args.model.read(matches)?;
+    model.refuse_triangles(
+        "splat clean removes Gaussians that views can do without, and the model is of triangles, of which \
+         training itself removes those that no view shows. Use it as it is; splat export --crop cuts it",
+    )?;
     let options = args.rules.options(scene_extent(&model.dataset));
     check_model(&model, &options, model_path)?;
     let target = if args.dry_run {

@@ -15,6 +15,7 @@ use super::exit::UsageError;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
+use super::triangles::SampleArgs;
 use crate::backend::TrainDevice;
 use crate::config::MetricSet;
 use crate::files::{OutputError, WorkFolder, check_writable};
@@ -57,6 +58,9 @@ pub(super) struct EvalArgs {
     json: bool,
 
     #[command(flatten)]
+    samples: SampleArgs,
+
+    #[command(flatten)]
     geometry: GeometryArgs,
 }
 
@@ -77,7 +81,8 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         )
         .into());
     }
-    let model = args.model.read(matches)?;
+    let mut model = args.model.read(matches)?;
+    args.samples.apply(model.triangles.as_mut(), matches);
     let folder = &args.model.model_path;
     if args.split == Split::Test {
         model.refuse_seen(folder, "--split train")?;
@@ -139,7 +144,7 @@ impl Task for Evaluating<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Evaluation> {
         let Self { opened, split, metrics, lpips } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
-        let model = device.upload(&opened.gaussians)?;
+        let model = opened.upload(device)?;
         let compensation = compensation(&opened.config.optimize);
         let shown = opened.request(split, ShownViews::Nothing);
         let request = EvalRequest { compensation, metrics, lpips, ..shown };

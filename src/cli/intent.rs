@@ -17,6 +17,7 @@ use super::preset;
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
+use super::triangles::refuse_triangles;
 use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::export::read_ply_primitive;
@@ -206,8 +207,17 @@ fn imported_model(
     model: &Handover,
     layers: Layers<'_>,
 ) -> anyhow::Result<Config> {
+    let primitive = read_ply_primitive(&model.ply)?;
+    refuse_triangles(
+        primitive,
+        &format!(
+            "-c {}: holds triangles, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
+             --init {0} with --primitive triangles",
+            model.ply.display()
+        ),
+    )?;
     refuse_surfels(
-        read_ply_primitive(&model.ply)?,
+        primitive,
         &format!(
             "-c {}: holds surfels, and SuGaR's coarse stage is for 3D Gaussians. To train them further, use \
              --init {0} with --primitive surfels",

@@ -59,6 +59,10 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     args.options.check()?;
     warn_of_idle(&args.options, matches);
     let model = args.model.read(matches)?;
+    model.refuse_triangles(
+        "the model is of triangles, and a mesh already. Write it with splat export -m MODEL -o mesh.glb, or \
+         as .obj or .ply",
+    )?;
     check_surfels(&args.options, &model)?;
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;

@@ -39,6 +39,7 @@ mod synth;
 mod train;
 mod train_args;
 mod trained_views;
+mod triangles;
 
 use std::ffi::OsString;
 use std::panic;

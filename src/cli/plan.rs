@@ -195,7 +195,7 @@ fn report(
     let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(read_model).transpose()?;
     let seen = match &model {
-        Some(PlyModel { gaussians, primitive }) => {
+        Some(PlyModel { gaussians, primitive, .. }) => {
             let footprint = match primitive {
                 PrimitiveName::Gaussians | PrimitiveName::Triangles => render_footprint(config),
                 PrimitiveName::Surfels => Footprint::Surfel,

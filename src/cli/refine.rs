@@ -63,6 +63,10 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         "splat refine binds 3D Gaussians to a mesh, and the model is of surfels. Mesh it with splat mesh \
          --method tsdf; to refine, train with --primitive gaussians",
     )?;
+    model.refuse_triangles(
+        "splat refine binds 3D Gaussians to a mesh, and the model is of triangles, which are trained as a \
+         mesh already. Write them with splat export -o mesh.glb; to refine, train with --primitive gaussians",
+    )?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;

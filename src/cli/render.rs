@@ -12,6 +12,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
+use super::triangles::SampleArgs;
 use crate::backend::TrainDevice;
 use crate::files::WorkFolder;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
@@ -37,7 +38,7 @@ pub(super) struct RenderArgs {
     ///
     /// `depth/00000.png` holds world units along the view axis times the factor in `depth/scale.json`;
     /// 0 is where nothing is drawn. `depth_color/00000.png` is white near the camera and dark far from
-    /// it, by one scale for all views.
+    /// it, by one scale for all views. Of triangles they are the inverses of mean inverse depths.
     #[arg(long, help_heading = "Rendering")]
     depth: bool,
 
@@ -47,12 +48,22 @@ pub(super) struct RenderArgs {
     /// and blue; black is where nothing is drawn. A Gaussian's normal is its shortest axis.
     #[arg(long, help_heading = "Rendering")]
     normals: bool,
+
+    #[command(flatten)]
+    samples: SampleArgs,
 }
 
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and on demand `depth`, `depth_color` and
 /// `normals` beside them.
 pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let model = args.model.read(matches)?;
+    let mut model = args.model.read(matches)?;
+    if args.normals {
+        model.refuse_triangles(
+            "--normals: the model is of triangles, whose normals are not drawn. Leave it out; --depth has \
+             their depths",
+        )?;
+    }
+    args.samples.apply(model.triangles.as_mut(), matches);
     if !args.skip_test {
         model.refuse_seen(&args.model.model_path, "--skip-test")?;
     }
@@ -75,7 +86,7 @@ impl Task for Rendering<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
         let Self { args, opened } = self;
         let mut views = Views::new(&opened.dataset, &opened.images);
-        let model = device.upload(&opened.gaussians)?;
+        let model = opened.upload(device)?;
         let _work = WorkFolder::open(&args.model.model_path);
         let (mut written, mut printed) = (false, Ok(()));
         for (split, skip) in [(Split::Train, args.skip_train), (Split::Test, args.skip_test)] {

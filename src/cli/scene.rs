@@ -12,7 +12,8 @@ use super::host_limit::{
     HostRoom, HostRun, OnProcessor, is_on_processor, largest_to_decode, showing,
 };
 use super::trained_views::TrainedViews;
-use crate::backend::gpu;
+use super::triangles::{ShownTriangles, refuse_triangles, upload};
+use crate::backend::{DeviceError, Footprint, TrainDevice, gpu};
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, PrimitiveName, RunOptions, SceneOptions, Typed,
     resolve,
@@ -56,6 +57,8 @@ pub(super) struct ReadModel {
     pub(super) config: Config,
     pub(super) dataset: Dataset,
     pub(super) gaussians: Gaussians,
+    /// The triangles between them, where they are vertices.
+    pub(super) triangles: Option<ShownTriangles>,
     iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
@@ -78,6 +81,11 @@ impl ReadModel {
     /// Fails where it is of surfels, with what a command cannot do with these, and what to do instead.
     pub(super) fn refuse_surfels(&self, why: &str) -> Result<(), UsageError> {
         refuse_surfels(self.config.optimize.primitive, why)
+    }
+
+    /// The same where it is of triangles.
+    pub(super) fn refuse_triangles(&self, why: &str) -> Result<(), UsageError> {
+        refuse_triangles(self.config.optimize.primitive, why)
     }
 
     /// The iteration of its Gaussians.
@@ -104,8 +112,11 @@ impl ReadModel {
         let Self { config, dataset, gaussians, .. } = &self;
         let mut work = showing(config, gaussians.len() as u64);
         work.sh_degree = gaussians.sh_degree;
-        let footprint = render_footprint(config);
-        let count_seen = &|| forecast::seen_of_model(dataset, gaussians, footprint);
+        let count_seen = &|| match self.triangles {
+            // Vertices cover nothing by themselves.
+            Some(_) => forecast::seen_of_points(dataset, gaussians.means.as_chunks::<3>().0),
+            None => forecast::seen_of_model(dataset, gaussians, render_footprint(config)),
+        };
         let most = work.gaussians;
         // The Gaussians are there already.
         let room = self.room_for(&OnProcessor { work, most, count_seen, lpips, beside: None })?;
@@ -133,9 +144,9 @@ impl ReadModel {
 
     /// Makes the images available beside what the host holds.
     pub(super) fn open_within(self, room: HostRoom) -> anyhow::Result<Opened> {
-        let Self { config, dataset, gaussians, iteration, altered, .. } = self;
+        let Self { config, dataset, gaussians, triangles, iteration, altered, .. } = self;
         let images = open_images(&dataset, &config.memory, room.taken)?;
-        Ok(Opened { config, dataset, images, gaussians, iteration, altered })
+        Ok(Opened { config, dataset, images, gaussians, triangles, iteration, altered })
     }
 }
 
@@ -145,12 +156,24 @@ pub(super) struct Opened {
     pub(super) dataset: Dataset,
     pub(super) images: ImageLoader,
     pub(super) gaussians: Gaussians,
+    triangles: Option<ShownTriangles>,
     pub(super) iteration: u32,
     /// The scene's options are not those that the model was trained with.
     pub(super) altered: bool,
 }
 
 impl Opened {
+    /// Puts the model on a device.
+    pub(super) fn upload<B: TrainDevice>(&self, device: &mut B) -> Result<B::Model, DeviceError> {
+        upload(device, &self.gaussians, self.triangles.as_ref())
+    }
+
+    /// What its Gaussians, or its triangles, are on the screen.
+    fn footprint(&self) -> Footprint {
+        let of_config = || render_footprint(&self.config);
+        self.triangles.as_ref().map_or_else(of_config, ShownTriangles::footprint)
+    }
+
     /// The evaluation of these views as the model was trained, without LPIPS and corrected colours.
     pub(super) fn request(&self, split: Split, shown: ShownViews) -> EvalRequest<'static> {
         EvalRequest {
@@ -159,7 +182,7 @@ impl Opened {
             iteration: self.iteration,
             sh_degree: self.gaussians.sh_degree,
             background: self.config.scene.background_color().0,
-            footprint: render_footprint(&self.config),
+            footprint: self.footprint(),
             compensation: None,
             shown,
             metrics: MetricSet::Standard,
@@ -184,14 +207,35 @@ impl ModelArgs {
     pub(super) fn read(&self, matches: &ArgMatches) -> anyhow::Result<ReadModel> {
         let (iteration, ply) = self.point_cloud()?;
         let ShownConfig { mut config, trained_scene, altered } = self.configure(matches)?;
-        let PlyModel { gaussians, primitive } = read_ply_model(&ply)?;
-        // A file of surfels says so where no configuration does, as 2DGS writes it.
-        if primitive == PrimitiveName::Surfels {
-            config.optimize.primitive = primitive;
+        let PlyModel { gaussians, primitive, triangles } = read_ply_model(&ply)?;
+        // A file of surfels or triangles says so where no configuration does.
+        match (primitive, config.optimize.primitive) {
+            (PrimitiveName::Gaussians, PrimitiveName::Triangles) => {
+                return Err(DataError(format!(
+                    "{}: holds Gaussians, but the model's config.toml says that they are triangles. Put \
+                     the PLY of that run in its place",
+                    ply.display()
+                ))
+                .into());
+            }
+            (PrimitiveName::Gaussians, _) => {}
+            (PrimitiveName::Surfels | PrimitiveName::Triangles, _) => {
+                config.optimize.primitive = primitive;
+            }
         }
+        let triangles = triangles.map(ShownTriangles::new);
         let dataset = open_shown(&config)?;
         let trained = TrainedViews::read(&self.model_path, iteration)?;
-        Ok(ReadModel { config, dataset, gaussians, iteration, altered, trained_scene, trained })
+        Ok(ReadModel {
+            config,
+            dataset,
+            gaussians,
+            triangles,
+            iteration,
+            altered,
+            trained_scene,
+            trained,
+        })
     }
 
     /// Reads the scene alone, of which the model's configuration or a flag says where it is.

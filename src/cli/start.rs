@@ -10,11 +10,12 @@ use splat_formats::{SplatFormat, SplatPrimitive};
 
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::{Dataset, PointCloud};
-use crate::export::{PlyModel, gaussians_of, read_ply_model};
-use crate::math::{Real, sh};
+use crate::export::{PlyModel, PlyTriangles, gaussians_of, read_ply_model};
+use crate::math::{Real, inverse_sigmoid, sh, sigmoid};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{
-    Gaussians, Primitive as _, THICKENED, flatten, from_points, random_points, thicken, thinned,
+    Gaussians, Primitive as _, THICKENED, TriangleMesh, flatten, from_points, random_points,
+    thicken, thinned,
 };
 use crate::train::scene_extent;
 
@@ -24,6 +25,8 @@ pub(super) enum Start<'a> {
     Points(Cow<'a, PointCloud>),
     /// The Gaussians of `--init`, of the SH degree that is asked for.
     Model(Gaussians),
+    /// The triangles of `--init`, likewise.
+    Mesh(TriangleMesh),
 }
 
 impl<'a> Start<'a> {
@@ -31,7 +34,7 @@ impl<'a> Start<'a> {
     /// Never more than `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
         match &config.optimize.init {
-            Some(path) => Ok(Self::Model(starting_model(path, config)?)),
+            Some(path) => starting_model(path, config),
             None => Ok(Self::Points(starting_points(dataset, config)?)),
         }
     }
@@ -41,6 +44,7 @@ impl<'a> Start<'a> {
         match self {
             Self::Points(points) => points.positions.len(),
             Self::Model(model) => model.len(),
+            Self::Mesh(mesh) => mesh.vertices.len(),
         }
     }
 
@@ -49,6 +53,7 @@ impl<'a> Start<'a> {
         match self {
             Self::Points(points) => Cow::Borrowed(points.as_ref()),
             Self::Model(model) => Cow::Owned(points_of(model)),
+            Self::Mesh(mesh) => Cow::Owned(points_of(&mesh.vertices)),
         }
     }
 
@@ -57,14 +62,15 @@ impl<'a> Start<'a> {
         match self {
             Self::Points(points) => from_points(&points, &config.optimize, config.run.seed),
             Self::Model(model) => model,
+            Self::Mesh(mesh) => mesh.vertices,
         }
     }
 }
 
 /// A model that another run, or another program, has trained.
-fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
+fn starting_model<'a>(path: &Path, config: &Config) -> anyhow::Result<Start<'a>> {
     check_init(path)?;
-    let PlyModel { gaussians: mut model, primitive } = match SplatFormat::of_name(path) {
+    let PlyModel { gaussians: mut model, primitive, triangles } = match SplatFormat::of_name(path) {
         None | Some(SplatFormat::Ply) => read_ply_model(path)?,
         Some(_) => {
             let (splats, _) = read_splats(path)?;
@@ -72,13 +78,15 @@ fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
                 SplatPrimitive::Gaussians => PrimitiveName::Gaussians,
                 SplatPrimitive::Surfels => PrimitiveName::Surfels,
             };
-            PlyModel { gaussians: gaussians_of(splats), primitive }
+            PlyModel { gaussians: gaussians_of(splats), primitive, triangles: None }
         }
     };
+    refuse_unlike(path, primitive, config.optimize.primitive)?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
+        let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
         return Err(UsageError(format!(
-            "{}: has {} Gaussians, more than --max-points {cap}. Raise it, or remove Gaussians in an \
-             editor: which of a trained model to leave out is not to be guessed",
+            "{}: has {} {rows}, more than --max-points {cap}. Raise it, or remove {rows} in an editor: which \
+             of a trained model to leave out is not to be guessed",
             path.display(),
             model.len()
         ))
@@ -123,7 +131,41 @@ fn starting_model(path: &Path, config: &Config) -> anyhow::Result<Gaussians> {
         );
     }
     model.set_sh_degree(wanted);
-    Ok(model)
+    let Some(PlyTriangles { faces, window }) = triangles else { return Ok(Start::Model(model)) };
+    lower_opacity_floor(&mut model.opacity_logits, window.opacity_floor);
+    Ok(Start::Mesh(TriangleMesh { vertices: model, faces }))
+}
+
+/// Triangles are made neither of Gaussians nor these of triangles.
+fn refuse_unlike(
+    path: &Path,
+    found: PrimitiveName,
+    wanted: PrimitiveName,
+) -> Result<(), UsageError> {
+    let shown = path.display();
+    match (found == PrimitiveName::Triangles, wanted == PrimitiveName::Triangles) {
+        (true, false) => Err(UsageError(format!(
+            "--init {shown}: holds triangles, of which no Gaussians are made: a vertex has no extent. Give \
+             --primitive triangles, or leave --init out to start from the scene's points"
+        ))),
+        (false, true) => Err(UsageError(format!(
+            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles between shared \
+             vertices, which Gaussians do not have. Leave --init out to start from the scene's points, or \
+             name the PLY of a run of triangles"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Largest opacity that a logit is given for above a floor of 0.
+const MOST_OPAQUE: f64 = 1.0 - 1e-6;
+
+/// Has vertices above a floor keep their opacities above a floor of 0, where a run begins.
+fn lower_opacity_floor(logits: &mut [f32], floor: f64) {
+    for logit in logits {
+        let opacity = floor + (1.0 - floor) * sigmoid(f64::from(*logit));
+        *logit = inverse_sigmoid(opacity.min(MOST_OPAQUE)).to_f32();
+    }
 }
 
 /// Centres and base colours of a model.

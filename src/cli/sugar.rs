@@ -24,7 +24,8 @@ use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
-use crate::config::{Config, Layers, Regularize, Typed, resolve};
+use super::triangles::refuse_triangles;
+use crate::config::{Config, Layers, PrimitiveName, Regularize, Typed, resolve};
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
 
@@ -38,6 +39,10 @@ const TERMS: &str = "--regularize=dn-consistency";
 const OF_SURFELS: &str = "splat sugar flattens 3D Gaussians and binds them to a mesh, and these are surfels. \
                           Train with splat train --primitive surfels, and mesh the model with splat mesh \
                           --method tsdf";
+
+const OF_TRIANGLES: &str = "splat sugar flattens 3D Gaussians and binds them to a mesh, and these are triangles, \
+                            which are trained as a mesh already. Train with splat train --primitive \
+                            triangles, and write the mesh with splat export -o mesh.glb";
 
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
@@ -150,12 +155,17 @@ fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
+fn refuse_other_primitives(primitive: PrimitiveName) -> Result<(), UsageError> {
+    refuse_surfels(primitive, OF_SURFELS)?;
+    refuse_triangles(primitive, OF_TRIANGLES)
+}
+
 /// The model of `--skip-coarse`: the last of its folder, or the one of the point cloud that is named.
 fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     let typed = args.train.options.output.model_path.clone();
     let given = |model_path: PathBuf, iteration| {
         let (iteration, ply) = folder::point_cloud(&model_path, iteration)?;
-        refuse_surfels(read_ply_primitive(&ply)?, OF_SURFELS)?;
+        refuse_other_primitives(read_ply_primitive(&ply)?)?;
         Ok(MeshedModel::Given(model_path, iteration))
     };
     let Some(checkpoint) = &args.coarse_checkpoint else {
@@ -187,7 +197,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         ..Layers::default()
     };
     let config = resolve(layers)?;
-    refuse_surfels(config.optimize.primitive, OF_SURFELS)?;
+    refuse_other_primitives(config.optimize.primitive)?;
     let model_path = match config.output.model_path.clone() {
         Some(path) => path,
         None if *demo => Path::new("output").join("demo"),

@@ -62,7 +62,7 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
     let header = header(&ply(&place));
     assert!(header.contains("\ncomment SplatRenderMode: 2dgs\nproperty float x\n"), "{header}");
     assert!(header.contains("scale_1\n") && !header.contains("scale_2"), "{header}");
-    let PlyModel { gaussians, primitive } = read_ply_model(&ply(&place)).unwrap();
+    let PlyModel { gaussians, primitive, .. } = read_ply_model(&ply(&place)).unwrap();
     assert_eq!(primitive, PrimitiveName::Surfels);
     assert!(gaussians.len() > 100, "{}", gaussians.len());
     let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
@@ -186,7 +186,7 @@ fn every_format_holds_surfels_and_is_read_back() {
         assert_eq!(made["splats"], surfels.len(), "{made}");
         assert!(made["errors"]["log_scale"].as_f64().unwrap() < 0.1, "{name}: {made}");
         export(&[name, "-o", "back.ply", "--overwrite"]);
-        let PlyModel { gaussians, primitive } = read_ply_model(&place.path("back.ply")).unwrap();
+        let PlyModel { gaussians, primitive, .. } = read_ply_model(&place.path("back.ply")).unwrap();
         assert_eq!((gaussians.len(), primitive), (surfels.len(), PrimitiveName::Gaussians));
         // SOG has them a hundred times flatter than the smallest of the other scales.
         for &[first, second, third] in gaussians.log_scales.as_chunks::<3>().0 {
@@ -196,7 +196,7 @@ fn every_format_holds_surfels_and_is_read_back() {
     export(&["-m", "model", "-o", "all.html"]);
     // Of a PLY nothing is lost but the length of rotations.
     export(&["-m", "model", "-o", "all.ply"]);
-    let PlyModel { gaussians, primitive } = read_ply_model(&place.path("all.ply")).unwrap();
+    let PlyModel { gaussians, primitive, .. } = read_ply_model(&place.path("all.ply")).unwrap();
     assert_eq!(primitive, PrimitiveName::Surfels);
     assert_eq!(Gaussians { quats: surfels.quats.clone(), ..gaussians }, surfels);
 }
