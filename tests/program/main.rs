@@ -70,6 +70,7 @@ mod timed_checkpoints;
 #[cfg(unix)]
 mod trained_views;
 mod training_options;
+mod triangles;
 mod typed;
 mod unusual_input;
 mod weights;
