@@ -186,7 +186,8 @@ fn every_format_holds_surfels_and_is_read_back() {
         assert_eq!(made["splats"], surfels.len(), "{made}");
         assert!(made["errors"]["log_scale"].as_f64().unwrap() < 0.1, "{name}: {made}");
         export(&[name, "-o", "back.ply", "--overwrite"]);
-        let PlyModel { gaussians, primitive, .. } = read_ply_model(&place.path("back.ply")).unwrap();
+        let PlyModel { gaussians, primitive, .. } =
+            read_ply_model(&place.path("back.ply")).unwrap();
         assert_eq!((gaussians.len(), primitive), (surfels.len(), PrimitiveName::Gaussians));
         // SOG has them a hundred times flatter than the smallest of the other scales.
         for &[first, second, third] in gaussians.log_scales.as_chunks::<3>().0 {

@@ -113,7 +113,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
 
     let ply = folder.path().join("point_cloud.ply");
     let ((), held) = most_held(|| {
-        write_point_cloud(&ply, RenderMode::default(), &mut device, &mut model).unwrap()
+        write_point_cloud(&ply, RenderMode::default(), &mut device, &mut model, &[]).unwrap()
     });
     assert!(held < CHUNK_ROWS * PARAMETERS + SLACK, "{held} bytes for a PLY");
     assert!(held > CHUNK_ROWS * PARAMETERS, "{held} bytes cannot be all");
