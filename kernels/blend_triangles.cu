@@ -204,20 +204,29 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
 constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
                    D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
 
-// Adds the values of all lanes to a record: lane i is left with the sum of value i.
-__device__ inline void add_record(float* record, float (&values)[WARP]) {
-    const uint32_t lane = threadIdx.x % WARP;
+// Of twice HALF values the sums over pairs of lanes: each of two lanes that are HALF apart keeps one half of the
+// values. Arrays of a size that is known stay in registers.
+template <uint32_t HALF>
+__device__ inline float sum_of_lane(const float (&values)[2 * HALF]) {
+    const bool upper = (threadIdx.x & HALF) != 0;
+    float kept[HALF];
 #pragma unroll
-    for (uint32_t half = WARP / 2; half > 0; half /= 2) {
-        const bool upper = (lane & half) != 0;
-#pragma unroll
-        for (uint32_t i = 0; i < half; ++i) {
-            const float sent = upper ? values[i] : values[i + half];
-            const float kept = upper ? values[i + half] : values[i];
-            values[i] = kept + __shfl_xor_sync(FULL_WARP, sent, half);
-        }
+    for (uint32_t i = 0; i < HALF; ++i) {
+        const float sent = upper ? values[i] : values[i + HALF];
+        kept[i] = (upper ? values[i + HALF] : values[i]) + __shfl_xor_sync(FULL_WARP, sent, HALF);
     }
-    if (lane < D_VALUES && values[0] != 0.0f) atomicAdd(record + lane, values[0]);
+    if constexpr (HALF == 1) {
+        return kept[0];
+    } else {
+        return sum_of_lane<HALF / 2>(kept);
+    }
+}
+
+// Adds the values of all lanes to a record: lane i has the sum of value i.
+__device__ inline void add_record(float* record, const float (&values)[WARP]) {
+    const uint32_t lane = threadIdx.x % WARP;
+    const float sum = sum_of_lane<WARP / 2>(values);
+    if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
 
 // A pixel's gradients, of the mean over its samples.

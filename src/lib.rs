@@ -77,7 +77,7 @@
 //!
 //! **Add an option.** `config/options.rs`: one entry with help, default, range (a function of
 //! `config/values.rs`) and when it has no effect (`idle`); `config/declare.rs` explains all of these. The
-//! scene's options are in `config/scene.rs`, those of density control in `config/densify.rs`, the coarse
+//! scene's options are in `config/scene.rs`, those of density control in `config/densify.rs` and `config/triangles.rs`, the coarse
 //! stage's in `config/sugar.rs`, those of memory, output and device in `config/run_options.rs`. Then the
 //! file that uses it.
 //! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/default.toml`. A rule about two

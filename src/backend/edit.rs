@@ -209,6 +209,14 @@ pub enum Adjust {
         /// Opacity below which none falls.
         floor: f64,
     },
+    /// Raises the opacity that every vertex of triangles has at least ([`super::Window`]). Opacities stay what they
+    /// are, those below the new floor rise to it; moments stay.
+    RaiseOpacityFloor {
+        /// The floor so far.
+        before: f64,
+        /// The floor from now on.
+        after: f64,
+    },
 }
 
 /// Density control of one kind of primitive.
@@ -219,6 +227,8 @@ pub trait Edit<P: Primitive>: Store<P> {
     /// Puts the blend weight of each Gaussian, summed over the pixels of these views, where the
     /// statistics were: the sum of its opacity in a pixel times what lies before it lets through. Where it
     /// fails the statistics are of no use, and it may be tried again.
+    ///
+    /// Of triangles it finds the largest weight of each ([`super::FaceStatistics`]) and nothing of the vertices.
     fn weigh(
         &mut self,
         model: &mut Self::Model,

@@ -21,8 +21,6 @@ pub struct Remesh<'a> {
     /// Pairs of vertices that get a new one in their middle: its place, its colours and its opacity are their
     /// means, its moments zero. They follow those that stay, in this order. Either end may be one that goes.
     pub midpoints: &'a [[u32; 2]],
-    /// The opacity that every vertex has at least; see [`super::Window`].
-    pub opacity_floor: f64,
     /// The triangles, by the vertices' new numbers. Their statistics start afresh.
     pub faces: &'a [[u32; 3]],
 }
@@ -39,6 +37,9 @@ pub trait Faces: Edit<Gaussians> {
     /// The triangles; none of a model without.
     fn faces<'a>(&self, model: &'a Self::Model) -> &'a [[u32; 3]];
 
+    /// Place and opacity logit of each vertex.
+    fn vertices(&mut self, model: &Self::Model) -> Result<Vec<[f32; 4]>, DeviceError>;
+
     /// What views have shown of them.
     fn face_statistics(&mut self, model: &Self::Model) -> Result<FaceStatistics, DeviceError>;
 
@@ -49,15 +50,6 @@ pub trait Faces: Edit<Gaussians> {
         statistics: &FaceStatistics,
     ) -> Result<(), DeviceError>;
 
-    /// Changes vertices and triangles. Where memory is refused nothing has changed.
+    /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them. Where memory is refused nothing has changed.
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
-
-    /// Raises the opacity that every vertex has at least, from one floor to another. Opacities stay what they
-    /// are, those below the new floor rise to it; moments stay.
-    fn raise_opacity_floor(
-        &mut self,
-        model: &mut Self::Model,
-        before: f64,
-        after: f64,
-    ) -> Result<(), DeviceError>;
 }

@@ -17,7 +17,8 @@ use crate::model::{
     Gaussians, Primitive as _, THICKENED, TriangleMesh, flatten, from_points, random_points,
     thicken, thinned,
 };
-use crate::train::scene_extent;
+use crate::train::triangles::soup;
+use crate::train::{scene_cube, scene_extent};
 
 /// What the first Gaussians are made of.
 pub(super) enum Start<'a> {
@@ -27,6 +28,14 @@ pub(super) enum Start<'a> {
     Model(Gaussians),
     /// The triangles of `--init`, likewise.
     Mesh(TriangleMesh),
+}
+
+/// What training starts with.
+pub(super) enum First {
+    /// Gaussians, or surfels.
+    Gaussians(Gaussians),
+    /// Triangles between vertices.
+    Triangles(TriangleMesh),
 }
 
 impl<'a> Start<'a> {
@@ -57,12 +66,16 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// The Gaussians that training starts with.
-    pub(super) fn gaussians(self, config: &Config) -> Gaussians {
+    /// What training starts with.
+    pub(super) fn first(self, config: &Config, dataset: &Dataset) -> First {
+        let (options, seed) = (&config.optimize, config.run.seed);
         match self {
-            Self::Points(points) => from_points(&points, &config.optimize, config.run.seed),
-            Self::Model(model) => model,
-            Self::Mesh(mesh) => mesh.vertices,
+            Self::Points(points) if options.primitive == PrimitiveName::Triangles => {
+                First::Triangles(soup(&points, options, &scene_cube(dataset), seed))
+            }
+            Self::Points(points) => First::Gaussians(from_points(&points, options, seed)),
+            Self::Model(model) => First::Gaussians(model),
+            Self::Mesh(mesh) => First::Triangles(mesh),
         }
     }
 }

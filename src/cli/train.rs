@@ -14,7 +14,7 @@ use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
 use super::scene::{absolute, open_images, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
-use super::start::Start;
+use super::start::{First, Start};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use crate::backend::{Rows, TrainDevice};
@@ -142,8 +142,14 @@ impl Task for Training<'_> {
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
             None => {
-                let gaussians = start.gaussians(&intent.config);
-                Trainer::start(setup, device, &mut sinks, &gaussians)?
+                match start.first(&intent.config, &dataset) {
+                    First::Gaussians(gaussians) => {
+                        Trainer::start(setup, device, &mut sinks, &gaussians)?
+                    }
+                    First::Triangles(mesh) => {
+                        Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
+                    }
+                }
             }
         };
         match trainer.run().map_err(|error| explained(error, &intent))? {

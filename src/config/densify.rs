@@ -2,6 +2,7 @@
 
 use super::declare::options;
 use super::idle::Idle;
+use super::primitive::PrimitiveName;
 use super::strategy::StrategyName;
 use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 
@@ -9,6 +10,8 @@ use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 pub(super) struct DensifiedRun {
     /// How Gaussians are added and removed.
     pub(super) strategy: StrategyName,
+    /// What the model is made of.
+    pub(super) primitive: PrimitiveName,
     /// Whether the model is there already, and the coarse stage is all that follows.
     pub(super) is_trained: bool,
 }
@@ -28,6 +31,10 @@ const NO_GROWTH: Idle<DensifiedRun> = Idle::When {
 const NO_DENSITY_CONTROL: Idle<DensifiedRun> = Idle::When {
     is: |run| run.is_trained,
     words: "with -c: the coarse stage has no density control",
+};
+const OF_TRIANGLES: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles,
+    words: "with --primitive triangles, whose density control has options of its own",
 };
 
 options! {
@@ -60,14 +67,14 @@ options! {
         /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and Adam
         /// forgets all moments; if no interval is given, it is 500.
         #[arg(value_name = "N")]
-        opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH;
+        opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH, OF_TRIANGLES;
 
         /// Mean screen gradient of a candidate
         ///
         /// Gaussians above it are cloned or split. The gradient is in screen space, where half the
         /// image is 1. If none is given, it is 8e-4 with --absgrad and 4e-4 with gof.
         #[arg(value_name = "G")]
-        densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS;
+        densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Sum absolute gradients (AbsGS)
         ///
@@ -82,7 +89,7 @@ options! {
         /// square of their depth. This leaves fewer floaters right before cameras. 0 turns it off.
         /// With gof it is 0.37 if none is given.
         #[arg(value_name = "SHARE")]
-        near_fade: f64 = 0.0, is share, idle NO_GRADIENTS;
+        near_fade: f64 = 0.0, is share, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// With mcmc, rate of the noise
         ///
@@ -96,24 +103,24 @@ options! {
         #[arg(alias = "opacity-cull", value_name = "OPACITY")]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
-        }, idle NO_DENSITY_CONTROL;
+        }, idle NO_DENSITY_CONTROL, OF_TRIANGLES;
 
         /// Scale above which a Gaussian is removed
         ///
         /// As a share of the extent of the cameras, once --opacity-reset-interval has passed.
         #[arg(value_name = "SHARE")]
-        prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS;
+        prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Largest scale that is cloned, not split
         ///
         /// As a share of the extent of the cameras.
         #[arg(value_name = "SHARE")]
-        percent_dense: f64 = 0.01, is share, idle NO_GROWTH;
+        percent_dense: f64 = 0.01, is share, idle NO_GROWTH, OF_TRIANGLES;
 
         /// Never more Gaussians than this
         ///
         /// With budget and mcmc it is what the model grows to. If none is given, that is 500,000 with
-        /// budget and 1,000,000 with mcmc.
+        /// budget and 1,000,000 with mcmc. Of triangles it counts vertices, and is 4,000,000 if none is given.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
             value_name = "N",

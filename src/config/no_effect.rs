@@ -4,7 +4,7 @@ use super::densify::DensifiedRun;
 use super::idle::{Idle, flag, idle_options};
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions, SugarOptions,
+    SceneOptions, SugarOptions, TrianglesOptions,
 };
 
 impl Config {
@@ -13,12 +13,14 @@ impl Config {
         let given: &dyn Fn(&str) -> bool = &was_given;
         let densified = DensifiedRun {
             strategy: self.densify.strategy,
+            primitive: self.optimize.primitive,
             is_trained: self.sugar.checkpoint_path.is_some(),
         };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
             idle_options(OptimizeOptions::IDLE, self, given),
             idle_options(DensifyOptions::IDLE, &densified, given),
+            idle_options(TrianglesOptions::IDLE, &self.optimize.primitive, given),
             idle_options(SugarOptions::IDLE, &self.sugar, given),
             idle_options(MemoryOptions::IDLE, &self.memory, given),
             idle_options(OutputOptions::IDLE, &self.output, given),
@@ -69,6 +71,7 @@ mod tests {
             rules_of(SceneOptions::IDLE),
             rules_of(OptimizeOptions::IDLE),
             rules_of(DensifyOptions::IDLE),
+            rules_of(TrianglesOptions::IDLE),
             rules_of(SugarOptions::IDLE),
             rules_of(MemoryOptions::IDLE),
             rules_of(OutputOptions::IDLE),

@@ -1,7 +1,7 @@
 //! Every training option, stated once: flag, TOML key, help, default, values, when it is idle.
 //!
 //! `declare.rs` says how to write one. Some sections have files of their own: `scene.rs` has the scene,
-//! `densify.rs` density control, `sugar.rs` the coarse stage, `run_options.rs` memory, output and device.
+//! `densify.rs` density control, `triangles.rs` that of triangles, `sugar.rs` the coarse stage, `run_options.rs` memory, output and device.
 //! `configs/default.toml` is generated: `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
 
 use std::path::PathBuf;
@@ -15,7 +15,9 @@ use super::primitive::PrimitiveName;
 use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
 use super::values::{count, holds, path, positive, rate, share};
-use super::{DensifyOptions, MemoryOptions, OutputOptions, RunOptions, SugarOptions};
+use super::{
+    DensifyOptions, MemoryOptions, OutputOptions, RunOptions, SugarOptions, TrianglesOptions,
+};
 
 const NO_ANTIALIASING: Idle<Config> = Idle::When {
     is: |config| !config.optimize.antialiasing,
@@ -26,6 +28,10 @@ const NO_BATCH: Idle<Config> =
 const NO_SURFELS: Idle<Config> = Idle::When {
     is: |config| config.optimize.primitive != PrimitiveName::Surfels,
     words: "without --primitive surfels",
+};
+const OF_TRIANGLES: Idle<Config> = Idle::When {
+    is: |config| config.optimize.primitive == PrimitiveName::Triangles,
+    words: "with --primitive triangles, whose vertices have neither scales nor rotations",
 };
 const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
@@ -47,6 +53,9 @@ pub struct Config {
     /// How their number grows and shrinks.
     #[command(flatten)]
     pub densify: DensifyOptions,
+    /// How triangles become opaque and how many they are, where the model is made of these.
+    #[command(flatten)]
+    pub triangles: TrianglesOptions,
     /// How their surfaces are regularised.
     #[command(flatten)]
     pub sugar: SugarOptions,
@@ -76,7 +85,9 @@ options! {
 
         /// What the model is made of
         ///
-        /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc.
+        /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc. Triangles take none
+        /// of these, and no other --strategy than adc: they have density control of their own, and values of
+        /// their own for learning rates, --init-opacity, --max-points and the iterations of rounds.
         #[arg(value_enum, value_name = "PRIMITIVE")]
         primitive: PrimitiveName = PrimitiveName::Gaussians;
 
@@ -105,8 +116,9 @@ options! {
 
         /// First position rate, times extent
         ///
-        /// Learning rate of the positions at the start, times the extent of the cameras.
-        #[arg(value_name = "RATE")]
+        /// Learning rate of the positions at the start, times the extent of the cameras. That of triangles'
+        /// vertices is not multiplied.
+        #[arg(alias = "lr-triangles-points-init", value_name = "RATE")]
         position_lr_init: f64 = 1.6e-4, is rate;
 
         /// Final position rate, times extent
@@ -136,16 +148,16 @@ options! {
         };
 
         /// Learning rate of the opacity logits
-        #[arg(value_name = "RATE")]
+        #[arg(alias = "weight-lr", value_name = "RATE")]
         opacity_lr: f64 = 0.05, is rate;
 
         /// Learning rate of the log-scales
         #[arg(value_name = "RATE")]
-        scaling_lr: f64 = 5e-3, is rate;
+        scaling_lr: f64 = 5e-3, is rate, idle OF_TRIANGLES;
 
         /// Learning rate of the rotations
         #[arg(value_name = "RATE")]
-        rotation_lr: f64 = 1e-3, is rate;
+        rotation_lr: f64 = 1e-3, is rate, idle OF_TRIANGLES;
 
         /// Share that is left of rates at the end
         ///
@@ -287,7 +299,7 @@ options! {
         /// Opacity of Gaussians made of points
         ///
         /// The Gaussians of --init keep their own.
-        #[arg(alias = "init-opa", value_name = "OPACITY")]
+        #[arg(aliases = ["init-opa", "set-weight"], value_name = "OPACITY")]
         init_opacity: f64 = 0.1, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
         }, idle INIT;

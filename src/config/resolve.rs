@@ -13,9 +13,9 @@ use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
-use super::stretch::stretched;
+use super::stretch::{stretched, triangles_for};
 use super::values::holds;
-use super::{Config, ConfigError, DensifyOptions, SceneOptions, preset_text};
+use super::{Config, ConfigError, DensifyOptions, PrimitiveName, SceneOptions, preset_text};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,8 @@ pub struct Layers<'a> {
 /// The configuration that all layers give together, proven to be in range.
 ///
 /// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
-/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go.
+/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go, triangles rates and
+/// schedules that follow the length of the run.
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;
@@ -62,6 +63,9 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let implied = [primitive.implied(strategy), strategy.implied(absgrad)?];
     for Implied { origin, text } in implied.into_iter().flatten() {
         overlay(&mut table, read_strictly(origin, text)?);
+    }
+    if primitive == PrimitiveName::Triangles {
+        triangles_for(&mut table, decided.optimize.iterations);
     }
     let mut config = together(table, given)?;
     config.scene.eval |= config.scene.chooses_views();

@@ -7,7 +7,7 @@ use clap::{Arg, Args, Command};
 use super::run_options::LOW_DRAM;
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions, SugarOptions,
+    SceneOptions, SugarOptions, TrianglesOptions,
 };
 
 /// One section of a configuration file.
@@ -32,11 +32,12 @@ impl Section {
 }
 
 /// All sections in the order of [`Config`].
-pub(super) fn sections() -> [Section; 7] {
+pub(super) fn sections() -> [Section; 8] {
     [
         Section::of::<SceneOptions>(SceneOptions::NAME),
         Section::of::<OptimizeOptions>(OptimizeOptions::NAME),
         Section::of::<DensifyOptions>(DensifyOptions::NAME),
+        Section::of::<TrianglesOptions>(TrianglesOptions::NAME),
         Section::of::<SugarOptions>(SugarOptions::NAME),
         Section::of::<MemoryOptions>(MemoryOptions::NAME),
         Section::of::<OutputOptions>(OutputOptions::NAME),

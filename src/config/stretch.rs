@@ -1,8 +1,8 @@
-//! Presets whose schedules follow the length of the run.
+//! Presets whose schedules follow the length of the run, and those of triangles.
 
 use toml::{Table, Value};
 
-use super::{DensifyOptions, OptimizeOptions};
+use super::{DensifyOptions, OptimizeOptions, TrianglesOptions};
 
 /// Their names.
 const PRESETS: [&str; 1] = ["fast"];
@@ -11,6 +11,24 @@ const PRESETS: [&str; 1] = ["fast"];
 const SHARES: [(&str, &str); 2] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
     (DensifyOptions::NAME, "densify_until_iter"),
+];
+
+/// Iterations of a run of triangles that are a share of its own.
+const OF_TRIANGLES: [(&str, &str); 14] = [
+    (OptimizeOptions::NAME, "position_lr_max_steps"),
+    (OptimizeOptions::NAME, "sh_degree_interval"),
+    (DensifyOptions::NAME, "densify_from_iter"),
+    (DensifyOptions::NAME, "densify_until_iter"),
+    (DensifyOptions::NAME, "densification_interval"),
+    (TrianglesOptions::NAME, "sigma_start"),
+    (TrianglesOptions::NAME, "sigma_until"),
+    (TrianglesOptions::NAME, "start_opacity_floor"),
+    (TrianglesOptions::NAME, "final_opacity_iter"),
+    (TrianglesOptions::NAME, "opacity_floor_interval"),
+    (TrianglesOptions::NAME, "start_upsampling"),
+    (TrianglesOptions::NAME, "last_upsampling"),
+    (TrianglesOptions::NAME, "start_pruning"),
+    (TrianglesOptions::NAME, "delaunay_iter"),
 ];
 
 /// Density control starts before this part of the iterations at which it ends: one in so many.
@@ -35,6 +53,18 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     }
     start_in_time(&mut preset);
     preset
+}
+
+/// Has the schedules of a run of triangles be for one of so many iterations. What is not 0 stays so.
+pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
+    let Some(own) = self::iterations(values).filter(|&own| own > 0) else { return };
+    for (section, key) in OF_TRIANGLES {
+        let value = values.get_mut(section).and_then(|section| section.get_mut(key));
+        if let Some(Value::Integer(value)) = value {
+            let share = value.saturating_mul(i64::from(iterations)) / own;
+            *value = share.clamp((*value).min(1), i64::from(u32::MAX));
+        }
+    }
 }
 
 /// Leaves room for rounds of density control.

@@ -1,7 +1,5 @@
 //! Which values options may have, alone and together.
 
-use clap::ValueEnum as _;
-
 use super::values::{Checked, holds};
 use super::{
     Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, Regularize,
@@ -22,57 +20,13 @@ impl Config {
         self.densify.check_together()?;
         self.sugar.check_values()?;
         self.sugar.check_together()?;
+        self.triangles.check_values()?;
         self.check_surfels()?;
+        self.check_triangles()?;
         self.check_resets()?;
         self.memory.check_values()?;
         self.output.check_values()?;
         self.run.check_values()
-    }
-
-    /// Checks that nothing is asked of surfels that is made for Gaussians with a volume.
-    fn check_surfels(&self) -> Result<(), ConfigError> {
-        if self.optimize.primitive != PrimitiveName::Surfels {
-            return Ok(());
-        }
-        let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
-        let antialiasing = holds(
-            !antialiasing,
-            antialiasing,
-            "false with --primitive surfels, which have a filter of their own on the screen (and no preset \
-             mip; --primitive gaussians takes both)",
-        );
-        named(OptimizeOptions::NAME, "antialiasing", antialiasing)?;
-        let filter_3d = holds(
-            !filter_3d,
-            filter_3d,
-            "false with --primitive surfels, which have no third axis to widen (and no preset mip; \
-             --primitive gaussians takes both)",
-        );
-        named(OptimizeOptions::NAME, "filter_3d", filter_3d)?;
-        let strategy = self.densify.strategy;
-        let name = strategy.to_possible_value();
-        let strategy = holds(
-            !strategy.moves_at_random(),
-            name.as_ref().map_or("", |name| name.get_name()),
-            "adc, gof or budget with --primitive surfels: the noise and the regularisers of mcmc are about \
-             the volumes of 3D Gaussians",
-        );
-        named(DensifyOptions::NAME, "strategy", strategy)?;
-        let scale_reg = holds(
-            scale_reg == 0.0,
-            scale_reg,
-            "0 with --primitive surfels: the mean of the scales includes the third, which they have not",
-        );
-        named(OptimizeOptions::NAME, "scale_reg", scale_reg)?;
-        let regularize = self.sugar.regularize;
-        let name = regularize.to_possible_value();
-        let regularize = holds(
-            regularize == Regularize::None,
-            name.as_ref().map_or("", |name| name.get_name()),
-            "none with --primitive surfels: the terms of the coarse stage are about the density of 3D \
-             Gaussians, and surfels are flat already (--primitive gaussians takes them)",
-        );
-        named(SugarOptions::NAME, "regularize", regularize)
     }
 
     /// Checks that some Gaussians are left in the round after opacities were reset.
@@ -196,7 +150,11 @@ impl SugarOptions {
 }
 
 /// The outcome for one option, as an error that names it.
-fn named(section: &'static str, key: &'static str, checked: Checked) -> Result<(), ConfigError> {
+pub(super) fn named(
+    section: &'static str,
+    key: &'static str,
+    checked: Checked,
+) -> Result<(), ConfigError> {
     checked.map_err(|refused| refused.of(section, key))
 }
 
@@ -218,24 +176,6 @@ mod tests {
         assert_eq!(least("densify.min_opacity = 0.02"), 0.02);
         let usual = Config::default().densify.min_opacity;
         assert_eq!(least("densify.strategy = \"budget\""), usual);
-    }
-
-    #[test]
-    fn surfels_refuse_what_is_for_gaussians_with_a_volume() {
-        for (given, names) in [
-            ("optimize.antialiasing = true", ["--antialiasing", "preset mip"]),
-            ("optimize.filter_3d = true", ["--filter-3d", "no third axis"]),
-            ("densify.strategy = \"mcmc\"", ["--strategy", "is mcmc; allowed: adc, gof or budget"]),
-            ("optimize.scale_reg = 0.01", ["--scale-reg", "allowed: 0 with"]),
-            ("sugar.regularize = \"dn-consistency\"", ["--regularize", "is dn-consistency"]),
-        ] {
-            let error = surfels(given).unwrap_err().to_string();
-            assert!(names.iter().all(|name| error.contains(name)), "{given}: {error}");
-        }
-        let mip = resolve(Layers { preset: Some("mip"), ..Layers::default() }).unwrap();
-        let mut as_surfels = mip.clone();
-        as_surfels.optimize.primitive = PrimitiveName::Surfels;
-        assert!(mip.validate().is_ok() && as_surfels.validate().is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ const CORNERS: u32 = 3;
 const ENDS: u32 = 2;
 
 /// Words of a triangle with what views have shown of it.
-pub const FACE_WORDS: u32 = CORNERS + 2;
+pub(super) const FACE_WORDS: u32 = CORNERS + 2;
 
 /// Triangles of a closed surface for each vertex: V - E + F is next to nothing beside them.
 pub const FACES_PER_VERTEX: u64 = 2;

@@ -74,9 +74,10 @@ pub use view::{
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 13] = [
+pub const ALL: [&[SlotInfo]; 14] = [
     session::ALL,
     bound::ALL,
+    faces::ALL,
     gaussians::ALL,
     model::ALL,
     photos::ALL,

@@ -29,10 +29,11 @@ pub enum ShownViews {
 }
 
 impl ShownViews {
-    /// What the view at this position is drawn with.
-    fn extra(self, position: usize) -> Extra {
+    /// What the view at this position is drawn with. Triangles, which hide each other, are not counted.
+    fn extra(self, position: usize, footprint: Footprint) -> Extra {
+        let counts = !matches!(footprint, Footprint::Triangle(_));
         match self {
-            Self::First(count) if position < count => Extra::Counts,
+            Self::First(count) if position < count && counts => Extra::Counts,
             _ => Extra::None,
         }
     }
@@ -224,7 +225,7 @@ pub fn evaluate<B: TrainDevice>(
             ..RenderSettings::DEFAULT
         };
         let corrects_colors = request.compensation.is_some();
-        let look = Look { extra: request.shown.extra(position), corrects_colors };
+        let look = Look { extra: request.shown.extra(position, request.footprint), corrects_colors };
         let view = views.view(index);
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings, look) {

@@ -29,6 +29,7 @@ mod target;
 pub mod terms;
 pub(crate) mod train_step;
 mod trainer;
+pub mod triangles;
 mod unexplained_growth;
 pub(crate) mod view_divisor;
 mod views;
@@ -36,7 +37,7 @@ mod views;
 use std::path::{Path, PathBuf};
 
 use self::checkpoint::CheckpointError;
-use crate::backend::{DeviceError, Footprint, Window};
+use crate::backend::{DeviceError, Footprint};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::files::OutputError;
@@ -149,7 +150,10 @@ pub fn render_footprint(config: &Config) -> Footprint {
     let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
     match primitive {
         PrimitiveName::Surfels => Footprint::Surfel,
-        PrimitiveName::Triangles => Footprint::Triangle(Window::SOLID),
+        PrimitiveName::Triangles => {
+            let last = config.optimize.iterations;
+            Footprint::Triangle(triangles::schedule::window(&config.triangles, last, last))
+        }
         PrimitiveName::Gaussians if antialiasing => {
             Footprint::Ellipse { variance_px2: kernel_size, compensates: true }
         }

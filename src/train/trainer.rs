@@ -17,6 +17,7 @@ mod saving;
 mod smooth;
 mod step;
 mod target;
+mod triangles;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,7 @@ use self::pending::PendingStep;
 use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
 use super::batches::Batches;
-use super::checkpoint::{Checkpoint, CheckpointKeeper, StoredCheckpoint};
+use super::checkpoint::{Checkpoint, CheckpointKeeper, FaceState, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
@@ -44,7 +45,7 @@ use crate::backend::{Adjust, TrainDevice};
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::math::Divisor;
-use crate::model::Gaussians;
+use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
 /// What a run is made of.
@@ -124,6 +125,27 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             Err(error) if error.is_out_of_memory() => {}
             done => done?,
         }
+        Self::begin(setup, device, sink, model)
+    }
+
+    /// A run that starts from triangles, which go by the numbers of their vertices.
+    pub fn start_triangles(
+        setup: TrainerSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        TriangleMesh { vertices, faces }: &TriangleMesh,
+    ) -> Result<Self, TrainError> {
+        let mut model = device.upload(vertices)?;
+        device.set_faces(&mut model, faces)?;
+        Self::begin(setup, device, sink, model)
+    }
+
+    fn begin(
+        setup: TrainerSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        model: B::Model,
+    ) -> Result<Self, TrainError> {
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
         let done = if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
         let mut trainer = Self::new(setup, device, sink, model, done);
@@ -139,7 +161,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         sink: &'a mut dyn Sink,
         mut checkpoint: StoredCheckpoint,
     ) -> Result<Self, TrainError> {
-        let model = device.load(&mut checkpoint)?;
+        let mut model = device.load(&mut checkpoint)?;
+        if let Some(FaceState { faces, statistics }) = checkpoint.faces()? {
+            device.set_faces(&mut model, &faces)?;
+            device.set_face_statistics(&mut model, &statistics)?;
+        }
         let tables = checkpoint.appearance()?;
         let Checkpoint { iteration, train_views, config, training_scale, .. } = checkpoint.about;
         device.use_training_scale(training_scale)?;
@@ -234,6 +260,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             if self.iteration == config.optimize.iterations {
                 // No density control follows in which it would come.
                 self.prune_to_target()?;
+                self.drop_hidden_triangles()?;
             }
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
@@ -313,11 +340,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.prune_to_target()?;
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
-            self.sink.on(&match adjust {
+            match adjust {
                 Adjust::ResetOpacity(_) | Adjust::FadeOpacity { .. } => {
-                    Event::OpacityReset { iteration }
+                    self.sink.on(&Event::OpacityReset { iteration })?;
                 }
-            })?;
+                Adjust::RaiseOpacityFloor { .. } => {}
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Density control on the processor.
 
 use super::Cpu;
-use super::frame;
+use super::{faces, frame};
 use super::model::Model;
 use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
@@ -9,7 +9,7 @@ use super::stage::smooth;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
-    ScoreRule, Wants,
+    ScoreRule, Statistics, Wants,
 };
 use crate::dataset::View;
 use crate::math::Real;
@@ -40,9 +40,10 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         views: &[&View],
         settings: &RenderSettings,
     ) -> Result<(), DeviceError> {
-        settings.footprint.require_gaussians("blend weights")?;
         model.forget_statistics();
-        let drawing = Drawing::trained(settings, &Wants::default());
+        model.faces.forget();
+        let wants = Wants { observe: Some(Statistics::Norms), ..Wants::default() };
+        let drawing = Drawing::trained(settings, &wants);
         for view in views {
             frame::draw(model, view, drawing)?.weigh(model)?;
         }
@@ -102,6 +103,9 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
             }
             Adjust::ResetOpacity(ceiling) => densify::reset_opacity(model, ceiling),
             Adjust::FadeOpacity { factor, floor } => densify::fade_opacity(model, factor, floor),
+            Adjust::RaiseOpacityFloor { before, after } => {
+                faces::raise_opacity_floor(model, before, after);
+            }
         }
         Ok(())
     }

@@ -28,6 +28,12 @@ impl<R: Real> ModelFaces<R> {
         Self { corners: corners.to_vec(), weights: zeros.clone(), reaches_px: zeros }
     }
 
+    /// From now on views have shown nothing of them.
+    pub(super) fn forget(&mut self) {
+        self.weights.fill(R::ZERO);
+        self.reaches_px.fill(R::ZERO);
+    }
+
     /// Has the triangles follow their vertices into another order.
     pub(super) fn follow(&mut self, row_from_place: &[usize]) {
         if self.corners.is_empty() {
@@ -78,6 +84,14 @@ impl<R: Real> Faces for Cpu<R> {
         &model.faces.corners
     }
 
+    fn vertices(&mut self, model: &Model<R>) -> Result<Vec<[f32; 4]>, DeviceError> {
+        let vertex = |row: usize| {
+            let [x, y, z] = model.triple(Parameter::Means, row).map(Real::to_f32);
+            [x, y, z, model.row(Parameter::OpacityLogits, row)[0].to_f32()]
+        };
+        Ok((0..model.len()).map(vertex).collect())
+    }
+
     fn face_statistics(&mut self, model: &Model<R>) -> Result<FaceStatistics, DeviceError> {
         let ModelFaces { weights, reaches_px, .. } = &model.faces;
         Ok(FaceStatistics { weights: host(weights), reaches_px: host(reaches_px) })
@@ -99,8 +113,7 @@ impl<R: Real> Faces for Cpu<R> {
     }
 
     fn remesh(&mut self, model: &mut Model<R>, change: &Remesh<'_>) -> Result<(), DeviceError> {
-        // What the floor leaves of a mean is the mean of what it leaves.
-        let &Remesh { kept, midpoints, faces, opacity_floor: _ } = change;
+        let &Remesh { kept, midpoints, faces } = change;
         let before = model.len();
         check_exist(kept.iter().chain(midpoints.as_flattened()), before)?;
         check_exist(faces.as_flattened(), kept.len() + midpoints.len())?;
@@ -128,17 +141,12 @@ impl<R: Real> Faces for Cpu<R> {
         model.invalidate_rows();
         Ok(())
     }
+}
 
-    fn raise_opacity_floor(
-        &mut self,
-        model: &mut Model<R>,
-        before: f64,
-        after: f64,
-    ) -> Result<(), DeviceError> {
-        // In double precision: next to 1 single precision has few opacities.
-        for logit in &mut model.column_mut(Parameter::OpacityLogits).values {
-            *logit = R::of(raised_logit(logit.to_f64(), before, after));
-        }
-        Ok(())
+/// Raises the opacity that every vertex has at least.
+pub(super) fn raise_opacity_floor<R: Real>(model: &mut Model<R>, before: f64, after: f64) {
+    // In double precision: next to 1 single precision has few opacities.
+    for logit in &mut model.column_mut(Parameter::OpacityLogits).values {
+        *logit = R::of(raised_logit(logit.to_f64(), before, after));
     }
 }

@@ -186,13 +186,24 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         if let Some(fault) = self.seen.fault {
             return Err(fault);
         }
+        // Weights of triangles are found beside gradients, of which there are none.
+        let are_triangles = matches!(self.drawing.footprint, Footprint::Triangle(_));
+        let pixels = self.canvas.image.len();
+        let d_image = match are_triangles {
+            true => vec![R::ZERO; pixels],
+            false => weights::d_image(pixels),
+        };
         let d_canvas = CanvasGradient {
-            image: &weights::d_image(self.canvas.image.len()),
+            image: &d_image,
             inverse_depths: &[],
             inverse_squares: &[],
             surface: &[],
             through: &[],
         };
+        if are_triangles {
+            let at = (&self.view, &self.drawing);
+            return self.seen.blended_bwd(model, at, &self.canvas, d_canvas).map(drop);
+        }
         let Seen { splats, bins, .. } = &self.seen;
         let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
         weights::add(model, splats, &screen);

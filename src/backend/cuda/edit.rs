@@ -5,13 +5,13 @@ use super::model::catch_up::catch_up;
 use super::model::tables::Model;
 use super::stage::densify::DensifyWork;
 use super::stage::relocate::{DrawRule, MultinomialSampler};
-use super::stage::smooth;
+use super::stage::{remesh, smooth};
 use super::stage::{candidates, opacities};
 use crate::backend::frame_state::Drawn;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
-    ScoreRule, Wants,
+    ScoreRule, Statistics, Wants,
 };
 use crate::dataset::View;
 use crate::model::Gaussians;
@@ -40,7 +40,11 @@ impl Edit<Gaussians> for Cuda {
         settings: &RenderSettings,
     ) -> Result<(), DeviceError> {
         model.forget_statistics(&self.session)?;
-        let drawing = Drawing::trained(settings, &Wants::default());
+        if let Some(faces) = &mut model.faces {
+            faces.forget(&self.session)?;
+        }
+        let wants = Wants { observe: Some(Statistics::Norms), ..Wants::default() };
+        let drawing = Drawing::trained(settings, &wants);
         for view in views {
             self.draw::<Drawn, _>(model, view, &drawing)?.weigh(&mut self.session, model)?;
         }
@@ -113,6 +117,9 @@ impl Edit<Gaussians> for Cuda {
             Adjust::FadeOpacity { factor, floor } => {
                 catch_up(&self.session, model)?;
                 return opacities::fade_opacity(&self.session, model, factor, floor);
+            }
+            Adjust::RaiseOpacityFloor { before, after } => {
+                return remesh::raise_opacity_floor(&self.session, model, before, after);
             }
         };
         if model.optional().filter_3d {

@@ -22,6 +22,10 @@ impl Faces for Cuda {
         model.faces.as_ref().map_or(&[], FaceTables::host)
     }
 
+    fn vertices(&mut self, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+        remesh::vertices(&self.session, model)
+    }
+
     fn face_statistics(&mut self, model: &Model) -> Result<FaceStatistics, DeviceError> {
         let tables = model.faces.as_ref();
         tables.map_or(Ok(FaceStatistics::default()), |tables| tables.statistics(&self.session))
@@ -43,14 +47,5 @@ impl Faces for Cuda {
         self.session.check_faults()?;
         catch_up(&self.session, model)?;
         self.with_room(|session| remesh::remesh(session, model, change))
-    }
-
-    fn raise_opacity_floor(
-        &mut self,
-        model: &mut Model,
-        before: f64,
-        after: f64,
-    ) -> Result<(), DeviceError> {
-        remesh::raise_opacity_floor(&self.session, model, before, after)
     }
 }

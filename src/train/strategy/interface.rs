@@ -1,8 +1,8 @@
 //! What a run asks of a strategy of density control, and what it gives it to work with.
 
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Noise, Pick, Regularisers, ScoreRule,
-    Statistics,
+    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, Noise, Pick,
+    Regularisers, Remesh, ScoreRule, Statistics,
 };
 use crate::config::Config;
 use crate::memory::plan::RoundShape;
@@ -124,8 +124,41 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.device.edit(self.model, selection, rule)
     }
 
-    /// What there was no memory for, in sentences for the user.
+    /// Says what was left out, and why.
+    pub fn leave_out(&mut self, sentence: String) {
+        self.left_out.push(sentence);
+    }
+
+    /// What was left out, in sentences for the user: what there was no memory for, above all.
     pub fn into_left_out(self) -> Vec<String> {
         self.left_out
+    }
+}
+
+impl<D: Faces> Site<'_, D> {
+    /// Place and opacity logit of each vertex.
+    pub fn vertices(&mut self) -> Result<Vec<[f32; 4]>, TrainError> {
+        Ok(self.device.vertices(self.model)?)
+    }
+
+    /// The triangles.
+    pub fn faces(&self) -> Vec<[u32; 3]> {
+        self.device.faces(self.model).to_vec()
+    }
+
+    /// What views have shown of them.
+    pub fn face_statistics(&mut self) -> Result<FaceStatistics, TrainError> {
+        Ok(self.device.face_statistics(self.model)?)
+    }
+
+    /// Changes the mesh; whether there was memory for it. Without, the run warns that `what` happens.
+    pub fn remesh(&mut self, change: &Remesh<'_>, what: &str) -> Result<bool, TrainError> {
+        match self.device.remesh(self.model, change) {
+            Err(error) if error.is_out_of_memory() => {
+                self.leave_out(format!("{what}: {error}"));
+                Ok(false)
+            }
+            done => Ok(done.map(|()| true)?),
+        }
     }
 }

@@ -8,6 +8,7 @@ mod growth;
 mod interface;
 mod mcmc;
 mod rounds;
+mod triangles;
 
 pub use growth::fade_depth;
 pub use interface::{Site, StepExtras, Strategy};
@@ -16,17 +17,20 @@ use self::adc::adc;
 use self::budget::BudgetGrowth;
 use self::gof::gof;
 use self::mcmc::Mcmc;
+use self::triangles::TriangleRounds;
 use super::SceneScale;
-use crate::backend::Edit;
-use crate::config::{Config, StrategyName};
-use crate::model::Gaussians;
+use crate::backend::Faces;
+use crate::config::{Config, PrimitiveName, StrategyName};
 
 /// The strategy that the options name, for a scene of this scale and with so many training views.
-pub fn of<D: Edit<Gaussians>>(
+pub fn of<D: Faces>(
     config: &Config,
     scene: SceneScale,
     views: usize,
 ) -> Box<dyn Strategy<D>> {
+    if config.optimize.primitive == PrimitiveName::Triangles {
+        return Box::new(TriangleRounds::new(config, scene, views));
+    }
     match config.densify.strategy {
         StrategyName::Adc => Box::new(adc(config, scene)),
         StrategyName::Gof => Box::new(gof(config, scene)),

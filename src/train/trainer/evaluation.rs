@@ -9,7 +9,7 @@ use crate::memory::{Bytes, TrainingScale};
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::{Completion, Event, Split};
-use crate::train::{TrainError, render_footprint, report, schedule};
+use crate::train::{TrainError, report, schedule};
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// Compares held-out views and some of those trained on, as far as there are any, with their
@@ -111,7 +111,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             iteration: self.iteration,
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
             background: config.scene.background_color().0,
-            footprint: render_footprint(config),
+            footprint: self.shown_footprint(),
             compensation: compensation(&config.optimize),
             shown: ShownViews::Nothing,
             metrics: MetricSet::default(),

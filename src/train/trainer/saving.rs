@@ -25,7 +25,7 @@ use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
 use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
-use crate::train::{TrainError, render_footprint};
+use crate::train::TrainError;
 
 /// How a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// How readers are to draw the PLY.
     fn point_cloud_mode(&self) -> RenderMode {
         let config = self.setup.config;
-        match render_footprint(config) {
+        match self.shown_footprint() {
             Footprint::Triangle(window) => {
                 triangle_mode(window, self.device.faces(&self.model).len())
             }

@@ -23,7 +23,7 @@ use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::view_divisor::view_divisor;
-use crate::train::{TrainError, render_footprint, schedule};
+use crate::train::{TrainError, schedule};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// One step: the views of a batch, and one move of every parameter.
@@ -202,7 +202,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
             background: self.training_background(iteration),
             near: self.feed.views.near(),
-            footprint: render_footprint(config),
+            footprint: self.footprint(iteration, self.iteration),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::backend::cuda::stage::surface::{self, SampledView};
 use crate::backend::cuda::stage::{median, observe, rays, triangles, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
+use crate::layout::Records;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
@@ -55,7 +56,14 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         model: &mut Model<P>,
     ) -> Result<(), DeviceError> {
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
-        weights::prepare(session, &mut self.splats, d_image)?;
+        let mut face_weights = Out::NULL;
+        if self.splats.kind == Records::Triangles {
+            // Their weights are found beside gradients, of which there are none.
+            d_image.zero(&session.stream)?;
+            face_weights = model.faces.as_mut().map_or(Out::NULL, |faces| faces.weights.write());
+        } else {
+            weights::prepare(session, &mut self.splats, d_image)?;
+        }
         let canvas = &mut self.canvas;
         let pixels = Pixels {
             canvas,
@@ -64,10 +72,13 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
             d_inverse_squares: None,
             d_surface: None,
             d_median_depths: None,
-            face_weights: Out::NULL,
+            face_weights,
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
+        if self.splats.kind == Records::Triangles {
+            return Ok(());
+        }
         weights::add(session, model, &self.splats)
     }
 }

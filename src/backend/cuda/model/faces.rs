@@ -71,6 +71,12 @@ impl FaceTables {
         Ok(FaceStatistics { weights: read(&self.weights)?, reaches_px: read(&self.reaches_px)? })
     }
 
+    /// From now on nothing has been shown of them.
+    pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
+        self.weights.zero(&session.stream)?;
+        self.reaches_px.zero(&session.stream)
+    }
+
     /// Goes on with these.
     pub(crate) fn set_statistics(
         &mut self,

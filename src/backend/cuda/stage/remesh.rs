@@ -1,11 +1,13 @@
 //! Stage `remesh`: other vertices and triangles. Whatever may be refused is asked for before anything changes.
 
+use rayon::prelude::*;
+
 use super::densify::DensifyWork;
 use crate::abi::{GEOMETRY_WIDTH, MidpointsArgs, RaiseFloorArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::faces::FaceTables;
-use crate::backend::cuda::model::lanes::LANES;
+use crate::backend::cuda::model::lanes::{LANES, table_len};
 use crate::backend::cuda::model::tables::{GEOMETRY, Model, SH};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Remesh};
@@ -18,7 +20,7 @@ pub(crate) fn remesh(
     model: &mut Model,
     change: &Remesh<'_>,
 ) -> Result<(), DeviceError> {
-    let &Remesh { kept, midpoints, faces, .. } = change;
+    let &Remesh { kept, midpoints, faces } = change;
     let before = model.len();
     if !kept.is_sorted_by(|a, b| a < b) {
         return Err(DeviceError::KeptNotAscending);
@@ -54,6 +56,18 @@ pub(crate) fn remesh(
     model.invalidate_rows();
     model.faces = Some(tables);
     Ok(())
+}
+
+/// Place and opacity logit of each vertex. Waits for the device.
+pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+    let width = GEOMETRY_WIDTH as usize;
+    let mut words = vec![0_u32; table_len(model.len(), width)];
+    model.tables[GEOMETRY].download(&session.stream, 0, &mut words)?;
+    let vertex = |row: usize| {
+        let lane = row / LANES * LANES * width + row % LANES;
+        [0, 1, 2, width - 1].map(|value| f32::from_bits(words[lane + value * LANES]))
+    };
+    Ok((0..model.len()).into_par_iter().map(vertex).collect())
 }
 
 /// The same opacities under another floor.

@@ -1,0 +1,143 @@
+//! Options of `--primitive triangles`: how they become solid and opaque, and how many there are.
+
+use super::declare::options;
+use super::idle::Idle;
+use super::primitive::PrimitiveName;
+use super::values::{Checked, count, holds, positive, rate, share};
+
+/// Most samples along a side of a pixel.
+const MOST_SAMPLES: u32 = 4;
+
+const NO_TRIANGLES: Idle<PrimitiveName> = Idle::When {
+    is: |primitive| *primitive != PrimitiveName::Triangles,
+    words: "without --primitive triangles",
+};
+const NO_DELAUNAY: Idle<PrimitiveName> = Idle::When {
+    is: |primitive| *primitive != PrimitiveName::Triangles,
+    words: "without --primitive triangles, whose mesh it connects",
+};
+
+options! {
+    /// Triangles between shared vertices (MeshSplatting, Held et al. 2025).
+    ///
+    /// Iterations are those of a run of 30,000: where --iterations is another number, and an option is not
+    /// given, it is the same share of that.
+    #[command(next_help_heading = "Triangles")]
+    pub struct TrianglesOptions in "triangles" of PrimitiveName {
+        /// First exponent of the window
+        ///
+        /// A triangle's opacity falls from its middle to its edges by a power: with 1 it is a pyramid, next
+        /// to 0 it is solid. The exponent goes linearly to --sigma-final.
+        #[arg(value_name = "X")]
+        set_sigma: f64 = 1.0, is positive, idle NO_TRIANGLES;
+
+        /// Last exponent of the window
+        #[arg(value_name = "X")]
+        sigma_final: f64 = 1e-4, is positive, idle NO_TRIANGLES;
+
+        /// Iteration after which the exponent falls
+        #[arg(value_name = "N")]
+        sigma_start: u32 = 0, idle NO_TRIANGLES;
+
+        /// Iteration at which the exponent is the last
+        #[arg(value_name = "N")]
+        sigma_until: u32 = 30_000, idle NO_TRIANGLES;
+
+        /// Iteration after which vertices become opaque
+        ///
+        /// From then on no vertex is more transparent than a floor, which rises every
+        /// --opacity-floor-interval iterations.
+        #[arg(value_name = "N")]
+        start_opacity_floor: u32 = 5000, idle NO_TRIANGLES;
+
+        /// Iteration at which the floor has risen
+        #[arg(value_name = "N")]
+        final_opacity_iter: u32 = 24_000, idle NO_TRIANGLES;
+
+        /// Opacity that all vertices have at the end
+        #[arg(value_name = "OPACITY")]
+        opacity_floor_final: f64 = 0.9999, is |floor| {
+            holds((0.0..1.0).contains(floor), floor, "0 and more, less than 1")
+        }, idle NO_TRIANGLES;
+
+        /// Iterations between two floors
+        #[arg(value_name = "N")]
+        opacity_floor_interval: u32 = 500, is count, idle NO_TRIANGLES;
+
+        /// Iteration from which on pixels are supersampled
+        #[arg(value_name = "N")]
+        start_upsampling: u32 = 20_000, idle NO_TRIANGLES;
+
+        /// Samples along a pixel's side from then on
+        ///
+        /// The pixel is their mean. Nothing is stored at a larger size, and lengths in px stay those of
+        /// pixels.
+        #[arg(value_name = "1..4")]
+        upscaling_factor: u32 = 2, is samples, idle NO_TRIANGLES;
+
+        /// Iteration from which on it is --last-upscaling-factor
+        #[arg(value_name = "N")]
+        last_upsampling: u32 = 25_000, idle NO_TRIANGLES;
+
+        /// Samples along a pixel's side at the end
+        #[arg(value_name = "1..4")]
+        last_upscaling_factor: u32 = 4, is samples, idle NO_TRIANGLES;
+
+        /// Opacity at which a triangle is removed
+        ///
+        /// So is one that no view has shown with a larger weight, where all training views were seen since
+        /// the round before. It grows by --prune-threshold-rise with every floor.
+        #[arg(value_name = "OPACITY")]
+        prune_triangles_threshold: f64 = 0.235, is share, idle NO_TRIANGLES;
+
+        /// What is added to that with every floor
+        #[arg(value_name = "OPACITY")]
+        prune_threshold_rise: f64 = 0.01, is rate, idle NO_TRIANGLES;
+
+        /// Size above which a triangle is removed, px
+        ///
+        /// The largest distance of a corner from the middle in any training view.
+        #[arg(value_name = "PX")]
+        prune_size: f64 = 1400.0, is positive, idle NO_TRIANGLES;
+
+        /// Iteration after which triangles are removed
+        #[arg(value_name = "N")]
+        start_pruning: u32 = 4000, idle NO_TRIANGLES;
+
+        /// Growth of a round, as a factor
+        ///
+        /// With 1.23 and 1000 vertices, 230 triangles are each split in four. They are drawn in proportion
+        /// to their largest weights in views.
+        #[arg(value_name = "FACTOR")]
+        add_percentage: f64 = 1.23, is |factor| {
+            holds(factor.is_finite() && *factor >= 1.0, factor, "a finite number, 1 and more")
+        }, idle NO_TRIANGLES;
+
+        /// Largest triangles that are split beside these
+        #[arg(alias = "splitt-large-triangles", value_name = "N")]
+        split_large_triangles: u32 = 100, idle NO_TRIANGLES;
+
+        /// Area below which none is drawn
+        ///
+        /// In world units squared.
+        #[arg(value_name = "AREA")]
+        size_probs_zero: f64 = 7.5e-5, is rate, idle NO_TRIANGLES;
+
+        /// Loss weight of the mean opacity before the floor rises
+        ///
+        /// It counts until --start-opacity-floor, beside --opacity-reg.
+        #[arg(value_name = "WEIGHT")]
+        lambda_weight: f64 = 1.9e-6, is rate, idle NO_TRIANGLES;
+
+        /// Iteration after which the mesh is connected
+        ///
+        /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. No
+        /// triangle is split or removed after it. 0 leaves them unconnected.
+        #[arg(value_name = "N")]
+        delaunay_iter: u32 = 11_000, idle NO_DELAUNAY;
+    }
+}
+
+fn samples(value: &u32) -> Checked {
+    holds((1..=MOST_SAMPLES).contains(value), value, "1 to 4")
+}

@@ -1,0 +1,61 @@
+//! How a run draws its triangles, and what becomes of them at its end.
+
+use super::Trainer;
+use crate::backend::{Footprint, Remesh, TrainDevice};
+use crate::config::PrimitiveName;
+use crate::dataset::View;
+use crate::train::event::Split;
+use crate::train::triangles::prune::{UsedVertices, kept};
+use crate::train::triangles::schedule;
+use crate::train::{TrainError, render_footprint};
+
+/// A triangle whose weight is not above this in any sample of any training view is hidden.
+const HIDDEN_WEIGHT: f32 = 0.5;
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// What rows are on the screen in this image's view, after as many changes as follow so many images.
+    pub(super) fn footprint(&self, image: u32, changed: u32) -> Footprint {
+        let config = self.setup.config;
+        match config.optimize.primitive {
+            PrimitiveName::Gaussians | PrimitiveName::Surfels => render_footprint(config),
+            PrimitiveName::Triangles => {
+                Footprint::Triangle(schedule::window(&config.triangles, image, changed))
+            }
+        }
+    }
+
+    /// The same of the model as it is after the last step, before what follows on that.
+    pub(super) fn shown_footprint(&self) -> Footprint {
+        self.footprint(self.iteration.max(1), self.last_step.before)
+    }
+
+    /// After the last step: removes the triangles that no training view shows, and their vertices.
+    pub(super) fn drop_hidden_triangles(&mut self) -> Result<(), TrainError> {
+        if self.device.faces(&self.model).is_empty() {
+            return Ok(());
+        }
+        self.report_pending()?;
+        let before = self.device.faces(&self.model).len();
+        self.with_memory_retry(Self::try_to_drop_hidden)?;
+        let after = self.device.faces(&self.model).len();
+        tracing::info!("of {before} triangles {} are hidden in all training views", before - after);
+        Ok(())
+    }
+
+    fn try_to_drop_hidden(&mut self) -> Result<(), TrainError> {
+        let mut settings = self.settings_of(self.iteration.max(1));
+        settings.footprint = self.shown_footprint();
+        let views = &self.feed.views;
+        let trained: Vec<&View> =
+            views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
+        let (device, model) = (&mut *self.device, &mut self.model);
+        device.weigh(model, &trained, &settings)?;
+        let weights = device.face_statistics(model)?.weights;
+        let is_seen: Vec<bool> = weights.iter().map(|&weight| weight > HIDDEN_WEIGHT).collect();
+        let mut faces = kept(device.faces(model), &is_seen);
+        let used = UsedVertices::of(&faces, device.len(model));
+        used.renumber(&mut faces);
+        device.remesh(model, &Remesh { kept: &used.kept, midpoints: &[], faces: &faces })?;
+        Ok(())
+    }
+}

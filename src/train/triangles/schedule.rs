@@ -1,0 +1,145 @@
+//! What changes of triangles over a run: functions of the options and the iteration alone.
+
+use crate::backend::Window;
+use crate::config::TrianglesOptions;
+use crate::train::span::ImageSpan;
+
+/// The floor before its first rise.
+const FIRST_FLOOR: f64 = 0.1;
+
+/// Floors that are left out after the mesh was connected: its opacities come to rest first.
+const LEFT_OUT: u32 = 2;
+
+/// The window that image `image` (from 1) is drawn with, of a model whose floor has risen for so many images.
+pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
+    Window {
+        exponent: exponent(options, image),
+        opacity_floor: opacity_floor(options, raised),
+        samples: samples(options, image),
+        ..Window::SOLID
+    }
+}
+
+/// Linear from the first to the last.
+fn exponent(options: &TrianglesOptions, image: u32) -> f64 {
+    let &TrianglesOptions { set_sigma, sigma_final, sigma_start, sigma_until, .. } = options;
+    let passed = f64::from(image.saturating_sub(sigma_start));
+    let all = f64::from(sigma_until.saturating_sub(sigma_start).max(1));
+    let t = (passed / all).min(1.0);
+    set_sigma * (1.0 - t) + sigma_final * t
+}
+
+fn samples(options: &TrianglesOptions, image: u32) -> u32 {
+    if image >= options.last_upsampling {
+        options.last_upscaling_factor
+    } else if image >= options.start_upsampling {
+        options.upscaling_factor
+    } else {
+        1
+    }
+}
+
+/// The opacity that every vertex has at least once all is done that is due after so many images.
+pub fn opacity_floor(options: &TrianglesOptions, done: u32) -> f64 {
+    let &TrianglesOptions { start_opacity_floor: start, opacity_floor_final: most, .. } = options;
+    let Some(last) = last_rise(options, done) else { return 0.0 };
+    let all = f64::from(options.final_opacity_iter.saturating_sub(start).max(1));
+    let first = FIRST_FLOOR.min(most);
+    (first + (most - first) * f64::from(last - start) / all).min(most)
+}
+
+/// Whether the floor rises after a step.
+pub fn rises(options: &TrianglesOptions, span: ImageSpan) -> bool {
+    opacity_floor(options, span.before) < opacity_floor(options, span.after)
+}
+
+/// Largest opacity and weight of what is removed after so many images.
+pub fn prune_threshold(options: &TrianglesOptions, done: u32) -> f64 {
+    options.prune_triangles_threshold + options.prune_threshold_rise * f64::from(rises_of(options, done))
+}
+
+/// The last image after which the floor rose, of so many.
+fn last_rise(options: &TrianglesOptions, done: u32) -> Option<u32> {
+    let interval = options.opacity_floor_interval.max(1);
+    let last = heard(options, done) / interval * interval;
+    (last > options.start_opacity_floor).then_some(last)
+}
+
+/// How often it rose.
+fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
+    let interval = options.opacity_floor_interval.max(1);
+    let until = |image: u32| (image / interval).saturating_sub(options.start_opacity_floor / interval);
+    until(heard(options, done))
+}
+
+/// The images that count of so many: not the last, where the mesh was connected a short time ago.
+fn heard(options: &TrianglesOptions, done: u32) -> u32 {
+    let connected = options.delaunay_iter;
+    let rest = options.opacity_floor_interval.max(1).saturating_mul(LEFT_OUT);
+    let is_at_rest = connected > 0 && done > connected && done - connected <= rest;
+    if is_at_rest { connected } else { done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> TrianglesOptions {
+        TrianglesOptions::default()
+    }
+
+    #[test]
+    fn the_window_becomes_solid_and_finely_sampled() {
+        let at = |image| window(&options(), image, image - 1);
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-12;
+        assert!(close(at(15_000).exponent, 0.500_05) && close(at(30_000).exponent, 1e-4));
+        assert!(close(at(90_000).exponent, 1e-4));
+        let samples = [1, 19_999, 20_000, 24_999, 25_000, 30_000].map(|image| at(image).samples);
+        assert_eq!(samples, [1, 1, 2, 2, 4, 4]);
+        assert_eq!(at(30_000).opacity_floor, Window::SOLID.opacity_floor);
+        let held = TrianglesOptions { sigma_start: 100, sigma_until: 50, ..options() };
+        assert_eq!([100, 101].map(|image| exponent(&held, image)), [1.0, 1e-4]);
+    }
+
+    #[test]
+    fn the_floor_rises_every_interval_and_rests_after_the_mesh_is_connected() {
+        let floor = |done| opacity_floor(&options(), done);
+        assert_eq!([0, 5000, 5499].map(floor), [0.0; 3]);
+        let expected = |image: f64| 0.1 + 0.8999 * (image - 5000.0) / 19_000.0;
+        for (done, last) in [
+            (5500, 5500.0),
+            (5999, 5500.0),
+            (6000, 6000.0),
+            (11_000, 11_000.0),
+            (12_000, 11_000.0),
+            (12_001, 12_000.0),
+            (12_500, 12_500.0),
+            (23_999, 23_500.0),
+        ] {
+            assert!((floor(done) - expected(last)).abs() < 1e-12, "{done}");
+        }
+        assert_eq!([24_000, 30_000].map(floor), [0.9999; 2]);
+        let never_lower = (1..=30_000).all(|done| floor(done - 1) <= floor(done));
+        assert!(never_lower && (1..=30_000).filter(|&i| rises(&options(), ImageSpan::of(i))).count() > 30);
+    }
+
+    #[test]
+    fn the_threshold_grows_with_every_floor() {
+        let threshold = |done| prune_threshold(&options(), done);
+        let close = |a: f64, b: f64| (a - b).abs() < 1e-12;
+        assert!(close(threshold(5499), 0.235) && close(threshold(5500), 0.245));
+        // At the last round opacities are above it all: the floor has overtaken it.
+        assert!(close(threshold(10_499), 0.335) && opacity_floor(&options(), 10_499) > 0.335);
+    }
+
+    #[test]
+    fn a_step_of_several_images_raises_the_floor_once() {
+        let spans = |views: u32| (0..3000).map(move |k| ImageSpan { before: k * views, after: (k + 1) * views });
+        let mut floor = 0.0;
+        for span in spans(7) {
+            assert_eq!(opacity_floor(&options(), span.before), floor);
+            floor = opacity_floor(&options(), span.after);
+        }
+        assert!(floor > 0.8);
+    }
+}
