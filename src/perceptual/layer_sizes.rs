@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::network::{LayerKind, LpipsNet, Window};
+use super::network::{LayerKind, LayerWindow, LpipsNet};
 use crate::memory::Bytes;
 
 /// One of the strips that an image is cut in.
@@ -36,7 +36,7 @@ impl LayerSizes {
         let mut sizes = vec![[3, width, height]];
         let mut size = [3, width, height];
         for layer in net.layers() {
-            let Window { side, stride, padding } = layer.window;
+            let LayerWindow { side, stride, padding } = layer.window;
             let after = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
             let channels = match layer.kind {
                 LayerKind::Convolution { outputs, .. } => outputs,
@@ -79,7 +79,7 @@ impl LayerSizes {
             }
             let Range { start, end } = rows[at + 1];
             if start < end {
-                let Window { side, stride, padding } = layer.window;
+                let LayerWindow { side, stride, padding } = layer.window;
                 let first = (start * stride).saturating_sub(padding);
                 let last = ((end - 1) * stride + side).saturating_sub(padding);
                 rows[at] = first..last.min(self.sizes[at][2]);

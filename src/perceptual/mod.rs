@@ -22,7 +22,7 @@ use crate::memory::Bytes;
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
 pub use error::LpipsError;
 pub use layer_sizes::{LayerSizes, StripPlace};
-pub use network::{COMPARED, Layer, LayerKind, LpipsNet, Window};
+pub use network::{COMPARED, Layer, LayerKind, LayerWindow, LpipsNet};
 pub use places::{WEIGHTS_VARIABLE, WeightsSearch, named_by_environment, weight_folders_in_words};
 pub use weights::{Convolution, LpipsWeights};
 

@@ -35,7 +35,7 @@ pub enum LayerKind {
 
 /// The square that a layer moves over the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct LayerWindow {
     /// Its side, px.
     pub side: u32,
     /// How far it moves, px.
@@ -50,18 +50,18 @@ pub struct Layer {
     /// What it does.
     pub kind: LayerKind,
     /// What it sees.
-    pub window: Window,
+    pub window: LayerWindow,
     /// Whether its output is compared.
     pub compared: bool,
 }
 
-const fn convolution(name: &'static str, channels: [u32; 2], window: Window) -> Layer {
+const fn convolution(name: &'static str, channels: [u32; 2], window: LayerWindow) -> Layer {
     let [inputs, outputs] = channels;
     Layer { kind: LayerKind::Convolution { name, inputs, outputs }, window, compared: false }
 }
 
 const fn pool(side: u32) -> Layer {
-    let window = Window { side, stride: 2, padding: 0 };
+    let window = LayerWindow { side, stride: 2, padding: 0 };
     Layer { kind: LayerKind::MaxPool, window, compared: false }
 }
 
@@ -70,7 +70,7 @@ const fn compared(layer: Layer) -> Layer {
 }
 
 /// A window of 3x3 that leaves the size as it is.
-const THREE: Window = Window { side: 3, stride: 1, padding: 1 };
+const THREE: LayerWindow = LayerWindow { side: 3, stride: 1, padding: 1 };
 
 const VGG: [Layer; 17] = [
     convolution("net.slice1.0", [3, 64], THREE),
@@ -93,9 +93,13 @@ const VGG: [Layer; 17] = [
 ];
 
 const ALEX: [Layer; 7] = [
-    compared(convolution("net.slice1.0", [3, 64], Window { side: 11, stride: 4, padding: 2 })),
+    compared(convolution("net.slice1.0", [3, 64], LayerWindow { side: 11, stride: 4, padding: 2 })),
     pool(3),
-    compared(convolution("net.slice2.3", [64, 192], Window { side: 5, stride: 1, padding: 2 })),
+    compared(convolution(
+        "net.slice2.3",
+        [64, 192],
+        LayerWindow { side: 5, stride: 1, padding: 2 },
+    )),
     pool(3),
     compared(convolution("net.slice3.6", [192, 384], THREE)),
     compared(convolution("net.slice4.8", [384, 256], THREE)),

@@ -13,8 +13,8 @@ use crate::backend::DeviceError;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::perceptual::{
-    COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LpipsInput, LpipsNet, LpipsWeights,
-    SCALE, SHIFT, StripPlace, Window,
+    COMPARED, Convolution, EPSILON, LayerKind, LayerSizes, LayerWindow, LpipsInput, LpipsNet,
+    LpipsWeights, SCALE, SHIFT, StripPlace,
 };
 
 /// Pixels that are multiplied at once, at least: the product puts the weights in order each time.
@@ -192,7 +192,7 @@ fn rows_of<'a>(image: &'a [f32], part: &Strip) -> &'a [f32] {
 fn convolve(
     values: &[f32],
     [before, behind]: &[Strip; 2],
-    window: Window,
+    window: LayerWindow,
     convolution: &Convolution,
 ) -> Vec<f32> {
     let outputs = behind.channels;
@@ -222,7 +222,7 @@ fn seen(
     before: &Strip,
     rows: Range<usize>,
     width: usize,
-    window: Window,
+    window: LayerWindow,
 ) -> Vec<f32> {
     let [side, stride, padding] =
         [window.side, window.stride, window.padding].map(|length| length as usize);
@@ -276,7 +276,7 @@ fn add_product(seen: &[f32], weights: &[f32], features: &mut [f32], outputs: usi
 }
 
 /// The largest value of each window, none of which reaches beyond the image.
-fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: Window) -> Vec<f32> {
+fn pool(values: &[f32], [before, behind]: &[Strip; 2], window: LayerWindow) -> Vec<f32> {
     let [side, stride] = [window.side, window.stride].map(|length| length as usize);
     let channels = behind.channels;
     let mut features = vec![f32::NEG_INFINITY; behind.rows.len() * behind.row_len()];
