@@ -11,11 +11,9 @@
 //! corner i is bᵢ (1 - tᵢ), with bᵢ the length of the edge that faces it over the perimeter. Colours are linear on
 //! the screen, as the reference has them; inverse depths really are.
 
-mod cover;
 #[cfg(test)]
 mod tests;
 
-pub use self::cover::{cover, reach_px};
 use super::projection::Viewpoint;
 use crate::math::Real;
 use crate::math::blend::ALPHA_MIN;
@@ -83,7 +81,7 @@ pub fn place_vertex_bwd<R: Real>(
 }
 
 /// A value that is linear on the screen: at the centre of the inscribed circle, and its slopes, per px.
-pub type Plane<V> = [V; 3];
+pub type Linear<V> = [V; 3];
 
 /// A triangle on the screen; see the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +93,9 @@ pub struct Triangle<R> {
     /// Smallest opacity of its corners.
     pub opacity: R,
     /// Colour.
-    pub color: Plane<Vec3<R>>,
+    pub color: Linear<Vec3<R>>,
     /// Inverse depth, per world unit.
-    pub inverse_depth: Plane<R>,
+    pub inverse_depth: Linear<R>,
 }
 
 /// Gradients of [`Triangle`], summed over samples. That of the centre follows from the others.
@@ -110,9 +108,9 @@ pub struct TriangleGradient<R> {
     /// Of the opacity's logarithm.
     pub d_log_opacity: R,
     /// Of the colour.
-    pub d_color: Plane<Vec3<R>>,
+    pub d_color: Linear<Vec3<R>>,
     /// Of the inverse depth.
-    pub d_inverse_depth: Plane<R>,
+    pub d_inverse_depth: Linear<R>,
 }
 
 impl<R: Real> TriangleGradient<R> {
@@ -130,7 +128,7 @@ impl<R: Real> TriangleGradient<R> {
 }
 
 /// What the corners' places alone decide.
-struct Outline<R> {
+struct Incircle<R> {
     /// Of each corner the edge that faces it, px.
     edges: [[R; 2]; 3],
     lengths: [R; 3],
@@ -144,7 +142,7 @@ struct Outline<R> {
 }
 
 /// Nothing where the radius of the inscribed circle is not above `inradius_min_px`.
-fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Outline<R>> {
+fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Incircle<R>> {
     let edges = [0, 1, 2].map(|i| {
         let (from, to) = (corners[(i + 1) % 3], corners[(i + 2) % 3]);
         [to[0] - from[0], to[1] - from[1]]
@@ -163,7 +161,7 @@ fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Outline<
     });
     let centre_px = [0, 1].map(|axis| (0..3).map(|i| weights[i] * corners[i][axis]).sum());
     let finite = slopes.as_flattened().iter().chain(&centre_px).all(|value| value.is_finite());
-    finite.then_some(Outline {
+    finite.then_some(Incircle {
         edges,
         lengths,
         perimeter,
@@ -176,7 +174,7 @@ fn outline<R: Real>(corners: [[R; 2]; 3], inradius_min_px: R) -> Option<Outline<
 
 /// The triangle between three vertices; nothing where it is too narrow, or too transparent to be seen.
 pub fn triangle<R: Real>(corners: &[Vertex<R>; 3], inradius_min_px: R) -> Option<Triangle<R>> {
-    let Outline { weights, centre_px, slopes, .. } =
+    let Incircle { weights, centre_px, slopes, .. } =
         outline(corners.map(|corner| corner.px), inradius_min_px)?;
     let (_, opacity) = least_opacity(corners);
     // Written so that NaN is rejected too.
@@ -216,7 +214,7 @@ pub fn triangle_bwd<R: Real>(
     d: &TriangleGradient<R>,
 ) -> Option<[VertexGradient<R>; 3]> {
     let drawn = triangle(corners, inradius_min_px)?;
-    let Outline { edges, lengths, perimeter, doubled_area, weights, centre_px, slopes } =
+    let Incircle { edges, lengths, perimeter, doubled_area, weights, centre_px, slopes } =
         outline(corners.map(|corner| corner.px), inradius_min_px)?;
     let mut d_corners = [VertexGradient::default(); 3];
     let (least, opacity) = least_opacity(corners);
@@ -281,7 +279,7 @@ pub fn triangle_bwd<R: Real>(
 
 /// A triangle in a sample that it changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Hit<R> {
+pub struct TriangleHit<R> {
     /// The sample less the centre, px.
     pub offset_px: [R; 2],
     /// Opacity there.
@@ -294,7 +292,7 @@ pub struct Hit<R> {
 
 impl<R: Real> Triangle<R> {
     /// In a sample at this place; nothing where it leaves it as it is.
-    pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<Hit<R>> {
+    pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<TriangleHit<R>> {
         let offset_px = [sample_px[0] - self.centre_px[0], sample_px[1] - self.centre_px[1]];
         let shares = self.slopes.map(|[x, y]| x * offset_px[0] + y * offset_px[1]);
         let mut edge = 0;
@@ -310,17 +308,17 @@ impl<R: Real> Triangle<R> {
         }
         let window = (exponent * left.ln()).exp();
         let alpha = (self.opacity * window).min(R::of(TRIANGLE_ALPHA_MAX));
-        (alpha >= R::of(ALPHA_MIN)).then_some(Hit { offset_px, alpha, edge, left })
+        (alpha >= R::of(ALPHA_MIN)).then_some(TriangleHit { offset_px, alpha, edge, left })
     }
 
     /// Colour in a sample.
-    pub fn color_at(&self, hit: &Hit<R>) -> Vec3<R> {
+    pub fn color_at(&self, hit: &TriangleHit<R>) -> Vec3<R> {
         let [x, y] = hit.offset_px;
         add(self.color[0], add(scale(self.color[1], x), scale(self.color[2], y)))
     }
 
     /// Inverse depth in a sample.
-    pub fn inverse_depth_at(&self, hit: &Hit<R>) -> R {
+    pub fn inverse_depth_at(&self, hit: &TriangleHit<R>) -> R {
         let [x, y] = hit.offset_px;
         self.inverse_depth[0] + self.inverse_depth[1] * x + self.inverse_depth[2] * y
     }
@@ -328,7 +326,7 @@ impl<R: Real> Triangle<R> {
     /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. None passes an
     /// opacity that was held at the largest.
     pub fn hit_bwd(
-        hit: &Hit<R>,
+        hit: &TriangleHit<R>,
         exponent: R,
         d_alpha: R,
         d_color: Vec3<R>,

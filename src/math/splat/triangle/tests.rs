@@ -2,7 +2,7 @@ use super::*;
 use crate::math::blend::exponent;
 use crate::math::linalg::{cross, rotation, sub};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::math::splat::{Rect, Spans, TILE};
+use crate::math::splat::{Rect, Spans, TILE, cover, reach_px};
 
 const SIZE: [u32; 2] = [160, 120];
 const INRADIUS_MIN_PX: f64 = 0.01;
@@ -107,7 +107,7 @@ fn what_is_linear_between_the_corners_is_what_their_weights_say() {
 }
 
 #[test]
-fn opacity_falls_from_the_middle_to_the_edges_by_the_distance_to_the_nearest() {
+fn opacity_falls_towards_the_nearest_edge_by_the_distance_to_it() {
     for (k, corners) in (0..).zip(triangles()) {
         let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
         let least = corners.iter().map(|corner| corner.opacity).fold(1.0, f64::min);
@@ -294,7 +294,7 @@ fn gradients_of_places_are_those_of_differences() {
 }
 
 #[test]
-fn a_cover_contains_every_pixel_that_has_a_sample_inside_and_its_tiles_are_listed() {
+fn a_cover_contains_every_pixel_that_has_a_sample_inside() {
     let (mut seen, mut without_centre) = (0, 0);
     for corners in triangles() {
         let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };

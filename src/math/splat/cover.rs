@@ -1,10 +1,10 @@
 //! What a triangle covers on the screen.
 
-use super::Vertex;
+use super::coverage::{Bounds, Rect};
+use super::projection::Ellipse;
+use super::triangle::Vertex;
 use crate::math::Real;
 use crate::math::linalg::{Sym2, add, scale};
-use crate::math::splat::coverage::{Bounds, Rect};
-use crate::math::splat::projection::Ellipse;
 
 /// By how much the variance of a triangle's corners grows, and what is added to it, px². An ellipse that takes up
 /// another has (1 + p) times its variance and (1 + 1/p) times that of the other: with p = 1/8, the ellipse about
