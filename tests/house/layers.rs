@@ -170,14 +170,17 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 19] = [
+const PARTS: [(&str, &str); 22] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
+    ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
+    ("src/backend/cpu/stage/faces.rs", "project"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
     ("src/backend/cpu/stage/map_gradients.rs", "blend"),
     ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
     ("src/backend/cpu/stage/sampler.rs", "surface"),
+    ("src/backend/cpu/stage/vertices.rs", "project"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
     ("src/backend/cuda/stage/candidates.rs", "densify"),
     ("src/backend/cuda/stage/extent.rs", "bin"),
@@ -596,7 +599,10 @@ fn check_circles(files: &[File], folder: &str) {
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
     ("backend/cuda", &["device", "memory", "primitive", "session", "model", "photos", "stage"]),
-    ("backend/cpu", &["packed", "model", "splat", "ellipsoid", "primitive", "stage"]),
+    (
+        "backend/cpu",
+        &["packed", "model_faces", "model", "splat", "ellipsoid", "primitive", "stage"],
+    ),
 ];
 
 #[test]

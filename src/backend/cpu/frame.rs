@@ -350,10 +350,10 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
             surface: &of_maps.surface,
             through: &of_maps.through,
         };
-        let drawn = (&self.view, &self.drawing);
+        let Self { view, drawing, seen, canvas, .. } = self;
         let (row_from_splat, screen) =
-            self.seen.blended_bwd(model, drawn, &self.canvas, d_canvas)?;
-        let (view, fault) = (self.view, self.seen.fault);
+            seen.blended_bwd(model, &view, &drawing, &canvas, d_canvas)?;
+        let fault = seen.fault;
         gradients.views.push(ViewGradients { view, row_from_splat, screen, depth_map, fault });
         if terms.active_at(At::Samples).next().is_none() {
             return Ok(Ready(LossValues::default()));

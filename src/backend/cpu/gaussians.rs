@@ -35,8 +35,8 @@ impl Drawable for Gaussians {
         d_splat: &ScreenGradient<R>,
         d_row: &mut [R],
     ) {
-        if let Footprint::Triangle(window) = view.footprint {
-            return vertex_bwd(model, row, (view, &window), d_splat, d_row);
+        if let Footprint::Triangle(Window { opacity_floor, .. }) = view.footprint {
+            return vertex_bwd(model, row, view, R::of(opacity_floor), d_splat, d_row);
         }
         let ellipsoid = model.ellipsoid(row);
         let Some((geometry, sh)) = d_row.split_first_chunk_mut() else { return };
@@ -76,7 +76,8 @@ impl<R: Real> VertexRows<R> for Model<R> {
 fn vertex_bwd<R: Real>(
     model: &Model<R>,
     row: usize,
-    (view, window): (&DrawnView<R>, &Window),
+    view: &DrawnView<R>,
+    opacity_floor: R,
     d: &ScreenGradient<R>,
     d_row: &mut [R],
 ) {
@@ -89,7 +90,7 @@ fn vertex_bwd<R: Real>(
         geometry[axis] += d_place[axis] + d_direction[axis];
     }
     let logit = model.row(Parameter::OpacityLogits, row)[0];
-    geometry[GEOMETRY - 1] += floored_bwd(logit, R::of(window.opacity_floor), d.d_opacity);
+    geometry[GEOMETRY - 1] += floored_bwd(logit, opacity_floor, d.d_opacity);
 }
 
 impl<R: Real> DensityField<R> for Model<R> {

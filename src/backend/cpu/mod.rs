@@ -11,6 +11,7 @@ mod frame;
 mod gaussians;
 mod host_plan;
 mod model;
+mod model_faces;
 mod packed;
 mod parts;
 mod primitive;

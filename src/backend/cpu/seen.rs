@@ -5,7 +5,7 @@ use super::primitive::Drawable;
 use super::splat::{DrawnView, Splat};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas, CanvasGradient};
-use super::stage::blend_triangles::{self, Layers};
+use super::stage::blend_triangles::{self, FaceLayers};
 use super::stage::faces::{self, SeenFaces};
 use super::stage::vertices::Vertices;
 use super::stage::{densify, project};
@@ -46,10 +46,10 @@ impl<R: Real> Seen<R> {
         Ok(Self { splats, triangles, bins, fault })
     }
 
-    fn layers(&self, drawing: &Drawing, window: Window) -> Layers<'_, R> {
+    fn layers(&self, drawing: &Drawing, window: Window) -> FaceLayers<'_, R> {
         let Self { splats, triangles, bins, .. } = self;
         let background = drawing.background.map(R::of_f32);
-        Layers { splats, triangles, bins, window, background }
+        FaceLayers { splats, triangles, bins, window, background }
     }
 
     /// Draws the image.
@@ -68,7 +68,8 @@ impl<R: Real> Seen<R> {
     pub(super) fn blended_bwd<P: Drawable>(
         &self,
         model: &mut Model<R, P>,
-        (view, drawing): (&DrawnView<R>, &Drawing),
+        view: &DrawnView<R>,
+        drawing: &Drawing,
         canvas: &Canvas<R>,
         d_canvas: CanvasGradient<'_, R>,
     ) -> Result<(Vec<usize>, Vec<ScreenGradient<R>>), DeviceError> {

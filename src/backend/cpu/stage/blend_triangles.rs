@@ -19,7 +19,7 @@ use crate::math::splat::{Rect, TILE, Triangle, TriangleGradient};
 
 /// The faces of a view in the lists of its tiles.
 #[derive(Clone, Copy)]
-pub(crate) struct Layers<'a, R> {
+pub(crate) struct FaceLayers<'a, R> {
     pub(crate) splats: &'a [Splat<R>],
     /// Those of the splats.
     pub(crate) triangles: &'a [Triangle<R>],
@@ -61,7 +61,7 @@ impl<R: Real> Sample<R> {
     }
 }
 
-impl<R: Real> Layers<'_, R> {
+impl<R: Real> FaceLayers<'_, R> {
     /// Samples of a pixel.
     fn samples(&self) -> usize {
         (self.window.samples * self.window.samples) as usize
@@ -130,11 +130,12 @@ impl<R: Real> Layers<'_, R> {
         list: &[usize],
         out: &mut [FaceSums<R>],
         area: Rect,
-        (width, d_canvas): (usize, CanvasGradient<'_, R>),
+        width: usize,
+        d_canvas: CanvasGradient<'_, R>,
     ) {
         let exponent = R::of(self.window.exponent);
         let tile = self.blend_tile(list, area);
-        let mut walks = self.walks(&tile, area, (width, d_canvas));
+        let mut walks = self.walks(&tile, area, width, d_canvas);
         let longest = tile.iter().map(|sample| sample.end).max().unwrap_or(0);
         for (position, (&index, sums)) in (1..=longest).zip(list.iter().zip(out)) {
             let triangle = &self.triangles[index];
@@ -164,7 +165,8 @@ impl<R: Real> Layers<'_, R> {
         &self,
         tile: &[Sample<R>],
         area: Rect,
-        (width, d_canvas): (usize, CanvasGradient<'_, R>),
+        width: usize,
+        d_canvas: CanvasGradient<'_, R>,
     ) -> Vec<PixelWalk<R>> {
         let start = |sample: &Sample<R>| PixelWalk {
             transmittance: R::ONE,
@@ -196,7 +198,7 @@ impl<R: Real> Layers<'_, R> {
 
 /// Draws the image.
 pub(crate) fn forward<R: Real>(
-    layers: &Layers<'_, R>,
+    layers: &FaceLayers<'_, R>,
     size: [u32; 2],
     settings: &Drawing,
 ) -> Canvas<R> {
@@ -233,7 +235,7 @@ pub(crate) fn forward<R: Real>(
 
 /// Gradients of every face that is seen, and its weights, from the gradients of the image and of the inverse depths.
 pub(crate) fn backward<R: Real>(
-    layers: &Layers<'_, R>,
+    layers: &FaceLayers<'_, R>,
     size: [u32; 2],
     d_canvas: CanvasGradient<'_, R>,
 ) -> Vec<FaceSums<R>> {
@@ -246,7 +248,7 @@ pub(crate) fn backward<R: Real>(
             let out = &mut row[range.start - row_start..range.end - row_start];
             let list = &bins.splat_from_instance[range];
             let area = Rect::of_tile(tile_x, tile_y, size);
-            layers.blend_tile_bwd(list, out, area, (size[0] as usize, d_canvas));
+            layers.blend_tile_bwd(list, out, area, size[0] as usize, d_canvas);
         }
     });
     // One thread adds in the order of the instances, so that the sums never depend on timing.
