@@ -201,8 +201,8 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
             through: &[],
         };
         if are_triangles {
-            let at = (&self.view, &self.drawing);
-            return self.seen.blended_bwd(model, at, &self.canvas, d_canvas).map(drop);
+            let (view, drawing, canvas) = (&self.view, &self.drawing, &self.canvas);
+            return self.seen.blended_bwd(model, view, drawing, canvas, d_canvas).map(drop);
         }
         let Seen { splats, bins, .. } = &self.seen;
         let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
