@@ -17,13 +17,15 @@ use crate::model::{
     Gaussians, Primitive as _, THICKENED, TriangleMesh, flatten, from_points, random_points,
     thicken, thinned,
 };
-use crate::train::triangles::soup;
+use crate::train::triangles::{SOUP_VERTICES, soup};
 use crate::train::{scene_cube, scene_extent};
 
 /// What the first Gaussians are made of.
 pub(super) enum Start<'a> {
     /// A Gaussian for every point.
     Points(Cow<'a, PointCloud>),
+    /// A triangle for every point.
+    Soup(Cow<'a, PointCloud>),
     /// The Gaussians of `--init`, of the SH degree that is asked for.
     Model(Gaussians),
     /// The triangles of `--init`, likewise.
@@ -44,14 +46,21 @@ impl<'a> Start<'a> {
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
         match &config.optimize.init {
             Some(path) => starting_model(path, config),
-            None => Ok(Self::Points(starting_points(dataset, config)?)),
+            None => {
+                let points = starting_points(dataset, config)?;
+                Ok(match config.optimize.primitive {
+                    PrimitiveName::Triangles => Self::Soup(points),
+                    PrimitiveName::Gaussians | PrimitiveName::Surfels => Self::Points(points),
+                })
+            }
         }
     }
 
-    /// How many they are.
+    /// How many they are, or their vertices.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Points(points) => points.positions.len(),
+            Self::Soup(points) => points.positions.len() * SOUP_VERTICES,
             Self::Model(model) => model.len(),
             Self::Mesh(mesh) => mesh.vertices.len(),
         }
@@ -60,7 +69,7 @@ impl<'a> Start<'a> {
     /// Places and colours.
     pub(super) fn points(&self) -> Cow<'_, PointCloud> {
         match self {
-            Self::Points(points) => Cow::Borrowed(points.as_ref()),
+            Self::Points(points) | Self::Soup(points) => Cow::Borrowed(points.as_ref()),
             Self::Model(model) => Cow::Owned(points_of(model)),
             Self::Mesh(mesh) => Cow::Owned(points_of(&mesh.vertices)),
         }
@@ -70,10 +79,10 @@ impl<'a> Start<'a> {
     pub(super) fn first(self, config: &Config, dataset: &Dataset) -> First {
         let (options, seed) = (&config.optimize, config.run.seed);
         match self {
-            Self::Points(points) if options.primitive == PrimitiveName::Triangles => {
+            Self::Points(points) => First::Gaussians(from_points(&points, options, seed)),
+            Self::Soup(points) => {
                 First::Triangles(soup(&points, options, &scene_cube(dataset), seed))
             }
-            Self::Points(points) => First::Gaussians(from_points(&points, options, seed)),
             Self::Model(model) => First::Gaussians(model),
             Self::Mesh(mesh) => First::Triangles(mesh),
         }
@@ -201,7 +210,11 @@ fn starting_points<'a>(
     config: &Config,
 ) -> Result<Cow<'a, PointCloud>, UsageError> {
     let options = &config.optimize;
-    let cap = config.densify.max_points.unwrap_or(u64::MAX);
+    let rows_of_point = match options.primitive {
+        PrimitiveName::Triangles => SOUP_VERTICES as u64,
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => 1,
+    };
+    let cap = config.densify.max_points.unwrap_or(u64::MAX) / rows_of_point;
     let found = dataset.points.positions.len();
     if found > 0 {
         let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {

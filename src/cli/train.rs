@@ -141,16 +141,14 @@ impl Task for Training<'_> {
         };
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
-            None => {
-                match start.first(&intent.config, &dataset) {
-                    First::Gaussians(gaussians) => {
-                        Trainer::start(setup, device, &mut sinks, &gaussians)?
-                    }
-                    First::Triangles(mesh) => {
-                        Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
-                    }
+            None => match start.first(&intent.config, &dataset) {
+                First::Gaussians(gaussians) => {
+                    Trainer::start(setup, device, &mut sinks, &gaussians)?
                 }
-            }
+                First::Triangles(mesh) => {
+                    Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
+                }
+            },
         };
         match trainer.run().map_err(|error| explained(error, &intent))? {
             Outcome::Interrupted => {

@@ -65,6 +65,15 @@ impl Config {
         }
         let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
         let DensifyOptions { strategy, absgrad, target_gaussians, max_points, .. } = self.densify;
+        // First: a strategy brings values of other options.
+        let name = strategy.to_possible_value();
+        let strategy = holds(
+            strategy == StrategyName::Adc,
+            name.as_ref().map_or("", |name| name.get_name()),
+            "none, or adc, with --primitive triangles, which have density control of their own: see \
+             --add-percentage and --prune-triangles-threshold",
+        );
+        named(DensifyOptions::NAME, "strategy", strategy)?;
         let antialiasing = holds(
             !antialiasing,
             antialiasing,
@@ -85,14 +94,6 @@ impl Config {
             "0 with --primitive triangles, whose vertices have no scales",
         );
         named(OptimizeOptions::NAME, "scale_reg", scale_reg)?;
-        let name = strategy.to_possible_value();
-        let strategy = holds(
-            strategy == StrategyName::Adc,
-            name.as_ref().map_or("", |name| name.get_name()),
-            "none, or adc, with --primitive triangles, which have density control of their own: see \
-             --add-percentage and --prune-triangles-threshold",
-        );
-        named(DensifyOptions::NAME, "strategy", strategy)?;
         let absgrad = holds(
             !absgrad,
             absgrad,

@@ -44,6 +44,8 @@ pub enum RandomUse {
     SurfacePoint = 17,
     /// Which other view an iteration's view is compared with, and at which pixels.
     OtherView = 18,
+    /// Which triangles are split.
+    SplitTriangles = 19,
 }
 
 /// One stream of random numbers, addressed by index.

@@ -2,21 +2,30 @@
 
 use super::span::ImageSpan;
 use crate::backend::Rates;
-use crate::config::{Config, OptimizeOptions, OutputOptions};
+use crate::config::{Config, OptimizeOptions, OutputOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
 
 /// The coefficients above degree 0 learn this much slower than the base colour, where no rate is given.
 const SH_REST_SLOWDOWN: f64 = 20.0;
 
-/// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras.
+/// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras, but for those of
+/// triangles' vertices.
 pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     Rates {
-        means: position_rate(options, iteration) * extent,
+        means: position_rate(options, iteration) * position_unit(options, extent),
         log_scales: options.scaling_lr,
         quats: options.rotation_lr,
         opacity_logits: options.opacity_lr,
         sh_dc: options.feature_lr,
         sh_rest: options.feature_rest_lr.unwrap_or(options.feature_lr / SH_REST_SLOWDOWN),
+    }
+}
+
+/// What the rate of positions is measured in, world units.
+fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
+    match options.primitive {
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => extent,
+        PrimitiveName::Triangles => 1.0,
     }
 }
 
@@ -169,6 +178,8 @@ mod tests {
         assert!((at(0) / 3.2e-4 - 1.0).abs() < 1e-12);
         assert!((at(15_000) / 3.2e-5 - 1.0).abs() < 1e-12);
         assert!((at(90_000) / 3.2e-6 - 1.0).abs() < 1e-12);
+        let triangles = OptimizeOptions { primitive: PrimitiveName::Triangles, ..options.clone() };
+        assert!((rates(&triangles, 2.0, 0).means / 1.6e-4 - 1.0).abs() < 1e-12);
         let frozen = OptimizeOptions { position_lr_init: 0.0, position_lr_final: 0.0, ..options };
         assert_eq!(rates(&frozen, 2.0, 10).means, 0.0);
     }

@@ -67,6 +67,7 @@ mod target_gaussians;
 mod terminal;
 mod texture;
 mod timed_checkpoints;
+mod train_triangles;
 #[cfg(unix)]
 mod trained_views;
 mod training_options;

@@ -59,19 +59,24 @@ impl StepExtras {
 pub struct Site<'a, D: Edit<Gaussians>> {
     device: &'a mut D,
     model: &'a mut D::Model,
-    iteration: u32,
+    span: ImageSpan,
     left_out: Vec<String>,
 }
 
 impl<'a, D: Edit<Gaussians>> Site<'a, D> {
-    /// A model after so many iterations.
-    pub fn new(device: &'a mut D, model: &'a mut D::Model, iteration: u32) -> Self {
-        Self { device, model, iteration, left_out: Vec::new() }
+    /// A model after a step.
+    pub fn new(device: &'a mut D, model: &'a mut D::Model, span: ImageSpan) -> Self {
+        Self { device, model, span, left_out: Vec::new() }
+    }
+
+    /// The step that is done.
+    pub fn span(&self) -> ImageSpan {
+        self.span
     }
 
     /// Finished iterations.
     pub fn iteration(&self) -> u32 {
-        self.iteration
+        self.span.after
     }
 
     /// Number of Gaussians.
@@ -151,14 +156,21 @@ impl<D: Faces> Site<'_, D> {
         Ok(self.device.face_statistics(self.model)?)
     }
 
-    /// Changes the mesh; whether there was memory for it. Without, the run warns that `what` happens.
-    pub fn remesh(&mut self, change: &Remesh<'_>, what: &str) -> Result<bool, TrainError> {
-        match self.device.remesh(self.model, change) {
-            Err(error) if error.is_out_of_memory() => {
-                self.leave_out(format!("{what}: {error}"));
-                Ok(false)
+    /// Changes the mesh by the first of these that there is memory for, which it returns. Where there is none for
+    /// any, the mesh stays as it is, and the run warns that `what` happens.
+    pub fn remesh<'c, 'm>(
+        &mut self,
+        changes: &'c [Remesh<'m>],
+        what: &str,
+    ) -> Result<Option<&'c Remesh<'m>>, TrainError> {
+        let mut refusal = None;
+        for change in changes {
+            match self.device.remesh(self.model, change) {
+                Err(error) if error.is_out_of_memory() => refusal = Some(error),
+                done => return Ok(done.map(|()| Some(change))?),
             }
-            done => Ok(done.map(|()| true)?),
         }
+        self.left_out.extend(refusal.map(|error| format!("{what}: {error}")));
+        Ok(None)
     }
 }

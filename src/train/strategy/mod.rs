@@ -23,11 +23,7 @@ use crate::backend::Faces;
 use crate::config::{Config, PrimitiveName, StrategyName};
 
 /// The strategy that the options name, for a scene of this scale and with so many training views.
-pub fn of<D: Faces>(
-    config: &Config,
-    scene: SceneScale,
-    views: usize,
-) -> Box<dyn Strategy<D>> {
+pub fn of<D: Faces>(config: &Config, scene: SceneScale, views: usize) -> Box<dyn Strategy<D>> {
     if config.optimize.primitive == PrimitiveName::Triangles {
         return Box::new(TriangleRounds::new(config, scene, views));
     }

@@ -4,12 +4,15 @@
 
 use std::time::Instant;
 
+use rayon::prelude::*;
+
 use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
 use crate::backend::{Adjust, FaceStatistics, Faces, Remesh, Statistics};
 use crate::config::{Config, TrianglesOptions};
+use crate::math::Real as _;
+use crate::math::opacity_floor::floored;
 use crate::math::random::{RandomStream, RandomUse};
-use crate::math::{Real, sigmoid};
 use crate::memory::plan::RoundShape;
 use crate::train::event::RoundReport;
 use crate::train::span::ImageSpan;
@@ -17,12 +20,8 @@ use crate::train::triangles::connect::{Connected, connect};
 use crate::train::triangles::draw::{DrawRule, areas, draw};
 use crate::train::triangles::prune::{PruneRule, UsedVertices, kept, stays};
 use crate::train::triangles::schedule::{opacity_floor, prune_threshold, rises};
-use crate::train::triangles::split::{Split, split};
+use crate::train::triangles::split::split;
 use crate::train::{SceneScale, TrainError};
-
-/// Training views from which on a round is too short for all of them to have shown something: then nothing is
-/// removed for its weight.
-const MANY_VIEWS: usize = 500;
 
 /// Density control of triangles.
 pub(super) struct TriangleRounds {
@@ -32,8 +31,10 @@ pub(super) struct TriangleRounds {
     /// The same, and those after them in which triangles are only removed.
     rounds: Rounds,
     extras: StepExtras,
+    /// Vertices at most.
     most: usize,
-    views: usize,
+    /// Whether there is time between two rounds for all training views to show what they see.
+    sees_all: bool,
     seed: u64,
 }
 
@@ -41,15 +42,21 @@ impl TriangleRounds {
     /// In a scene with so many training views.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let (options, densify) = (&config.triangles, &config.densify);
-        let until = densify.densify_until_iter.max(options.delaunay_iter);
+        let interval = densify.densification_interval;
+        // No triangle is split or removed once the mesh is connected; until then some are removed.
+        let until = densify.densify_until_iter;
+        let [split_until, until] = match options.delaunay_iter {
+            0 => [until; 2],
+            connected => [until.min(connected), connected],
+        };
         let most = densify.max_points.unwrap_or(u64::MAX);
         Self {
             options: options.clone(),
-            splits: Rounds::new(densify),
-            rounds: Rounds::every(densify.densification_interval, densify.densify_from_iter..until),
+            splits: Rounds::every(interval, densify.densify_from_iter..split_until),
+            rounds: Rounds::every(interval, densify.densify_from_iter..until),
             extras: StepExtras::of(config, scene),
             most: usize::try_from(most).unwrap_or(usize::MAX),
-            views,
+            sees_all: views < interval as usize,
             seed: config.run.seed,
         }
     }
@@ -59,64 +66,82 @@ impl TriangleRounds {
         self.options.delaunay_iter > 0 && span.hits(self.options.delaunay_iter)
     }
 
-    fn prune_rule(&self, iteration: u32) -> PruneRule {
-        if iteration <= self.options.start_pruning {
+    fn prune_rule(&self, span: ImageSpan) -> PruneRule {
+        if span.after <= self.options.start_pruning {
             return PruneRule { opacity_max: -1.0, weight_max: None, reach_max_px: f32::INFINITY };
         }
-        let threshold = prune_threshold(&self.options, iteration - 1).to_f32();
+        let threshold = prune_threshold(&self.options, span.before).to_f32();
         PruneRule {
             opacity_max: threshold,
-            weight_max: (self.views < MANY_VIEWS).then_some(threshold),
+            weight_max: self.sees_all.then_some(threshold),
             reach_max_px: self.options.prune_size.to_f32(),
         }
     }
 
     /// Removes what is not to stay, and splits.
     fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        let iteration = site.iteration();
+        let span = site.span();
         let vertices = site.vertices()?;
-        let (all, statistics) = (site.faces(), site.face_statistics()?);
-        let floor = opacity_floor(&self.options, iteration.saturating_sub(1)).to_f32();
+        let (all, FaceStatistics { weights, reaches_px }) = (site.faces(), site.face_statistics()?);
+        // That of the iterations before this step: it rises after the round.
+        let floor = opacity_floor(&self.options, span.before).to_f32();
         let opacities: Vec<f32> =
-            vertices.iter().map(|&[.., logit]| floor + (1.0 - floor) * sigmoid(logit)).collect();
-        let stay = stays(&all, &opacities, &statistics, &self.prune_rule(iteration));
-        let FaceStatistics { weights, .. } = statistics;
-        let (faces, weights) = (kept(&all, &stay), kept(&weights, &stay));
+            vertices.par_iter().map(|&[.., logit]| floored(logit, floor)).collect();
+        let statistics = FaceStatistics { weights, reaches_px };
+        let stay = stays(&all, &opacities, &statistics, &self.prune_rule(span));
+        let mut faces = kept(&all, &stay);
         let removed = all.len() - faces.len();
         let used = UsedVertices::of(&faces, vertices.len());
-        let is_split = self.splits.may_follow(iteration);
-        let Split { midpoints, mut faces, count } = if is_split {
-            let places: Vec<[f32; 3]> = vertices.iter().map(|&[x, y, z, _]| [x, y, z]).collect();
-            let wanted = self.births(used.kept.len());
-            let granted = site.grant(wanted)?;
-            let rule = DrawRule {
-                drawn: wanted,
-                area_min: self.options.size_probs_zero.to_f32(),
-                largest: self.options.split_large_triangles as usize,
-            };
-            let stream = RandomStream::new(self.seed, u64::from(iteration), RandomUse::Split);
-            let order = if wanted == 0 {
-                Vec::new()
-            } else {
-                draw(&weights, &areas(&faces, &places), &rule, stream)
-            };
-            let most = self.most.saturating_sub(used.kept.len()).min(granted.saturating_mul(3));
-            split(&faces, vertices.len(), &order, most)
-        } else {
-            Split { midpoints: Vec::new(), faces, count: 0 }
-        };
+        let mut order = Vec::new();
+        if self.splits.is_due(span) {
+            let weights = kept(&statistics.weights, &stay);
+            order = self.drawn(span, &faces, &vertices, &weights, used.kept.len());
+        }
+        let room = self.most.saturating_sub(used.kept.len());
+        let most = site.grant(room.min(order.len().saturating_mul(3)))?;
+        let mut split = split(&faces, vertices.len(), &order, most);
+        used.renumber(&mut split.faces);
         used.renumber(&mut faces);
-        let change = Remesh { kept: &used.kept, midpoints: &midpoints, faces: &faces };
-        let is_done = site.remesh(&change, "triangles are neither split nor removed")?;
-        let of = |count: usize| if is_done { count } else { 0 };
+        let kept = &used.kept[..];
+        let whole = Remesh { kept, midpoints: &split.midpoints, faces: &split.faces };
+        let without_births = Remesh { kept, midpoints: &[], faces: &faces };
+        let changes = [whole, without_births];
+        let changes = if split.count > 0 { &changes[..] } else { &changes[1..] };
+        let done = site.remesh(changes, "triangles are neither split nor removed")?;
+        let is_split = done.is_some_and(|change| !change.midpoints.is_empty());
+        let count = if is_split { split.count } else { 0 };
         Ok(RoundReport {
             event: "remeshed",
             counts: vec![
-                ("split", of(count)),
-                ("pruned", of(removed)),
+                ("split", count),
+                ("refused", order.len() - count),
+                ("pruned", if done.is_some() { removed } else { 0 }),
                 ("triangles", site.faces().len()),
             ],
         })
+    }
+
+    /// The triangles to split, in the order of their importance.
+    fn drawn(
+        &self,
+        span: ImageSpan,
+        faces: &[[u32; 3]],
+        vertices: &[[f32; 4]],
+        weights: &[f32],
+        kept: usize,
+    ) -> Vec<u32> {
+        let drawn = self.births(kept);
+        if drawn == 0 {
+            return Vec::new();
+        }
+        let rule = DrawRule {
+            drawn,
+            area_min: self.options.size_probs_zero.to_f32(),
+            largest: self.options.split_large_triangles as usize,
+        };
+        let after = u64::from(span.after);
+        let stream = RandomStream::new(self.seed, after, RandomUse::SplitTriangles);
+        draw(weights, &areas(faces, &places(vertices)), &rule, stream)
     }
 
     /// How many triangles are drawn where there are so many vertices.
@@ -134,12 +159,11 @@ impl TriangleRounds {
     fn connect<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let started = Instant::now();
         let vertices = site.vertices()?;
-        let places: Vec<[f32; 3]> = vertices.iter().map(|&[x, y, z, _]| [x, y, z]).collect();
         let before = site.faces();
-        let is_done = match connect(&places, &before) {
+        let is_done = match connect(&places(&vertices), &before) {
             Ok(Connected { kept, faces }) => {
                 let change = Remesh { kept: &kept, midpoints: &[], faces: &faces };
-                site.remesh(&change, "the mesh stays unconnected")?
+                site.remesh(&[change], "the mesh stays unconnected")?.is_some()
             }
             Err(error) => {
                 site.leave_out(format!("the mesh stays unconnected: {error}"));
@@ -153,8 +177,16 @@ impl TriangleRounds {
             before.len(),
             site.len()
         );
-        Ok(RoundReport { event: "connected", counts: vec![("before", before.len()), ("triangles", faces)] })
+        Ok(RoundReport {
+            event: "connected",
+            counts: vec![("before", before.len()), ("triangles", faces)],
+        })
     }
+}
+
+/// Of vertices with their opacities, the places.
+fn places(vertices: &[[f32; 4]]) -> Vec<[f32; 3]> {
+    vertices.par_iter().map(|&[x, y, z, _]| [x, y, z]).collect()
 }
 
 impl<D: Faces> Strategy<D> for TriangleRounds {
@@ -180,17 +212,89 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
     }
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
-        // No round follows the iteration at which the mesh is connected.
-        let connects = self.options.delaunay_iter > 0 && site.iteration() >= self.options.delaunay_iter;
-        if connects { self.connect(site) } else { self.reshape(site) }
+        if self.connects(site.span()) { self.connect(site) } else { self.reshape(site) }
     }
 
     fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
-        let [before, after] = [span.before, span.after].map(|done| opacity_floor(&self.options, done));
+        let [before, after] =
+            [span.before, span.after].map(|done| opacity_floor(&self.options, done));
         rises(&self.options, span).then_some(Adjust::RaiseOpacityFloor { before, after })
     }
 
     fn shape(&self) -> RoundShape {
         RoundShape::Grow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::Cpu;
+    use crate::config::{ConfigLayer, Layers, resolve};
+
+    fn rounds(more: &str, views: usize) -> TriangleRounds {
+        let text = format!("optimize.primitive = \"triangles\"\n{more}");
+        let base = Some(ConfigLayer { origin: "a.toml", text: &text });
+        let config = resolve(Layers { base, ..Layers::default() }).unwrap();
+        TriangleRounds::new(&config, SceneScale { extent: 1.0, unit: 1.0 }, views)
+    }
+
+    fn spans() -> impl Iterator<Item = ImageSpan> {
+        (1..=30_000).map(ImageSpan::of)
+    }
+
+    #[test]
+    fn rounds_end_when_the_mesh_is_connected() {
+        let due = |rounds: &TriangleRounds| -> Vec<u32> {
+            let due = spans().filter(|&span| Strategy::<Cpu<f32>>::due(rounds, span));
+            due.map(|span| span.after).collect()
+        };
+        let usual = rounds("", 100);
+        let found = due(&usual);
+        assert_eq!((found.len(), &found[..2]), (21, &[1000, 1500][..]));
+        assert_eq!(found[18..], [10_000, 10_500, 11_000]);
+        let is_split = |i| usual.splits.is_due(ImageSpan::of(i));
+        assert!(is_split(9500) && !is_split(10_000));
+        assert!(usual.connects(ImageSpan::of(11_000)) && !usual.connects(ImageSpan::of(10_500)));
+        let observes = |i| Strategy::<Cpu<f32>>::observes(&usual, i).is_some();
+        assert!(observes(1) && observes(10_999) && !observes(11_000));
+        let early = due(&rounds("triangles.delaunay_iter = 2250", 100));
+        assert_eq!(early, [1000, 1500, 2000, 2250]);
+        assert_eq!(due(&rounds("triangles.delaunay_iter = 0", 100)).last(), Some(&9500));
+    }
+
+    #[test]
+    fn the_floor_rises_at_intervals_alone() {
+        let rounds = rounds("", 100);
+        let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span).is_some();
+        let rises: Vec<u32> = spans().filter(|&s| adjust(s)).map(|span| span.after).collect();
+        assert!(rises.iter().all(|rise| rise % 500 == 0));
+        assert_eq!((rises.first(), rises.last()), (Some(&5500), Some(&24_000)));
+        assert!(!rises.contains(&11_500) && !rises.contains(&12_000));
+    }
+
+    #[test]
+    fn what_is_transparent_or_hidden_goes_once_pruning_has_started() {
+        let rule = |views, after| rounds("", views).prune_rule(ImageSpan::of(after));
+        assert_eq!(rule(499, 4000).opacity_max, -1.0);
+        assert_eq!(rule(499, 6000).weight_max, Some(0.245));
+        let many = PruneRule { opacity_max: 0.245, weight_max: None, reach_max_px: 1400.0 };
+        assert_eq!(rule(500, 6000), many);
+    }
+
+    #[test]
+    fn a_round_splits_by_the_growth_and_by_what_is_left_to_the_most() {
+        let rounds = rounds("densify.max_points = 1100", 100);
+        assert_eq!([100, 1000, 1100, 2000].map(|v| rounds.births(v)), [23, 100, 0, 0]);
+    }
+
+    #[test]
+    fn opacities_cost_until_the_floor_rises() {
+        let rounds = rounds("optimize.opacity_reg = 0.5", 100);
+        let cost = |i| {
+            let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, ImageSpan::of(i));
+            extras.regularisers.opacity
+        };
+        assert_eq!([cost(4999), cost(5000)], [0.5 + 1.9e-6, 0.5]);
     }
 }

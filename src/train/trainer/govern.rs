@@ -90,7 +90,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// A round of density control.
     pub(super) fn run_round(&mut self) -> Result<RoundReport, TrainError> {
-        let mut site = Site::new(&mut *self.device, &mut self.model, self.iteration);
+        let mut site = Site::new(&mut *self.device, &mut self.model, self.last_step);
         let report = self.strategy.round(&mut site);
         let left_out = site.into_left_out();
         self.report_memory_changes()?;

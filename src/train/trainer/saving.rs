@@ -17,6 +17,7 @@ use crate::export::{NewPly, RenderMode};
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory, peak_resident_memory};
 use crate::model::Gaussians;
+use crate::train::TrainError;
 use crate::train::background_files::WrittenFile;
 use crate::train::checkpoint::{
     self, BesideRows, Checkpoint, CheckpointKeeper, FACE_BYTES, FaceState, Occasion, row_bytes,
@@ -25,7 +26,6 @@ use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
 use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
-use crate::train::TrainError;
 
 /// How a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]

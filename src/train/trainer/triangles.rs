@@ -1,12 +1,15 @@
 //! How a run draws its triangles, and what becomes of them at its end.
 
+use std::time::Instant;
+
 use super::Trainer;
 use crate::backend::{Footprint, Remesh, TrainDevice};
 use crate::config::PrimitiveName;
 use crate::dataset::View;
-use crate::train::event::Split;
+use crate::train::event::{Event, Phase, Round, RoundReport, Split};
 use crate::train::triangles::prune::{UsedVertices, kept};
 use crate::train::triangles::schedule;
+use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_footprint};
 
 /// A triangle whose weight is not above this in any sample of any training view is hidden.
@@ -35,14 +38,31 @@ impl<B: TrainDevice> Trainer<'_, B> {
             return Ok(());
         }
         self.report_pending()?;
+        self.end_phase(Phase::Training);
+        let started = Instant::now();
         let before = self.device.faces(&self.model).len();
-        self.with_memory_retry(Self::try_to_drop_hidden)?;
-        let after = self.device.faces(&self.model).len();
-        tracing::info!("of {before} triangles {} are hidden in all training views", before - after);
+        let sees_any = self.with_memory_retry(Self::try_to_drop_hidden)?;
+        self.device.synchronize()?;
+        let ms = started.elapsed().as_secs_f64() * 1e3;
+        self.clock.add_beside_iterations(started);
+        self.creep = UnexplainedGrowth::from(self.iteration);
+        self.end_phase(Phase::DensityControl);
+        if !sees_any {
+            self.warn(format!(
+                "no triangle has a weight above {HIDDEN_WEIGHT} in any training view: all stay. Train longer, or \
+                 with --opacity-floor-final closer to 1"
+            ))?;
+        }
+        let triangles = self.device.faces(&self.model).len();
+        let counts = vec![("pruned", before - triangles), ("triangles", triangles)];
+        let report = RoundReport { event: "hidden_removed", counts };
+        let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
+        self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
         Ok(())
     }
 
-    fn try_to_drop_hidden(&mut self) -> Result<(), TrainError> {
+    /// Whether there are others: if all are hidden, all stay.
+    fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
         let mut settings = self.settings_of(self.iteration.max(1));
         settings.footprint = self.shown_footprint();
         let views = &self.feed.views;
@@ -53,9 +73,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let weights = device.face_statistics(model)?.weights;
         let is_seen: Vec<bool> = weights.iter().map(|&weight| weight > HIDDEN_WEIGHT).collect();
         let mut faces = kept(device.faces(model), &is_seen);
+        if faces.is_empty() {
+            return Ok(false);
+        }
         let used = UsedVertices::of(&faces, device.len(model));
         used.renumber(&mut faces);
         device.remesh(model, &Remesh { kept: &used.kept, midpoints: &[], faces: &faces })?;
-        Ok(())
+        Ok(true)
     }
 }

@@ -34,7 +34,8 @@ pub struct DrawRule {
 /// Each gets the key ln(u) / weight of a number u of its own, and those of the largest keys are drawn
 /// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
 pub fn draw(weights: &[f32], areas: &[f32], rule: &DrawRule, stream: RandomStream) -> Vec<u32> {
-    let largest = first(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
+    let largest =
+        first(ranked(areas, |_, area| (area > 0.0).then_some(f64::from(area))), rule.largest);
     let keys = ranked(weights, |face, weight| {
         let may_be = weight > 0.0 && areas[face] >= rule.area_min;
         may_be.then(|| (1.0 - stream.uniform(face as u64)).ln() / f64::from(weight))
@@ -125,7 +126,8 @@ mod tests {
     fn the_first_is_drawn_in_proportion_to_weights() {
         let (weights, areas) = ([1.0, 3.0], [1.0; 2]);
         let rule = DrawRule { drawn: 1, area_min: 0.0, largest: 0 };
-        let heavy = (0..4000).filter(|&step| draw(&weights, &areas, &rule, stream(step)) == [1]).count();
+        let heavy =
+            (0..4000).filter(|&step| draw(&weights, &areas, &rule, stream(step)) == [1]).count();
         // Four standard errors of 4000 draws.
         assert!(heavy.abs_diff(3000) < 110, "{heavy}");
     }

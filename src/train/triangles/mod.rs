@@ -9,4 +9,4 @@ pub mod schedule;
 mod soup;
 pub mod split;
 
-pub use soup::soup;
+pub use soup::{SOUP_VERTICES, soup};

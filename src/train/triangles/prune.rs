@@ -58,9 +58,7 @@ impl UsedVertices {
         }
         let mut kept = Vec::new();
         let mut new_from_old = vec![0; vertices];
-        for (old, (new, _)) in
-            (0..).zip(new_from_old.iter_mut().zip(&is_used).filter(|_| true)).filter(|(_, (_, used))| **used)
-        {
+        for ((old, new), _) in (0..).zip(&mut new_from_old).zip(is_used).filter(|&(_, used)| used) {
             *new = u32::try_from(kept.len()).unwrap_or(u32::MAX);
             kept.push(old);
         }
@@ -88,7 +86,10 @@ mod tests {
     const FACES: [[u32; 3]; 4] = [[0, 1, 2], [2, 1, 3], [4, 5, 6], [6, 5, 8]];
 
     fn statistics() -> FaceStatistics {
-        FaceStatistics { weights: vec![0.5, 0.2, 0.9, 0.6], reaches_px: vec![10.0, 20.0, 30.0, 40.0] }
+        FaceStatistics {
+            weights: vec![0.5, 0.2, 0.9, 0.6],
+            reaches_px: vec![10.0, 20.0, 30.0, 40.0],
+        }
     }
 
     #[test]

@@ -108,9 +108,7 @@ mod tests {
     /// A square of so many by so many vertices.
     fn grid(side: u32) -> Vec<[u32; 3]> {
         let cells = (0..side - 1).flat_map(|y| (0..side - 1).map(move |x| y * side + x));
-        cells
-            .flat_map(|at| [[at, at + 1, at + side], [at + side, at + 1, at + side + 1]])
-            .collect()
+        cells.flat_map(|at| [[at, at + 1, at + side], [at + side, at + 1, at + side + 1]]).collect()
     }
 
     #[test]

@@ -1,0 +1,153 @@
+//! `--primitive triangles`: triangles between shared vertices that become opaque, as MeshSplatting trains them.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use crate::common::program::{TestFolder, end, splat};
+use crate::fixtures::{copy_of, fixture};
+use rstest::rstest;
+use serde_json::Value;
+use splat::config::PrimitiveName;
+use splat::export::{PlyModel, PlyTriangles, read_ply_model};
+use splat::math::sigmoid;
+
+const ITERATIONS: u32 = 300;
+
+/// More vertices than 200 points have at first.
+const MOST: usize = 1500;
+
+const FLAGS: [&str; 7] = [
+    "--primitive=triangles",
+    "--eval",
+    "--max_points=1500",
+    "--size_probs_zero=0",
+    "--splitt_large_triangles=10",
+    "--checkpoint-iterations=85",
+    "--save-iterations=100",
+];
+
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("train_triangles", |place| {
+        place.trained(ITERATIONS, &FLAGS);
+    })
+});
+
+fn events(place: &TestFolder, model: &str, kind: &str) -> Vec<Value> {
+    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["event"] == kind).collect()
+}
+
+fn numbers(events: &[Value], field: &str) -> Vec<u64> {
+    events.iter().map(|event| event[field].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn triangles_are_trained_to_an_opaque_mesh() {
+    let place = &*TRAINED;
+    let PlyModel { gaussians: vertices, primitive, triangles } =
+        read_ply_model(&place.ply(ITERATIONS)).unwrap();
+    let PlyTriangles { faces, window } = triangles.unwrap();
+    assert_eq!(primitive, PrimitiveName::Triangles);
+    assert_eq!((window.exponent, window.opacity_floor), (1e-4, 0.9999));
+    assert!(faces.len() > 200 && vertices.opacity_logits.len() <= MOST, "{}", faces.len());
+    let mut used: Vec<u32> = faces.as_flattened().to_vec();
+    used.sort_unstable();
+    used.dedup();
+    assert_eq!(used.len(), vertices.opacity_logits.len(), "no vertex is without a triangle");
+    let mut eval = splat();
+    eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(place.model());
+    let found: Value = serde_json::from_str(&end(&mut eval).done().stdout).unwrap();
+    let psnr = found["mean"]["psnr"].as_f64().unwrap();
+    assert!(psnr > 14.0, "{psnr}");
+    // As the run itself measured it.
+    let evaluated = events(place, "model", "evaluated");
+    let of_run = evaluated.iter().rfind(|event| event["split"] == "test").unwrap();
+    let of_run = of_run["mean"]["psnr"].as_f64().unwrap();
+    assert!((of_run - psnr).abs() < 0.05, "{of_run} {psnr}");
+}
+
+#[test]
+fn rounds_split_and_remove_within_max_points_and_the_mesh_is_connected_once() {
+    let place = &*TRAINED;
+    let rounds = events(place, "model", "remeshed");
+    assert_eq!(numbers(&rounds, "iteration")[..3], [10, 15, 20]);
+    assert!(numbers(&rounds, "split").iter().sum::<u64>() > 100);
+    assert!(numbers(&rounds, "pruned").iter().sum::<u64>() > 0);
+    let vertices = numbers(&rounds, "gaussians");
+    assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
+    assert_eq!(numbers(&events(place, "model", "connected"), "iteration"), [110]);
+    assert_eq!(numbers(&events(place, "model", "hidden_removed"), "iteration"), [300]);
+}
+
+#[test]
+fn a_model_on_the_way_is_stored_with_its_window() {
+    let stored = read_ply_model(&TRAINED.ply(100)).unwrap();
+    let PlyTriangles { window, .. } = stored.triangles.unwrap();
+    assert!((window.exponent - 0.6667).abs() < 0.001, "{window:?}");
+    // The floor after iteration 95: that after 100 rises with the next step.
+    let floor = 0.1 + 0.8999 * 45.0 / 190.0;
+    assert!((window.opacity_floor - floor).abs() < 1e-6, "{window:?}");
+    // Some are still transparent.
+    let least = stored.gaussians.opacity_logits.iter().copied().fold(f32::MAX, f32::min);
+    assert!(sigmoid(least) < 0.5, "{least}");
+}
+
+#[test]
+fn a_resumed_run_is_one_that_never_stopped() {
+    let place = copy_of(&TRAINED);
+    let whole = fs::read(place.ply(ITERATIONS)).unwrap();
+    fs::remove_file(place.ply(ITERATIONS)).unwrap();
+    fs::remove_file(place.checkpoint(ITERATIONS)).unwrap();
+    end(place.train().args(["--resume", "auto"])).done().says(&["iteration 85"]);
+    assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole);
+    end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
+        .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
+}
+
+#[test]
+fn batches_and_an_earlier_mesh_are_trained_too() {
+    let place = TestFolder::beside(&TRAINED);
+    place.trained_into("batch", 80, &["--primitive=triangles", "--batch-views=3", "--exposure"]);
+    let from = TRAINED.ply(ITERATIONS);
+    let init = format!("--init={}", from.display());
+    place.trained_into("next", 20, &["--primitive=triangles", &init, "--delaunay-iter=0"]);
+    let read = |place: &TestFolder, model: &str, iteration| {
+        read_ply_model(&place.ply_of(model, iteration)).unwrap().triangles.unwrap().faces.len()
+    };
+    assert!(read(&place, "batch", 80) > 50 && read(&place, "next", 20) > 50);
+    assert!(events(&place, "next", "connected").is_empty());
+}
+
+#[rstest]
+#[case::antialiasing(&["--antialiasing"], &["--antialiasing", "--upscaling-factor"])]
+#[case::mip(&["--preset=mip"], &["triangles"])]
+#[case::filter(&["--filter-3d"], &["--filter-3d", "no extent"])]
+#[case::mcmc(&["--strategy=mcmc"], &["--strategy", "mcmc", "density control of their own"])]
+#[case::budget(&["--strategy=budget"], &["--strategy", "budget", "--add-percentage"])]
+#[case::target(&["--target-gaussians=100"], &["--target-gaussians", "--max-points"])]
+#[case::terms(&["--regularize=density"], &["--regularize", "density", "triangles"])]
+#[case::samples(&["--upscaling_factor=8"], &["--upscaling-factor", "1 to 4"])]
+fn what_is_for_gaussians_is_refused(#[case] flags: &[&str], #[case] said: &[&str]) {
+    let place = TestFolder::beside(&TRAINED);
+    end(place.train().arg("--primitive=triangles").args(flags)).refused(2, said);
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn options_of_triangles_have_no_effect_on_gaussians_and_the_other_way_round() {
+    let place = TestFolder::beside(&TRAINED);
+    place
+        .trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2"])
+        .says(&["--set-sigma has no effect without --primitive triangles"]);
+    place
+        .trained_into(
+            "flat",
+            1,
+            &["--primitive=triangles", "--min-opacity=0.1", "--scaling-lr=0.1"],
+        )
+        .says(&[
+            "--min-opacity has no effect with --primitive triangles",
+            "--scaling-lr has no effect",
+        ]);
+}
