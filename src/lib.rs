@@ -42,6 +42,9 @@
 //! |---|---|
 //! | splat | a Gaussian projected into a view |
 //! | surfel | a Gaussian that is drawn as the disc of its first two axes |
+//! | vertex | a row of Gaussians that only has a place, an opacity and colours |
+//! | face | a triangle between three vertices |
+//! | window | how a triangle falls off from its middle to its edges, and how finely it is sampled |
 //! | record | the 12 floats of a splat |
 //! | splat index | a splat's place in the list of its view |
 //! | instance | a pair of a splat and a tile that it covers |

@@ -170,7 +170,7 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 22] = [
+const PARTS: [(&str, &str); 28] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
@@ -182,17 +182,23 @@ const PARTS: [(&str, &str); 22] = [
     ("src/backend/cpu/stage/sampler.rs", "surface"),
     ("src/backend/cpu/stage/vertices.rs", "project"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
+    ("src/backend/cuda/stage/blend_triangles.rs", "blend"),
     ("src/backend/cuda/stage/candidates.rs", "densify"),
     ("src/backend/cuda/stage/extent.rs", "bin"),
     ("src/backend/cuda/stage/losses.rs", "loss"),
     ("src/backend/cuda/stage/observe.rs", "densify"),
     ("src/backend/cuda/stage/opacities.rs", "densify"),
     ("src/backend/cuda/stage/quantile.rs", "densify"),
+    ("src/backend/cuda/stage/remesh.rs", "densify"),
     ("src/backend/cuda/stage/sampled_depths.rs", "surface"),
     ("src/backend/cuda/stage/threshold.rs", "densify"),
+    ("src/backend/cuda/stage/triangles.rs", "project"),
     ("kernels/adam_views.cu", "adam"),
     ("kernels/blend_surfels.cu", "blend"),
+    ("kernels/blend_triangles.cu", "blend"),
     ("kernels/quantile.cu", "densify"),
+    ("kernels/remesh.cu", "densify"),
+    ("kernels/triangles.cu", "project"),
 ];
 
 /// Files beside the stages that are of none.
