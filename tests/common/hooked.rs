@@ -7,10 +7,9 @@ use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown,
 use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
     Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, FaceStatistics, Faces,
-    Filter3d, Fuse, Into,
-    LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Peaks,
-    Photo, Pick, Remesh, Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TableStep,
-    TrainDevice, Transmittances, Wants, Worth, Worths,
+    Filter3d, Fuse, Into, LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours,
+    Objective, Peaks, Photo, Pick, Remesh, Render, RenderSettings, Rendered, Rows, ScoreRule,
+    Snapshot, Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;

@@ -9,7 +9,7 @@ use crate::common::scene::{RATES, photo, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, FaceStatistics, Footprint, Remesh, Rendered, Snapshot, Term,
+    AdamStep, Adjust, DeviceError, FaceStatistics, Footprint, Remesh, Rendered, Snapshot, Term,
     Terms, TrainDevice, Window,
 };
 use splat::dataset::{Image, InverseDepthMap, View};
@@ -200,7 +200,7 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 };
                 let what = format!("{size:?} px, {count} triangles, {samples} samples");
                 clear += assert_images_agree(device, &mesh, (&view, &drawing), &what);
-                all += view.camera.pixels() as usize;
+                all += view.camera.pixels();
             }
         }
     }
@@ -213,7 +213,9 @@ fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
     let mask = clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect();
     let mut image = (*photo(view.camera.width, view.camera.height, Some(mask))).clone();
     image.depth = drawing.inverse_depth.then(|| InverseDepthMap {
-        values: (0..view.camera.pixels()).map(|i| (i * 7919 % 65_536) as u16).collect(),
+        values: (0..view.camera.pixels())
+            .map(|i| u16::try_from(i * 7919 % 65_536).unwrap())
+            .collect(),
         scale: 1.0,
         offset: 0.0,
     });
@@ -231,8 +233,7 @@ fn step<B: TrainDevice>(
     for (index, (view, drawing, image)) in shots.iter().enumerate() {
         let target = device.target(index, image).unwrap();
         let terms = Terms::photometric(0.2);
-        let terms =
-            if drawing.inverse_depth { terms.with(Term::InverseDepth, 0.5) } else { terms };
+        let terms = if drawing.inverse_depth { terms.with(Term::InverseDepth, 0.5) } else { terms };
         device.add_view(&mut model, (view, drawing), (&target, &terms), &mut sums).unwrap();
     }
     device.step(&mut model, sums, &AdamStep::new(1, RATES)).unwrap();
@@ -267,8 +268,7 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         for (exponent, samples) in [(1.0, 1), (0.5, 2), (0.05, 4), (1e-4, 3)] {
             for inverse_depth in [false, true] {
                 let mesh = mesh(count, seed);
-                let drawing =
-                    Drawing { inverse_depth, ..drawing(seed, window(exponent, samples)) };
+                let drawing = Drawing { inverse_depth, ..drawing(seed, window(exponent, samples)) };
                 let image = photo_of(&mesh, &view(), &drawing);
                 let what = format!("{count} triangles, exponent {exponent}, {samples} samples");
                 assert_steps_agree(device, &mesh, &[(view(), drawing, image)], &what);
@@ -362,8 +362,7 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
     let midpoints: Vec<[u32; 2]> = (0..40).map(|i| [i, (i * 7 + 3) % rows]).collect();
     let most = u32::try_from(kept.len() + midpoints.len()).unwrap();
     let faces: Vec<[u32; 3]> = (0..50).map(|i| [i, i + 1, most - 1 - i]).collect();
-    let change =
-        Remesh { kept: &kept, midpoints: &midpoints, opacity_floor: 0.1, faces: &faces };
+    let change = Remesh { kept: &kept, midpoints: &midpoints, faces: &faces };
     fn changed<B: TrainDevice>(
         device: &mut B,
         mesh: &TriangleMesh,
@@ -396,7 +395,7 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
             }
         }
     }
-    let stray = Remesh { kept: &[rows], midpoints: &[], opacity_floor: 0.0, faces: &[] };
+    let stray = Remesh { kept: &[rows], midpoints: &[], faces: &[] };
     let mut model = upload(device, &mesh);
     let refused = device.remesh(&mut model, &stray);
     assert!(matches!(refused, Err(DeviceError::NoSuchRow { .. })));
@@ -411,7 +410,8 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
         (0..rows).map(|row| (row as f64 - 0.5 * rows as f64).to_f32()).collect();
     fn raised<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> Vec<f32> {
         let mut model = upload(device, mesh);
-        device.raise_opacity_floor(&mut model, 0.1, 0.4).unwrap();
+        let rise = Adjust::RaiseOpacityFloor { before: 0.1, after: 0.4 };
+        device.adjust(&mut model, &rise).unwrap();
         device.snapshot(&mut model).unwrap().parameters.opacity_logits
     }
     let found = raised(device, &mesh);

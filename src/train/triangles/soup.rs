@@ -1,5 +1,7 @@
 //! The triangles that training starts from: one for each point, none of which share a vertex.
 
+use std::f64::consts::TAU;
+
 use crate::config::OptimizeOptions;
 use crate::dataset::PointCloud;
 use crate::math::Real;
@@ -38,10 +40,10 @@ pub fn soup(
         // Numbers of a normal distribution make a uniform rotation; those of a cube nearly do.
         let turn = [0, 1, 2, 3].map(|k| 2.0 * stream.uniform(at as u64 * 4 + k) - 1.0);
         let turn = rotation(turn);
-        for corner in 0..3 {
-            let angle = f64::from(corner) * std::f64::consts::TAU / 3.0;
+        for corner in 0..SOUP_VERTICES {
+            let angle = corner as f64 * TAU / SOUP_VERTICES as f64;
             let (sin, cos) = angle.sin_cos();
-            let row = 3 * (3 * at + corner as usize);
+            let row = 3 * (3 * at + corner);
             for axis in 0..3 {
                 let offset = turn[axis][0] * cos + turn[axis][1] * sin;
                 let moved = f64::from(place[axis]) + CORNER_DISTANCE * scale * offset;

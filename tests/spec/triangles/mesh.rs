@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::common::scene::{in_training, rows};
-use splat::backend::{EditRule, Into, Pick, Remesh, ScoreRule};
+use splat::backend::{Adjust, EditRule, Into, Pick, Remesh, ScoreRule};
 use splat::math::morton::Cube;
 use splat::math::opacity_floor::floored;
 use splat::memory::plan::Storage;
@@ -11,7 +11,7 @@ use splat::model::Primitive;
 const FLOOR: f64 = 0.3;
 
 fn remesh<'a>(kept: &'a [u32], midpoints: &'a [[u32; 2]], faces: &'a [[u32; 3]]) -> Remesh<'a> {
-    Remesh { kept, midpoints, opacity_floor: FLOOR, faces }
+    Remesh { kept, midpoints, faces }
 }
 
 /// A mesh in training on a device with this storage, in single precision.
@@ -140,7 +140,8 @@ fn opacities_stay_when_the_floor_rises() {
         let before = device.snapshot(&mut model).unwrap();
         for (from, to) in [(0.0, 0.1), (0.1, 0.6), (0.6, 0.9999)] {
             let old = device.snapshot(&mut model).unwrap();
-            device.raise_opacity_floor(&mut model, from, to).unwrap();
+            let rise = Adjust::RaiseOpacityFloor { before: from, after: to };
+            device.adjust(&mut model, &rise).unwrap();
             let new = device.snapshot(&mut model).unwrap();
             let logits = old.parameters.opacity_logits.iter().zip(&new.parameters.opacity_logits);
             for (&old, &new) in logits {
