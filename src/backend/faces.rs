@@ -28,11 +28,8 @@ pub struct Remesh<'a> {
 /// A device that trains triangles between the rows of a model.
 pub trait Faces: Edit<Gaussians> {
     /// Gives a model these triangles in place of those that it has, and forgets their statistics.
-    fn set_faces(
-        &mut self,
-        model: &mut Self::Model,
-        faces: &[[u32; 3]],
-    ) -> Result<(), DeviceError>;
+    fn set_faces(&mut self, model: &mut Self::Model, faces: &[[u32; 3]])
+    -> Result<(), DeviceError>;
 
     /// The triangles; none of a model without.
     fn faces<'a>(&self, model: &'a Self::Model) -> &'a [[u32; 3]];

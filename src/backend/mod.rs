@@ -70,7 +70,9 @@ pub use rows::{CHUNK_ROWS, Rows, chunks};
 #[cfg(kernels)]
 pub(crate) use settings::ColorRoom;
 pub(crate) use settings::Drawing;
-pub use settings::{Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window};
+pub use settings::{
+    Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,
+};
 pub use snapshot::Snapshot;
 pub use stage::Stage;
 pub use store::{ModelShape, Store};

@@ -225,7 +225,8 @@ pub fn evaluate<B: TrainDevice>(
             ..RenderSettings::DEFAULT
         };
         let corrects_colors = request.compensation.is_some();
-        let look = Look { extra: request.shown.extra(position, request.footprint), corrects_colors };
+        let look =
+            Look { extra: request.shown.extra(position, request.footprint), corrects_colors };
         let view = views.view(index);
         let name = view.name.as_str();
         let mut frame = match device.render(model, view, &settings, look) {

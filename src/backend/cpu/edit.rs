@@ -1,11 +1,11 @@
 //! Density control on the processor.
 
 use super::Cpu;
-use super::{faces, frame};
 use super::model::Model;
 use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
 use super::stage::smooth;
+use super::{faces, frame};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,

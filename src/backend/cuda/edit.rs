@@ -5,8 +5,8 @@ use super::model::catch_up::catch_up;
 use super::model::tables::Model;
 use super::stage::densify::DensifyWork;
 use super::stage::relocate::{DrawRule, MultinomialSampler};
-use super::stage::{remesh, smooth};
 use super::stage::{candidates, opacities};
+use super::stage::{remesh, smooth};
 use crate::backend::frame_state::Drawn;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{

@@ -12,8 +12,8 @@ use crate::layout::{
     BANDS, COUNTED_PIXELS, CanvasSlots, ColorSlots, FeatureSlots, Half, Library, ListSizes,
     NearRows, OrderSlots, PLACES, PixelGradients, Projected, ROW_INSTANCES, RaySlots, Records,
     Replay, ReplayBlock, SEEN_WORTHS, SURFACE_GRADIENTS, Samples, ShrunkSlots, Source as _,
-    SplatSlots, SurfaceRows, TRANSMITTANCES, VERTEX_GRADIENTS, ViewRequest, ViewSizes, WEIGHED_DEPTHS, replay_list,
-    splat_capacity,
+    SplatSlots, SurfaceRows, TRANSMITTANCES, VERTEX_GRADIENTS, ViewRequest, ViewSizes,
+    WEIGHED_DEPTHS, replay_list, splat_capacity,
 };
 use crate::memory::Bytes;
 

@@ -35,7 +35,8 @@ fn without_strays(points: &[Vec3]) -> Bounds {
             continue;
         }
         sample.sort_unstable_by(f64::total_cmp);
-        let (low, high) = (sample[sample.len() / 100], sample[sample.len() - 1 - sample.len() / 100]);
+        let (low, high) =
+            (sample[sample.len() / 100], sample[sample.len() - 1 - sample.len() / 100]);
         let width = high - low;
         bounds.low[axis] = bounds.low[axis].max(low - width);
         bounds.high[axis] = bounds.high[axis].min(high + width);

@@ -1,9 +1,9 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
+use super::blend_triangles;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
-use super::blend_triangles;
 use crate::backend::cuda::device::footprints::BlendKernels;
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::timers::Stage;
@@ -123,7 +123,13 @@ pub(crate) fn forward(
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if splats.kind == Records::Triangles {
-        return blend_triangles::forward(session, splats, bins, DrawnView { camera, settings }, canvas);
+        return blend_triangles::forward(
+            session,
+            splats,
+            bins,
+            DrawnView { camera, settings },
+            canvas,
+        );
     }
     if let Some(mut kept) =
         BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?

@@ -1,9 +1,9 @@
 //! Stage `project`: primitives to splats.
 
+use super::triangles::{self, Vertices, window};
 use crate::abi::{self, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
-use super::triangles::{self, Vertices, window};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
 use crate::backend::cuda::memory::status::SplatCounts;

@@ -10,9 +10,7 @@ use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
-use crate::layout::{
-    Projected, Records, SplatSlots, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
-};
+use crate::layout::{Projected, Records, SplatSlots, VERTEX_GRADIENTS, ViewSizes, splat_capacity};
 use crate::math::Real;
 
 /// The vertices of a view.
