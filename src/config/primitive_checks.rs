@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_of_triangles_follow_the_length_of_the_run_unless_they_are_given() {
+    fn schedules_of_triangles_follow_the_length_of_the_run() {
         let more = "optimize.iterations = 3000\ntriangles.sigma_until = 30000";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
         assert_eq!((optimize.position_lr_max_steps, optimize.sh_degree_interval), (3000, 100));

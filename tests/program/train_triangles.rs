@@ -68,7 +68,7 @@ fn triangles_are_trained_to_an_opaque_mesh() {
 }
 
 #[test]
-fn rounds_split_and_remove_within_max_points_and_the_mesh_is_connected_once() {
+fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     let place = &*TRAINED;
     let rounds = events(place, "model", "remeshed");
     assert_eq!(numbers(&rounds, "iteration")[..3], [10, 15, 20]);
@@ -135,7 +135,7 @@ fn what_is_for_gaussians_is_refused(#[case] flags: &[&str], #[case] said: &[&str
 }
 
 #[test]
-fn options_of_triangles_have_no_effect_on_gaussians_and_the_other_way_round() {
+fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
     let place = TestFolder::beside(&TRAINED);
     place
         .trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2"])

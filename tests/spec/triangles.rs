@@ -346,7 +346,6 @@ fn what_triangles_have_not_is_refused() {
         assert!(matches!(refused, Some(DeviceError::Unsupported { primitives: "triangles", .. })));
     };
     is_refused(device.transmittances(&model, &view(), &settings, &[[0.0; 3]]).err());
-    is_refused(device.weigh(&mut model, &[&view()], &settings).err());
     let mut worths = device.no_worths(&model, &[false; 9]).unwrap();
     let photo = Arc::new(target(false));
     is_refused(device.add_worths(&model, &view(), &settings, &photo, &mut worths).err());

@@ -17,7 +17,7 @@ use crate::memory::plan::RoundShape;
 use crate::train::event::RoundReport;
 use crate::train::span::ImageSpan;
 use crate::train::triangles::connect::{Connected, connect};
-use crate::train::triangles::draw::{DrawRule, areas, draw};
+use crate::train::triangles::draw::{FaceDraw, areas, draw};
 use crate::train::triangles::prune::{PruneRule, UsedVertices, kept, stays};
 use crate::train::triangles::schedule::{opacity_floor, prune_threshold, rises};
 use crate::train::triangles::split::split;
@@ -134,7 +134,7 @@ impl TriangleRounds {
         if drawn == 0 {
             return Vec::new();
         }
-        let rule = DrawRule {
+        let rule = FaceDraw {
             drawn,
             area_min: self.options.size_probs_zero.to_f32(),
             largest: self.options.split_large_triangles as usize,

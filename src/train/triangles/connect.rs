@@ -37,7 +37,7 @@ pub fn connect(places: &[[f32; 3]], faces: &[[u32; 3]]) -> Result<Connected, Con
 
 #[cfg(test)]
 mod tests {
-    use super::super::split::{Split, split};
+    use super::super::split::{SplitFaces, split};
     use super::*;
 
     const OCTAHEDRON: [[f32; 3]; 6] = [
@@ -53,7 +53,8 @@ mod tests {
         [[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4], [1, 0, 5], [2, 1, 5], [3, 2, 5], [0, 3, 5]];
 
     fn split_at(places: &mut Vec<[f32; 3]>, faces: &mut Vec<[u32; 3]>, order: &[u32]) {
-        let Split { midpoints, faces: all, .. } = split(faces, places.len(), order, usize::MAX);
+        let SplitFaces { midpoints, faces: all, .. } =
+            split(faces, places.len(), order, usize::MAX);
         for [a, b] in midpoints {
             let ends = [places[a as usize], places[b as usize]];
             places.push([0, 1, 2].map(|axis| 0.5 * (ends[0][axis] + ends[1][axis])));

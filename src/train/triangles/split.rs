@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 /// What becomes of triangles that are split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Split {
+pub struct SplitFaces {
     /// The ends of the edges that get a new vertex in their middle.
     pub midpoints: Vec<[u32; 2]>,
     /// All triangles: those that are split have four in their place. New vertices are numbered after those
@@ -30,7 +30,7 @@ struct WantedEdge {
 
 /// Splits the triangles of an order, each once in it, for as long as no more than `most` vertices are made.
 /// A neighbour that is not split keeps the whole edge: the new vertex then lies on it.
-pub fn split(faces: &[[u32; 3]], vertices: usize, order: &[u32], most: usize) -> Split {
+pub fn split(faces: &[[u32; 3]], vertices: usize, order: &[u32], most: usize) -> SplitFaces {
     let mut edges = wanted_edges(faces, order);
     let count = affordable(&edges, order.len(), most);
     edges.retain(|edge| (edge.rank as usize) < count);
@@ -55,7 +55,7 @@ pub fn split(faces: &[[u32; 3]], vertices: usize, order: &[u32], most: usize) ->
             None => all.push(face),
         }
     }
-    Split { midpoints, faces: all, count }
+    SplitFaces { midpoints, faces: all, count }
 }
 
 /// The edges of the triangles of an order, equal ones side by side and by rank.
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn neighbours_share_the_vertex_in_the_middle_of_their_edge() {
-        let Split { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1, 0], 99);
+        let SplitFaces { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1, 0], 99);
         assert_eq!(midpoints, [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]);
         assert_eq!(count, 2);
         let of_first = [[0, 4, 5], [4, 1, 6], [5, 6, 2], [4, 6, 5]];
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn an_unselected_neighbour_stays_as_it_is() {
-        let Split { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1], 3);
+        let SplitFaces { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1], 3);
         assert_eq!((midpoints.len(), faces.len(), count), (3, 5, 1));
         assert_eq!(faces[0], [0, 1, 2]);
         assert_eq!(split(&[[0, 1, 2]], 3, &[], 9).faces, [[0, 1, 2]]);
