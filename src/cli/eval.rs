@@ -15,7 +15,7 @@ use super::exit::UsageError;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
-use super::triangles::SampleArgs;
+use super::triangles::TriangleSamples;
 use crate::backend::TrainDevice;
 use crate::config::MetricSet;
 use crate::files::{OutputError, WorkFolder, check_writable};
@@ -58,7 +58,7 @@ pub(super) struct EvalArgs {
     json: bool,
 
     #[command(flatten)]
-    samples: SampleArgs,
+    samples: TriangleSamples,
 
     #[command(flatten)]
     geometry: GeometryArgs,

@@ -19,6 +19,7 @@ mod handover;
 mod held_out;
 mod holders;
 mod host_limit;
+mod images;
 mod intent;
 mod lpips;
 mod mesh;

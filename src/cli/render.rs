@@ -12,7 +12,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
-use super::triangles::SampleArgs;
+use super::triangles::TriangleSamples;
 use crate::backend::TrainDevice;
 use crate::files::WorkFolder;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
@@ -50,7 +50,7 @@ pub(super) struct RenderArgs {
     normals: bool,
 
     #[command(flatten)]
-    samples: SampleArgs,
+    samples: TriangleSamples,
 }
 
 /// Writes `MODEL/{train,test}/ours_N/{renders,gt}/00000.png`, and on demand `depth`, `depth_color` and

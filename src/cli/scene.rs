@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::{ArgMatches, Args};
 
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder::{self, ConfigText};
 use super::held_out::{MeasuredModel, nothing_held_out};
-use super::host_limit::{
-    HostRoom, HostRun, OnProcessor, is_on_processor, largest_to_decode, showing,
-};
+use super::host_limit::{HostRoom, HostRun, OnProcessor, is_on_processor, showing};
+use super::images::open_images;
 use super::trained_views::TrainedViews;
 use super::triangles::{ShownTriangles, refuse_triangles, upload};
 use crate::backend::{DeviceError, Footprint, TrainDevice, gpu};
@@ -18,9 +16,9 @@ use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, PrimitiveName, RunOptions, SceneOptions, Typed,
     resolve,
 };
-use crate::dataset::{Dataset, DatasetError, ImageLoader, Residency, is_scene, read_test_list};
+use crate::dataset::{Dataset, DatasetError, ImageLoader, is_scene, read_test_list};
 use crate::export::{PlyModel, read_ply_model};
-use crate::memory::{Bytes, host_memory};
+use crate::memory::Bytes;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
@@ -322,65 +320,6 @@ pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError
         tracing::warn!("{warning}");
     }
     Ok(dataset)
-}
-
-/// Makes a scene's images available beside what a command takes of the host's memory at its most.
-pub(super) fn open_images(
-    dataset: &Dataset,
-    options: &MemoryOptions,
-    taken: Bytes,
-) -> anyhow::Result<ImageLoader> {
-    let (images, keeps_all) = loader(dataset, options, taken);
-    if keeps_all {
-        tracing::info!("decoding {} images", dataset.views.len());
-        let failures = images
-            .load_all(|_, _| {})
-            .map_err(anyhow::Error::from)
-            .context("no image of the scene can be decoded")?;
-        tracing::info!(
-            "{} images decoded and kept, {:.2} GiB",
-            dataset.views.len() - failures.len(),
-            images.held().gib()
-        );
-    }
-    Ok(images)
-}
-
-/// The scene's images within the host's memory, and whether all of them are to be kept.
-fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoader, bool) {
-    let host = host_memory();
-    let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
-    let held = host.map_or(Bytes(0), |host| host.resident).max(taken);
-    let left = Bytes(limit.0.saturating_sub((held + largest_to_decode(dataset)).0));
-    let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit, taken);
-    if options.high_dram {
-        let images = open(Residency::All);
-        let needed = images.decoded_bytes();
-        if needed <= left {
-            return (images, true);
-        }
-        tracing::warn!(
-            "--high-dram: the {} decoded images take {:.2} GiB or more, but of the {:.2} GiB of \
-             --host-limit {} the program has {:.2} GiB left. They are decoded on demand instead, \
-             into a cache of {}",
-            dataset.sources.len(),
-            needed.gib(),
-            limit.gib(),
-            options.host_limit,
-            left.gib(),
-            options.image_cache
-        );
-    }
-    let images = open(Residency::OnDemand { cache: options.image_cache });
-    if let Some(needed) = images.least_to_decode_ahead() {
-        tracing::warn!(
-            "--image-cache {} is too small to decode photographs ahead, so that training waits \
-             for each: give {:.0}MiB or more",
-            options.image_cache,
-            needed.mib().ceil()
-        );
-    }
-    (images, false)
 }
 
 /// That a split has no image to compare a model with.

@@ -11,7 +11,7 @@ use crate::model::Gaussians;
 
 /// How finely triangles are sampled.
 #[derive(Args)]
-pub(super) struct SampleArgs {
+pub(super) struct TriangleSamples {
     /// Samples along each side of a pixel of a model of triangles
     ///
     /// More are slower and make smoother edges. Training ends with 4.
@@ -44,7 +44,7 @@ impl ShownTriangles {
     }
 }
 
-impl SampleArgs {
+impl TriangleSamples {
     /// Has triangles drawn as the option says; of another model, says that it changes nothing.
     pub(super) fn apply(&self, triangles: Option<&mut ShownTriangles>, matches: &ArgMatches) {
         match (triangles, self.samples) {

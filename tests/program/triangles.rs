@@ -69,7 +69,7 @@ fn farthest(one: &Mesh, other: &Mesh) -> f32 {
 }
 
 #[test]
-fn triangles_are_exported_with_the_colours_that_views_have_of_their_vertices() {
+fn triangles_are_exported_with_the_colours_that_views_have() {
     let place = copy_of(&TRIANGLES);
     let made = ["a.glb", "a.obj", "a.ply"].map(|name| {
         let made = json(&export(&place, &["-m", "model", "-o", name, "--json"]).done().stdout);

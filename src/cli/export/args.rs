@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use splat_formats::{ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis};
 
-use super::triangles::VertexColors;
 use crate::cli::crop::{CropOptions, number, numbers};
 
 /// Arguments of `splat export`.
@@ -66,6 +66,16 @@ pub(in crate::cli) struct ExportArgs {
 
     #[command(flatten)]
     pub(super) sog: SogArgs,
+}
+
+/// Where the colours of vertices come from, which a file has one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum VertexColors {
+    /// Means of what the training cameras see that have a vertex in their picture
+    Views,
+    /// The harmonics of degree 0 alone, as MeshSplatting exports them
+    Base,
 }
 
 /// Formats that are written.

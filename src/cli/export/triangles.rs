@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use rayon::prelude::*;
 use serde::Serialize;
 use splat_formats::{CameraSplit, HtmlCamera, PlacementError};
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
-use super::args::{ExportArgs, ExportFormat};
+use super::args::{ExportArgs, ExportFormat, VertexColors};
 use super::cameras::cameras_of;
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
@@ -19,16 +18,6 @@ use crate::files::{OutputError, write_atomically};
 use crate::math::linalg::{dot, normalize, sub};
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh, sh_rest_count};
-
-/// Where the colours of vertices come from, which a file has one of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum VertexColors {
-    /// Means of what the training cameras see that have a vertex in their picture
-    Views,
-    /// The harmonics of degree 0 alone, as MeshSplatting exports them
-    Base,
-}
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -264,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vertex_has_the_mean_colour_of_the_cameras_that_have_it_in_their_picture() {
+    fn a_vertex_has_the_mean_colour_of_cameras_that_have_it_in_view() {
         // Both cameras have the first in their picture, and none has another.
         let vertices = Gaussians {
             sh_degree: 1,

@@ -1,8 +1,9 @@
 //! The triangles of a PLY, and what its comments say of how they are drawn.
 
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::error::{PlyError, PlyFacesError};
 use crate::ply::{Header, LaterElement, PlyFileError, Scalar};
 
 /// What follows `property` where this program writes triangles.
@@ -72,73 +73,6 @@ pub struct PlyTriangles {
     pub window: StoredWindow,
 }
 
-/// Triangles that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlyFacesError {
-    /// Its comments promise some.
-    #[error(
-        "{path}: says that it holds triangles (`{RENDER_MODE}`), but no `element face` follows its vertices. \
-         Copy or export it again"
-    )]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Lines of the header that are not those of triangles.
-    #[error(
-        "{path}: `element face` has `{found}`, where one `{PROPERTY}` is expected, and numbers beside it at \
-         most. Export it again with that"
-    )]
-    Property {
-        /// The file.
-        path: PathBuf,
-        /// What is there.
-        found: String,
-    },
-    /// Not a triangle.
-    #[error(
-        "{path}: face {face} has {corners} corners, where 3 are expected. Triangulate the mesh"
-    )]
-    Corners {
-        /// The file.
-        path: PathBuf,
-        /// Which face, from 0.
-        face: usize,
-        /// Its corners.
-        corners: f64,
-    },
-    /// A corner that is no row.
-    #[error(
-        "{path}: face {face} names vertex {vertex}, and there are {vertices}, from 0. Copy or export the file \
-         again"
-    )]
-    NoVertex {
-        /// The file.
-        path: PathBuf,
-        /// Which face, from 0.
-        face: usize,
-        /// What it names.
-        vertex: f64,
-        /// Vertices of the file.
-        vertices: usize,
-    },
-    /// A comment without a number that can be.
-    #[error(
-        "{path}: its comment `{key}{value}` has to have a number, {allowed}. Correct it, or remove the line"
-    )]
-    Comment {
-        /// The file.
-        path: PathBuf,
-        /// What the comment begins with.
-        key: &'static str,
-        /// What follows.
-        value: String,
-        /// Which numbers can be.
-        allowed: &'static str,
-    },
-}
-
 /// Whether a file holds triangles between its rows, and these have no scales.
 pub(super) fn are_in(header: &Header) -> bool {
     let says_so = header.comments.iter().any(|comment| comment == RENDER_MODE);
@@ -167,7 +101,7 @@ impl FaceLayout {
         header: &Header,
         vertices_end: u64,
         file_bytes: u64,
-    ) -> Result<Self, super::PlyError> {
+    ) -> Result<Self, PlyError> {
         let window = StoredWindow::of(path, header)?;
         // What lies between is of a length that its own reader knows.
         let element = header.after.first().filter(|element| element.name == "face");
@@ -214,7 +148,7 @@ impl FaceLayout {
         path: &Path,
         input: &mut impl Read,
         vertices: usize,
-    ) -> Result<PlyTriangles, super::PlyError> {
+    ) -> Result<PlyTriangles, PlyError> {
         let mut faces = Vec::with_capacity(self.faces);
         let mut chunk = vec![0; FACES_AT_ONCE.min(self.faces) * self.row_bytes];
         while faces.len() < self.faces {

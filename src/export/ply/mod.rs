@@ -12,15 +12,17 @@
 //! Triangles have a row for each vertex, without scales and rotation, and faces behind them; comments say how
 //! they are drawn. Programs for meshes open such a file, and show its colours of 8 bits.
 
+mod error;
 mod faces;
 mod fields;
 mod gaussians;
 mod read;
 mod write;
 
-pub use faces::{PlyFacesError, PlyTriangles, StoredWindow};
+pub use error::{PlyError, PlyFacesError};
+pub use faces::{PlyTriangles, StoredWindow};
 pub use fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows, VertexFields};
-pub use read::{PlyError, PlyModel, read_ply, read_ply_model, read_ply_primitive, read_ply_rows};
+pub use read::{PlyModel, read_ply, read_ply_model, read_ply_primitive, read_ply_rows};
 pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks, write_ply_triangles};
 
 #[cfg(test)]

@@ -3,131 +3,16 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::faces::{self, FaceLayout, PlyFacesError, PlyTriangles};
+use super::error::PlyError;
+use super::faces::{self, FaceLayout, PlyTriangles};
 use super::fields::{FilterField, FlatField, PlyField, PlyRows};
 use crate::config::PrimitiveName;
 use crate::layout::Width;
 use crate::math::Real;
 use crate::model::Gaussians;
 use crate::ply::{self, Header, PlyColumn, PlyFileError};
-
-/// A PLY file that holds no Gaussians.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlyError {
-    /// The file or its header cannot be read, or rows are missing.
-    #[error(transparent)]
-    File(#[from] PlyFileError),
-    /// Its triangles cannot be read.
-    #[error(transparent)]
-    Faces(#[from] PlyFacesError),
-    /// Text or big-endian numbers.
-    #[error(
-        "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
-         as binary PLY"
-    )]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// What the header says.
-        format: String,
-    },
-    /// A column that Gaussians need is not there.
-    #[error(
-        "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
-         give an uncompressed PLY of Gaussians, or of triangles with harmonics"
-    )]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A column stands in the header twice.
-    #[error("{path}: lists the column `{column}` twice. Export it again")]
-    DoubleColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A column of integers where numbers with a fraction belong.
-    #[error(
-        "{path}: the column `{column}` is of type {found}; float or double is expected. Export \
-         it uncompressed"
-    )]
-    ColumnType {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-        /// Its type.
-        found: String,
-    },
-    /// The harmonics are of no degree.
-    #[error(
-        "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or \
-         3). Export it again"
-    )]
-    RestCount {
-        /// The file.
-        path: PathBuf,
-        /// Columns found.
-        count: usize,
-    },
-    /// A NaN or an infinite number.
-    #[error(
-        "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
-         file again"
-    )]
-    NotFinite {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-        /// The column.
-        column: String,
-        /// What it holds.
-        value: f64,
-    },
-    /// A value that no model holds.
-    #[error(
-        "{path}: row {row}, column `{column}` is {}, and only {} to {} can be drawn. Remove \
-         such Gaussians or export the file again",
-        in_words(*value), in_words((*range.start()).into()), in_words((*range.end()).into())
-    )]
-    OutOfRange {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-        /// The column.
-        column: String,
-        /// What it holds.
-        value: f64,
-        /// What it may hold.
-        range: RangeInclusive<f32>,
-    },
-    /// A rotation that turns nowhere.
-    #[error(
-        "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
-         export the file again"
-    )]
-    NoRotation {
-        /// The file.
-        path: PathBuf,
-        /// Row, from 0.
-        row: usize,
-    },
-}
-
-/// A number of a file as people write it: with no more digits than make it out among floats.
-fn in_words(exact: f64) -> String {
-    let value = exact.to_f32();
-    if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") }
-}
 
 /// Highest degree of the spherical harmonics.
 const MAX_SH_DEGREE: u32 = 3;

@@ -99,7 +99,7 @@ fn the_header_is_one_that_programs_for_meshes_know() {
 }
 
 #[test]
-fn what_other_programs_add_is_passed_over_and_what_they_leave_out_is_solid() {
+fn what_others_add_is_passed_over_and_what_they_leave_out_is_solid() {
     let mesh = strip(7, 1);
     for (from, to) in [
         ("vertex_indices", "vertex_index"),
@@ -199,7 +199,7 @@ fn triangles_that_are_not_what_was_announced_leave_the_old_file() {
 }
 
 #[test]
-fn room_is_kept_for_the_faces_too_and_the_file_is_the_same_however_rows_are_cut() {
+fn room_is_kept_for_faces_and_the_file_is_the_same_however_rows_are_cut() {
     let mesh = strip(9001, 2);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.ply");

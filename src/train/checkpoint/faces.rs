@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn triangles_are_read_as_they_were_written_beside_what_is_learned_of_colours() {
+    fn triangles_are_read_as_they_were_written_beside_tables_of_colours() {
         let folder = tempfile::tempdir().unwrap();
         for tables in [None, Some(AppearanceTables::identity(Compensation::Exposure, 3))] {
             let written = about(3);
