@@ -447,6 +447,10 @@ impl<D: TrainDevice, H: Hooks<D>> Faces for Hooked<D, H> {
         self.device.faces(model)
     }
 
+    fn vertices(&mut self, model: &D::Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+        self.device.vertices(model)
+    }
+
     fn face_statistics(&mut self, model: &D::Model) -> Result<FaceStatistics, DeviceError> {
         self.device.face_statistics(model)
     }
@@ -461,15 +465,6 @@ impl<D: TrainDevice, H: Hooks<D>> Faces for Hooked<D, H> {
 
     fn remesh(&mut self, model: &mut D::Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
         self.device.remesh(model, change)
-    }
-
-    fn raise_opacity_floor(
-        &mut self,
-        model: &mut D::Model,
-        before: f64,
-        after: f64,
-    ) -> Result<(), DeviceError> {
-        self.device.raise_opacity_floor(model, before, after)
     }
 }
 
