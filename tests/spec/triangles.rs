@@ -331,7 +331,7 @@ fn what_is_no_number_is_left_out_and_told_by_the_step() {
 #[test]
 fn what_triangles_have_not_is_refused() {
     let mut device = Cpu::<f64>::new();
-    let mut model = upload(&mut device, &shared(10));
+    let model = upload(&mut device, &shared(10));
     let shown = Drawing { pass: Pass::Eval, ..drawing(WINDOW) };
     for drawing in [
         Drawing { surface: true, ..shown },
