@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((found.sigma_start, found.sigma_until), (0, 30_000));
         assert_eq!((found.start_opacity_floor, found.final_opacity_iter), (500, 2400));
         assert_eq!((found.start_upsampling, found.last_upsampling), (2000, 2500));
-        assert_eq!((found.start_pruning, found.delaunay_iter), (400, 1100));
+        assert_eq!((found.start_pruning, found.delaunay_iter), (400, 0));
         let shortest = triangles("optimize.iterations = 1").unwrap();
         assert_eq!(shortest.densify.densification_interval, 1);
         assert_eq!(

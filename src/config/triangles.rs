@@ -132,9 +132,9 @@ options! {
         /// Iteration after which the mesh is connected
         ///
         /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. No
-        /// triangle is split or removed after it. 0 leaves them unconnected.
+        /// triangle is split or removed after it. MeshSplatting has 11,000. 0 leaves them as they are.
         #[arg(value_name = "N")]
-        delaunay_iter: u32 = 11_000, idle NO_DELAUNAY;
+        delaunay_iter: u32 = 0, idle NO_DELAUNAY;
     }
 }
 

@@ -170,7 +170,7 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 28] = [
+const PARTS: [(&str, &str); 29] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
@@ -188,6 +188,7 @@ const PARTS: [(&str, &str); 28] = [
     ("src/backend/cuda/stage/losses.rs", "loss"),
     ("src/backend/cuda/stage/observe.rs", "densify"),
     ("src/backend/cuda/stage/opacities.rs", "densify"),
+    ("src/backend/cuda/stage/paint.rs", "blend"),
     ("src/backend/cuda/stage/quantile.rs", "densify"),
     ("src/backend/cuda/stage/remesh.rs", "densify"),
     ("src/backend/cuda/stage/sampled_depths.rs", "surface"),

@@ -16,12 +16,13 @@ const ITERATIONS: u32 = 300;
 /// More vertices than 200 points have at first.
 const MOST: usize = 1500;
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 8] = [
     "--primitive=triangles",
     "--eval",
     "--max_points=1500",
     "--size_probs_zero=0",
     "--splitt_large_triangles=10",
+    "--delaunay-iter=110",
     "--checkpoint-iterations=85",
     "--save-iterations=100",
 ];

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn options() -> TrianglesOptions {
-        TrianglesOptions::default()
+        TrianglesOptions { delaunay_iter: 11_000, ..TrianglesOptions::default() }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::shrink::Shrunk;
 use crate::backend::cuda::stage::worth::{ListedSplats, SeenWorths, WorthSums};
 use crate::backend::cuda::stage::{
-    bands, bin, loss, median, normals, project, rays, transmittance,
+    bands, bin, loss, median, normals, paint, project, rays, transmittance, triangles,
 };
 use crate::backend::frame_state::Fresh;
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
@@ -37,7 +37,10 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     }
     let camera = project::camera(view, settings)?;
     let drawn = DrawnView { camera: &camera, settings };
-    let mut splats = project::forward(session, model, drawn)?;
+    let mut splats = match triangles::window(settings.footprint) {
+        Some(window) => triangles::forward(session, model, drawn, &window)?,
+        None => project::forward(session, model, drawn)?,
+    };
     if wants.maps {
         normals::add_features(session, model, &camera, wants, &mut splats)?;
     }
@@ -63,7 +66,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
-            blend::forward(session, splats, bins, view, &mut canvas)?;
+            paint::forward(session, splats, bins, view, &mut canvas)?;
             median::depths(session, splats, bins, view.camera, canvas.median_depths.as_mut())
         };
         bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?

@@ -11,13 +11,13 @@ use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::adam::{self, StepView};
 use crate::backend::cuda::stage::bands::Lists;
-use crate::backend::cuda::stage::blend::{self, Pixels};
+use crate::backend::cuda::stage::blend::Pixels;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::{self, SampledView};
-use crate::backend::cuda::stage::{median, observe, rays, triangles, weights};
+use crate::backend::cuda::stage::{median, observe, paint, rays, triangles, weights};
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::layout::Records;
@@ -93,7 +93,7 @@ fn splats_backward(
 ) -> Result<(), DeviceError> {
     match lists {
         Lists::Whole(bins) => {
-            blend::backward(session, splats, bins, view, &mut pixels)?;
+            paint::backward(session, splats, bins, view, &mut pixels)?;
             median::add_gradients(session, splats, bins, view.camera, &pixels)
         }
         Lists::Bands(bands) => bands.backward(session, splats, view, &mut pixels),

@@ -7,8 +7,8 @@ use std::ops::Range;
 use super::bin::{self, Bins, Sorted};
 use super::blend::{self, Pixels};
 use super::extent::{Extent, INSTANCES_MAX};
-use super::median;
 use super::project::{DrawnView, Splats};
+use super::{median, paint};
 use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
@@ -178,9 +178,9 @@ impl Bands {
         let wants = blend::wants(view.settings);
         self.each(session, splats.visible, &wants, view.camera, |extent| {
             let bins = bin::list_band(session, splats, &self.sorted, view.camera, extent)?;
-            blend::forward(session, splats, &bins, view, pixels.canvas)?;
+            paint::forward(session, splats, &bins, view, pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-            blend::add_gradients(session, splats, &bins, view, pixels)?;
+            paint::add_gradients(session, splats, &bins, view, pixels)?;
             pixels.canvas.kept = None;
             session.timers.end(&begun, &session.stream)?;
             median::add_gradients(session, splats, &bins, view.camera, pixels)

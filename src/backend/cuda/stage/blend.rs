@@ -1,7 +1,6 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::blend_triangles;
 use super::project::{DrawnView, Features, Splats};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
 use crate::backend::cuda::device::footprints::BlendKernels;
@@ -122,15 +121,6 @@ pub(crate) fn forward(
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
-    if splats.kind == Records::Triangles {
-        return blend_triangles::forward(
-            session,
-            splats,
-            bins,
-            DrawnView { camera, settings },
-            canvas,
-        );
-    }
     if let Some(mut kept) =
         BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?
     {
@@ -205,20 +195,6 @@ pub(super) fn lists<'a>(
     }
 }
 
-/// Gradients of every splat from those of the pixels, in the splats' own room for them.
-pub(crate) fn backward(
-    session: &Session,
-    splats: &mut Splats,
-    bins: &Bins,
-    view: DrawnView<'_>,
-    pixels: &mut Pixels<'_>,
-) -> Result<(), DeviceError> {
-    let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
-    splats.clear_gradients(&session.stream)?;
-    add_gradients(session, splats, bins, view, pixels)?;
-    session.timers.end(&begun, &session.stream)
-}
-
 /// The kernel that finds the gradients of what was drawn, of a surface's features and of inverse depths where
 /// these were, and what density control observes. Where a surface is drawn its states hold those of the inverse depths.
 fn backward_kernel<'a>(
@@ -246,9 +222,6 @@ pub(crate) fn add_gradients(
     view: DrawnView<'_>,
     pixels: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
-    if splats.kind == Records::Triangles {
-        return blend_triangles::add_gradients(session, splats, bins, view, pixels);
-    }
     let DrawnView { camera, settings } = view;
     let Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. } = pixels;
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };

@@ -22,6 +22,7 @@ pub(crate) mod neighbours;
 pub(crate) mod normals;
 pub(crate) mod observe;
 pub(crate) mod opacities;
+pub(crate) mod paint;
 pub(crate) mod patches;
 pub mod probe;
 pub(crate) mod project;

@@ -1,6 +1,5 @@
 //! Stage `project`: primitives to splats.
 
-use super::triangles::{self, Vertices, window};
 use crate::abi::{self, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
@@ -42,6 +41,14 @@ pub(crate) struct Splats {
     pub(crate) rays: Option<Rays>,
     /// The vertices of triangles, until the backward pass.
     pub(crate) vertices: Option<Vertices>,
+}
+
+/// The vertices of a view.
+pub(crate) struct Vertices {
+    /// [gaussians, 8]
+    pub(crate) records: Block<f32>,
+    /// [gaussians, 12]; where a backward pass follows.
+    pub(crate) gradients: Option<Block<f32>>,
 }
 
 /// What is known of the splats, [capacity, record]; nothing once a step alone is to follow.
@@ -185,9 +192,6 @@ pub(crate) fn forward<P: CudaPrimitive>(
     model: &Model<P>,
     drawn: DrawnView<'_>,
 ) -> Result<Splats, DeviceError> {
-    if let Some(window) = window(drawn.settings.footprint) {
-        return triangles::forward(session, model, drawn, &window);
-    }
     let gaussians = model.len() as u64;
     let kind = drawn.settings.footprint.records();
     let sizes = |most_visible: usize| ViewSizes {

@@ -1,10 +1,10 @@
 //! Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
 
-use super::project::{DrawnView, Order, SplatRecords, Splats};
+use super::project::{DrawnView, Order, SplatRecords, Splats, Vertices};
 use crate::abi::{FacesArgs, FacesBwdArgs, In, Out, ProjectArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
+use crate::backend::cuda::memory::heap::{Buffer, Heap};
 use crate::backend::cuda::memory::status::SplatCounts;
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
@@ -12,14 +12,6 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
 use crate::layout::{Projected, Records, SplatSlots, VERTEX_GRADIENTS, ViewSizes, splat_capacity};
 use crate::math::Real;
-
-/// The vertices of a view.
-pub(crate) struct Vertices {
-    /// [gaussians, 8]
-    pub(crate) records: Block<f32>,
-    /// [gaussians, 12]; where a backward pass follows.
-    pub(crate) gradients: Option<Block<f32>>,
-}
 
 /// The window of what is drawn as triangles.
 pub(crate) fn window(footprint: Footprint) -> Option<Window> {
