@@ -25,7 +25,7 @@ use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
 use crate::dataset::Dataset;
 use crate::export::{PlyModel, read_ply_model};
-use crate::layout::GAUSSIANS;
+use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
     self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth,
 };
@@ -209,7 +209,10 @@ fn report(
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
-            schema: &GAUSSIANS,
+            schema: match config.optimize.primitive {
+                PrimitiveName::Gaussians | PrimitiveName::Surfels => &GAUSSIANS,
+                PrimitiveName::Triangles => &TRIANGLES,
+            },
             sh_degree: config.optimize.sh_degree,
             storage: config.memory.optimize_memory.storage(),
             optional: OptionalColumns {

@@ -301,6 +301,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "lookup",
         "patches",
         "distortion",
+        "triangle",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
@@ -324,6 +325,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "normals.cu",
         "patches.cu",
         "distortion.cu",
+        "triangles.cu",
     ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {

@@ -144,6 +144,24 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("correlation", "compare_patch"),
     ("ncc_bwd", "compare_patch"),
     ("compare_patch", "compare_patches"),
+    ("place_vertex", "place_vertices"),
+    ("shape_bwd", "row_bwd"),
+    ("row_bwd", "step"),
+    ("place_vertex_bwd", "shape_bwd"),
+    ("project_face", "project_faces"),
+    ("face_corners", "project_face"),
+    ("edge_between", "outline"),
+    ("outline", "triangle"),
+    ("smallest_opacity", "triangle"),
+    ("triangle_of", "triangle"),
+    ("triangle", "project_face"),
+    ("least_opacity", "triangle_bwd"),
+    ("triangle_bwd", "faces_bwd"),
+    ("middle", "cover"),
+    ("cover", "project_face"),
+    ("reach_px", "faces_bwd"),
+    ("touched", "touched_pixels"),
+    ("touched_pixels", "face_corners"),
 ];
 
 /// Kernels that the tests of whole renders and rounds, and of learned colours, compare with the host.
@@ -163,4 +181,7 @@ pub(super) const KERNELS: &[&str] = &[
     "compare_normals",
     "compare_patches",
     "measure_distortion",
+    "place_vertices",
+    "project_faces",
+    "faces_bwd",
 ];

@@ -93,6 +93,7 @@ const KERNELS: StorageKernels = StorageKernels {
     step_extended: KERNEL,
     step_views: None,
     surfels: None,
+    vertices: None,
 };
 
 impl CudaPrimitive for Lights {
