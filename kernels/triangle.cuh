@@ -24,17 +24,6 @@ __device__ inline bool place_vertex(const ViewCamera& view, float3 world, float2
     return isfinite(px.x) && isfinite(px.y);
 }
 
-__device__ inline float3 place_vertex_bwd(const ViewCamera& view, float3 world, float2 d_px,
-                                          float d_inverse_depth) {
-    const float3 cam = camera_from_world(view, world);
-    const float inverse_depth = 1.0f / cam.z;
-    const float d_x = d_px.x * view.focal_px[0], d_y = d_px.y * view.focal_px[1];
-    const float d_inverse = d_x * cam.x + d_y * cam.y + d_inverse_depth;
-    return mul_transposed(camera_rotation(view),
-                          float3{d_x * inverse_depth, d_y * inverse_depth,
-                                 -d_inverse * inverse_depth * inverse_depth});
-}
-
 // A triangle on the screen.
 struct ScreenTriangle {
     float2 centre_px;

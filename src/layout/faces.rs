@@ -15,9 +15,9 @@ pub const FACES_PER_VERTEX: u64 = 2;
 slots! {
     ModelLen {
         pub FACES: u32 = "faces", Parameters, ModelLen, CORNERS, "triangles";
-        pub FACE_WEIGHTS: f32 = "face weights", Statistics, ModelLen, 1,
+        pub FACE_WEIGHTS: f32 = "faces", Statistics, ModelLen, 1,
             "what views have shown of each triangle";
-        pub FACE_REACHES: f32 = "face reaches", Statistics, ModelLen, 1,
+        pub FACE_REACHES: f32 = "faces", Statistics, ModelLen, 1,
             "how large each triangle was in views";
     }
     CallLen {

@@ -168,14 +168,15 @@ impl ModelSize {
     /// Label and bytes of each region, in the order in which regions grow.
     pub fn region_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let tables = table_slots(self.schema).map(|table| (table.label, table.bytes(self)));
-        tables.chain([
+        let of_rows = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
             (FILTER_3D.label, FILTER_3D.bytes(self)),
-            (ALL_FACES.label, ALL_FACES.bytes(self)),
-        ])
+        ]);
+        let faces = || (ALL_FACES.label, ALL_FACES.bytes(self));
+        of_rows.chain(self.schema.has_faces().then(faces))
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
         };
         let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
-        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33, 0]);
+        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33]);
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
         // Two triangles of five words for each vertex, twice.
         assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 5 * 4 * 2);

@@ -12,7 +12,7 @@ use splat::backend::{Footprint, Inputs};
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
 use splat::export::read_ply;
-use splat::layout::{GAUSSIANS, Records};
+use splat::layout::{GAUSSIANS, Records, TRIANGLES};
 use splat::math::{Divisor, Real};
 use splat::memory::plan::{
     BoundSizes, CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
@@ -441,8 +441,19 @@ fn every_buffer_of_the_layout_is_planned() {
     });
     let coarse = run.coarse.map(|coarse| PlannedCoarse { maps: Maps::Medians, ..coarse });
     let median = PlannedRun { coarse, ..run.clone() };
-    let training =
-        [run.ledger(false), run.ledger(true), moving.ledger(false), median.ledger(false)];
+    let mesh = PlannedRun {
+        records: Records::Triangles,
+        model: ModelSize { schema: &TRIANGLES, ..model },
+        coarse: None,
+        ..run.clone()
+    };
+    let training = [
+        run.ledger(false),
+        run.ledger(true),
+        moving.ledger(false),
+        median.ledger(false),
+        mesh.ledger(false),
+    ];
     let later = meshing.map(|meshing| meshing.ledger(false));
     let rows = training.into_iter().chain(later).chain([refinement.ledger(false)]);
     let rows: Vec<_> = rows.flatten().collect();

@@ -51,7 +51,7 @@ pub(in crate::cli) struct ExportArgs {
     #[arg(long)]
     pub(in crate::cli) quiet: bool,
 
-    /// Where the colours of a model of triangles come from, whose vertices have one each [default: views]
+    /// Where the colours of triangles come from [default: views]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(super) colors: Option<VertexColors>,
 

@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use crate::layout::{
-    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, ModelSize, MoveSizes,
-    Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, SampleSlots, SearchOrder,
-    SearchSizes, SearchTree, SelectionSlots, Smoothing, Source as _, TABLE_PARTS, along_bits,
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MIDPOINTS, MOVED_COLUMNS, ModelSize,
+    MoveSizes, Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, SampleSlots,
+    SearchOrder, SearchSizes, SearchTree, SelectionSlots, Smoothing, Source as _, TABLE_PARTS,
+    along_bits,
 };
 use crate::math::morton::KEY_BITS;
 
@@ -41,6 +42,8 @@ pub(crate) fn edit(source: &Replay, sizes: &RoundSizes, prunes: bool) {
 fn play_edit(source: &Replay, sizes: &RoundSizes, prunes: bool) -> Result<(), Infallible> {
     let selection = SelectionSlots::reserve(source, sizes)?;
     let rows = sizes.model.gaussians + sizes.births;
+    // Triangles are split at edges.
+    drop(source.take_if(sizes.model.schema.has_faces(), &MIDPOINTS, &sizes.births)?);
     if sizes.births > 0 {
         if sizes.births < sizes.wanted {
             source.sum32(rows);
