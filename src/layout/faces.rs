@@ -15,10 +15,8 @@ pub const FACES_PER_VERTEX: u64 = 2;
 slots! {
     ModelLen {
         pub FACES: u32 = "faces", Parameters, ModelLen, CORNERS, "triangles";
-        pub FACE_WEIGHTS: f32 = "faces", Statistics, ModelLen, 1,
-            "what views have shown of each triangle";
-        pub FACE_REACHES: f32 = "faces", Statistics, ModelLen, 1,
-            "how large each triangle was in views";
+        pub FACE_WEIGHTS: f32 = "faces", Parameters, ModelLen, 1, "triangles";
+        pub FACE_REACHES: f32 = "faces", Parameters, ModelLen, 1, "triangles";
     }
     CallLen {
         pub MIDPOINTS: u32 = "midpoints", Round, CallLen, ENDS, "edges that are split";

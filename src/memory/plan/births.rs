@@ -208,7 +208,10 @@ mod tests {
                     budget: Bytes(budget),
                     others: Bytes(others),
                     model,
-                    mapped: std::array::from_fn(|i| granule.whole(before.regions()[i].bytes)),
+                    mapped: std::array::from_fn(|i| {
+                        let region = before.regions().get(i).map_or(Bytes(0), |row| row.bytes);
+                        granule.whole(region)
+                    }),
                     iteration_scratch: Bytes(scratch * gaussians),
                     granule,
                     is_virtual,
