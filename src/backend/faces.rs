@@ -47,6 +47,7 @@ pub trait Faces: Edit<Gaussians> {
         statistics: &FaceStatistics,
     ) -> Result<(), DeviceError>;
 
-    /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them. Where memory is refused nothing has changed.
+    /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them.
+    /// Where memory is refused nothing has changed.
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
 }

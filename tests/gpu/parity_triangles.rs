@@ -5,7 +5,7 @@ use crate::common::Draws;
 use crate::common::drawing::drawn_either;
 use crate::common::oracle::{assert_gradients_agree, gradients, relative_error, settings};
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, photo, resized, tame_gaussians};
+use crate::common::scene::{RATES, filtered_viewpoint, photo, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
@@ -15,7 +15,7 @@ use splat::backend::{
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::math::linalg::mul_transposed;
-use splat::math::splat::{Vertex, Viewpoint, place_vertex, triangle};
+use splat::math::splat::{Vertex, place_vertex, triangle};
 use splat::model::{Gaussians, TriangleMesh};
 use std::sync::Arc;
 
@@ -78,25 +78,11 @@ fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
     model
 }
 
-fn viewpoint(view: &View, near: f64) -> Viewpoint<f64> {
-    Viewpoint {
-        rotation: view.pose.rotation,
-        translation: view.pose.translation,
-        centre_world: view.pose.centre_world(),
-        focal_px: view.camera.focal_px,
-        centre_px: view.camera.centre_px,
-        size: [view.camera.width, view.camera.height],
-        near,
-        variance_px2: 0.0,
-        compensates: false,
-    }
-}
-
 /// Pixels in which both precisions decide alike: none of their samples is next to an edge, next to the least opacity,
 /// or next to being finished.
 fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool> {
     let Footprint::Triangle(window) = drawing.footprint else { panic!("triangles are drawn") };
-    let point = viewpoint(view, drawing.near);
+    let point = filtered_viewpoint(view, drawing.near, drawing.footprint);
     let mut seen: Vec<_> = mesh
         .faces
         .iter()

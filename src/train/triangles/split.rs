@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(found.faces.len(), faces.len() + 3 * found.count);
             let used: BTreeSet<u32> = found.faces.as_flattened().iter().copied().collect();
             assert!(used.into_iter().eq(0..81 + u32::try_from(found.midpoints.len()).unwrap()));
-            // What is not split for want of vertices would have needed more.
+            // A triangle that is not split would have needed more vertices than are left.
             if found.count < order.len() {
                 assert!(most - found.midpoints.len() < 3);
             }

@@ -110,6 +110,8 @@ fn spread(cell: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -123,5 +125,17 @@ mod tests {
             let steps: u32 = (0..3).map(|axis| pair[0][axis].abs_diff(pair[1][axis])).sum();
             assert_eq!(steps, 1, "{pair:?}");
         }
+    }
+
+    /// In a cube around all points, 1000 of them would share a cell.
+    #[test]
+    fn a_point_far_from_all_others_does_not_put_them_into_one_cell() {
+        let mut points: Vec<Vec3> = (0..1000)
+            .map(|i| [i % 10, i / 10 % 10, i / 100].map(|place| f64::from(place) / 10.0))
+            .collect();
+        points.push([1e6; 3]);
+        let curve = Curve::around(&points);
+        let places: BTreeSet<u64> = points.iter().map(|&point| curve.place(point)).collect();
+        assert_eq!(places.len(), points.len());
     }
 }

@@ -1,5 +1,4 @@
-//! Which triangle a segment meets: boxes around runs of triangles of about one size, each along a Hilbert curve. A
-//! large one among small ones would make all boxes above it large.
+//! Which triangle a segment meets: boxes around runs of triangles along a Hilbert curve.
 
 use rayon::prelude::*;
 
@@ -45,15 +44,6 @@ impl Span {
             .fold(Self::EMPTY, |span, &corner| span.joined(Self { least: corner, most: corner }))
     }
 
-    /// The power of 2 of its longest side; the least there is where it has none.
-    fn size_class(&self) -> i32 {
-        let sides = (0..3).map(|axis| self.most[axis] - self.least[axis]);
-        let longest = sides.fold(0.0, f64::max);
-        #[expect(clippy::cast_possible_truncation, reason = "logarithms of doubles are small")]
-        let class = longest.max(f64::MIN_POSITIVE).log2().floor() as i32;
-        class
-    }
-
     /// Whether a segment may meet the box, by its parts between the box's planes (Kay and Kajiya,
     /// 1986).
     fn may_meet(&self, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
@@ -92,15 +82,12 @@ impl<'a> Hierarchy<'a> {
         let middle = |[a, b, c]: &[Vec3; 3]| scale(add(*a, add(*b, *c)), 1.0 / 3.0);
         let middles: Vec<Vec3> = triangles.par_iter().map(middle).collect();
         let curve = Curve::around(&middles);
-        let mut keys: Vec<(i32, u64, u32)> = (0_u32..)
+        let mut keys: Vec<(u64, u32)> = (0..)
             .zip(&middles)
-            .zip(triangles)
-            .map(|((triangle, &middle), corners)| {
-                (Span::around(corners).size_class(), curve.place(middle), triangle)
-            })
+            .map(|(triangle, &middle)| (curve.place(middle), triangle))
             .collect();
         keys.par_sort_unstable();
-        let order: Vec<u32> = keys.into_iter().map(|(.., triangle)| triangle).collect();
+        let order: Vec<u32> = keys.into_iter().map(|(_, triangle)| triangle).collect();
         let leaves = order.len().div_ceil(LEAF).next_power_of_two();
         let mut spans = vec![Span::EMPTY; leaves];
         spans.par_extend(order.par_chunks(LEAF).map(|run| {
