@@ -62,6 +62,18 @@ pub fn create_folder(path: &Path) -> Result<PathBuf, OutputError> {
     Ok(path.to_owned())
 }
 
+/// Bytes that files can still take on the disk of this folder; nothing where the system does not say.
+#[cfg(unix)]
+pub fn free_space(folder: &Path) -> Option<u64> {
+    let system = rustix::fs::statvfs(folder).ok().filter(|system| system.f_blocks > 0)?;
+    Some(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub fn free_space(_folder: &Path) -> Option<u64> {
+    None
+}
+
 /// Why the system does not let us look into a folder that is there.
 pub fn entry_refusal(folder: &Path) -> Option<io::Error> {
     // Of a folder that may not be entered, not even the entry `.` can be looked at.

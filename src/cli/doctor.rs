@@ -3,6 +3,8 @@
 mod advice;
 mod findings;
 
+use std::path::Path;
+
 use clap::Args;
 
 use self::findings::{Findings, LpipsFinding, capabilities};
@@ -13,6 +15,7 @@ use super::preset;
 use crate::backend::gpu;
 use crate::backend::nvidia::{self, Fit, Gpu, KernelBuild};
 use crate::config::preset_for_card;
+use crate::files::free_space;
 use crate::memory::{Bytes, host_memory};
 
 /// Arguments of `splat doctor`.
@@ -61,7 +64,7 @@ impl Findings {
             cpu_threads: rayon::current_num_threads(),
             host_memory: host.map(|host| host.total),
             host_machine: host.map(|host| host.machine),
-            disk_free: disk_free(),
+            disk_free: free_space(Path::new(".")).map(Bytes),
             wsl: nvidia::is_wsl(),
             kernels: gpu::kernels(),
             gpus,
@@ -192,16 +195,4 @@ fn users(gpu: &Gpu) -> Vec<String> {
         lines.push(format!("           and {} more processes", users.len() - holders::LISTED));
     }
     lines
-}
-
-/// Free space of the file system of the working directory.
-#[cfg(unix)]
-fn disk_free() -> Option<Bytes> {
-    let system = rustix::fs::statvfs(".").ok()?;
-    Some(Bytes(system.f_bavail.saturating_mul(system.f_frsize)))
-}
-
-#[cfg(not(unix))]
-fn disk_free() -> Option<Bytes> {
-    None
 }

@@ -10,7 +10,7 @@ use super::faces::{self, FACE_BYTES, FaceState};
 use super::{Checkpoint, Occasion, is_timed, list};
 use crate::backend::{AppearanceTables, Compensation, Rows};
 use crate::config::Config;
-use crate::files::DiskReserve;
+use crate::files::{DiskReserve, free_space};
 use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
@@ -61,15 +61,15 @@ impl CheckpointKeeper {
         config: &Config,
         train_views: &[String],
     ) -> Self {
-        // It may be a link to another disk.
-        let folder = model_path.join("checkpoints");
-        let folder = if folder.is_dir() { &folder } else { model_path };
         Self {
             model_path: model_path.to_owned(),
             kept: config.output.keep_checkpoints as usize,
             sh_degree: config.optimize.sh_degree,
             beside_rows: beside_rows(config, train_views),
-            reserve: config.output.checkpoint_reserve.then(|| DiskReserve::on_disk_of(folder)),
+            reserve: config
+                .output
+                .checkpoint_reserve
+                .then(|| DiskReserve::on_disk_of(&folder_on_disk(model_path))),
             lacks_reserve: false,
             lacks_timed: false,
             warnings: Vec::new(),
@@ -83,9 +83,8 @@ impl CheckpointKeeper {
         faces: usize,
         optional: OptionalColumns,
     ) {
+        let bytes = self.bytes::<P>(rows, faces, optional);
         let Some(reserve) = &mut self.reserve else { return };
-        let row = row_bytes::<P>(self.sh_degree, optional);
-        let bytes = Bytes((rows * row + faces * FACE_BYTES) as u64 + self.beside_rows);
         if let Err(error) = reserve.grow(bytes.0)
             && !self.lacks_reserve
         {
@@ -113,8 +112,14 @@ impl CheckpointKeeper {
     {
         let model_path = self.model_path.clone();
         let tables = beside.tensors();
+        let faces = beside.faces.as_ref().map_or(0, |state| state.faces.len());
+        let bytes = self.bytes::<P>(model.len(), faces, model.optional());
         let mut write = || checkpoint.write_after(&model_path, model, &tables, earlier);
         let is_asked = checkpoint.occasion == Occasion::Asked;
+        // A disk that is filled first would take other files' space, the run's logs among them.
+        if free_space(&folder_on_disk(&self.model_path)).is_some_and(|free| free < bytes.0) {
+            self.remove_timed(1);
+        }
         let mut written = write();
         if lacks_space(&written) && self.remove_timed(1) {
             written = write();
@@ -155,6 +160,12 @@ impl CheckpointKeeper {
         let path = checkpoint.write_after(&self.model_path, model, &tables, earlier)?;
         self.remove_timed(self.kept);
         Ok(path)
+    }
+
+    /// Bytes of a checkpoint of so many rows and triangles, about.
+    fn bytes<P: Primitive>(&self, rows: usize, faces: usize, optional: OptionalColumns) -> Bytes {
+        let row = row_bytes::<P>(self.sh_degree, optional);
+        Bytes((rows * row + faces * FACE_BYTES) as u64 + self.beside_rows)
     }
 
     /// What the user should know since the last call.
@@ -199,6 +210,12 @@ fn beside_rows(config: &Config, train_views: &[String]) -> u64 {
     let tables = compensation(&config.optimize).map_or(0, table) * train_views.len();
     // Quotes and ends of lines take two bytes.
     (2 * (text + names) + tables) as u64 + SLACK
+}
+
+/// A folder on the disk that checkpoints go to: theirs may be a link to another one.
+fn folder_on_disk(model_path: &Path) -> PathBuf {
+    let folder = model_path.join("checkpoints");
+    if folder.is_dir() { folder } else { model_path.to_owned() }
 }
 
 fn lacks_space(written: &Result<PathBuf, TrainError>) -> bool {
