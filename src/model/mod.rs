@@ -6,6 +6,7 @@ mod fuse;
 mod gaussians;
 mod initialise;
 mod primitive;
+mod rotations;
 mod surfels;
 mod triangle_mesh;
 
@@ -15,5 +16,6 @@ pub use fuse::fuse;
 pub use gaussians::{Gaussians, sh_rest_count};
 pub use initialise::{from_points, random_points, thinned};
 pub use primitive::{Group, Primitive};
+pub use rotations::{make_rotations_unit, unit_rotation};
 pub use surfels::{FLAT_LOG_SCALE, THICKENED, flatten, thicken};
 pub use triangle_mesh::TriangleMesh;

@@ -356,3 +356,15 @@ pub fn composite(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<
         .map(|at| composite_pixel(&splats, at, settings.background))
         .collect()
 }
+
+/// The Gaussians as a PLY holds them: their rotations at unit length.
+pub fn as_in_a_ply(mut gaussians: Gaussians) -> Gaussians {
+    for quat in gaussians.quats.as_chunks_mut::<4>().0 {
+        let squared: f64 = quat.iter().map(|&part| f64::from(part).powi(2)).sum();
+        // What rounding leaves of a unit quaternion stays as it is.
+        if (squared - 1.0).abs() > 5e-7 {
+            *quat = quat.map(|part| (f64::from(part) / squared.sqrt()).to_f32());
+        }
+    }
+    gaussians
+}

@@ -2,7 +2,7 @@
 
 use crate::common::oracle::{Counted, Shot, assert_images_agree, settings, shot, step};
 use crate::common::prelude::*;
-use crate::common::scene::{RATES, tame_gaussians};
+use crate::common::scene::{RATES, as_in_a_ply, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot, TrainDevice, chunks};
@@ -101,7 +101,7 @@ fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &
     let ply = folder.path().join("point_cloud.ply");
     write_point_cloud(&ply, RenderMode::default(), device, &mut model, &[]).unwrap();
     let snapshot = device.snapshot(&mut model).unwrap();
-    assert_eq!(read_ply(&ply).unwrap(), snapshot.parameters);
+    assert_eq!(read_ply(&ply).unwrap(), as_in_a_ply(snapshot.parameters.clone()));
     let mut stored = StoredCheckpoint::open(&path).unwrap();
     let mut here = device.load(&mut stored).unwrap();
     assert_same_bits(&device.snapshot(&mut here).unwrap(), &snapshot);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::program::{Ended, TestFolder, end, splat};
+use crate::common::scene::as_in_a_ply;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
 use splat::math::random::{RandomStream, RandomUse};
@@ -37,7 +38,7 @@ fn model(sh_degree: u32) -> Gaussians {
         }
     }
     model.log_scales.iter_mut().for_each(|scale| *scale -= 4.0);
-    model
+    as_in_a_ply(model)
 }
 
 /// The Gaussians as another program may write them: its columns in this order, doubles among them.

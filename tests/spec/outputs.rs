@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use crate::common::events::{events_files, records, steps_of_tags};
+use crate::common::scene::as_in_a_ply;
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
@@ -483,7 +484,7 @@ fn a_model_is_written_and_read_again() {
     fs::create_dir_all(&folder).unwrap();
     for degree in 0..=3 {
         let path = folder.join(format!("degree_{degree}.ply"));
-        let gaussians = all_different(101, degree);
+        let gaussians = as_in_a_ply(all_different(101, degree));
         write_ply(&path, &gaussians).unwrap();
         assert_eq!(read_ply(&path).unwrap(), gaussians);
     }

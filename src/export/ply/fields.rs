@@ -73,7 +73,7 @@ pub enum PlyField {
         /// What they are called.
         names: &'static [&'static str],
     },
-    /// The same of a quaternion, which is not all zeros.
+    /// The same of a quaternion, which is not all zeros; it is written at unit length.
     Rotation {
         /// Which column.
         column: usize,

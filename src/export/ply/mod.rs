@@ -38,6 +38,7 @@ mod tests {
     use super::*;
     use crate::config::PrimitiveName;
     use crate::files::OutputError;
+    use crate::math::Real as _;
     use crate::model::{FLAT_LOG_SCALE, Gaussians, Primitive, sh_rest_count};
 
     /// Gaussians in which no two numbers are equal.
@@ -56,11 +57,29 @@ mod tests {
             sh_degree,
             means: column(3),
             log_scales: column(3),
-            quats: column(4),
+            quats: unit_quats(&column(4)),
             opacity_logits: column(1),
             sh_dc: column(3),
             sh_rest: column(3 * sh_rest_count(sh_degree)),
         }
+    }
+
+    /// The same rotations at unit length, as a file holds them.
+    fn unit_quats(quats: &[f32]) -> Vec<f32> {
+        let unit = |quat: &[f32; 4]| {
+            let length = quat.iter().map(|&part| f64::from(part).powi(2)).sum::<f64>().sqrt();
+            quat.map(|part| (f64::from(part) / length).to_f32())
+        };
+        quats.as_chunks::<4>().0.iter().flat_map(unit).collect()
+    }
+
+    #[test]
+    fn rotations_have_unit_length_in_a_file() {
+        let mut gaussians = all_different(3, 0);
+        gaussians.quats = vec![3.0, 0.0, 0.0, 4.0, 0.0, 1e-20, 0.0, 0.0, -1e19, 0.0, 0.0, 1e19];
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        let expected = [0.6, 0.0, 0.0, 0.8, 0.0, 1.0, 0.0, 0.0, -half, 0.0, 0.0, half];
+        assert_eq!(read_bytes(&file_of(&gaussians)).unwrap().quats, expected);
     }
 
     /// The bytes that `write_ply` makes.

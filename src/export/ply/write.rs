@@ -9,7 +9,7 @@ use super::fields::{PlyField, PlyRows};
 use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
 use crate::math::{Real as _, sh};
-use crate::model::{Gaussians, Group, TriangleMesh};
+use crate::model::{Gaussians, Group, TriangleMesh, unit_rotation};
 
 /// Rows that are laid out at a time: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
@@ -74,7 +74,7 @@ impl RenderMode {
 }
 
 /// Writes a model as binary little-endian PLY, all columns `float`. Those of Gaussians are `x y z nx ny
-/// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero.
+/// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero, rotations of unit length.
 ///
 /// Memory beyond the argument stays at about two megabytes. A failure leaves the old file.
 pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputError> {
@@ -284,9 +284,11 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, to: &mut Vec<u8
     match written.field {
         PlyField::Zeros(names) => names.iter().for_each(|_| put(0.0)),
         PlyField::Colors { column, .. } => to.extend(values(column).iter().map(color_byte)),
-        PlyField::Values { column, .. } | PlyField::Rotation { column, .. } => {
-            values(column).iter().copied().for_each(put);
-        }
+        PlyField::Values { column, .. } => values(column).iter().copied().for_each(put),
+        PlyField::Rotation { column, .. } => match values(column).first_chunk() {
+            Some(&quat) => unit_rotation(quat).into_iter().for_each(put),
+            None => values(column).iter().copied().for_each(put),
+        },
         PlyField::Harmonics { column, .. } => {
             for channel in 0..3 {
                 values(column).iter().skip(channel).step_by(3).copied().for_each(&mut put);

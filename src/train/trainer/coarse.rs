@@ -9,7 +9,7 @@ use crate::backend::{
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
-use crate::model::{Gaussians, Primitive as _, fuse};
+use crate::model::{Gaussians, Primitive as _, fuse, make_rotations_unit};
 use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
 use crate::train::event::{Event, Phase, Split, SurfaceReport, TermValues};
 use crate::train::near_surface::{mean_thickness, share_near_surface};
@@ -58,7 +58,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.end_phase(self.phase());
         let loaded = self.setup.config.sugar.checkpoint_path.is_some();
         if self.iteration == schedule.start && !loaded {
-            let gaussians = self.fused()?;
+            let mut gaussians = self.fused()?;
+            // As they would be in a PLY, from which the stage can begin, too.
+            make_rotations_unit(&mut gaussians);
             // Of the device's memory, both do not have to fit at once.
             self.model = self.device.upload(&Gaussians::zeros(gaussians.sh_degree, 0))?;
             self.model = self.device.upload(&gaussians)?;
