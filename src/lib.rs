@@ -159,6 +159,8 @@ pub mod mesh;
 
 pub mod telemetry;
 
+pub mod view;
+
 #[cfg(feature = "bench")]
 pub mod bench;
 

@@ -1,7 +1,6 @@
 //! `splat export`: Gaussians and triangles in the formats of other programs.
 
 mod args;
-mod cameras;
 mod triangles;
 
 use std::fmt::Write as _;
@@ -17,10 +16,10 @@ use splat_formats::{
 
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs};
-use self::cameras::cameras_of;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::output::print;
+use super::page_cameras::cameras_of;
 use super::parser::{command_of, is_typed};
 use crate::config::PrimitiveName;
 use crate::export::read_ply_primitive;

@@ -24,6 +24,7 @@ mod intent;
 mod lpips;
 mod mesh;
 mod output;
+mod page_cameras;
 mod parser;
 mod plan;
 mod png;
@@ -41,6 +42,7 @@ mod train;
 mod train_args;
 mod trained_views;
 mod triangles;
+mod view;
 
 use std::ffi::OsString;
 use std::panic;
@@ -88,6 +90,8 @@ enum Command {
     Clean(Box<clean::CleanArgs>),
     /// Write Gaussians in the formats of other programs
     Export(Box<export::ExportArgs>),
+    /// Show a model, or a run that goes on, in a browser
+    View(view::ViewArgs),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed
@@ -190,6 +194,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Clean(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Export(args) => (args.quiet, ProgressStyle::Plain),
+        Command::View(args) => (args.quiet, ProgressStyle::Plain),
         Command::Refine(args) => (args.model.quiet, args.style()),
         Command::Sugar(args) => (args.train.quiet, args.train.style()),
         #[cfg(feature = "bench")]
@@ -219,6 +224,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Mesh(args) => mesh::run(&args, matches),
         Command::Clean(args) => clean::run(&args, matches),
         Command::Export(args) => export::run(&args, matches),
+        Command::View(args) => view::run(&args),
         Command::Refine(args) => refine::run(&args, matches),
         Command::Sugar(args) => sugar::run(&args, matches),
         #[cfg(feature = "bench")]

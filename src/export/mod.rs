@@ -3,6 +3,7 @@
 mod inria;
 mod ply;
 mod splats;
+mod vertex_colors;
 
 pub use inria::{remove_exposure_json, write_cameras_json, write_cfg_args, write_exposure_json};
 pub use ply::{
@@ -11,3 +12,4 @@ pub use ply::{
     read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks, write_ply_triangles,
 };
 pub use splats::gaussians_of;
+pub use vertex_colors::coloured_mesh;

@@ -15,6 +15,7 @@ pub mod drawing;
 pub mod events;
 pub mod geometry;
 pub mod hooked;
+pub mod http;
 pub mod isotropic;
 #[cfg(kernels)]
 pub mod isotropic_cuda;

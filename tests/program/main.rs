@@ -74,4 +74,6 @@ mod training_options;
 mod triangles;
 mod typed;
 mod unusual_input;
+#[cfg(unix)]
+mod view;
 mod weights;

@@ -60,7 +60,10 @@ pub use error::SplatFileError;
 pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
-pub use html::{CameraSplit, HtmlCamera, HtmlError, HtmlOptions, write_html};
+pub use html::{
+    CameraSplit, HtmlCamera, HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page,
+    write_html,
+};
 pub use open::{ReadSplats, SplatFileKind, read};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};

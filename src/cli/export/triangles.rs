@@ -2,22 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Serialize;
 use splat_formats::{CameraSplit, HtmlCamera, PlacementError};
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
 use super::args::{ExportArgs, ExportFormat, VertexColors};
-use super::cameras::cameras_of;
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::output::print;
-use crate::export::{PlyModel, PlyTriangles, read_ply_model};
+use crate::cli::page_cameras::cameras_of;
+use crate::export::{PlyModel, PlyTriangles, coloured_mesh, read_ply_model};
 use crate::files::{OutputError, write_atomically};
-use crate::math::linalg::{dot, normalize, sub};
-use crate::math::{Real as _, sh};
-use crate::model::{Gaussians, Primitive as _, TriangleMesh, sh_rest_count};
+use crate::model::{Gaussians, Primitive as _, TriangleMesh};
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -57,11 +54,8 @@ pub(super) fn run(
     mesh.vertices.lower_sh_degree(args.cut.sh_degree);
     let left_out = crop(&mut mesh, &args.cut.place);
     let cameras = training_cameras(args, iteration)?;
-    let (vertices, colors) = match &cameras {
-        Some(cameras) => (coloured(&mesh.vertices, cameras), VertexColors::Views),
-        None => (coloured(&mesh.vertices, &[]), VertexColors::Base),
-    };
-    let mut mesh = Mesh { colors: vertices, ..used(&mesh) };
+    let colors = if cameras.is_some() { VertexColors::Views } else { VertexColors::Base };
+    let mut mesh = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
     if mesh.faces.is_empty() {
         return Err(DataError(format!(
             "{}: none of its triangles is left. Give a larger --crop or --crop-sphere",
@@ -167,54 +161,6 @@ fn keep_used(mesh: &mut TriangleMesh) {
     mesh.vertices = used;
 }
 
-/// The mesh without colours.
-fn used(mesh: &TriangleMesh) -> Mesh {
-    let vertices = mesh.vertices.means.as_chunks::<3>().0.to_vec();
-    Mesh { vertices, faces: mesh.faces.clone(), ..Mesh::default() }
-}
-
-/// A colour of each vertex: the mean over the cameras that have it in their picture, whatever lies between;
-/// of one that none has, that of degree 0.
-fn coloured(vertices: &Gaussians, cameras: &[HtmlCamera]) -> Vec<[f32; 3]> {
-    let degree = vertices.sh_degree;
-    let width = 3 * sh_rest_count(degree);
-    let color_of = |row: usize| {
-        let place = [0, 1, 2].map(|axis| f64::from(vertices.means[3 * row + axis]));
-        let base = [0, 1, 2].map(|c| 0.5 + sh::C0 * f64::from(vertices.sh_dc[3 * row + c]));
-        let rest = &vertices.sh_rest[row * width..][..width];
-        let (mut sum, mut seen) = ([0.0; 3], 0);
-        for direction in cameras.iter().filter_map(|camera| seen_along(camera, place)) {
-            let basis = sh::basis(degree, direction);
-            let shown: [f64; 3] = std::array::from_fn(|c| {
-                let coefficients = rest.iter().skip(c).step_by(3).zip(&basis[1..]);
-                base[c] + coefficients.map(|(&k, b)| f64::from(k) * b).sum::<f64>()
-            });
-            // As views draw them.
-            sum = std::array::from_fn(|c| sum[c] + shown[c].max(0.0));
-            seen += 1;
-        }
-        let color = if seen == 0 { base } else { sum.map(|it| it / f64::from(seen)) };
-        color.map(|it| it.clamp(0.0, 1.0).to_f32())
-    };
-    (0..vertices.len()).into_par_iter().map(color_of).collect()
-}
-
-/// The unit direction in which a camera sees a place; none of one that is not in its picture.
-fn seen_along(camera: &HtmlCamera, place: [f64; 3]) -> Option<[f64; 3]> {
-    let away = sub(place, camera.position);
-    // Columns of the rotation are the camera's axes.
-    let axis = |k: usize| [0, 1, 2].map(|row| camera.rotation[row][k]);
-    let [x, y, z] = [0, 1, 2].map(|k| dot(axis(k), away));
-    if z <= 0.0 {
-        return None;
-    }
-    let is_inside = [x, y].into_iter().enumerate().all(|(k, across)| {
-        let px = camera.focal_px[k] * across / z + camera.principal_px[k];
-        (0.0..=f64::from(camera.size_px[k])).contains(&px)
-    });
-    is_inside.then(|| normalize(away))
-}
-
 /// Turns, scales and moves the vertices.
 fn place(mesh: &mut Mesh, args: &ExportArgs) -> Result<(), PlacementError> {
     for placement in args.place.placements() {
@@ -238,49 +184,6 @@ fn write(path: &Path, mesh: &Mesh, format: ExportFormat) -> Result<(), OutputErr
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Looks along z from the origin at a picture of 8 px by 6.
-    fn camera(split: CameraSplit) -> HtmlCamera {
-        HtmlCamera {
-            name: String::new(),
-            position: [0.0; 3],
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            focal_px: [4.0, 4.0],
-            principal_px: [4.0, 3.0],
-            size_px: [8, 6],
-            split,
-        }
-    }
-
-    #[test]
-    fn a_vertex_has_the_mean_colour_of_cameras_that_have_it_in_view() {
-        // Both cameras have the first in their picture, and none has another.
-        let vertices = Gaussians {
-            sh_degree: 1,
-            means: vec![0.0, 0.0, 2.0, 5.0, 0.0, 2.0, 0.0, 0.0, -9.0],
-            sh_dc: vec![0.0; 9],
-            // Of the first red grows along z, of the others with what they are not asked.
-            sh_rest: [vec![0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0], vec![0.3; 18]].concat(),
-            opacity_logits: vec![0.0; 3],
-            log_scales: vec![0.0; 9],
-            quats: vec![0.5; 12],
-        };
-        let straight = camera(CameraSplit::Training);
-        // From the right along -x: to the left is its right.
-        let aside = HtmlCamera {
-            position: [3.0, 0.0, 2.0],
-            rotation: [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
-            ..straight.clone()
-        };
-        let colors = coloured(&vertices, &[straight.clone(), aside]);
-        // Y of degree 1 along z is 0.4886 z; the second camera looks across it.
-        let red = 0.5 + 0.5 * 0.5 * 0.488_602_5;
-        assert!((colors[0][0] - red).abs() < 1e-6, "{colors:?}");
-        assert_eq!(colors[0][1..], [0.5, 0.5]);
-        assert_eq!(colors[2], [0.5; 3]);
-        assert!(seen_along(&straight, [5.0, 0.0, 2.0]).is_none());
-        assert_eq!(coloured(&vertices, &[])[0], [0.5; 3]);
-    }
 
     #[test]
     fn vertices_without_a_triangle_go_and_faces_follow() {

@@ -33,26 +33,33 @@ pub(super) struct PageFacts<'a> {
 impl<'a> PageFacts<'a> {
     pub(super) fn of(splats: &Splats, options: &'a HtmlOptions) -> Self {
         let columns = splats.columns();
-        let step = columns.len().div_ceil(SAMPLES).max(1);
-        let means: Vec<[f32; 3]> = columns.means.iter().step_by(step).copied().collect();
-        let center = [0, 1, 2].map(|axis| {
-            percentile(means.iter().map(|mean| mean[axis]).collect(), 50).unwrap_or(0.0)
-        });
-        let distances = means
-            .iter()
-            .map(|mean| mean.iter().zip(center).map(|(x, c)| (x - c).powi(2)).sum::<f32>().sqrt());
-        let radius = percentile(distances.collect(), INNER_PERCENT);
+        let (center, radius) = middle_and_radius(&columns.means);
         Self {
             title: if options.title.is_empty() { USUAL_TITLE } else { &options.title },
             splats: columns.len(),
             sh_degree: columns.sh_degree,
             antialiased: columns.antialiasing == Antialiasing::On,
             center,
-            radius: radius.filter(|radius| radius.is_normal()).unwrap_or(1.0),
+            radius,
             up: options.up.direction(),
             cameras: &options.cameras,
         }
     }
+}
+
+/// The median of places and how far from it most of them are; above 0, also where there are none. Of many
+/// places, some are looked at.
+pub fn middle_and_radius(places: &[[f32; 3]]) -> ([f32; 3], f32) {
+    let step = places.len().div_ceil(SAMPLES).max(1);
+    let places: Vec<[f32; 3]> = places.iter().step_by(step).copied().collect();
+    let center = [0, 1, 2].map(|axis| {
+        percentile(places.iter().map(|place| place[axis]).collect(), 50).unwrap_or(0.0)
+    });
+    let distances = places
+        .iter()
+        .map(|place| place.iter().zip(center).map(|(x, c)| (x - c).powi(2)).sum::<f32>().sqrt());
+    let radius = percentile(distances.collect(), INNER_PERCENT);
+    (center, radius.filter(|radius| radius.is_normal()).unwrap_or(1.0))
 }
 
 /// The value that so many percent of all do not exceed; none of none.

@@ -11,7 +11,8 @@ mod write;
 use crate::place::UpAxis;
 
 pub use camera::{CameraSplit, HtmlCamera};
-pub use write::{HtmlError, write_html};
+pub use facts::middle_and_radius;
+pub use write::{HtmlError, ServedPage, served_page, write_html};
 
 /// What a page shows besides the Gaussians.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -82,3 +82,15 @@ fn html_text(text: &str) -> String {
 fn script_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
+
+/// TEMPORARY
+pub struct ServedPage {
+    /// a
+    pub html: Vec<u8>,
+    /// b
+    pub policy: String,
+}
+/// c
+pub fn served_page() -> ServedPage {
+    ServedPage { html: PAGE.as_bytes().to_vec(), policy: "default-src 'none'".to_owned() }
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use splat_formats::{CameraSplit, HtmlCamera};
 
-use super::super::trained_views::TrainedViews;
+use super::trained_views::TrainedViews;
 
 /// The file of the cameras in a model folder, as the reference trainer writes it.
 const CAMERAS: &str = "cameras.json";

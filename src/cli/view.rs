@@ -1,0 +1,207 @@
+//! `splat view`: a model, or a run that goes on, in a browser.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use splat_formats::{CameraSplit, HtmlCamera};
+
+use super::exit::{DataError, UsageError};
+use super::folder::{self, ConfigText};
+use super::output::{print, shell_word};
+use super::page_cameras::cameras_of;
+use super::scene::absolute;
+use crate::config::{Config, Layers, SceneOptions, resolve};
+use crate::dataset::{Dataset, View, read_test_list};
+use crate::math::linalg::transpose;
+use crate::view::{
+    Access, AccessToken, KnownCameras, Photographs, Server, ViewedModel, ViewedSource,
+};
+
+/// Ports that are tried, one after the other.
+const PORTS: u16 = 20;
+
+/// Arguments of `splat view`.
+#[derive(Args)]
+pub(super) struct ViewArgs {
+    /// Model folder
+    #[arg(short, long, visible_alias = "output", value_name = "MODEL")]
+    model_path: PathBuf,
+
+    /// Scene folder, for its photographs, where it has been moved
+    #[arg(short, long, value_name = "SCENE")]
+    source_path: Option<PathBuf>,
+
+    /// Port; where it is taken, the next free one
+    ///
+    /// 0 takes any.
+    #[arg(long, value_name = "PORT", default_value_t = 7007)]
+    port: u16,
+
+    /// Address to listen on
+    ///
+    /// Other machines reach the page on 0.0.0.0 or an address of this one. What they are sent is not
+    /// encrypted.
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    listen: IpAddr,
+
+    /// Name that the page is reached by; may be given several times
+    ///
+    /// Requests that name another server are refused.
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+
+    /// Only look: no buttons that pause or stop the run
+    #[arg(long)]
+    read_only: bool,
+
+    /// Open the page in the browser
+    #[arg(long)]
+    open: bool,
+
+    /// Only warnings and errors on stderr
+    #[arg(long)]
+    pub(super) quiet: bool,
+}
+
+/// Serves the page until the process is ended.
+pub(super) fn run(args: &ViewArgs) -> anyhow::Result<()> {
+    let source = source(args)?;
+    let listener = listen(args)?;
+    let at = listener.local_addr()?;
+    let token = AccessToken::random()
+        .map_err(|error| anyhow::anyhow!("no random token can be made: {error}"))?;
+    let mut hosts = args.host.clone();
+    let mut name = at.to_string();
+    if at.ip().is_unspecified() {
+        let own = gethostname::gethostname().to_string_lossy().into_owned();
+        name = format!("{}:{}", hosts.first().unwrap_or(&own), at.port());
+        hosts.push(own);
+    }
+    let address = format!("http://{name}/#t={}", token.text());
+    let server = Server::new(listener, Access { token, hosts }, ViewedModel::new(source))?;
+    print(&address)?;
+    if !at.ip().is_loopback() {
+        tracing::warn!(
+            "the page and its token go over the network as they are. Where others may read along, leave \
+             out --listen, and on the other machine use: ssh -N -L {0}:127.0.0.1:{0} {1}",
+            at.port(),
+            gethostname::gethostname().to_string_lossy()
+        );
+    }
+    tracing::info!("open this address in a browser; Ctrl-C ends it");
+    if args.open {
+        open(&address);
+    }
+    Ok(server.run()?)
+}
+
+/// What is known of the model.
+fn source(args: &ViewArgs) -> anyhow::Result<ViewedSource> {
+    let model_path = absolute(&args.model_path);
+    if let Some(problem) = folder::not_a_folder(&model_path) {
+        return Err(problem.into());
+    }
+    folder::check_readable(&model_path)?;
+    let base = folder::read_config(&model_path)?;
+    if base.is_none() && !folder::holds_run(&model_path) {
+        return Err(DataError(format!(
+            "{}: holds no model and no run. Train a model there first, or name another folder",
+            args.model_path.display()
+        ))
+        .into());
+    }
+    let layers = Layers { base: base.as_ref().map(ConfigText::layer), ..Layers::default() };
+    let mut config = resolve(layers)?;
+    if let Some(scene) = &args.source_path {
+        config.scene.source_path = Some(absolute(scene));
+    }
+    let (cameras, photographs) = scene_of(&mut config, &model_path, args)?;
+    let name = model_path.file_name().map_or_else(String::new, |it| it.to_string_lossy().into());
+    Ok(ViewedSource {
+        title: name,
+        primitive: config.optimize.primitive,
+        antialiased: config.optimize.antialiasing,
+        sh_degree: config.optimize.sh_degree,
+        cameras,
+        photographs,
+        accepts_control: !args.read_only,
+        resume: format!("splat train --resume -m {}", shell_word(&args.model_path)),
+        model_path,
+    })
+}
+
+/// Cameras and photographs of the scene, or else the cameras that the model folder records.
+fn scene_of(
+    config: &mut Config,
+    model_path: &Path,
+    args: &ViewArgs,
+) -> anyhow::Result<(KnownCameras, Photographs)> {
+    let mut read = || {
+        read_test_list(&mut config.scene)?;
+        Dataset::load(&SceneOptions { depths: None, ..config.scene.clone() })
+    };
+    let why = match read() {
+        Ok(dataset) => return Ok((cameras_in(&dataset), Photographs::of(dataset.sources))),
+        // Who names a scene wants that one.
+        Err(error) if args.source_path.is_some() => return Err(error.into()),
+        Err(error) => error,
+    };
+    tracing::warn!("{why}. The page has no photographs; -s SCENE says where the scene is");
+    Ok((KnownCameras::in_order(cameras_of(model_path, u32::MAX)), Photographs::default()))
+}
+
+/// The cameras of a scene as a page has them.
+fn cameras_in(dataset: &Dataset) -> KnownCameras {
+    let on_page = |(index, view): (usize, &View)| HtmlCamera {
+        name: view.name.clone(),
+        position: view.pose.centre_world(),
+        rotation: transpose(&view.pose.rotation),
+        focal_px: view.camera.focal_px,
+        principal_px: view.camera.centre_px,
+        size_px: [view.camera.width, view.camera.height],
+        split: match dataset.test.binary_search(&index) {
+            Ok(_) => CameraSplit::HeldOut,
+            Err(_) => CameraSplit::Training,
+        },
+    };
+    KnownCameras::in_order(dataset.views.iter().enumerate().map(on_page).collect())
+}
+
+/// Opens the port, or one of those behind it.
+fn listen(args: &ViewArgs) -> Result<TcpListener, UsageError> {
+    let ViewArgs { listen, port, .. } = *args;
+    let last = if port == 0 { 0 } else { port.saturating_add(PORTS) };
+    let mut refusal = None;
+    for tried in port..=last {
+        match TcpListener::bind(SocketAddr::new(listen, tried)) {
+            Ok(listener) => {
+                if tried != port {
+                    tracing::info!("--port {port}: is taken, so {tried} is used");
+                }
+                return Ok(listener);
+            }
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    let why = refusal.map_or_else(String::new, |error| error.to_string());
+    Err(UsageError(format!(
+        "--listen {listen} --port {port}: cannot be opened: {why}. Name an address of this machine, and a \
+         free port above 1023 or 0 for any"
+    )))
+}
+
+/// Shows an address in the browser of this desktop.
+fn open(address: &str) {
+    let (program, arguments): (_, &[&str]) = match std::env::consts::OS {
+        "macos" => ("open", &[]),
+        "windows" => ("rundll32", &["url.dll,FileProtocolHandler"]),
+        _ => ("xdg-open", &[]),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(address).stdin(Stdio::null()).stdout(Stdio::null());
+    if let Err(error) = command.stderr(Stdio::null()).spawn() {
+        tracing::warn!("--open: {program} cannot be started: {error}. Open the address by hand");
+    }
+}

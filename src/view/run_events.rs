@@ -1,0 +1,282 @@
+//! What the log of a run says, numbered for whoever asks again and again.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::log_tail::LogTail;
+
+/// Of each kind of event about as many are told to one who asks for all.
+const THINNED: usize = 2000;
+
+/// Most events of one answer to one who has asked before.
+const MOST_AT_ONCE: usize = 5000;
+
+/// Events that are large and that nobody looks at.
+const LEFT_OUT: &str = "buffers";
+
+/// What a line is about.
+#[derive(Debug, Deserialize)]
+struct Head {
+    event: String,
+    #[serde(default)]
+    iteration: u32,
+    #[serde(default)]
+    interrupted: bool,
+    #[serde(default)]
+    action: Option<String>,
+}
+
+/// An event as it stands in the log.
+#[derive(Debug)]
+struct Recorded {
+    event: String,
+    /// JSON.
+    line: String,
+}
+
+/// How a run stands by its log alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LoggedState {
+    /// No run has begun.
+    #[default]
+    None,
+    /// It began and says of no end.
+    Begun,
+    /// The same, and it was told to pause.
+    Paused,
+    /// It did all iterations.
+    Finished,
+    /// It was stopped.
+    Interrupted,
+}
+
+/// What one is told who asks from a number on.
+#[derive(Debug, Serialize)]
+pub(super) struct EventPage {
+    /// What was told before is gone.
+    pub(super) reset: bool,
+    /// The number to ask from next.
+    pub(super) next: usize,
+    /// There is more to ask for.
+    pub(super) more: bool,
+    /// Lines of the log, JSON.
+    #[serde(skip)]
+    pub(super) lines: Vec<String>,
+}
+
+/// All events of a log.
+#[derive(Debug)]
+pub(super) struct RunEvents {
+    tail: LogTail,
+    /// The number of the first event that is kept.
+    first: usize,
+    events: Vec<Recorded>,
+    skipped: usize,
+    state: LoggedState,
+    iteration: u32,
+}
+
+impl RunEvents {
+    /// Those of a log that may not be there yet.
+    pub(super) fn of_log(path: PathBuf) -> Self {
+        let tail = LogTail::new(path);
+        let (events, state) = (Vec::new(), LoggedState::None);
+        Self { tail, first: 0, events, skipped: 0, state, iteration: 0 }
+    }
+
+    /// Reads what has been added.
+    pub(super) fn refresh(&mut self) -> io::Result<()> {
+        loop {
+            let added = self.tail.read()?;
+            if added.is_new {
+                self.first += self.events.len();
+                self.events.clear();
+                (self.skipped, self.state, self.iteration) = (0, LoggedState::None, 0);
+            }
+            self.skipped += added.skipped;
+            added.lines.into_iter().for_each(|line| self.record(line));
+            if !added.has_more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn record(&mut self, line: String) {
+        let Ok(head) = serde_json::from_str::<Head>(&line) else {
+            self.skipped += 1;
+            return;
+        };
+        let Head { event, iteration, interrupted, action } = head;
+        self.iteration = iteration.max(self.iteration);
+        match (event.as_str(), action.as_deref()) {
+            ("started", _) => (self.state, self.iteration) = (LoggedState::Begun, iteration),
+            ("finished", _) if interrupted => self.state = LoggedState::Interrupted,
+            ("finished", _) => self.state = LoggedState::Finished,
+            ("control", Some("pause")) => self.state = LoggedState::Paused,
+            ("control", Some("resume")) => self.state = LoggedState::Begun,
+            (LEFT_OUT, _) => return,
+            _ => {}
+        }
+        self.events.push(Recorded { event, line });
+    }
+
+    /// How the run stands.
+    pub(super) fn state(&self) -> LoggedState {
+        self.state
+    }
+
+    /// Iterations that are done.
+    pub(super) fn iteration(&self) -> u32 {
+        self.iteration
+    }
+
+    /// Lines that were no events.
+    pub(super) fn skipped(&self) -> usize {
+        self.skipped
+    }
+
+    /// The events from a number on. To one who has seen none of this log, they are thinned.
+    pub(super) fn from(&self, number: usize) -> EventPage {
+        let next = self.first + self.events.len();
+        if number <= self.first || number > next {
+            let lines = self.thinned();
+            return EventPage { reset: number > 0, next, more: false, lines };
+        }
+        let rest = &self.events[number - self.first..];
+        let told = rest.len().min(MOST_AT_ONCE);
+        let lines = rest[..told].iter().map(|event| event.line.clone()).collect();
+        EventPage { reset: false, next: number + told, more: told < rest.len(), lines }
+    }
+
+    /// About [`THINNED`] of each kind, the newest of each among them.
+    fn thinned(&self) -> Vec<String> {
+        let mut counts = HashMap::<&str, usize>::new();
+        for event in &self.events {
+            *counts.entry(&event.event).or_default() += 1;
+        }
+        // By what is left, so that the newest of each kind is told.
+        let mut left = counts.clone();
+        let is_told = |event: &&Recorded| {
+            let stride = counts.get(event.event.as_str()).map_or(1, |all| all.div_ceil(THINNED));
+            left.get_mut(event.event.as_str()).is_none_or(|left| {
+                *left -= 1;
+                *left % stride == 0
+            })
+        };
+        self.events.iter().filter(is_told).map(|event| event.line.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+
+    use super::*;
+
+    struct Log {
+        folder: tempfile::TempDir,
+        events: RunEvents,
+    }
+
+    impl Log {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let events = RunEvents::of_log(folder.path().join("run.jsonl"));
+            Self { folder, events }
+        }
+
+        fn add(&mut self, text: &str) {
+            let path = self.folder.path().join("run.jsonl");
+            let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            self.events.refresh().unwrap();
+        }
+
+        fn replace(&mut self, text: &str) {
+            fs::write(self.folder.path().join("run.jsonl"), text).unwrap();
+            self.events.refresh().unwrap();
+        }
+    }
+
+    fn event(name: &str, iteration: usize) -> String {
+        format!("{{\"event\":\"{name}\",\"iteration\":{iteration}}}\n")
+    }
+
+    #[test]
+    fn who_asks_again_is_told_what_is_new() {
+        let mut log = Log::new();
+        log.add(&(event("started", 0) + &event("step", 10)));
+        let page = log.events.from(0);
+        assert_eq!((page.reset, page.next, page.lines.len()), (false, 2, 2));
+        log.add(&event("step", 20));
+        let page = log.events.from(page.next);
+        assert_eq!((page.reset, page.next, page.more), (false, 3, false));
+        assert_eq!(page.lines, [event("step", 20).trim()]);
+        assert!(log.events.from(3).lines.is_empty());
+    }
+
+    #[test]
+    fn a_log_that_was_replaced_is_told_from_its_beginning() {
+        let mut log = Log::new();
+        log.add(&(event("started", 0) + &event("step", 10)));
+        log.replace(&event("started", 5));
+        // One who has seen all of the first, one who has seen a part, and one who has seen nothing.
+        for (number, reset) in [(2, true), (1, true), (0, false), (99, true)] {
+            let page = log.events.from(number);
+            assert_eq!((page.reset, page.next, page.lines.len()), (reset, 3, 1), "{number}");
+        }
+        assert_eq!(log.events.iteration(), 5);
+    }
+
+    #[test]
+    fn who_asks_for_all_of_a_long_log_is_told_a_part_of_each_kind_and_the_newest() {
+        let mut log = Log::new();
+        let steps: String = (1..=9000).map(|at| event("step", at)).collect();
+        log.add(&(event("started", 0) + &steps + &event("evaluated", 9000)));
+        let page = log.events.from(0);
+        assert_eq!((page.next, page.more), (9002, false));
+        let of = |name: &str| page.lines.iter().filter(|line| line.contains(name)).count();
+        assert_eq!((of("started"), of("evaluated")), (1, 1));
+        assert_eq!(of("\"step\""), 1800);
+        assert_eq!(page.lines[page.lines.len() - 2], event("step", 9000).trim());
+        // One who asks from the first on is told all, a part at a time.
+        let page = log.events.from(1);
+        assert_eq!((page.lines.len(), page.next, page.more), (MOST_AT_ONCE, 5001, true));
+        assert_eq!(log.events.from(5001).lines.len(), 4001);
+    }
+
+    #[test]
+    fn what_is_no_event_is_counted_and_what_is_large_left_out() {
+        let mut log = Log::new();
+        log.add("[1]\nnull\n{\"event\":3}\n{\"event\":\"step\",\"iterat\n");
+        log.add("{\"event\":\"buffers\",\"iteration\":100,\"all\":[]}\n");
+        assert_eq!((log.events.skipped(), log.events.from(0).lines.len()), (4, 0));
+        assert_eq!(log.events.iteration(), 100);
+    }
+
+    #[test]
+    fn the_last_word_says_how_the_run_stands() {
+        use LoggedState::{Begun, Finished, Interrupted, None, Paused};
+        let mut log = Log::new();
+        assert_eq!(log.events.state(), None);
+        let control = |action: &str| format!("{{\"event\":\"control\",\"action\":\"{action}\"}}\n");
+        let stopped = "{\"event\":\"finished\",\"interrupted\":true,\"iteration\":7}\n".to_owned();
+        for (line, state) in [
+            (event("started", 0), Begun),
+            (control("pause"), Paused),
+            (control("checkpoint"), Paused),
+            (control("resume"), Begun),
+            (control("pause"), Paused),
+            (stopped, Interrupted),
+            (event("started", 7), Begun),
+            (event("finished", 30), Finished),
+        ] {
+            log.add(&line);
+            assert_eq!(log.events.state(), state, "{line}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Answers browsers: HTTP/1.1 on one address, a few at a time, each for a while.
+
+mod guard;
+mod reply;
+mod routes;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+pub use guard::{Access, AccessToken};
+
+use self::reply::{Reply, page, refused};
+use self::routes::{Route, answer, control};
+use super::viewed_model::ViewedModel;
+
+/// Connections at once. A browser has six.
+const CONNECTIONS: usize = 64;
+
+/// Threads that answer; those of photographs and packed Gaussians work for seconds.
+const WORKERS: usize = 8;
+
+/// Bytes of the head of a request.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Bytes of what is posted.
+const BODY_BYTES: usize = 4 << 10;
+
+/// How long a request may take to come.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// How long a connection may last, with all that goes over it.
+const CONNECTION_TIME: Duration = Duration::from_secs(600);
+
+/// A server that cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The system refuses what it needs.
+    #[error("the page cannot be served: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A server of one model's page.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    at: IpAddr,
+    access: Access,
+    model: ViewedModel,
+    html: Bytes,
+    policy: String,
+}
+
+impl Server {
+    /// A server on a port that is open, to which the page comes from.
+    pub fn new(
+        listener: TcpListener,
+        access: Access,
+        model: ViewedModel,
+    ) -> Result<Self, ServerError> {
+        listener.set_nonblocking(true)?;
+        let at = listener.local_addr()?.ip();
+        let splat_formats::ServedPage { html, policy } = splat_formats::served_page();
+        let shared = Arc::new(Shared { at, access, model, html: html.into(), policy });
+        Ok(Self { listener, shared })
+    }
+
+    /// Answers until the process ends, or the system refuses.
+    pub fn run(self) -> Result<(), ServerError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(WORKERS)
+            .build()?;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let places = Arc::new(Semaphore::new(CONNECTIONS));
+            loop {
+                // Whoever comes later waits for one of the others.
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        tokio::spawn(connection(stream, Arc::clone(&self.shared), place));
+                    }
+                    // Of one connection, or for want of descriptors, which come back.
+                    Err(error) => {
+                        tracing::debug!("a connection was lost: {error}");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// Answers all that comes over a connection.
+async fn connection(stream: TcpStream, shared: Arc<Shared>, place: OwnedSemaphorePermit) {
+    let _place = place;
+    let service = service_fn(|request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(shared, request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    // A browser that went away, or one that is too slow, has nothing more to be told.
+    timeout(CONNECTION_TIME, served).await.ok();
+}
+
+/// Answers a request.
+async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+    if let Err(refusal) = shared.access.check_names(request.headers(), shared.at) {
+        return refusal.into();
+    }
+    let uri = request.uri();
+    let route = Route::of(request.method(), uri.path(), uri.query());
+    if route == Ok(Route::Page) {
+        return page(shared.html.clone(), &shared.policy);
+    }
+    // Who has no token learns nothing of what there is.
+    if let Err(refusal) = shared.access.check_token(request.headers()) {
+        return refusal.into();
+    }
+    let work: Box<dyn FnOnce(&ViewedModel) -> Reply + Send> = match route {
+        Err(none) => return none.into(),
+        Ok(Route::Page) => return page(shared.html.clone(), &shared.policy),
+        Ok(Route::Query(query)) => Box::new(move |model| answer(model, query)),
+        Ok(Route::Control) => match body_of(request).await {
+            Ok(body) => Box::new(move |model| control(model, &body)),
+            Err(refusal) => return refusal,
+        },
+    };
+    let worker = tokio::task::spawn_blocking(move || work(&shared.model));
+    worker.await.unwrap_or_else(|_panic| {
+        refused(StatusCode::INTERNAL_SERVER_ERROR, "a defect of this program: please report it")
+    })
+}
+
+/// What is posted with a request.
+async fn body_of(request: Request<Incoming>) -> Result<Bytes, Reply> {
+    let body = Limited::new(request.into_body(), BODY_BYTES);
+    match timeout(REQUEST_TIME, body.collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(_)) => Err(refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long")),
+        Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}

@@ -1,0 +1,217 @@
+//! The Gaussians that a page shows: the newest of the model folder, packed.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use hyper::body::Bytes;
+use serde::Serialize;
+use splat_formats::{SpzOptions, encode_spz, read};
+
+use super::live_folder::LiveFolder;
+use super::meshes::newest_ply;
+use crate::config::PrimitiveName;
+use crate::export::read_ply_primitive;
+
+/// Gaussians that can be asked for by their generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Generation {
+    /// Counts up with each newer file.
+    pub(super) generation: u64,
+    /// Iterations that were done.
+    pub(super) iteration: u32,
+    /// Bytes of the file that they are in.
+    pub(super) bytes: u64,
+    /// Written by a run for the page, which may have left out faint ones.
+    pub(super) live: bool,
+}
+
+/// A file of Gaussians as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenFile {
+    path: PathBuf,
+    iteration: u32,
+    live: bool,
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+/// Why Gaussians cannot be given.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SplatsError {
+    /// There are newer ones.
+    #[error("these Gaussians have been replaced by newer ones")]
+    Replaced,
+    /// The file cannot be read or packed.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// The newest file of Gaussians.
+#[derive(Debug, Default)]
+pub(super) struct ShownSplats {
+    seen: Option<SeenFile>,
+    generation: u64,
+    /// The file as SPZ, once somebody has asked.
+    packed: Arc<Mutex<Option<Bytes>>>,
+}
+
+/// Gaussians that are to be packed, which may take seconds.
+#[derive(Debug)]
+pub(super) struct PackingJob {
+    file: SeenFile,
+    packed: Arc<Mutex<Option<Bytes>>>,
+}
+
+impl ShownSplats {
+    /// Looks for newer Gaussians.
+    pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder) {
+        let saved = newest_ply(model_path).and_then(|it| SeenFile::of(it, false));
+        let live = live.splats().and_then(|it| SeenFile::of(it, true));
+        // Of the same iteration, the PLY has all of them.
+        let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
+        if newest == self.seen {
+            return;
+        }
+        self.packed = Arc::default();
+        self.generation += 1;
+        self.seen = newest;
+    }
+
+    /// The newest Gaussians; none of a model of triangles.
+    pub(super) fn newest(&self) -> Option<Generation> {
+        let SeenFile { iteration, bytes, live, .. } = *self.seen.as_ref()?;
+        Some(Generation { generation: self.generation, iteration, bytes, live })
+    }
+
+    /// What makes the Gaussians of a generation an SPZ.
+    pub(super) fn job(&self, generation: u64) -> Result<PackingJob, SplatsError> {
+        let seen = self.seen.clone().filter(|_| generation == self.generation);
+        let file = seen.ok_or(SplatsError::Replaced)?;
+        Ok(PackingJob { file, packed: Arc::clone(&self.packed) })
+    }
+}
+
+impl PackingJob {
+    /// The SPZ, made by the first who asks while others wait.
+    pub(super) fn spz(&self) -> Result<Bytes, SplatsError> {
+        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(packed) = &*packed {
+            return Ok(packed.clone());
+        }
+        let made = Bytes::from(self.file.spz()?);
+        *packed = Some(made.clone());
+        Ok(made)
+    }
+}
+
+impl SeenFile {
+    fn of((iteration, path): (u32, PathBuf), live: bool) -> Option<Self> {
+        let about = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        if !live && read_ply_primitive(&path).is_ok_and(|it| it == PrimitiveName::Triangles) {
+            return None;
+        }
+        let (bytes, modified) = (about.len(), about.modified().ok());
+        Some(Self { path, iteration, live, bytes, modified })
+    }
+
+    fn spz(&self) -> Result<Vec<u8>, SplatsError> {
+        let unreadable = |why: &dyn ToString| SplatsError::Unreadable(why.to_string());
+        if self.live {
+            return std::fs::read(&self.path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => SplatsError::Replaced,
+                _ => SplatsError::Unreadable(format!("{}: {error}", self.path.display())),
+            });
+        }
+        let splats = read(&self.path).map_err(|error| unreadable(&error))?.splats;
+        let packed = encode_spz(&splats, &SpzOptions::default());
+        Ok(packed.map_err(|error| unreadable(&error))?.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use splat_formats::{SplatFormat, parse_spz, write};
+
+    use super::*;
+
+    struct Model {
+        folder: tempfile::TempDir,
+        live: LiveFolder,
+        shown: ShownSplats,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let live = LiveFolder::of(folder.path());
+            Self { folder, live, shown: ShownSplats::default() }
+        }
+
+        /// Saves so many Gaussians of an iteration as a file of this format.
+        fn save(&self, name: &str, count: usize, format: &SplatFormat) {
+            let path = self.folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let bytes: Vec<u8> =
+                (0..count).flat_map(|_| [[0_u8; 16], [128; 16]].concat()).collect();
+            let splats = splat_formats::parse_splat(&bytes).unwrap().splats;
+            write(&path, &splats, format).unwrap();
+        }
+
+        fn save_ply(&self, iteration: u32, count: usize) {
+            let name = format!("point_cloud/iteration_{iteration}/point_cloud.ply");
+            self.save(&name, count, &SplatFormat::Ply);
+        }
+
+        /// Generation, iteration and whether it is live.
+        fn newest(&mut self) -> Option<(u64, u32, bool)> {
+            self.shown.refresh(self.folder.path(), &self.live);
+            self.shown.newest().map(|it| (it.generation, it.iteration, it.live))
+        }
+
+        fn count(&mut self, generation: u64) -> usize {
+            let bytes = self.shown.job(generation).unwrap().spz().unwrap();
+            parse_spz(&bytes).unwrap().splats.columns().means.len()
+        }
+    }
+
+    #[test]
+    fn the_newest_gaussians_are_shown_whoever_wrote_them() {
+        let mut model = Model::new();
+        assert_eq!(model.newest(), None);
+        model.save_ply(700, 3);
+        let (first, iteration, live) = model.newest().unwrap();
+        assert_eq!((iteration, live, model.count(first)), (700, false, 3));
+        assert_eq!(model.newest(), Some((first, 700, false)));
+        let spz = SplatFormat::Spz(SpzOptions::default());
+        model.save("live/splats_900.spz", 2, &spz);
+        let (second, iteration, live) = model.newest().unwrap();
+        assert_eq!((iteration, live, model.count(second)), (900, true, 2));
+        assert!(second > first);
+        assert!(matches!(model.shown.job(first), Err(SplatsError::Replaced)));
+        // What is saved has all Gaussians of its iteration.
+        model.save_ply(900, 4);
+        let (third, iteration, live) = model.newest().unwrap();
+        assert_eq!((iteration, live, model.count(third)), (900, false, 4));
+        // The live file vanishes before it was asked for.
+        model.save("live/splats_1000.spz", 2, &spz);
+        let (fourth, ..) = model.newest().unwrap();
+        let job = model.shown.job(fourth).unwrap();
+        fs::remove_file(model.folder.path().join("live/splats_1000.spz")).unwrap();
+        assert!(matches!(job.spz(), Err(SplatsError::Replaced)));
+        assert_eq!(model.newest(), Some((fourth + 1, 900, false)));
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_named() {
+        let mut model = Model::new();
+        let path = model.folder.path().join("point_cloud/iteration_1/point_cloud.ply");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "ply\nformat").unwrap();
+        let (generation, ..) = model.newest().unwrap();
+        let refused = model.shown.job(generation).unwrap().spz().unwrap_err();
+        assert!(refused.to_string().contains("iteration_1/point_cloud.ply"), "{refused}");
+    }
+}

@@ -1,0 +1,297 @@
+//! A model folder and what can be asked of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::body::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::live_folder::{LiveFolder, RunAction};
+use super::meshes::meshes_of;
+use super::photographs::{PhotographError, Photographs};
+use super::points::{packed, points_of};
+use super::run_events::{EventPage, LoggedState, RunEvents};
+use super::scene_facts::{KnownCameras, SceneFacts, ViewedCamera, extent_of, measured};
+use super::shown_splats::{Generation, ShownSplats, SplatsError};
+use crate::config::PrimitiveName;
+use crate::dataset::points_ply::PointsPlyError;
+use crate::files::{OutputError, is_locked};
+
+/// Files are looked at again after this.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// What is known of a model before anybody looks.
+#[derive(Clone, Debug)]
+pub struct ViewedSource {
+    /// The model folder.
+    pub model_path: PathBuf,
+    /// What the page is called.
+    pub title: String,
+    /// What the model is made of.
+    pub primitive: PrimitiveName,
+    /// It is drawn with the filters of Mip-Splatting.
+    pub antialiased: bool,
+    /// Highest degree of harmonics.
+    pub sh_degree: u32,
+    /// Its cameras.
+    pub cameras: KnownCameras,
+    /// The photographs of these, where the scene is there.
+    pub photographs: Photographs,
+    /// Runs may be asked to pause, to write a checkpoint and to stop.
+    pub accepts_control: bool,
+    /// The command that continues a run that ended early.
+    pub resume: String,
+}
+
+/// What a page is at, in the words of its JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum RunState {
+    None,
+    Running,
+    Paused,
+    Finished,
+    Interrupted,
+    Ended,
+}
+
+/// The JSON of `/api/run`.
+#[derive(Debug, Serialize)]
+struct RunPage {
+    state: RunState,
+    message: String,
+    skipped_lines: usize,
+    splats: Option<Generation>,
+    control: bool,
+    #[serde(flatten)]
+    page: EventPage,
+    events: Vec<Box<RawValue>>,
+}
+
+/// Why something is not given.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ViewError {
+    /// There is no such thing, or no more.
+    #[error("{0}")]
+    Missing(String),
+    /// It cannot be done now.
+    #[error("{0}")]
+    Conflict(String),
+    /// It must not be done.
+    #[error("{0}")]
+    Forbidden(String),
+    /// It is there and cannot be read, or written.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What changes while a page is open.
+#[derive(Debug)]
+struct Followed {
+    events: RunEvents,
+    splats: ShownSplats,
+    live: LiveFolder,
+    /// A run holds the folder's lock.
+    is_locked: bool,
+    refreshed: Option<Instant>,
+}
+
+/// A model folder that is looked at. Any number of pages may ask at once.
+#[derive(Debug)]
+pub struct ViewedModel {
+    source: ViewedSource,
+    followed: Mutex<Followed>,
+    asked: AtomicU64,
+}
+
+impl ViewedModel {
+    /// A model whose folder is there.
+    pub fn new(source: ViewedSource) -> Self {
+        let followed = Mutex::new(Followed {
+            events: RunEvents::of_log(source.model_path.join("run.jsonl")),
+            splats: ShownSplats::default(),
+            live: LiveFolder::of(&source.model_path),
+            is_locked: false,
+            refreshed: None,
+        });
+        Self { source, followed, asked: AtomicU64::new(0) }
+    }
+
+    fn path(&self) -> &Path {
+        &self.source.model_path
+    }
+
+    fn followed(&self) -> MutexGuard<'_, Followed> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What changes, as it is now.
+    fn refreshed(&self) -> Result<MutexGuard<'_, Followed>, ViewError> {
+        let mut followed = self.followed();
+        if followed.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
+            return Ok(followed);
+        }
+        let Followed { events, splats, live, is_locked: locked, refreshed } = &mut *followed;
+        *locked = is_locked(self.path());
+        events.refresh().map_err(|error| {
+            let log = self.path().join("run.jsonl");
+            ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
+        })?;
+        splats.refresh(self.path(), live);
+        *refreshed = Some(Instant::now());
+        Ok(followed)
+    }
+
+    /// `/api/scene`.
+    pub(super) fn scene(&self) -> Result<String, ViewError> {
+        let ViewedSource { title, cameras: KnownCameras { cameras, held_out }, .. } = &self.source;
+        let points = points_of(self.path()).unwrap_or_else(|error: PointsPlyError| {
+            tracing::warn!("{error}. The page has no points");
+            None
+        });
+        let points = points.map_or_else(Vec::new, |points| points.positions);
+        let (center, radius) = extent_of(&points, cameras);
+        let mut viewed: Vec<ViewedCamera> = cameras
+            .iter()
+            .enumerate()
+            .map(|(index, camera)| ViewedCamera {
+                camera: camera.clone(),
+                has_photo: self.source.photographs.has(index),
+                psnr: None,
+            })
+            .collect();
+        for (number, psnr) in measured(self.path()) {
+            if let Some(&index) = held_out.get(number) {
+                viewed[index].psnr = Some(psnr);
+            }
+        }
+        json(&SceneFacts {
+            title,
+            primitive: self.source.primitive,
+            antialiased: self.source.antialiased,
+            sh_degree: self.source.sh_degree,
+            center,
+            radius,
+            up: SceneFacts::UP,
+            cameras: viewed,
+            points: points.len(),
+            meshes: meshes_of(self.path()),
+            read_only: !self.source.accepts_control,
+        })
+    }
+
+    /// `/api/run`: what the run is at and its events from a number on. A run hears that somebody looks.
+    pub(super) fn run(&self, from: usize) -> Result<String, ViewError> {
+        let mut followed = self.refreshed()?;
+        let state = followed.state();
+        if followed.is_locked
+            && let Err(error) = followed.live.watch()
+        {
+            tracing::warn!("{error}. The run writes no Gaussians for the page");
+        }
+        let mut page = followed.events.from(from);
+        let lines = std::mem::take(&mut page.lines);
+        let events: Result<Vec<_>, _> = lines.into_iter().map(RawValue::from_string).collect();
+        json(&RunPage {
+            state,
+            message: self.message(state, followed.events.iteration()),
+            skipped_lines: followed.events.skipped(),
+            splats: followed.splats.newest(),
+            control: followed.is_locked && self.source.accepts_control,
+            page,
+            events: events.map_err(|error| ViewError::Failed(error.to_string()))?,
+        })
+    }
+
+    fn message(&self, state: RunState, iteration: u32) -> String {
+        let resume = &self.source.resume;
+        match state {
+            RunState::None => "No run has written into this folder yet.".to_owned(),
+            RunState::Running | RunState::Paused | RunState::Finished => String::new(),
+            RunState::Interrupted => {
+                format!(
+                    "The run was stopped after iteration {iteration}. Continue it with: {resume}"
+                )
+            }
+            RunState::Ended => format!(
+                "The run ended without a word after iteration {iteration} or later. Continue it from its \
+                 last checkpoint with: {resume}"
+            ),
+        }
+    }
+
+    /// `/api/splats/G`, SPZ.
+    pub(super) fn splats(&self, generation: u64) -> Result<Bytes, ViewError> {
+        // Packing may take long, and others want to know of the run.
+        let job = self.refreshed()?.splats.job(generation);
+        job.and_then(|job| job.spz()).map_err(|error| match error {
+            SplatsError::Replaced => ViewError::Missing(error.to_string()),
+            SplatsError::Unreadable(why) => ViewError::Failed(why),
+        })
+    }
+
+    /// `/api/points`.
+    pub(super) fn points(&self) -> Result<Vec<u8>, ViewError> {
+        match points_of(self.path()) {
+            Ok(Some(points)) => Ok(packed(&points)),
+            Ok(None) => Err(ViewError::Missing("the model folder has no input.ply".to_owned())),
+            Err(error) => Err(ViewError::Failed(error.to_string())),
+        }
+    }
+
+    /// `/api/mesh/K`, glTF.
+    pub(super) fn mesh(&self, index: usize) -> Result<Vec<u8>, ViewError> {
+        let mesh = meshes_of(self.path()).into_iter().nth(index);
+        let mesh = mesh.ok_or_else(|| ViewError::Missing("there is no such mesh".to_owned()))?;
+        mesh.glb(&self.source.cameras.cameras).map_err(ViewError::Failed)
+    }
+
+    /// `/api/photo/I`, JPEG.
+    pub(super) fn photo(&self, index: usize, width: u32) -> Result<Vec<u8>, ViewError> {
+        self.source.photographs.jpeg(index, width).map_err(|error| match error {
+            PhotographError::Missing => ViewError::Missing(error.to_string()),
+            other => ViewError::Failed(other.to_string()),
+        })
+    }
+
+    /// `/api/control`: asks the run for something; the name of the request.
+    pub(super) fn control(&self, action: RunAction) -> Result<String, ViewError> {
+        if !self.source.accepts_control {
+            return Err(ViewError::Forbidden(
+                "this page may only look: the command was started with --read-only, or the run with \
+                 --live-control=false"
+                    .to_owned(),
+            ));
+        }
+        if !is_locked(self.path()) {
+            return Err(ViewError::Conflict("no run is going on in this folder".to_owned()));
+        }
+        // Unlike those of an earlier start of this program.
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let since = since.map_or(0, |since| since.as_millis());
+        let id = format!("{since}-{}", self.asked.fetch_add(1, Ordering::Relaxed));
+        let asked = self.followed().live.ask(&id, action);
+        asked.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
+        json(&serde_json::json!({ "id": id }))
+    }
+}
+
+impl Followed {
+    fn state(&self) -> RunState {
+        match (self.is_locked, self.events.state()) {
+            (true, LoggedState::Paused) => RunState::Paused,
+            (true, _) => RunState::Running,
+            (false, LoggedState::None) => RunState::None,
+            (false, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
+            (false, LoggedState::Finished) => RunState::Finished,
+            (false, LoggedState::Interrupted) => RunState::Interrupted,
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, ViewError> {
+    serde_json::to_string(value).map_err(|error| ViewError::Failed(error.to_string()))
+}

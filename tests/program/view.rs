@@ -1,0 +1,338 @@
+//! `splat view`: a page of a model, served to those who have its address.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::http::{Answer, exchange, request};
+use crate::common::program::{SIZE, TestFolder, VIEWS, end, splat, text};
+
+/// Long enough for a busy machine; only a program that hangs takes it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server of a model's page.
+struct Served {
+    child: Child,
+    port: u16,
+    token: String,
+}
+
+impl Served {
+    fn of(place: &TestFolder, flags: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+        command.args(["view", "--port=0", "--quiet", "-m"]).arg(place.model()).args(flags);
+        let mut child = command.env_remove("SPLAT_LOG").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://127.0.0.1:").unwrap();
+        let (port, token) = address.split_once("/#t=").unwrap();
+        Self { child, port: port.parse().unwrap(), token: token.to_owned() }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        request(self.port, "GET", path, &[&format!("Authorization: Bearer {}", self.token)])
+    }
+
+    /// The JSON of a path that has one.
+    fn json(&self, path: &str) -> Value {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json()
+    }
+
+    /// Posts a text for a run.
+    fn post(&self, body: &str) -> Answer {
+        let Self { port, token, .. } = self;
+        let length = body.len();
+        let request = format!(
+            "POST /api/control HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {token}\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        exchange(self.port, request.as_bytes())
+    }
+
+    /// Asks for the run until it is as wanted.
+    fn run_until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let run = self.json("/api/run");
+            if wanted(&run) {
+                return run;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{run}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[test]
+fn a_page_is_told_all_of_a_trained_model() {
+    let place = TestFolder::with_scene();
+    place.trained(40, &["--eval", "--save-iterations=20"]);
+    let mesh = place.model().join("mesh/iteration_40/tsdf.glb");
+    fs::create_dir_all(mesh.parent().unwrap()).unwrap();
+    fs::write(&mesh, "glTF of a test").unwrap();
+    let served = Served::of(&place, &[]);
+
+    let page = request(served.port, "GET", "/", &[]);
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-type").unwrap().starts_with("text/html"), "{}", page.head);
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'"), "{policy}");
+    assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    let html = String::from_utf8(page.body).unwrap();
+    assert!(html.contains("<!doctype html>") && !html.contains("{{"));
+    assert!(!html.contains(&served.token) && !html.contains("view_000"));
+
+    let scene = served.json("/api/scene");
+    assert_eq!(scene["title"], "model");
+    let cameras = scene["cameras"].as_array().unwrap();
+    assert_eq!(cameras.len(), VIEWS);
+    assert_eq!(cameras[0]["name"], "view_000.png");
+    assert_eq!(cameras[0]["size_px"], serde_json::json!([SIZE.0, SIZE.1]));
+    assert_eq!(
+        (&cameras[0]["split"], &cameras[1]["split"]),
+        (&"held_out".into(), &"training".into())
+    );
+    let results: Value =
+        serde_json::from_slice(&fs::read(place.model().join("results.json")).unwrap()).unwrap();
+    assert_eq!(cameras[0]["psnr"], results["ours_40"]["PSNR"], "the one held-out view");
+    assert!(cameras[1]["psnr"].is_null());
+    assert_eq!((&scene["points"], &scene["sh_degree"]), (&200.into(), &3.into()));
+    assert_eq!(scene["meshes"][0]["name"], "mesh/iteration_40/tsdf.glb");
+
+    let run = served.json("/api/run");
+    assert_eq!((&run["state"], &run["control"]), (&"finished".into(), &false.into()));
+    let events = run["events"].as_array().unwrap();
+    assert_eq!((&events[0]["event"], &run["reset"]), (&"started".into(), &false.into()));
+    assert_eq!(run["next"], events.len());
+    let again = served.json(&format!("/api/run?from={}", run["next"]));
+    assert_eq!(again["events"], serde_json::json!([]));
+
+    let splats = &run["splats"];
+    assert_eq!((&splats["iteration"], &splats["live"]), (&40.into(), &false.into()));
+    let spz = served.get(&format!("/api/splats/{}", splats["generation"]));
+    let shown = splat_formats::parse_spz(&spz.body).unwrap().splats;
+    let saved = splat_formats::read(&place.ply(40)).unwrap().splats;
+    assert_eq!(shown.columns().means.len(), saved.columns().means.len());
+    assert_eq!(served.get("/api/splats/999").status, 404);
+    assert_eq!(served.get("/api/points").body.len(), 16 * 200);
+    assert_eq!(served.get("/api/mesh/0").body, b"glTF of a test");
+    assert_eq!(served.get("/api/mesh/1").status, 404);
+}
+
+#[test]
+fn photographs_are_those_that_were_trained_on() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &["--resolution=2"]);
+    let served = Served::of(&place, &[]);
+    let answer = served.get("/api/photo/3");
+    assert_eq!(answer.header("content-type"), Some("image/jpeg"));
+    let shown = image::load_from_memory(&answer.body).unwrap().to_rgb8();
+    assert_eq!(shown.dimensions(), (SIZE.0 / 2, SIZE.1 / 2));
+    let photograph = image::open(place.image(3)).unwrap().to_rgb8();
+    let expected = image::imageops::resize(
+        &photograph,
+        SIZE.0 / 2,
+        SIZE.1 / 2,
+        image::imageops::FilterType::Triangle,
+    );
+    let differences = shown.as_raw().iter().zip(expected.as_raw());
+    let mean = differences.map(|(a, b)| f64::from(a.abs_diff(*b))).sum::<f64>()
+        / expected.as_raw().len() as f64;
+    // JPEG at quality 95 and another filter: a few steps. Another photograph differs by tens.
+    assert!(mean < 6.0, "{mean}");
+    let small = served.get("/api/photo/3?width=10");
+    assert_eq!(image::load_from_memory(&small.body).unwrap().to_rgb8().dimensions(), (10, 7));
+    assert_eq!(served.get("/api/photo/99").status, 404);
+    fs::write(place.image(4), "no picture").unwrap();
+    let broken = served.get("/api/photo/4");
+    assert_eq!(broken.status, 503);
+    assert!(broken.json()["error"].as_str().unwrap().contains("view_004.png"), "{broken:?}");
+}
+
+#[test]
+fn nobody_else_is_served_and_nothing_else() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &[]);
+    let served = Served::of(&place, &["--host=workstation.lan"]);
+    let port = served.port;
+    let right = format!("Authorization: Bearer {}", served.token);
+    let paths = ["scene", "run", "splats/1", "points", "mesh/0", "photo/0", "control", "nothing"];
+    for path in paths.map(|path| format!("/api/{path}")) {
+        for wrong in ["X-None: 1", "Authorization: Bearer 0", "Authorization: Basic Og=="] {
+            let answer = request(port, "GET", &path, &[wrong]);
+            assert_eq!(answer.status, 401, "{path} {wrong}");
+            assert!(answer.json()["error"].as_str().unwrap().contains("splat view"));
+        }
+    }
+    for path in [
+        "/../../etc/passwd",
+        "/api/../config.toml",
+        "/api/mesh/../../config.toml",
+        "/api/mesh/..%2f..%2fconfig.toml",
+        "/api/photo/%2e%2e",
+        "/api/mesh/0%00",
+        "/config.toml",
+        "/run.jsonl",
+    ] {
+        let answer = request(port, "GET", path, &[&right]);
+        assert!([400, 404].contains(&answer.status), "{path}: {answer:?}");
+    }
+    let as_host = |host: &str, more: &str| {
+        let head = format!("GET /api/scene HTTP/1.1\r\nHost: {host}\r\n{right}\r\n{more}");
+        exchange(port, format!("{head}Connection: close\r\n\r\n").as_bytes()).status
+    };
+    assert_eq!(as_host(&format!("workstation.lan:{port}"), ""), 200);
+    assert_eq!(as_host("localhost:1", ""), 200, "a port that is forwarded");
+    assert_eq!(as_host("other.lan", ""), 421);
+    assert_eq!(as_host(&format!("evil.example:{port}"), ""), 421);
+    assert_eq!(as_host(&format!("localhost:{port}"), "Origin: http://evil.example\r\n"), 403);
+    assert_eq!(
+        as_host(&format!("localhost:{port}"), &format!("Origin: http://localhost:{port}\r\n")),
+        200
+    );
+    for (method, path) in [("DELETE", "/api/mesh/0"), ("PUT", "/"), ("GET", "/api/control")] {
+        assert_eq!(request(port, method, path, &[&right]).status, 405, "{method} {path}");
+    }
+    // Heads and bodies without end, and what is no HTTP.
+    let long = format!("X-Long: {}", "a".repeat(1 << 20));
+    assert!([400, 431].contains(&request(port, "GET", "/api/scene", &[&right, &long]).status));
+    assert_eq!(served.post(&format!("{{\"action\":\"{}\"}}", "a".repeat(8000))).status, 413);
+    assert_eq!(exchange(port, b"\0\xff\r\n\r\n").status, 400);
+    assert_eq!(served.post("{\"action\": \"erase\"}").status, 400);
+    // All is as before, also for two at once.
+    std::thread::scope(|scope| {
+        let asked = [0, 1].map(|_| scope.spawn(|| served.json("/api/scene")));
+        let [first, second] = asked.map(|asked| asked.join().unwrap());
+        assert_eq!(first, second);
+    });
+}
+
+#[test]
+fn connections_that_say_nothing_give_way() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &[]);
+    let served = Served::of(&place, &[]);
+    // More than there are places for.
+    let silent: Vec<TcpStream> =
+        (0..70).map(|_| TcpStream::connect(("127.0.0.1", served.port)).unwrap()).collect();
+    assert_eq!(served.json("/api/scene")["title"], "model");
+    drop(silent);
+}
+
+#[test]
+fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
+    let place = TestFolder::with_scene();
+    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
+    training.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "-s"]);
+    training.arg(place.scene()).arg("-m").arg(place.model()).stderr(Stdio::null());
+    let mut training = training.spawn().unwrap();
+    let log = place.model().join("run.jsonl");
+    while fs::metadata(&log).map_or(0, |about| about.len()) == 0 {
+        sleep(Duration::from_millis(20));
+    }
+    let served = Served::of(&place, &[]);
+    let steps = |run: &Value| {
+        let events = run["events"].as_array().unwrap();
+        events.iter().filter(|event| event["event"] == "step").count()
+    };
+    let run = served.run_until(|run| steps(run) >= 3);
+    assert_eq!((&run["state"], &run["control"]), (&"running".into(), &true.into()));
+    assert!(run["splats"].is_null() || run["splats"]["live"] == true, "{run}");
+    let next = run["next"].as_u64().unwrap();
+    served.run_until(|run| run["next"].as_u64().unwrap() > next);
+    // The run hears that somebody looks.
+    assert!(place.model().join("live/watch").exists());
+    training.kill().unwrap();
+    training.wait().unwrap();
+    let run = served.run_until(|run| run["state"] == "ended");
+    let message = run["message"].as_str().unwrap();
+    assert!(message.contains("splat train --resume -m "), "{message}");
+    assert_eq!(
+        (&run["control"], served.post("{\"action\": \"pause\"}").status),
+        (&false.into(), 409)
+    );
+    // What a crash leaves in the log is passed over.
+    OpenOptions::new().append(true).open(&log).unwrap().write_all(b"\n\xff\xfe\n{\"ev").unwrap();
+    let run = served.run_until(|run| run["skipped_lines"].as_u64().unwrap() > 0);
+    assert_eq!(run["state"], "ended");
+    // A new run in the folder: what was shown is gone.
+    fs::write(&log, "{\"event\":\"started\",\"iteration\":0}\n").unwrap();
+    let from = format!("/api/run?from={}", run["next"]);
+    let begun = Instant::now();
+    let mut run = served.json(&from);
+    while run["reset"] != true && begun.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(50));
+        run = served.json(&from);
+    }
+    assert_eq!((&run["reset"], run["events"].as_array().unwrap().len()), (&true.into(), 1));
+}
+
+#[test]
+fn a_page_that_may_only_look_asks_nothing_of_a_run() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &[]);
+    let served = Served::of(&place, &["--read-only"]);
+    assert_eq!(served.json("/api/scene")["read_only"], true);
+    assert_eq!(served.post("{\"action\": \"stop\"}").status, 403);
+    assert!(!place.model().join("live").exists(), "nobody trains, so nobody is told");
+}
+
+#[test]
+fn a_model_without_its_scene_is_shown_without_photographs() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &[]);
+    let elsewhere = place.path("elsewhere");
+    fs::rename(place.scene(), &elsewhere).unwrap();
+    let served = Served::of(&place, &[]);
+    let camera = served.json("/api/scene")["cameras"][0].clone();
+    assert_eq!((&camera["name"], &camera["has_photo"]), (&"view_000".into(), &false.into()));
+    let served = Served::of(&place, &["-s", text(&elsewhere)]);
+    assert_eq!(served.json("/api/scene")["cameras"][0]["has_photo"], true);
+    // Nor is there a configuration in models of other trainers.
+    fs::remove_file(place.model().join("config.toml")).unwrap();
+    assert_eq!(
+        Served::of(&place, &[]).json("/api/scene")["cameras"].as_array().unwrap().len(),
+        VIEWS
+    );
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_with_what_to_do() {
+    let place = TestFolder::with_scene();
+    let view = |flags: &[&str]| end(splat().args(["view", "-m", text(&place.model())]).args(flags));
+    view(&[]).refused(3, &["model: holds no model and no run", "Train a model there first"]);
+    fs::write(place.model(), "").unwrap();
+    view(&[]).refused(3, &["is a file, not a model folder"]);
+    fs::remove_file(place.model()).unwrap();
+    place.trained(1, &[]);
+    view(&["-s", "/nonexistent"]).refused(3, &["/nonexistent"]);
+    view(&["--listen=203.0.113.7"])
+        .refused(2, &["--listen 203.0.113.7", "address of this machine"]);
+    view(&["--port=99999"]).refused(2, &["--port"]);
+}
+
+#[test]
+fn the_next_free_port_is_taken_and_said() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &[]);
+    let first = Served::of(&place, &[]);
+    let port = format!("--port={}", first.port);
+    let second = Served::of(&place, &[&port]);
+    assert!(second.port > first.port);
+    assert_eq!(second.json("/api/scene")["title"], "model");
+}
