@@ -154,8 +154,9 @@ mod tests {
         fn save(&self, name: &str, count: usize, format: &SplatFormat) {
             let path = self.folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let bytes: Vec<u8> =
-                (0..count).flat_map(|_| [[0_u8; 16], [128; 16]].concat()).collect();
+            // Place, size, colour and rotation.
+            let row = [vec![0; 12], 1.0_f32.to_le_bytes().repeat(3), vec![128; 4], vec![255; 4]];
+            let bytes = row.concat().repeat(count);
             let splats = splat_formats::parse_splat(&bytes).unwrap().splats;
             write(&path, &splats, format).unwrap();
         }
