@@ -1,5 +1,6 @@
-// Builds what the exporter embeds, in dist/: the program (viewer.js.gz), the page around it
-// (page.html), the licences of what is in them and a list of it all. Equal sources make equal bytes.
+// Builds what the exporter and the server embed, in dist/: the program (viewer.js.gz), the pages around it
+// (page.html of exports, served.html), the licences of what is in them and a list of it all. Equal sources
+// make equal bytes.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'fflate';
@@ -35,25 +36,29 @@ async function program() {
   return result.outputFiles[0].text;
 }
 
-/** The page with its style, its loader and a policy that lets nothing else run. */
-async function pageAround(bundle) {
-  const minified = async (path, loader) => (await transform(read(path), { loader, minify: true })).code.trim();
-  const style = await minified('src/page.css', 'css');
-  const loader = await minified('src/loader.js', 'js');
+/**
+ * A page with its style, its loader, its table of keys and a policy that lets nothing else run. `server` is
+ * what it may ask beside what it holds.
+ */
+async function pageAround(bundle, { page, styles, moreKeys, server }) {
+  const minified = async (text, loader) => (await transform(text, { loader, minify: true })).code.trim();
+  const style = await minified(styles.map(read).join('\n'), 'css');
+  const loader = await minified(read('src/loader.js'), 'js');
   const named = text => `'sha256-${hash(text, 'base64')}'`;
   const policy = [
     "default-src 'none'",
     `script-src ${named(loader)} ${named(bundle)} 'wasm-unsafe-eval'`,
     `style-src ${named(style)}`,
     'worker-src blob:',
-    'connect-src data: blob:',
+    `connect-src ${server}data: blob:`,
     'img-src data: blob:',
     "base-uri 'none'",
     "form-action 'none'",
   ].join('; ');
+  const keys = read('src/keys.html').trim().replace('{{more}}', () => moreKeys);
   // By a function: a text may hold `$&`.
-  const fill = (page, [name, text]) => page.replace(`{{${name}}}`, () => text);
-  return Object.entries({ policy, style, loader }).reduce(fill, read('src/page.html'));
+  const fill = (text, [name, filled]) => text.replace(`{{${name}}}`, () => filled);
+  return Object.entries({ policy, style, loader, keys }).reduce(fill, read(page));
 }
 
 mkdirSync(here('dist'), { recursive: true });
@@ -63,8 +68,17 @@ const bundle = await program();
 // Packed in JavaScript: Node's zlib makes other bytes in other versions.
 const packed = gzipSync(Buffer.from(bundle), { level: 9, mtime: 0 });
 writeFileSync(here('dist/viewer.js.gz'), packed);
-const page = await pageAround(bundle);
-writeFileSync(here('dist/page.html'), page);
+const pages = {
+  'page.html': { page: 'src/page.html', styles: ['src/page.css'], moreKeys: '', server: '' },
+  'served.html': {
+    page: 'src/served.html',
+    styles: ['src/page.css', 'src/served.css'],
+    moreKeys: read('src/served_keys.html'),
+    server: "'self' ",
+  },
+};
+const made = await Promise.all(Object.entries(pages).map(async ([name, parts]) => [name, await pageAround(bundle, parts)]));
+for (const [name, text] of made) writeFileSync(here(`dist/${name}`), text);
 const packages = ['esbuild', ...PACKAGES].map(name => {
   const { version, integrity } = lock.packages[`node_modules/${name}`];
   return { name, version, integrity };
@@ -72,7 +86,7 @@ const packages = ['esbuild', ...PACKAGES].map(name => {
 const sha256 = {
   'viewer.js': hash(bundle, 'hex'),
   'viewer.js.gz': hash(packed, 'hex'),
-  'page.html': hash(page, 'hex'),
+  ...Object.fromEntries(made.map(([name, text]) => [name, hash(text, 'hex')])),
   'LICENSES.txt': hash(read('dist/LICENSES.txt'), 'hex'),
 };
 writeFileSync(here('dist/manifest.json'), `${JSON.stringify({ packages, sha256 }, null, 2)}\n`);

@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { chromium } from 'playwright-core';
+import { conclude, expect, launched, recordViolations, settled, until } from './browser.mjs';
 import { modelOf } from './model.mjs';
 import { contrast, psnr, spread } from './pictures.mjs';
 
@@ -25,27 +25,14 @@ function exported(name, cameras) {
 const url = exported('scene', model.cameras);
 const plain = exported('plain', []);
 
-let failures = 0;
-function expect(what, holds, found) {
-  failures += !holds;
-  console.log(`${holds ? 'ok    ' : 'FAILED'} ${what}: ${typeof found === 'number' ? found.toFixed(2) : JSON.stringify(found)}`);
-}
-
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  // Its sandbox does not work for root.
-  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
-});
+const browser = await launched();
 const problems = [];
 
 /** The page in a window of this size, ready; `before` runs first. */
 async function opened(viewport, options = {}, before = () => {}, address = url) {
   const context = await browser.newContext({ viewport, deviceScaleFactor: 1, offline: true, ...options });
   const page = await context.newPage();
-  await page.addInitScript(() => {
-    window.violations = [];
-    document.addEventListener('securitypolicyviolation', event => window.violations.push(event.violatedDirective));
-  });
+  await page.addInitScript(recordViolations);
   await page.addInitScript(before);
   page.on('request', request => {
     if (request.url() !== address && !/^(data|blob):/.test(request.url())) problems.push(request.url());
@@ -55,33 +42,6 @@ async function opened(viewport, options = {}, before = () => {}, address = url) 
   await page.goto(address);
   await until(page, () => document.body.dataset.state !== 'loading');
   return page;
-}
-
-/** Polls: a string that is evaluated in the page would break its policy. */
-async function until(page, holds) {
-  for (let i = 0; i < 600; i++) {
-    if (await page.evaluate(holds)) return;
-    await page.waitForTimeout(100);
-  }
-  throw new Error(`never: ${holds}`);
-}
-
-/** What the page saves as its picture. */
-async function saved(page) {
-  const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('g')]);
-  return readFileSync(await download.path());
-}
-
-/** The same once it no longer changes: Gaussians are sorted while one looks. */
-async function settled(page) {
-  let last = await saved(page);
-  for (let i = 0; i < 100; i++) {
-    await page.waitForTimeout(300);
-    const next = await saved(page);
-    if (next.equals(last)) return next;
-    last = next;
-  }
-  throw new Error('the picture never rests');
 }
 
 async function close(page) {
@@ -275,5 +235,4 @@ try {
 } finally {
   await browser.close();
 }
-console.log(failures === 0 ? 'all hold' : `${failures} failed`);
-process.exitCode = Number(failures > 0);
+conclude();

@@ -6,8 +6,11 @@ const byId = id => document.getElementById(id);
 const STILL_TURN = 30;
 
 export class Panel {
-  constructor(stage, pilot, scene) {
-    Object.assign(this, { stage, pilot, scene, degree: scene.sh_degree });
+  /** `keys` has what other keys do. */
+  constructor(stage, pilot, scene, keys = {}) {
+    Object.assign(this, { stage, pilot, scene, keys, degree: scene.sh_degree });
+    this.order = scene.cameras.map((_, index) => index);
+    this.current = 0;
     this.reducedMotion = window.matchMedia('(prefers-reduced-motion: reduce)');
     this.isFast = false;
     this.fillLists();
@@ -19,15 +22,23 @@ export class Panel {
   fillLists() {
     const { cameras, sh_degree: most } = this.scene;
     byId('cameras').hidden = cameras.length === 0;
-    byId('camera').append(...cameras.map((_, i) => new Option(this.nameOf(i), i)));
+    this.setOrder(this.order);
     byId('degrees').hidden = most === 0;
     byId('harmonics').append(...Array.from({ length: most + 1 }, (_, i) => new Option(i, i)));
     byId('harmonics').value = most;
   }
 
+  /** The cameras that are listed, by their indices, in this order. */
+  setOrder(order) {
+    this.order = order;
+    byId('camera').replaceChildren(...order.map(index => new Option(this.nameOf(index), index)));
+    byId('camera').value = this.current;
+  }
+
   nameOf(index) {
-    const { name, split } = this.scene.cameras[index];
-    return `${index + 1} of ${this.scene.cameras.length}, ${name}${split === 'held_out' ? ' (held out)' : ''}`;
+    const { name, split, psnr } = this.scene.cameras[index];
+    const measured = psnr ? `, ${psnr.toFixed(1)} dB` : '';
+    return `${index + 1} of ${this.scene.cameras.length}, ${name}${split === 'held_out' ? ' (held out)' : ''}${measured}`;
   }
 
   connectButtons() {
@@ -59,9 +70,12 @@ export class Panel {
     };
     window.addEventListener('keydown', event => {
       this.isFast = event.shiftKey;
-      const isForList = event.target instanceof HTMLSelectElement;
-      if (isForList || event.ctrlKey || event.metaKey || event.altKey) return;
-      const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      const isForField = event.target.matches('select, input:not([type=checkbox])');
+      // Space presses the button that it is on.
+      const isForButton = event.key === ' ' && event.target instanceof HTMLButtonElement;
+      if (isForField || isForButton || event.ctrlKey || event.metaKey || event.altKey) return;
+      const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+      const action = actions[key] ?? this.keys[key];
       if (byId('keys').open && event.key !== '?') return;
       if (action && !event.repeat) action();
       if (action || this.pilot.press(event.code)) event.preventDefault();
@@ -77,18 +91,29 @@ export class Panel {
   home() {
     this.setTurning(false);
     this.pilot.home();
-    if (this.scene.cameras.length > 0) byId('camera').value = 0;
+    if (this.scene.cameras.length > 0) {
+      this.choose(0);
+    }
+  }
+
+  /** Marks the camera whose picture is seen. */
+  choose(index) {
+    this.current = index;
+    byId('camera').value = index;
+    this.onCamera?.(index);
   }
 
   stepCamera(step) {
-    const count = this.scene.cameras.length;
-    if (count > 0) this.goTo((Number(byId('camera').value) + step + count) % count);
+    const count = this.order.length;
+    if (count === 0) return;
+    const at = this.order.indexOf(this.current);
+    this.goTo(this.order[(at + step + count) % count]);
   }
 
   goTo(index) {
     this.setTurning(false);
-    byId('camera').value = index;
     this.pilot.goTo(this.scene.cameras[index]);
+    this.choose(index);
     this.say(`Camera ${this.nameOf(index)}`);
   }
 

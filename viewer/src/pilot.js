@@ -88,6 +88,7 @@ export class Pilot {
 
   /** Gives up the exact picture of a camera: upright, its axis in the middle. */
   leavePicture() {
+    this.onLeave?.();
     this.lens = plainLens(this.lens);
     this.project();
   }

@@ -1,6 +1,7 @@
 // The canvas: Gaussians drawn when something changed, and only then.
 import { PerspectiveCamera, Scene, WebGLRenderer } from 'three';
 import { SparkRenderer, SplatFileType, SplatMesh } from '@sparkjsdev/spark';
+import { project } from './poses.js';
 
 /** Variance that the trainers add to Gaussians on the screen, px². */
 const DILATION = 0.3;
@@ -42,20 +43,34 @@ export class Stage {
     this.isMoving = false;
   }
 
-  /** Unpacks an SPZ and shows it; how many Gaussians it has. */
+  /** Unpacks an SPZ and shows it instead of what was shown; how many Gaussians it has. */
   async show(spz) {
     const mesh = new SplatMesh({ fileBytes: spz, fileType: SplatFileType.SPZ, extSplats: true, raycastable: false });
     await mesh.initialized;
+    const before = this.mesh;
     this.mesh = mesh;
+    mesh.visible = before?.visible ?? true;
     this.scene.add(mesh);
+    if (before) {
+      if (before.maxSh !== undefined) mesh.maxSh = before.maxSh;
+      this.scene.remove(before);
+      before.dispose();
+    }
     this.resize();
     await this.spark.update({ scene: this.scene, camera: this.camera });
     this.request();
     return mesh.numSplats;
   }
 
+  /** Shows or hides the Gaussians. */
+  setShown(isShown) {
+    if (this.mesh) this.mesh.visible = isShown;
+    this.moved();
+  }
+
   /** The highest degree of harmonics that is drawn. */
   setDegree(degree) {
+    if (!this.mesh) return;
     this.mesh.maxSh = degree;
     this.mesh.updateGenerator();
     this.sortAtRest();
@@ -107,6 +122,22 @@ export class Stage {
   sortAtRest() {
     clearTimeout(this.resting);
     this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
+  }
+
+  /** Draws what a lens sees at its size, px, in the right order, onto a canvas. */
+  async drawThrough(lens) {
+    const { width, height } = lens;
+    const canvas = document.createElement('canvas');
+    Object.assign(canvas, { width, height });
+    this.renderer.setPixelRatio(1);
+    this.renderer.setSize(width, height, false);
+    project(this.camera, lens, width, height);
+    await this.spark.update({ scene: this.scene, camera: this.camera });
+    this.renderer.render(this.scene, this.camera);
+    // The renderer's canvas keeps its picture only until the browser shows it.
+    canvas.getContext('2d').drawImage(this.renderer.domElement, 0, 0);
+    this.resize();
+    return canvas;
   }
 
   /** The picture as a PNG. */

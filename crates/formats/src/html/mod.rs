@@ -2,17 +2,20 @@
 //!
 //! The page, its program and their licences are built in `viewer/` and embedded in this crate. A
 //! written page holds the Gaussians as SPZ in base64 and a JSON about them and the cameras. It asks no
-//! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built.
+//! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built. A served
+//! page ([`served_page`]) has the same program and asks its server instead.
 
 mod camera;
 mod facts;
+mod served;
 mod write;
 
 use crate::place::UpAxis;
 
 pub use camera::{CameraSplit, HtmlCamera};
 pub use facts::middle_and_radius;
-pub use write::{HtmlError, ServedPage, served_page, write_html};
+pub use served::{ServedPage, served_page};
+pub use write::{HtmlError, write_html};
 
 /// What a page shows besides the Gaussians.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,7 +13,7 @@ use crate::worst::WorstErrors;
 
 /// What `viewer/rebuild` makes: the page with slots, and its program as gzip.
 const PAGE: &str = include_str!("../../../../viewer/dist/page.html");
-const BUNDLE: &[u8] = include_bytes!("../../../../viewer/dist/viewer.js.gz");
+pub(super) const BUNDLE: &[u8] = include_bytes!("../../../../viewer/dist/viewer.js.gz");
 
 /// Why no page is made.
 #[derive(Debug, thiserror::Error)]
@@ -81,16 +81,4 @@ fn html_text(text: &str) -> String {
 /// A JSON as the content of a script: no tag can begin in it, and no line of JavaScript end.
 fn script_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
-}
-
-/// TEMPORARY
-pub struct ServedPage {
-    /// a
-    pub html: Vec<u8>,
-    /// b
-    pub policy: String,
-}
-/// c
-pub fn served_page() -> ServedPage {
-    ServedPage { html: PAGE.as_bytes().to_vec(), policy: "default-src 'none'".to_owned() }
 }

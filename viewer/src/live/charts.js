@@ -1,0 +1,89 @@
+// Curves over iterations, each with its figures as a table.
+
+const SVG = 'http://www.w3.org/2000/svg';
+const [WIDTH, HEIGHT] = [300, 72];
+const STROKE = 8;
+
+/** Points of a curve, and rows of its table. */
+const MOST_POINTS = 300;
+const ROWS = 12;
+
+const drawn = (name, attributes) => {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+};
+
+const made = (name, text = '') => Object.assign(document.createElement(name), { textContent: text });
+
+/** About so many of all, the last among them. */
+function some(points, most) {
+  const stride = Math.ceil(points.length / most);
+  return points.filter((_, i) => (points.length - 1 - i) % stride === 0);
+}
+
+export class Chart {
+  /** `series` are the names of the curves, `digits` those of its figures. */
+  constructor(parent, title, { unit = '', digits = 2, series }) {
+    Object.assign(this, { title, unit, digits, series });
+    this.figure = made('figure');
+    this.caption = made('figcaption', title);
+    this.svg = drawn('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img' });
+    this.curves = series.map((_, i) => drawn('polyline', { class: `curve curve-${i}` }));
+    this.limit = drawn('line', { class: 'limit', x1: 0, x2: WIDTH, visibility: 'hidden' });
+    this.svg.append(...this.curves, this.limit);
+    this.details = made('details');
+    this.details.append(made('summary', 'Figures'), made('table'));
+    this.details.addEventListener('toggle', () => this.tabulate());
+    this.figure.append(this.caption, this.svg, this.details);
+    this.figure.hidden = true;
+    parent.append(this.figure);
+  }
+
+  format(value) {
+    return `${value.toLocaleString('en', { maximumFractionDigits: this.digits })}${this.unit}`;
+  }
+
+  /** `lists` has the points of each curve, `{iteration, value}`; `limit` is a value that must not be passed. */
+  update(lists, limit = null) {
+    this.lists = lists.map(points => points.filter(({ value }) => Number.isFinite(value)));
+    const all = this.lists.flat();
+    this.figure.hidden = all.length === 0;
+    if (all.length === 0) return;
+    const values = all.map(({ value }) => value).concat(limit ?? []);
+    const [low, high] = values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
+    const first = Math.min(...this.lists.filter(list => list.length).map(list => list[0].iteration));
+    const last = Math.max(...this.lists.filter(list => list.length).map(list => list.at(-1).iteration));
+    const x = iteration => (last > first ? (iteration - first) / (last - first) : 0.5) * WIDTH;
+    const y = value => HEIGHT - 3 - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 6);
+    this.lists.forEach((points, i) => {
+      const line = some(points, MOST_POINTS).map(({ iteration, value }) => [x(iteration), y(value)]);
+      // One point is a short stroke.
+      if (line.length === 1) line.unshift([line[0][0] - STROKE, line[0][1]]);
+      this.curves[i].setAttribute('points', line.map(at => at.map(part => part.toFixed(1)).join()).join(' '));
+    });
+    this.limit.setAttribute('visibility', limit === null ? 'hidden' : 'visible');
+    if (limit !== null) for (const end of ['y1', 'y2']) this.limit.setAttribute(end, y(limit));
+    const newest = this.lists.map((points, i) => points.length && `${this.series[i]} ${this.format(points.at(-1).value)}`);
+    const budget = limit === null ? [] : [`budget ${this.format(limit)}`];
+    this.caption.textContent = `${this.title}: ${[...newest.filter(Boolean), ...budget].join(', ')}`;
+    this.svg.setAttribute('aria-label', `${this.caption.textContent}; from ${this.format(low)} to ${this.format(high)}`);
+    this.tabulate();
+  }
+
+  /** Fills the table while it is open. */
+  tabulate() {
+    if (!this.details.open || !this.lists) return;
+    const head = made('tr');
+    head.append(...['iteration', ...this.series].map(name => made('th', name)));
+    const iterations = [...new Set(this.lists.flat().map(({ iteration }) => iteration))].sort((a, b) => a - b);
+    const rows = some(iterations, ROWS).map(iteration => {
+      const row = made('tr');
+      const valueOf = points => points.find(point => point.iteration === iteration)?.value;
+      const cells = this.lists.map(valueOf).map(value => made('td', value === undefined ? '' : this.format(value)));
+      row.append(made('td', iteration.toLocaleString('en')), ...cells);
+      return row;
+    });
+    this.details.querySelector('table').replaceChildren(head, ...rows);
+  }
+}
