@@ -1,5 +1,6 @@
 //! `splat clean`: a trained model without floaters, haze and what no view needs.
 
+mod after_training;
 mod report;
 mod target;
 
@@ -8,6 +9,7 @@ use std::time::Instant;
 
 use clap::{ArgMatches, Args};
 
+pub(super) use self::after_training::clean_trained;
 use self::report::CleanReport;
 use self::target::CleanTarget;
 use super::crop::{CropOptions, number};
@@ -81,6 +83,18 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 /// Cleans the model, says what that removed, and writes what is left as a model of its own.
 pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    clean_model(args, matches, |report| {
+        let text =
+            if args.json { serde_json::to_string_pretty(report)? } else { report.described() };
+        Ok(print(&text)?)
+    })
+}
+
+fn clean_model(
+    args: &CleanArgs,
+    matches: &ArgMatches,
+    tell: impl FnOnce(&CleanReport) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let started = Instant::now();
     let model_path = &args.model.model_path;
     let model = args.model.read(matches)?;
@@ -104,16 +118,15 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
     let written = target.as_ref().map(CleanTarget::path);
     let report = CleanReport::new(&cleaning, &opened, &options, started).at(model_path, written);
-    let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.described() };
     // A result that was computed is not lost to a full disk.
-    let printed = print(&text);
+    let told = tell(&report);
     if report.gaussians_after == 0 {
         return Err(nothing_left(model_path).into());
     }
     if let Some(target) = &target {
         target.write(&opened, &cleaning, trained, &report)?;
     }
-    Ok(printed?)
+    told
 }
 
 /// Fails where there is nothing to clean, or where nothing would be left.

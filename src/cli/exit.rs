@@ -81,12 +81,12 @@ pub(super) struct OutOfMemory {
 
 /// The run met a full disk and ended.
 #[derive(Debug, thiserror::Error)]
-#[error("{stopped}\nFree space on this disk, then: splat train --resume -m {model}")]
+#[error("{stopped}\nFree space on this disk, then: {command}")]
 pub(super) struct OutOfSpace {
     #[source]
     pub(super) stopped: TrainError,
-    /// The model folder, as a shell takes it.
-    pub(super) model: String,
+    /// The command that continues the run.
+    pub(super) command: String,
 }
 
 /// A plan that was printed does not fit the budget.

@@ -23,6 +23,7 @@ mod images;
 mod intent;
 mod lpips;
 mod mesh;
+mod next;
 mod output;
 mod page_cameras;
 mod parser;

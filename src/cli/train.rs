@@ -1,10 +1,12 @@
 //! `splat train`.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ArgMatches;
 
+use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
 use super::held_out::refuse_seen;
@@ -12,14 +14,16 @@ use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
 use super::intent::{DEMO_SCENE, Intent};
 use super::lpips::{self, LpipsDemand, Sources};
+use super::next::tell_next;
 use super::output::{print, shell_word};
 use super::scene::{absolute, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
+use super::triangles::refuse_triangles;
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Compactness, Config, DeviceChoice, TrainSample};
+use crate::config::{Compactness, Config, DeviceChoice, PrimitiveName, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::ViewGrowth;
@@ -30,16 +34,42 @@ use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
-/// Trains.
+/// A run that came to its end.
+pub(super) struct TrainedModel {
+    model_path: PathBuf,
+    primitive: PrimitiveName,
+}
+
+/// Trains, cleans the model where that is asked for, and says what one does next.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    let Some(TrainedModel { mut model_path, primitive }) = train(args, matches)? else {
+        return Ok(());
+    };
+    if args.clean {
+        model_path = clean_trained(&model_path)?;
+    }
+    if !args.demo {
+        tell_next(&model_path, primitive, args.style());
+    }
+    Ok(())
+}
+
+/// Trains. Nothing where more is done already than is asked for.
+pub(super) fn train(
+    args: &TrainArgs,
+    matches: &ArgMatches,
+) -> anyhow::Result<Option<TrainedModel>> {
     let started = Instant::now();
     let mut intent = match Intent::make(args, matches) {
         Err(error) if error.is::<NothingToTrain>() => {
             tracing::warn!("{error}");
-            return Ok(());
+            return Ok(None);
         }
         made => made?,
     };
+    if args.clean {
+        refuse_triangles(intent.config.optimize.primitive, NO_CLEANING)?;
+    }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
             "this machine has an NVIDIA GPU, but this program was built without CUDA kernels: the \
@@ -60,8 +90,14 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
         intent.config.output.lpips_weights = Some(absolute(network));
     }
-    device::on(&DeviceOptions::of(&intent.config), Training { args, intent, lpips, started })
+    let options = DeviceOptions::of(&intent.config);
+    device::on(&options, Training { args, intent, lpips, started }).map(Some)
 }
+
+/// Why triangles are not cleaned.
+const NO_CLEANING: &str = "--clean removes Gaussians that views can do without, and --primitive triangles trains \
+                           triangles, of which training itself removes those that no view shows. Leave \
+                           --clean out";
 
 /// Samples of a coarse stage from which its iterations are slow on the CPU.
 const SAMPLES_ON_PROCESSOR: u32 = 100_000;
@@ -76,9 +112,9 @@ struct Training<'a> {
 }
 
 impl Task for Training<'_> {
-    type Output = ();
+    type Output = TrainedModel;
 
-    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<TrainedModel> {
         let Self { args, mut intent, lpips, started } = self;
         let stop = stop_on_signals()?;
         if args.demo && intent.checkpoint.is_none() {
@@ -151,16 +187,15 @@ impl Task for Training<'_> {
                 }
             },
         };
-        match trainer.run().map_err(|error| explained(error, &intent))? {
-            Outcome::Interrupted => {
-                let model = shell_word(&intent.model_path);
-                Err(Interrupted(format!("splat train --resume -m {model}")).into())
-            }
+        let command = resume_command(args, &intent);
+        match trainer.run().map_err(|error| explained(error, &intent, &command))? {
+            Outcome::Interrupted => Err(Interrupted(command).into()),
             Outcome::Finished => {
                 if args.demo {
                     print(&demo_summary(&intent))?;
                 }
-                Ok(())
+                let primitive = intent.config.optimize.primitive;
+                Ok(TrainedModel { model_path: intent.model_path.clone(), primitive })
             }
         }
     }
@@ -206,10 +241,17 @@ fn host_room(
     })?)
 }
 
+/// The command that continues the run.
+fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
+    let clean = if args.clean { " --clean" } else { "" };
+    format!("splat train --resume -m {}{clean}", shell_word(&intent.model_path))
+}
+
 /// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
-fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
+fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
+    let command = command.to_owned();
     if matches!(error, TrainError::NoSpace { .. }) {
-        return OutOfSpace { stopped: error, model: shell_word(&intent.model_path) }.into();
+        return OutOfSpace { stopped: error, command }.into();
     }
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
@@ -224,7 +266,6 @@ fn explained(error: TrainError, intent: &Intent) -> anyhow::Error {
         // Nothing is left but more memory.
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
     };
-    let command = format!("splat train --resume -m {}", shell_word(&intent.model_path));
     OutOfMemory { stopped: error, command, less }.into()
 }
 

@@ -37,6 +37,13 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 
+    /// Clean the trained model, into MODEL/clean
+    ///
+    /// As splat clean -m MODEL does, with its defaults. The model itself stays as it is. With --resume, a
+    /// complete run is cleaned, too.
+    #[arg(long)]
+    pub(super) clean: bool,
+
     /// How progress is shown on stderr
     #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
     progress: ProgressStyle,

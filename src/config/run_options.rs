@@ -224,6 +224,23 @@ options! {
         /// A hidden file of a checkpoint's size. It is removed at the end, or if the disk is full: the
         /// run then writes a checkpoint in its place before it stops.
         checkpoint_reserve: bool = true;
+
+        /// Seconds between live splats; 0 for none
+        ///
+        /// While `splat view` shows the run, the Gaussians that show most, a million at most, are written
+        /// to MODEL/live that often, in at most 2 % of the time. Nothing is trained differently.
+        #[arg(value_name = "SECONDS")]
+        live_every: f64 = 5.0, is |seconds| holds(
+            (0.0..=86_400.0).contains(seconds),
+            seconds,
+            "0 to 86400 (0: no live splats)",
+        );
+
+        /// Let `splat view` pause and stop the run
+        ///
+        /// What it asks for is read from MODEL/live/control.json, at most once a second: pause, resume,
+        /// checkpoint or stop.
+        live_control: bool = true;
     }
 }
 

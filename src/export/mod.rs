@@ -11,5 +11,5 @@ pub use ply::{
     PlyRows, PlyTriangles, RenderMode, StoredWindow, VertexFields, read_ply, read_ply_model,
     read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks, write_ply_triangles,
 };
-pub use splats::gaussians_of;
+pub use splats::{gaussians_of, splats_of};
 pub use vertex_colors::coloured_mesh;

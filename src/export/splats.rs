@@ -1,7 +1,10 @@
 //! Gaussians of other programs' formats as those that are trained.
 
-use splat_formats::Splats;
+use splat_formats::{
+    Antialiasing, CheckedSplats, SplatColumns, SplatPrimitive, Splats, SplatsError,
+};
 
+use super::ply::RenderMode;
 use crate::model::Gaussians;
 
 /// The same Gaussians; how they are meant to be drawn is not kept.
@@ -18,10 +21,40 @@ pub fn gaussians_of(splats: Splats) -> Gaussians {
     }
 }
 
+/// The same the other way round, as they are read from a PLY that was written for this mode: rotations are
+/// unit, and rows that cannot be drawn are left out.
+pub fn splats_of(gaussians: &Gaussians, mode: RenderMode) -> Result<CheckedSplats, SplatsError> {
+    let antialiasing = match mode {
+        RenderMode::Mip => Antialiasing::On,
+        RenderMode::Dilated | RenderMode::Surfels | RenderMode::Triangles { .. } => {
+            Antialiasing::Off
+        }
+    };
+    let primitive = match mode {
+        RenderMode::Surfels => SplatPrimitive::Surfels,
+        RenderMode::Dilated | RenderMode::Mip | RenderMode::Triangles { .. } => {
+            SplatPrimitive::Gaussians
+        }
+    };
+    Splats::from_columns(SplatColumns {
+        sh_degree: gaussians.sh_degree,
+        antialiasing,
+        primitive,
+        means: triples(&gaussians.means),
+        log_scales: triples(&gaussians.log_scales),
+        rotations: gaussians.quats.as_chunks().0.to_vec(),
+        opacity_logits: gaussians.opacity_logits.clone(),
+        sh_dc: triples(&gaussians.sh_dc),
+        sh_rest: triples(&gaussians.sh_rest),
+    })
+}
+
+fn triples(values: &[f32]) -> Vec<[f32; 3]> {
+    values.as_chunks().0.to_vec()
+}
+
 #[cfg(test)]
 mod tests {
-    use splat_formats::SplatColumns;
-
     use super::*;
 
     #[test]
@@ -42,5 +75,8 @@ mod tests {
         // Three coefficients a row, each of three channels.
         assert_eq!(gaussians.sh_rest[..9], [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0]);
         assert_eq!((gaussians.len(), gaussians.sh_degree), (2, 1));
+        let back = splats_of(&gaussians, RenderMode::Mip).unwrap().splats;
+        assert_eq!(back.columns().antialiasing, Antialiasing::On);
+        assert_eq!(gaussians_of(back), gaussians);
     }
 }

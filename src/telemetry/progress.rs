@@ -132,6 +132,9 @@ impl Progress {
             Event::Saved { iteration, what: Saved::PointCloud, .. } => {
                 self.print(&format!("[ITER {iteration}] Saving Gaussians"));
             }
+            Event::Control { iteration, action, .. } => {
+                self.print(&format!("[ITER {iteration}] {}", action.words()));
+            }
             Event::Saved { iteration, what: Saved::Checkpoint, .. } => {
                 self.print(&format!("[ITER {iteration}] Saving Checkpoint"));
             }
@@ -275,13 +278,19 @@ fn elsewhere(training_seconds: f64, times: &RunTimes) -> String {
         evaluation_seconds,
         saving_seconds,
         waiting_seconds,
+        paused_seconds,
     } = times;
-    let named = start_seconds + evaluation_seconds + saving_seconds + waiting_seconds;
+    let named =
+        start_seconds + evaluation_seconds + saving_seconds + waiting_seconds + paused_seconds;
+    let paused = match paused_seconds {
+        0.0 => String::new(),
+        seconds => format!("{seconds:.1} s paused, "),
+    };
     let rest = (wall_seconds - training_seconds - named).max(0.0);
     format!(
         "Of {wall_seconds:.1} s, {training_seconds:.1} s were training, {start_seconds:.1} s start, \
          {evaluation_seconds:.1} s evaluation, {saving_seconds:.1} s saving, {waiting_seconds:.1} s \
-         waiting for files, {rest:.1} s the rest"
+         waiting for files, {paused}{rest:.1} s the rest"
     )
 }
 

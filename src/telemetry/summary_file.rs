@@ -216,6 +216,7 @@ impl Sink for SummaryFile {
             | Event::Buffers(_)
             | Event::Gpu(_)
             | Event::Pictures(_)
+            | Event::Control { .. }
             | Event::Saving { .. }
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),

@@ -136,6 +136,7 @@ impl<W: Write> TensorBoard<W> {
             | Event::PrunedToTarget(_)
             | Event::Neighbours { .. }
             | Event::Buffers(_)
+            | Event::Control { .. }
             | Event::Saving { .. }
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),

@@ -55,6 +55,20 @@ pub fn triangle_mode(window: Window, faces: usize) -> RenderMode {
     RenderMode::Triangles { window: StoredWindow { exponent, opacity_floor }, faces }
 }
 
+/// The parameters of these rows as they are drawn: with the 3D filter baked in where the model has one.
+pub(super) fn drawn_rows<P: PlyRows, B: Store<P>>(
+    device: &mut B,
+    model: &mut B::Model,
+    rows: Range<usize>,
+) -> Result<P, DeviceError> {
+    let Some(filter) = P::FILTER.filter(|_| device.optional(model).filter_3d) else {
+        return device.read_parameters(model, rows);
+    };
+    let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows)?;
+    (filter.fuse)(&mut parameters, &filter_3d);
+    Ok(parameters)
+}
+
 /// Writes the parameters as a PLY, with the 3D filter baked in where the model has one; the host holds
 /// one chunk of them. Triangles between them follow.
 pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
@@ -66,16 +80,10 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
 ) -> Result<(), TrainError> {
     let sh_degree = device.read_parameters(model, 0..0)?.sh_degree();
     let count = device.len(model);
-    let filter = P::FILTER.filter(|_| device.optional(model).filter_3d);
     let parameters = chunks(count).map(|rows| {
-        let Some(filter) = &filter else {
-            let parameters = device.read_parameters(model, rows.clone())?;
-            check_finite(&parameters, rows.start)?;
-            return Ok(parameters);
-        };
-        let Snapshot { mut parameters, filter_3d, .. } = device.read(model, rows.clone())?;
-        (filter.fuse)(&mut parameters, &filter_3d);
-        check_finite(&parameters, rows.start)?;
+        let first = rows.start;
+        let parameters = drawn_rows(device, model, rows)?;
+        check_finite(&parameters, first)?;
         Ok(parameters)
     });
     NewPly::begin(path, mode, sh_degree, count)?

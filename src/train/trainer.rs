@@ -7,6 +7,7 @@ mod coarse_state;
 mod evaluation;
 mod govern;
 mod last_files;
+mod live;
 mod milestones;
 mod multi_view;
 mod peak_recorder;
@@ -35,6 +36,7 @@ use super::checkpoint::{Checkpoint, CheckpointKeeper, FaceState, StoredCheckpoin
 use super::coarse::CoarseSchedule;
 use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
+use super::live::LivePage;
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
@@ -105,6 +107,8 @@ pub struct Trainer<'a, B: TrainDevice> {
     keeper: Arc<Mutex<CheckpointKeeper>>,
     /// What threads write.
     files: BackgroundFiles,
+    /// The page that shows the run.
+    live: LivePage,
     times: RunTimes,
     /// When the last checkpoint was written, or the run began.
     saved_at: Instant,
@@ -221,6 +225,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             clock: TrainingClock::default(),
             keeper: Arc::new(Mutex::new(keeper)),
             files: BackgroundFiles::default(),
+            live: LivePage::new(
+                setup.model_path,
+                &setup.config.output,
+                setup.config.optimize.primitive,
+            ),
             times: RunTimes::default(),
             saved_at: Instant::now(),
         }
@@ -261,6 +270,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 // No density control follows in which it would come.
                 self.prune_to_target()?;
                 self.drop_hidden_triangles()?;
+            }
+            if self.iteration < last {
+                self.serve_page()?;
             }
             // Asked to stop after the last iteration, a run is simply done.
             interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);

@@ -254,3 +254,52 @@ fn floaters_that_a_view_shows_are_removed(#[case] opacities: [f64; 2]) {
     let cleaned = report["psnr_after"].as_f64().unwrap();
     assert!(cleaned >= healthy - 0.05, "{cleaned} dB, {healthy} dB without floaters: {report}");
 }
+
+#[test]
+fn training_ends_with_what_clean_makes_of_its_model() {
+    let place = copy_of(&TRAINED);
+    clean(&place, &[]).done();
+    let flags = ["--eval", "--sh-degree-interval=20", "--max-points=600", "--clean"];
+    let ended = place.trained_into("at_once", 150, &flags);
+    assert_eq!(ended.stdout, "");
+    let ended = ended.says(&["Training complete", "Gaussians, ", " % removed"]);
+    ended.says(&["PSNR of 7 training views", " -> "]);
+    let cleaned = |model: &str| fs::read(place.ply_of(&format!("{model}/clean"), 150)).unwrap();
+    assert!(fs::read(place.ply(150)).unwrap() == fs::read(place.ply_of("at_once", 150)).unwrap());
+    assert!(cleaned("model") == cleaned("at_once"));
+    // The views that were held out still are.
+    psnr(&place.path("at_once/clean"), "test");
+    assert_no_litter(&place.path("at_once"));
+}
+
+#[test]
+fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
+    let place = copy_of(&TRAINED);
+    let resumed = |flags: &[&str]| end(place.train().args(["--resume", "--clean"]).args(flags));
+    resumed(&[]).done().says(&["there is nothing to train", " % removed"]);
+    let first = fs::read(place.ply_of("model/clean", 150)).unwrap();
+    let again = resumed(&[]).done().says(&["iteration 150 is cleaned already"]);
+    assert!(!again.stderr.contains("removed"), "{again:#?}");
+    assert!(fs::read(place.ply_of("model/clean", 150)).unwrap() == first);
+    let quiet = resumed(&["--iterations=160", "--quiet"]).done();
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+    assert!(place.ply_of("model/clean", 160).exists());
+    assert!(fs::read(place.ply_of("model/clean/previous_1", 150)).unwrap() == first);
+    // What is said is JSON where progress is.
+    let told = resumed(&["--iterations=165", "--progress=json"]).done();
+    let lines = told.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let messages: Vec<String> = lines.map(|line| line["message"].to_string()).collect();
+    assert!(messages.iter().any(|message| message.contains("PSNR of 7 training views")));
+}
+
+#[test]
+fn training_that_cannot_be_followed_by_a_cleaning_is_refused_at_once() {
+    let place = copy_of(&TRAINED);
+    let mut train = place.train_into("triangles");
+    end(train.args(["--primitive=triangles", "--clean"]))
+        .refused(2, &["--clean", "--primitive triangles", "Leave --clean out"]);
+    assert!(!place.path("triangles").exists());
+    let mut sugar = splat();
+    sugar.args(["sugar", "--clean", "-s"]).arg(place.scene()).arg("-m").arg(place.path("sugar"));
+    end(&mut sugar).refused(2, &["--clean", "splat clean -m MODEL"]);
+}

@@ -38,6 +38,8 @@ mod hidden_views;
 mod host_limit;
 mod impossible_numbers;
 mod init;
+#[cfg(unix)]
+mod live;
 mod lpips;
 mod mesh;
 mod mesh_figures;

@@ -70,3 +70,19 @@ fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
     assert!(of("host_creep", 1000).unwrap() < 4 << 20, "{:?}", of("host_creep", 1000));
     end(splat().arg("profile").arg(place.model())).done();
 }
+
+#[test]
+fn a_run_that_ends_in_a_terminal_names_the_commands_that_follow() {
+    let place = TestFolder::with_scene();
+    let train = ["train", "-s", "scene", "-m", "my model", "--device=cpu", "--iterations=5"];
+    let plain = [("TERM", "dumb"), ("NO_COLOR", "")];
+    let next = "Next: splat export -m 'my model' -o scene.html, splat mesh -m 'my model'";
+    let run = shown(&place, &train, plain).done().stdout;
+    assert!(run.contains(next), "{run:?}");
+    for silent in ["--quiet", "--progress=json"] {
+        let run = shown(&place, &[&train[..], &[silent]].concat(), plain).done().stdout;
+        assert!(!run.contains("Next: "), "{run:?}");
+    }
+    // Nor does a script that reads what is said.
+    assert!(!place.trained(5, &[]).stderr.contains("Next: "));
+}

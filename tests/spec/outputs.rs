@@ -172,6 +172,7 @@ fn run(sink: &mut dyn Sink, folder: &Path, from: u32, to: u32) {
         evaluation_seconds: 1.25,
         saving_seconds: 0.25,
         waiting_seconds: 0.125,
+        paused_seconds: 0.0,
     };
     let interrupted = false;
     send(&Event::Finished {

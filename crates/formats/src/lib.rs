@@ -74,6 +74,6 @@ pub use splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, SplatsError, sh_rest_count,
 };
-pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, parse_spz};
+pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz, parse_spz};
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};
 pub use worst::WorstErrors;

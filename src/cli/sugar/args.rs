@@ -10,6 +10,7 @@ use crate::mesh::MeshOptions;
 
 /// Arguments of `splat sugar`.
 #[derive(Args)]
+#[command(mut_arg("clean", |arg| arg.hide(true)))]
 pub(in crate::cli) struct SugarArgs {
     /// Train nothing: mesh a model that has its surface terms already
     ///

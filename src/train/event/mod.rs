@@ -1,6 +1,7 @@
 //! What a run reports. Sinks (terminal, log, TensorBoard, tables) turn events into output.
 
 mod completion;
+mod control;
 mod evaluation;
 mod memory;
 mod peaks;
@@ -17,6 +18,7 @@ use crate::files::OutputError;
 use crate::memory::{Bytes, RungChange};
 
 pub use self::completion::{Completes, Completion};
+pub use self::control::ControlAction;
 pub use self::evaluation::{
     Corrected, Evaluation, Metrics, Picture, Pictures, ReferenceMetrics, Split, ViewMetrics,
 };
@@ -149,6 +151,15 @@ pub enum Event {
         /// Where.
         path: PathBuf,
     },
+    /// The page that shows the run asked for something, and it is done.
+    Control {
+        /// Finished iterations.
+        iteration: u32,
+        /// What was asked.
+        action: ControlAction,
+        /// By which the page knows it again.
+        id: String,
+    },
     /// Something the user should know; training goes on.
     Warning {
         /// One sentence.
@@ -188,6 +199,8 @@ pub struct RunTimes {
     pub saving_seconds: f64,
     /// Waiting for threads that write files.
     pub waiting_seconds: f64,
+    /// Waiting until the page that shows the run lets it go on.
+    pub paused_seconds: f64,
 }
 
 /// What a round of density control did, in the words of its strategy.

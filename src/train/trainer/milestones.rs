@@ -43,19 +43,30 @@ impl<B: TrainDevice> Trainer<'_, B> {
             self.end_saving()?;
         }
         if let Some(occasion) = occasion {
-            self.write_checkpoint(occasion)?;
-            // None follows the last one.
-            if !is_over {
-                self.reserve_checkpoint()?;
+            if is_over {
+                // None follows the last one, and no room is kept for it.
+                self.write_checkpoint(occasion)?;
+                self.end_saving()?;
+            } else {
+                self.write_checkpoint_between(occasion)?;
             }
-            // A run that goes on from it has none.
-            self.drop_neighbours();
-            self.end_saving()?;
         }
         if due.evaluate || due.save {
             self.feed.schedule_decoding(self.device, self.iteration + 1);
         }
         Ok(())
+    }
+
+    /// Writes a checkpoint of a run that goes on.
+    pub(super) fn write_checkpoint_between(
+        &mut self,
+        occasion: Occasion,
+    ) -> Result<(), TrainError> {
+        self.write_checkpoint(occasion)?;
+        self.reserve_checkpoint()?;
+        // A run that goes on from it has none.
+        self.drop_neighbours();
+        self.end_saving()
     }
 
     fn end_saving(&mut self) -> Result<(), TrainError> {

@@ -64,7 +64,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             tensors: Tensors { parameters, optimizer, images, ..self.tensors },
             device: memory.as_ref().map_or(&[], |memory| &memory.entries),
             scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
-            copies: self.files.held(),
+            copies: self.files.held() + self.live.held(),
             budget: memory.as_ref().map(|memory| memory.budget),
             host_limit: self.setup.config.memory.host_limit,
             peaks: self.peaks.peaks,

@@ -172,7 +172,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// How readers are to draw the PLY.
-    fn point_cloud_mode(&self) -> RenderMode {
+    pub(super) fn point_cloud_mode(&self) -> RenderMode {
         let config = self.setup.config;
         match self.shown_footprint() {
             Footprint::Triangle(window) => {

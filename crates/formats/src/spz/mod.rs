@@ -11,7 +11,7 @@ mod rows;
 mod write;
 
 pub use read::parse_spz;
-pub use write::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz};
+pub use write::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz};
 
 pub(crate) use header::{GZIP_MAGIC, SPZ_MAGIC};
 pub(crate) use rows::LEAST_SPZ_LOG_SCALE;

@@ -67,23 +67,40 @@ pub enum SpzOptionsError {
     Pack(#[from] io::Error),
 }
 
-/// Packs Gaussians in the order in which they stand.
+/// Packs Gaussians in the order in which they stand, and says how far from them the file is.
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
-    if let Some(&bits) = options.sh_bits.iter().find(|bits| !(1..=8).contains(*bits)) {
-        return Err(SpzOptionsError::ShBits(bits));
-    }
-    let turned;
-    let splats = match options.axes {
-        SpzAxes::Unchanged => splats,
+    let turned = turned(splats, options.axes)?;
+    let splats = turned.as_ref().unwrap_or(splats);
+    let bytes = packed(splats, options)?;
+    let stored = parse_spz(&bytes).map_err(io::Error::other)?.splats;
+    Ok(EncodedSplats { worst: WorstErrors::between(splats, &stored), bytes })
+}
+
+/// Packs Gaussians as [`encode_spz`] does, and reads nothing back: for those that are looked at for seconds.
+pub fn pack_spz(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
+    let turned = turned(splats, options.axes)?;
+    packed(turned.as_ref().unwrap_or(splats), options)
+}
+
+/// A copy with other axes, where the file has others.
+fn turned(splats: &Splats, axes: SpzAxes) -> Result<Option<Splats>, SpzOptionsError> {
+    match axes {
+        SpzAxes::Unchanged => Ok(None),
         SpzAxes::RightUpBack => {
             let mut copy = splats.clone();
             let rotation = [0.0, 1.0, 0.0, 0.0];
             copy.place(&ScenePlacement { rotation, ..ScenePlacement::default() })
                 .map_err(io::Error::other)?;
-            turned = copy;
-            &turned
+            Ok(Some(copy))
         }
-    };
+    }
+}
+
+/// The bytes of Gaussians whose axes are those of the file.
+fn packed(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
+    if let Some(&bits) = options.sh_bits.iter().find(|bits| !(1..=8).contains(*bits)) {
+        return Err(SpzOptionsError::ShBits(bits));
+    }
     let columns = splats.columns();
     let farthest =
         columns.means.as_flattened().iter().fold(0.0, |most: f64, &x| most.max(f64::from(x).abs()));
@@ -97,7 +114,7 @@ pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats
         streams: 0,
     };
     let kinds = pack(splats, &header, options.sh_bits);
-    let bytes = match options.version {
+    Ok(match options.version {
         SpzVersion::V3 => gzip(&[header.bytes(), kinds.concat()].concat())?,
         SpzVersion::V4 => {
             header.version = 4;
@@ -105,9 +122,7 @@ pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats
             header.streams = low_byte(crate::narrow::to_u32(streams));
             zstd_streams(&header, &kinds)?
         }
-    };
-    let stored = parse_spz(&bytes).map_err(io::Error::other)?.splats;
-    Ok(EncodedSplats { worst: WorstErrors::between(splats, &stored), bytes })
+    })
 }
 
 fn pack(splats: &Splats, header: &SpzHeader, sh_bits: [u8; 2]) -> [Vec<u8>; KINDS] {

@@ -1,0 +1,125 @@
+//! What the page asks for, read from the file that says it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::folder::LiveFolder;
+use crate::train::event::ControlAction;
+
+/// Bytes of the file, at most.
+const BYTES: u64 = 4096;
+
+/// What is asked of the run.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(in crate::train) struct ControlRequest {
+    /// By which who asks knows it again.
+    pub(in crate::train) id: String,
+    /// What it is.
+    pub(in crate::train) action: ControlAction,
+}
+
+/// A file that says nothing that can be done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ControlFault {
+    /// It is no request.
+    #[error(
+        "{path}: {problem}. It is removed, and training goes on. A request is such as {{\"id\": \"1\", \
+         \"action\": \"pause\"}}; others are resume, checkpoint and stop"
+    )]
+    Unreadable { path: PathBuf, problem: String },
+    /// It cannot be taken away, so that it would be obeyed again and again.
+    #[error(
+        "{path}: cannot be removed: {source}. The run obeys no buttons any more; check the permissions of \
+         the folder"
+    )]
+    Stays { path: PathBuf, source: io::Error },
+}
+
+/// Takes the request away and reads it, where there is one. Under another name no newer one can take its
+/// place between the two.
+pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>, ControlFault> {
+    let (path, taken) = (folder.control(), folder.taken());
+    match fs::rename(&path, &taken) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(ControlFault::Stays { path, source }),
+        Ok(()) => {}
+    }
+    let read = read_request(&taken);
+    if let Err(source) = fs::remove_file(&taken).or_else(|_| fs::remove_dir_all(&taken)) {
+        return Err(ControlFault::Stays { path: taken, source });
+    }
+    read.map(Some).map_err(|problem| ControlFault::Unreadable { path, problem })
+}
+
+fn read_request(path: &Path) -> Result<ControlRequest, String> {
+    // A pipe would be waited for.
+    match fs::metadata(path) {
+        Ok(about) if about.is_file() && about.len() <= BYTES => {}
+        Ok(about) if about.is_file() => return Err(format!("is longer than {BYTES} bytes")),
+        Ok(_) => return Err("is no file".to_owned()),
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    }
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(BYTES).read_to_string(&mut text))
+        .map_err(|error| format!("cannot be read: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("cannot be understood: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn taken(text: &[u8]) -> (Result<Option<ControlRequest>, ControlFault>, usize) {
+        let model = tempfile::tempdir().unwrap();
+        let folder = LiveFolder::of(model.path());
+        let path = folder.control();
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let request = take_request(&folder);
+        (request, fs::read_dir(path.parent().unwrap()).unwrap().count())
+    }
+
+    #[rstest]
+    #[case("pause", ControlAction::Pause)]
+    #[case("resume", ControlAction::Resume)]
+    #[case("checkpoint", ControlAction::Checkpoint)]
+    #[case("stop", ControlAction::Stop)]
+    fn a_request_is_taken_away_and_read(#[case] name: &str, #[case] action: ControlAction) {
+        let text = format!(r#"{{"id": "a b", "action": "{name}"}}"#);
+        let (request, left) = taken(text.as_bytes());
+        assert_eq!(request.unwrap().unwrap(), ControlRequest { id: "a b".to_owned(), action });
+        assert_eq!(left, 0);
+    }
+
+    #[rstest]
+    #[case::no_json(b"pause", "cannot be understood")]
+    #[case::empty(b"", "cannot be understood")]
+    #[case::unknown(br#"{"id": "1", "action": "explode"}"#, "explode")]
+    #[case::no_id(br#"{"action": "stop"}"#, "id")]
+    #[case::no_text(b"\xff\xfe", "cannot be read")]
+    #[case::long(&[b' '; 5000], "longer than 4096 bytes")]
+    fn what_is_no_request_is_removed_and_named(#[case] text: &[u8], #[case] said: &str) {
+        let (request, left) = taken(text);
+        let message = request.unwrap_err().to_string();
+        assert!(message.contains(said) && message.contains("control.json: "), "{message}");
+        assert!(message.contains("training goes on"), "{message}");
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn a_folder_of_that_name_is_no_request_and_nothing_is_none() {
+        let model = tempfile::tempdir().unwrap();
+        let folder = LiveFolder::of(model.path());
+        assert!(take_request(&folder).unwrap().is_none());
+        fs::create_dir_all(folder.control().join("deep")).unwrap();
+        let message = take_request(&folder).unwrap_err().to_string();
+        assert!(message.contains("is no file"), "{message}");
+        assert!(take_request(&folder).unwrap().is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! The folder that a run and its page share: which files are in it, and when they go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::files::{numbered, remove_abandoned};
+
+/// The folder in the model folder.
+const NAME: &str = "live";
+
+/// It is touched while somebody looks.
+const WATCH: &str = "watch";
+
+/// What is asked of the run.
+const CONTROL: &str = "control.json";
+
+/// The same while it is read.
+const TAKEN: &str = "control.taken";
+
+/// How long after a touch somebody is taken to look.
+const WATCHED_FOR: Duration = Duration::from_secs(10);
+
+/// How often the folder is emptied that a page writes into at the same time.
+const ATTEMPTS: u32 = 3;
+
+/// `MODEL/live/`.
+#[derive(Clone, Debug)]
+pub(super) struct LiveFolder {
+    path: PathBuf,
+}
+
+impl LiveFolder {
+    /// That of a model folder; it need not be there.
+    pub(super) fn of(model_path: &Path) -> Self {
+        Self { path: model_path.join(NAME) }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// Where the page says what is asked.
+    pub(super) fn control(&self) -> PathBuf {
+        self.path.join(CONTROL)
+    }
+
+    /// Where that is while it is read.
+    pub(super) fn taken(&self) -> PathBuf {
+        self.path.join(TAKEN)
+    }
+
+    /// Whether somebody looks at this time.
+    pub(super) fn is_watched(&self, now: SystemTime) -> bool {
+        let touched = fs::metadata(self.path.join(WATCH)).and_then(|about| about.modified());
+        let Ok(touched) = touched else { return false };
+        // The clock of a network folder may be ahead of ours.
+        let age = now.duration_since(touched).unwrap_or_else(|ahead| ahead.duration());
+        age < WATCHED_FOR
+    }
+
+    /// The file of the Gaussians after so many iterations.
+    pub(super) fn splats(&self, iteration: u32) -> PathBuf {
+        self.path.join(format!("splats_{iteration}.spz"))
+    }
+
+    /// Removes the files of other iterations.
+    pub(super) fn remove_splats_but(&self, iteration: Option<u32>) {
+        for (found, path) in numbered(&self.path, splats_iteration) {
+            if Some(found) != iteration {
+                fs::remove_file(path).ok();
+            }
+        }
+    }
+
+    /// Removes the folder with all that a run and a page leave in it. Files of others stay, and the folder
+    /// with them.
+    pub(super) fn remove(&self) {
+        for _ in 0..ATTEMPTS {
+            if !self.is_there() {
+                return;
+            }
+            remove_abandoned(&self.path);
+            self.remove_splats_but(None);
+            for name in [WATCH, CONTROL, TAKEN] {
+                fs::remove_file(self.path.join(name)).ok();
+            }
+            fs::remove_dir(&self.path).ok();
+        }
+    }
+}
+
+fn splats_iteration(name: &str) -> Option<u32> {
+    name.strip_prefix("splats_")?.strip_suffix(".spz")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn empty() -> (tempfile::TempDir, LiveFolder) {
+        let model = tempfile::tempdir().unwrap();
+        let folder = LiveFolder::of(model.path());
+        fs::create_dir(&folder.path).unwrap();
+        (model, folder)
+    }
+
+    #[test]
+    fn a_touch_counts_for_ten_seconds() {
+        let (_model, folder) = empty();
+        let touched = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let at = |seconds: f64| folder.is_watched(touched + Duration::from_secs_f64(seconds));
+        assert!(!at(0.0), "nothing is touched yet");
+        File::create(folder.path.join(WATCH)).unwrap().set_modified(touched).unwrap();
+        assert!(at(0.0) && at(9.9) && !at(10.0) && !at(3600.0));
+        // A clock that is ahead by less than that is believed, one of tomorrow is not.
+        assert!(folder.is_watched(touched - Duration::from_secs(5)));
+        assert!(!folder.is_watched(touched - Duration::from_secs(86_400)));
+    }
+
+    #[test]
+    fn the_folder_goes_with_what_was_made_for_it_and_nothing_else() {
+        let (model, folder) = empty();
+        for name in [WATCH, CONTROL, TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"] {
+            fs::write(folder.path.join(name), "x").unwrap();
+        }
+        folder.remove_splats_but(Some(12));
+        assert!(folder.splats(12).exists() && !folder.splats(7).exists());
+        let photograph = folder.path.join("photograph.png");
+        fs::write(&photograph, "of somebody").unwrap();
+        folder.remove();
+        assert_eq!(fs::read_dir(&folder.path).unwrap().count(), 1);
+        fs::remove_file(photograph).unwrap();
+        folder.remove();
+        assert_eq!(fs::read_dir(model.path()).unwrap().count(), 0);
+        folder.remove();
+    }
+}

@@ -1,0 +1,118 @@
+//! What the page that shows a run asks of it, and what the run shows there.
+
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Trainer;
+use super::saving::has_room;
+use crate::backend::TrainDevice;
+use crate::model::Gaussians;
+use crate::train::TrainError;
+use crate::train::checkpoint::Occasion;
+use crate::train::event::{ControlAction, Event, Phase};
+use crate::train::live::{MOST_SPLATS, most_visible, packing_bytes};
+use crate::train::save::drawn_rows;
+
+/// How long a run that is paused sleeps before it looks whether it goes on.
+const NAP: Duration = Duration::from_millis(100);
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// Does what the page asks for after an iteration that others follow. A pause ends before this does,
+    /// with the page's word or with a signal.
+    pub(super) fn serve_page(&mut self) -> Result<(), TrainError> {
+        if self.answer_page()? != Some(ControlAction::Pause) {
+            return Ok(());
+        }
+        self.live.set_paused(true);
+        let waited = self.wait_for_page();
+        self.live.set_paused(false);
+        waited
+    }
+
+    fn wait_for_page(&mut self) -> Result<(), TrainError> {
+        while !self.setup.stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            sleep(NAP);
+            self.times.paused_seconds += began.elapsed().as_secs_f64();
+            // Files of before may have become whole.
+            self.settle_written()?;
+            if self.answer_page()? == Some(ControlAction::Resume) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is asked of the run, if anything is; all but a pause is done.
+    fn answer_page(&mut self) -> Result<Option<ControlAction>, TrainError> {
+        let Some(news) = self.live.look(self.iteration) else { return Ok(None) };
+        for problem in news.problems {
+            self.warn(problem)?;
+        }
+        let action = news.request.as_ref().map(|request| request.action);
+        if let Some(request) = news.request {
+            self.settle_step()?;
+            let (iteration, action, id) = (self.iteration, request.action, request.id);
+            self.sink.on(&Event::Control { iteration, action, id })?;
+        }
+        match action {
+            Some(ControlAction::Checkpoint) => {
+                self.end_phase(self.phase());
+                self.write_checkpoint_between(Occasion::Asked)?;
+            }
+            Some(ControlAction::Stop) => self.setup.stop.store(true, Ordering::Relaxed),
+            Some(ControlAction::Pause | ControlAction::Resume) | None => {}
+        }
+        if news.wants_splats {
+            self.show_splats()?;
+        }
+        Ok(action)
+    }
+
+    /// Has a thread write the Gaussians that show most, where the host has room for a copy of these.
+    fn show_splats(&mut self) -> Result<(), TrainError> {
+        let config = self.setup.config;
+        let count = self.device.len(&self.model);
+        let copy = packing_bytes(count.min(MOST_SPLATS), config.optimize.sh_degree);
+        if count == 0 || !has_room(config, copy) {
+            return self.show_none(count, Instant::now());
+        }
+        self.settle_step()?;
+        self.end_phase(self.phase());
+        let began = Instant::now();
+        let (device, model) = (&mut *self.device, &mut self.model);
+        let picked = most_visible(count, MOST_SPLATS, |rows| {
+            drawn_rows::<Gaussians, _>(device, model, rows)
+        });
+        let picked = match picked {
+            Err(error) if error.is_out_of_memory() => return self.show_none(count, began),
+            picked => picked?,
+        };
+        let mode = self.point_cloud_mode();
+        self.live.show(self.iteration, picked, mode, copy, began);
+        self.times.saving_seconds += began.elapsed().as_secs_f64();
+        self.end_phase(Phase::Saving);
+        Ok(())
+    }
+
+    fn show_none(&mut self, count: usize, began: Instant) -> Result<(), TrainError> {
+        if count > 0 && self.live.give_up(began) {
+            self.warn(
+                "the page does not show the Gaussians while the run trains: there is no memory for a copy \
+                 of them. Raise --host-limit, or look at the saved PLY"
+                    .to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Reads the losses of the last step and waits for the device: what follows is not training.
+    fn settle_step(&mut self) -> Result<(), TrainError> {
+        self.report_pending()?;
+        let started = Instant::now();
+        self.device.synchronize()?;
+        self.clock.add_since(started);
+        Ok(())
+    }
+}
