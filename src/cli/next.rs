@@ -8,10 +8,11 @@ use crate::config::PrimitiveName;
 use crate::telemetry::ProgressStyle;
 
 /// Commands that follow training, `MODEL` being its folder.
-const OF_GAUSSIANS: [&str; 2] = ["splat export -m MODEL -o scene.html", "splat mesh -m MODEL"];
+const OF_GAUSSIANS: [&str; 3] =
+    ["splat view -m MODEL", "splat export -m MODEL -o scene.html", "splat mesh -m MODEL"];
 
 /// The same of triangles, which are a mesh already.
-const OF_TRIANGLES: [&str; 1] = ["splat export -m MODEL -o scene.glb"];
+const OF_TRIANGLES: [&str; 2] = ["splat view -m MODEL", "splat export -m MODEL -o scene.glb"];
 
 /// Names the commands to somebody who sees the run end in a terminal.
 pub(super) fn tell_next(model_path: &Path, primitive: PrimitiveName, style: ProgressStyle) {
@@ -40,11 +41,12 @@ mod tests {
     fn commands_name_the_folder_as_a_shell_takes_it() {
         assert_eq!(
             next_line(Path::new("out/my scene"), PrimitiveName::Surfels),
-            "Next: splat export -m 'out/my scene' -o scene.html, splat mesh -m 'out/my scene'"
+            "Next: splat view -m 'out/my scene', splat export -m 'out/my scene' -o scene.html, splat mesh -m \
+             'out/my scene'"
         );
         assert_eq!(
             next_line(Path::new("m"), PrimitiveName::Triangles),
-            "Next: splat export -m m -o scene.glb"
+            "Next: splat view -m m, splat export -m m -o scene.glb"
         );
     }
 }

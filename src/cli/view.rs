@@ -126,7 +126,7 @@ fn source(args: &ViewArgs) -> anyhow::Result<ViewedSource> {
         sh_degree: config.optimize.sh_degree,
         cameras,
         photographs,
-        accepts_control: !args.read_only,
+        accepts_control: config.output.live_control && !args.read_only,
         resume: format!("splat train --resume -m {}", shell_word(&args.model_path)),
         model_path,
     })

@@ -11,7 +11,7 @@ pub mod event;
 pub(crate) mod feed;
 mod finite;
 pub mod forecast;
-mod live;
+pub mod live;
 mod mean_losses;
 mod metrics;
 pub mod near_surface;

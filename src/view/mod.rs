@@ -10,11 +10,10 @@
 //! | `shown_splats.rs` | the newest Gaussians, packed |
 //! | `scene_facts.rs` | cameras, middle and lists of what there is |
 //! | `meshes.rs`, `points.rs`, `photographs.rs` | what else can be looked at |
-//! | `live_folder.rs` | says to the run that somebody looks, and what is wanted of it |
+//! | `watching.rs` | says to the run that somebody looks, and what is wanted of it |
 //! | `viewed_model.rs` | all of these, for one model folder |
 //! | `server` | answers a browser |
 
-mod live_folder;
 mod log_tail;
 mod meshes;
 mod photographs;
@@ -24,8 +23,8 @@ mod scene_facts;
 mod server;
 mod shown_splats;
 mod viewed_model;
+mod watching;
 
-pub use live_folder::RunAction;
 pub use photographs::Photographs;
 pub use scene_facts::{KnownCameras, ViewedCamera};
 pub use server::{Access, AccessToken, Server, ServerError};

@@ -8,10 +8,10 @@ use hyper::body::Bytes;
 use serde::Serialize;
 use splat_formats::{SpzOptions, encode_spz, read};
 
-use super::live_folder::LiveFolder;
 use super::meshes::newest_ply;
 use crate::config::PrimitiveName;
 use crate::export::read_ply_primitive;
+use crate::train::live::LiveFolder;
 
 /// Gaussians that can be asked for by their generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,7 +67,7 @@ impl ShownSplats {
     /// Looks for newer Gaussians.
     pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder) {
         let saved = newest_ply(model_path).and_then(|it| SeenFile::of(it, false));
-        let live = live.splats().and_then(|it| SeenFile::of(it, true));
+        let live = live.newest_splats().and_then(|it| SeenFile::of(it, true));
         // Of the same iteration, the PLY has all of them.
         let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
         if newest == self.seen {

@@ -9,16 +9,17 @@ use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::live_folder::{LiveFolder, RunAction};
 use super::meshes::meshes_of;
 use super::photographs::{PhotographError, Photographs};
 use super::points::{packed, points_of};
 use super::run_events::{EventPage, LoggedState, RunEvents};
 use super::scene_facts::{KnownCameras, SceneFacts, ViewedCamera, extent_of, measured};
 use super::shown_splats::{Generation, ShownSplats, SplatsError};
+use super::watching::Watching;
 use crate::config::PrimitiveName;
 use crate::dataset::points_ply::PointsPlyError;
 use crate::files::{OutputError, is_locked};
+use crate::train::event::ControlAction;
 
 /// Files are looked at again after this.
 const FRESH: Duration = Duration::from_millis(250);
@@ -93,7 +94,7 @@ pub(super) enum ViewError {
 struct Followed {
     events: RunEvents,
     splats: ShownSplats,
-    live: LiveFolder,
+    watching: Watching,
     /// A run holds the folder's lock.
     is_locked: bool,
     refreshed: Option<Instant>,
@@ -113,7 +114,7 @@ impl ViewedModel {
         let followed = Mutex::new(Followed {
             events: RunEvents::of_log(source.model_path.join("run.jsonl")),
             splats: ShownSplats::default(),
-            live: LiveFolder::of(&source.model_path),
+            watching: Watching::of(&source.model_path),
             is_locked: false,
             refreshed: None,
         });
@@ -134,13 +135,13 @@ impl ViewedModel {
         if followed.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
             return Ok(followed);
         }
-        let Followed { events, splats, live, is_locked: locked, refreshed } = &mut *followed;
+        let Followed { events, splats, watching, is_locked: locked, refreshed } = &mut *followed;
         *locked = is_locked(self.path());
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
             ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
-        splats.refresh(self.path(), live);
+        splats.refresh(self.path(), watching.folder());
         *refreshed = Some(Instant::now());
         Ok(followed)
     }
@@ -188,7 +189,7 @@ impl ViewedModel {
         let mut followed = self.refreshed()?;
         let state = followed.state();
         if followed.is_locked
-            && let Err(error) = followed.live.watch()
+            && let Err(error) = followed.watching.tell()
         {
             tracing::warn!("{error}. The run writes no Gaussians for the page");
         }
@@ -258,7 +259,7 @@ impl ViewedModel {
     }
 
     /// `/api/control`: asks the run for something; the name of the request.
-    pub(super) fn control(&self, action: RunAction) -> Result<String, ViewError> {
+    pub(super) fn control(&self, action: ControlAction) -> Result<String, ViewError> {
         if !self.source.accepts_control {
             return Err(ViewError::Forbidden(
                 "this page may only look: the command was started with --read-only, or the run with \
@@ -273,7 +274,7 @@ impl ViewedModel {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
         let id = format!("{since}-{}", self.asked.fetch_add(1, Ordering::Relaxed));
-        let asked = self.followed().live.ask(&id, action);
+        let asked = self.followed().watching.ask(&id, action);
         asked.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
         json(&serde_json::json!({ "id": id }))
     }

@@ -283,6 +283,50 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
 }
 
 #[test]
+fn a_run_shows_itself_and_obeys_its_page() {
+    let place = TestFolder::with_scene();
+    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
+    training.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "--live-every=1"]);
+    training.arg("-s").arg(place.scene()).arg("-m").arg(place.model()).stderr(Stdio::null());
+    let mut training = training.spawn().unwrap();
+    let log = place.model().join("run.jsonl");
+    while fs::metadata(&log).map_or(0, |about| about.len()) == 0 {
+        sleep(Duration::from_millis(20));
+    }
+    let served = Served::of(&place, &[]);
+    let run = served.run_until(|run| run["splats"]["live"] == true);
+    let ask = |action: &str| {
+        let answer = served.post(&format!("{{\"action\": \"{action}\"}}"));
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.json()["id"].clone()
+    };
+    let generation = run["splats"]["generation"].as_u64().unwrap();
+    // Newer ones come while somebody looks; the older are replaced.
+    let newer = served.run_until(|run| run["splats"]["generation"].as_u64() > Some(generation));
+    assert!(newer["splats"]["iteration"].as_u64() > run["splats"]["iteration"].as_u64());
+    assert_eq!(served.get(&format!("/api/splats/{generation}")).status, 404);
+    let id = ask("pause");
+    let paused = served.run_until(|run| run["state"] == "paused");
+    let events = paused["events"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["event"] == "control" && event["id"] == id));
+    // While it waits, its Gaussians stay, and a shown file can be had.
+    let splats = served.json("/api/run")["splats"].clone();
+    let spz = served.get(&format!("/api/splats/{}", splats["generation"]));
+    assert_eq!(splat_formats::parse_spz(&spz.body).unwrap().splats.columns().means.len(), 200);
+    ask("checkpoint");
+    let is_checkpoint = |event: &Value| event["event"] == "saved" && event["what"] == "checkpoint";
+    let saved = served.run_until(|run| run["events"].as_array().unwrap().iter().any(is_checkpoint));
+    assert_eq!(saved["state"], "paused");
+    ask("resume");
+    let next = served.run_until(|run| run["state"] == "running")["next"].as_u64();
+    served.run_until(|run| run["next"].as_u64() > next);
+    ask("stop");
+    let run = served.run_until(|run| run["state"] == "interrupted");
+    assert!(run["message"].as_str().unwrap().contains("--resume"), "{run}");
+    assert_eq!(training.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn a_page_that_may_only_look_asks_nothing_of_a_run() {
     let place = TestFolder::with_scene();
     place.trained(1, &[]);

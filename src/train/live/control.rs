@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::folder::LiveFolder;
 use crate::train::event::ControlAction;
@@ -13,12 +13,12 @@ use crate::train::event::ControlAction;
 const BYTES: u64 = 4096;
 
 /// What is asked of the run.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(in crate::train) struct ControlRequest {
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlRequest {
     /// By which who asks knows it again.
-    pub(in crate::train) id: String,
+    pub id: String,
     /// What it is.
-    pub(in crate::train) action: ControlAction,
+    pub action: ControlAction,
 }
 
 /// A file that says nothing that can be done.

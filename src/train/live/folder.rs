@@ -24,16 +24,31 @@ const WATCHED_FOR: Duration = Duration::from_secs(10);
 /// How often the folder is emptied that a page writes into at the same time.
 const ATTEMPTS: u32 = 3;
 
-/// `MODEL/live/`.
+/// `MODEL/live/`. The page makes it and the run removes it.
 #[derive(Clone, Debug)]
-pub(super) struct LiveFolder {
+pub struct LiveFolder {
     path: PathBuf,
 }
 
 impl LiveFolder {
     /// That of a model folder; it need not be there.
-    pub(super) fn of(model_path: &Path) -> Self {
+    pub fn of(model_path: &Path) -> Self {
         Self { path: model_path.join(NAME) }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file that is touched while somebody looks.
+    pub fn watch(&self) -> PathBuf {
+        self.path.join(WATCH)
+    }
+
+    /// The newest Gaussians that the run has written for its page, and the iterations that they are of.
+    pub fn newest_splats(&self) -> Option<(u32, PathBuf)> {
+        numbered(&self.path, splats_iteration).pop()
     }
 
     pub(super) fn is_there(&self) -> bool {
@@ -41,7 +56,7 @@ impl LiveFolder {
     }
 
     /// Where the page says what is asked.
-    pub(super) fn control(&self) -> PathBuf {
+    pub fn control(&self) -> PathBuf {
         self.path.join(CONTROL)
     }
 
@@ -52,7 +67,7 @@ impl LiveFolder {
 
     /// Whether somebody looks at this time.
     pub(super) fn is_watched(&self, now: SystemTime) -> bool {
-        let touched = fs::metadata(self.path.join(WATCH)).and_then(|about| about.modified());
+        let touched = fs::metadata(self.watch()).and_then(|about| about.modified());
         let Ok(touched) = touched else { return false };
         // The clock of a network folder may be ahead of ours.
         let age = now.duration_since(touched).unwrap_or_else(|ahead| ahead.duration());
@@ -126,6 +141,7 @@ mod tests {
         for name in [WATCH, CONTROL, TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"] {
             fs::write(folder.path.join(name), "x").unwrap();
         }
+        assert_eq!(folder.newest_splats(), Some((12, folder.splats(12))));
         folder.remove_splats_but(Some(12));
         assert!(folder.splats(12).exists() && !folder.splats(7).exists());
         let photograph = folder.path.join("photograph.png");

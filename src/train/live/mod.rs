@@ -10,6 +10,8 @@ mod page;
 mod splats;
 mod visible;
 
+pub use self::control::ControlRequest;
+pub use self::folder::LiveFolder;
 pub(super) use self::page::LivePage;
 pub(super) use self::splats::packing_bytes;
 pub(super) use self::visible::{MOST_SPLATS, most_visible};

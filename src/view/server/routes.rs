@@ -6,7 +6,7 @@ use hyper::{Method, StatusCode};
 use serde::Deserialize;
 
 use super::reply::{BINARY, GLTF, JPEG, JSON, Reply, refused, reply};
-use crate::view::live_folder::RunAction;
+use crate::train::event::ControlAction;
 use crate::view::viewed_model::{ViewError, ViewedModel};
 
 /// Width of a photograph where none is asked for, px.
@@ -48,7 +48,7 @@ pub(super) enum NoRoute {
 /// What a JSON of `/api/control` says.
 #[derive(Deserialize)]
 struct Wanted {
-    action: RunAction,
+    action: ControlAction,
 }
 
 impl Route {
