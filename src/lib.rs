@@ -161,6 +161,8 @@ pub mod telemetry;
 
 pub mod view;
 
+pub mod video;
+
 #[cfg(feature = "bench")]
 pub mod bench;
 

@@ -43,6 +43,7 @@ mod train;
 mod train_args;
 mod trained_views;
 mod triangles;
+mod video;
 mod view;
 
 use std::ffi::OsString;
@@ -91,6 +92,8 @@ enum Command {
     Clean(Box<clean::CleanArgs>),
     /// Write Gaussians in the formats of other programs
     Export(Box<export::ExportArgs>),
+    /// Film a trained model along a path of the camera
+    Video(Box<video::VideoArgs>),
     /// Show a model, or a run that goes on, in a browser
     View(view::ViewArgs),
     /// Forecast the memory of a run and how many Gaussians fit
@@ -195,6 +198,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Clean(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::Export(args) => (args.quiet, ProgressStyle::Plain),
+        Command::Video(args) => (args.model.quiet, ProgressStyle::Plain),
         Command::View(args) => (args.quiet, ProgressStyle::Plain),
         Command::Refine(args) => (args.model.quiet, args.style()),
         Command::Sugar(args) => (args.train.quiet, args.train.style()),
@@ -225,6 +229,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Mesh(args) => mesh::run(&args, matches),
         Command::Clean(args) => clean::run(&args, matches),
         Command::Export(args) => export::run(&args, matches),
+        Command::Video(args) => video::run(&args, matches),
         Command::View(args) => view::run(&args),
         Command::Refine(args) => refine::run(&args, matches),
         Command::Sugar(args) => sugar::run(&args, matches),

@@ -6,7 +6,7 @@
 //! complex number.
 
 use super::Real;
-use super::linalg::{Quat, Vec3, add, cross, dot, length, scale, sub};
+use super::linalg::{Quat, Vec3, add, cross, dot, length, quaternion, scale, sub};
 
 /// How many Gaussians lie on each triangle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,31 +195,6 @@ pub fn place_bwd<R: Real>(
         ],
         d_log_scales: [d_first, d_second],
         d_turn: [-d_angle_over * q, d_angle_over * p],
-    }
-}
-
-/// The unit quaternion of a rotation, whose columns these are.
-fn quaternion<R: Real>(columns: [Vec3<R>; 3]) -> Quat<R> {
-    let m = |row: usize, column: usize| columns[column][row];
-    let quarter = R::HALF * R::HALF;
-    let trace = m(0, 0) + m(1, 1) + m(2, 2);
-    let twice = |squared: R| squared.max(R::ZERO).sqrt() * R::TWO;
-    if trace > R::ZERO {
-        let s = twice(R::ONE + trace);
-        let [x, y, z] = [m(2, 1) - m(1, 2), m(0, 2) - m(2, 0), m(1, 0) - m(0, 1)];
-        [quarter * s, x / s, y / s, z / s]
-    } else if m(0, 0) > m(1, 1) && m(0, 0) > m(2, 2) {
-        let s = twice(R::ONE + m(0, 0) - m(1, 1) - m(2, 2));
-        let [w, y, z] = [m(2, 1) - m(1, 2), m(0, 1) + m(1, 0), m(0, 2) + m(2, 0)];
-        [w / s, quarter * s, y / s, z / s]
-    } else if m(1, 1) > m(2, 2) {
-        let s = twice(R::ONE + m(1, 1) - m(0, 0) - m(2, 2));
-        let [w, x, z] = [m(0, 2) - m(2, 0), m(0, 1) + m(1, 0), m(1, 2) + m(2, 1)];
-        [w / s, x / s, quarter * s, z / s]
-    } else {
-        let s = twice(R::ONE + m(2, 2) - m(0, 0) - m(1, 1));
-        let [w, x, y] = [m(1, 0) - m(0, 1), m(0, 2) + m(2, 0), m(1, 2) + m(2, 1)];
-        [w / s, x / s, y / s, quarter * s]
     }
 }
 

@@ -103,6 +103,31 @@ pub fn rotation<R: Real>(quat: Quat<R>) -> Mat3<R> {
     ]
 }
 
+/// The unit quaternion of a rotation, whose columns these are.
+pub fn quaternion<R: Real>(columns: [Vec3<R>; 3]) -> Quat<R> {
+    let m = |row: usize, column: usize| columns[column][row];
+    let quarter = R::HALF * R::HALF;
+    let trace = m(0, 0) + m(1, 1) + m(2, 2);
+    let twice = |squared: R| squared.max(R::ZERO).sqrt() * R::TWO;
+    if trace > R::ZERO {
+        let s = twice(R::ONE + trace);
+        let [x, y, z] = [m(2, 1) - m(1, 2), m(0, 2) - m(2, 0), m(1, 0) - m(0, 1)];
+        [quarter * s, x / s, y / s, z / s]
+    } else if m(0, 0) > m(1, 1) && m(0, 0) > m(2, 2) {
+        let s = twice(R::ONE + m(0, 0) - m(1, 1) - m(2, 2));
+        let [w, y, z] = [m(2, 1) - m(1, 2), m(0, 1) + m(1, 0), m(0, 2) + m(2, 0)];
+        [w / s, quarter * s, y / s, z / s]
+    } else if m(1, 1) > m(2, 2) {
+        let s = twice(R::ONE + m(1, 1) - m(0, 0) - m(2, 2));
+        let [w, x, z] = [m(0, 2) - m(2, 0), m(0, 1) + m(1, 0), m(1, 2) + m(2, 1)];
+        [w / s, x / s, quarter * s, z / s]
+    } else {
+        let s = twice(R::ONE + m(2, 2) - m(0, 0) - m(1, 1));
+        let [w, x, y] = [m(1, 0) - m(0, 1), m(0, 2) + m(2, 0), m(1, 2) + m(2, 1)];
+        [w / s, x / s, y / s, quarter * s]
+    }
+}
+
 /// `d_quat` of [`rotation`], normalisation included.
 pub fn rotation_bwd<R: Real>(quat: Quat<R>, d_m: &Mat3<R>) -> Quat<R> {
     let (unit, inverse_length) = normalized_quat(quat);

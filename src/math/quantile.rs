@@ -32,6 +32,16 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     middle.map_or(0.0, |middle| middle.iter().sum::<f64>() / middle.len() as f64)
 }
 
+/// The value that so many percent of the values do not exceed, interpolated between two; 0 of none.
+pub fn percentile(values: impl Iterator<Item = f64>, percent: u8) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    let below = last * usize::from(percent.min(100));
+    let (rank, share) = (below / 100, (below % 100) as f64 / 100.0);
+    between(values[rank], values[(rank + 1).min(last)], share)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +77,14 @@ mod tests {
             [of(&[]), of(&[3.0]), of(&[5.0, 1.0, 2.0]), of(&[4.0, 1.0])],
             [0.0, 3.0, 2.0, 2.5]
         );
+    }
+
+    #[test]
+    fn percentiles_lie_between_the_values() {
+        let values = || [30.0, 10.0, 20.0].into_iter();
+        for (percent, expected) in [(0, 10.0), (25, 15.0), (50, 20.0), (90, 28.0), (100, 30.0)] {
+            assert_eq!(percentile(values(), percent), expected);
+        }
+        assert_eq!(percentile([].into_iter(), 50), 0.0);
     }
 }

@@ -77,5 +77,7 @@ mod triangles;
 mod typed;
 mod unusual_input;
 #[cfg(unix)]
+mod video;
+#[cfg(unix)]
 mod view;
 mod weights;

@@ -9,6 +9,7 @@ use rstest::rstest;
 use serde_json::Value;
 use splat::config::PrimitiveName;
 use splat::export::{PlyModel, PlyTriangles, read_ply_model};
+use splat::math::linalg::{dot, length, scale, sub};
 use splat::math::sigmoid;
 
 const ITERATIONS: u32 = 300;
@@ -24,7 +25,7 @@ const FLAGS: [&str; 8] = [
     "--splitt_large_triangles=10",
     "--delaunay-iter=110",
     "--checkpoint-iterations=85",
-    "--save-iterations=100",
+    "--save-iterations=100,111",
 ];
 
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
@@ -79,6 +80,77 @@ fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
     assert_eq!(numbers(&events(place, "model", "connected"), "iteration"), [110]);
     assert_eq!(numbers(&events(place, "model", "hidden_removed"), "iteration"), [300]);
+}
+
+/// Of each vertex, the least number of those that triangles connect it with.
+fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
+    let mut piece: Vec<u32> = (0..u32::try_from(vertices).unwrap()).collect();
+    loop {
+        let before = piece.clone();
+        for face in faces {
+            let least = face.iter().map(|&vertex| piece[vertex as usize]).min().unwrap();
+            face.iter().for_each(|&vertex| piece[vertex as usize] = least);
+        }
+        if piece == before {
+            return piece;
+        }
+    }
+}
+
+/// How many vertices lie within an edge that does not end there.
+fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
+    let mut edges: Vec<[u32; 2]> = faces
+        .iter()
+        .flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]].map(|[a, b]| [a.min(b), a.max(b)]))
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let place = |vertex: u32| places[vertex as usize].map(f64::from);
+    let is_within = |&[a, b]: &[u32; 2], vertex: u32| {
+        let along = sub(place(b), place(a));
+        let from = sub(place(vertex), place(a));
+        let share = dot(along, from) / dot(along, along);
+        let away = length(sub(from, scale(along, share)));
+        // Places are f32: an edge of a hundredth among coordinates of a few units is known to 1e-5 of itself.
+        (1e-3..1.0 - 1e-3).contains(&share) && away < 1e-4 * length(along)
+    };
+    let mut used = faces.as_flattened().to_vec();
+    used.sort_unstable();
+    used.dedup();
+    let on_edge =
+        |vertex: &u32| edges.iter().any(|edge| !edge.contains(vertex) && is_within(edge, *vertex));
+    used.iter().filter(|&vertex| on_edge(vertex)).count()
+}
+
+#[test]
+fn a_mesh_that_was_connected_is_one_piece_without_t_junctions() {
+    let largest_share = |iteration: u32| {
+        let PlyModel { gaussians: vertices, triangles, .. } =
+            read_ply_model(&TRAINED.ply(iteration)).unwrap();
+        let faces = triangles.unwrap().faces;
+        let piece = pieces(vertices.opacity_logits.len(), &faces);
+        let mut counts = vec![0_usize; piece.len()];
+        faces.iter().for_each(|face| counts[piece[face[0] as usize] as usize] += 1);
+        let junctions = t_junctions(vertices.means.as_chunks::<3>().0, &faces);
+        let largest = counts.into_iter().max().unwrap();
+        (largest as f64 / faces.len() as f64, junctions)
+    };
+    // Before, each point has triangles of its own.
+    let (loose, _) = largest_share(100);
+    assert!(loose < 0.1, "{loose}");
+    let (connected, junctions) = largest_share(111);
+    assert!(connected > 0.95, "{connected}");
+    assert_eq!(junctions, 0);
+    // What is hidden or pruned later leaves a few triangles apart.
+    let (at_the_end, _) = largest_share(ITERATIONS);
+    assert!(at_the_end > 0.9, "{at_the_end}");
+}
+
+#[test]
+fn a_t_junction_is_found_where_there_is_one() {
+    let places = [[0.0; 3], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 0.0, 0.0], [1.0, -1.0, 0.0]];
+    assert_eq!(t_junctions(&places, &[[0, 1, 2], [0, 4, 3]]), 1);
+    assert_eq!(t_junctions(&places, &[[0, 3, 2], [3, 1, 2], [0, 4, 3]]), 0);
 }
 
 #[test]

@@ -1,0 +1,291 @@
+//! `splat video`: the model from a moving camera.
+
+mod encoder;
+mod output;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{ArgMatches, Args};
+use serde::Serialize;
+
+use self::output::VideoOutput;
+use super::device::{self, DeviceOptions, Task};
+use super::exit::{DataError, UsageError};
+use super::output::print;
+use super::scene::{ModelArgs, Opened, ReadModel};
+use super::triangles::TriangleSamples;
+use crate::backend::{Look, RenderSettings, TrainDevice};
+use crate::dataset::{Dataset, View};
+use crate::train::eval::ShownViews;
+use crate::train::event::Split;
+use crate::train::near;
+use crate::train::pictures::render_picture;
+use crate::video::{
+    FramesFile, PathCamera, SceneTransform, Surroundings, ellipse, orbit, read_frames,
+    through_cameras,
+};
+
+/// Most pixels along a side of a frame.
+const LARGEST: u32 = 16_384;
+
+/// Most frames of a video.
+const MOST_FRAMES: f64 = 1e6;
+
+/// Frames a second where neither a flag nor the path says.
+const USUAL_FPS: f64 = 30.0;
+
+/// Arguments of `splat video`.
+#[derive(Args)]
+pub(super) struct VideoArgs {
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+
+    /// Path of the camera: orbit, ellipse, cameras, or a file
+    ///
+    /// orbit: around what the cameras look at, at their median distance and height; where they have seen one
+    /// side alone, to and fro. ellipse: as wide as they stand, and from low to high. cameras: through those of
+    /// the scene. FILE.json: nerfstudio's `camera_path.json`; `frames` with position, target and fov; or
+    /// `cameras.json` of a model.
+    #[arg(long, value_name = "PATH", default_value = "orbit", help_heading = "Path")]
+    path: PathBuf,
+
+    /// Video (.mp4, .mkv, .webm), or folder for the frames as PNG
+    ///
+    /// A video needs ffmpeg, named by FFMPEG or found in PATH. Without it the frames are kept, in a folder of
+    /// the video's name.
+    #[arg(long, value_name = "FILE", default_value = "video.mp4")]
+    file: PathBuf,
+
+    /// Length [default: 10, or that of the file]
+    #[arg(long, value_name = "SECONDS", help_heading = "Path")]
+    seconds: Option<f64>,
+
+    /// How often an orbit or an ellipse goes around
+    #[arg(long, value_name = "N", default_value_t = 1.0, help_heading = "Path")]
+    turns: f64,
+
+    /// Go back from the last camera to the first
+    #[arg(long = "loop", help_heading = "Path")]
+    closed: bool,
+
+    /// Placement of the scene that a nerfstudio path is for, to be undone
+    ///
+    /// The `dataparser_transforms.json` of the nerfstudio model.
+    #[arg(long, value_name = "FILE", help_heading = "Path")]
+    path_transform: Option<PathBuf>,
+
+    /// Frames a second [default: 30, or those of the file]
+    #[arg(long, value_name = "N", help_heading = "Frames")]
+    fps: Option<f64>,
+
+    /// Width of a frame, px [default: that of the photographs, or of the file]
+    #[arg(long, value_name = "PX", help_heading = "Frames")]
+    width: Option<u32>,
+
+    /// Height of a frame, px
+    ///
+    /// With one of both, the other follows from the shape of the photographs. Videos have even sizes.
+    #[arg(long, value_name = "PX", help_heading = "Frames")]
+    height: Option<u32>,
+
+    /// Replace the video or the frames if they are there
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    samples: TriangleSamples,
+}
+
+/// What is printed of a video.
+#[derive(Serialize)]
+struct Made {
+    file: PathBuf,
+    frames: usize,
+    fps: f64,
+    width: u32,
+    height: u32,
+}
+
+/// What a path comes to.
+struct Plan {
+    cameras: Vec<PathCamera>,
+    size_px: [u32; 2],
+    fps: f64,
+}
+
+/// Draws the path's frames and makes a video of them.
+pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> {
+    check(args)?;
+    let output = VideoOutput::of(&args.file, args.overwrite)?;
+    let mut model = args.model.read(matches)?;
+    args.samples.apply(model.triangles.as_mut(), matches);
+    let Plan { cameras, size_px, fps } = plan(args, &model.dataset, output.is_video())?;
+    let near = near(&model.dataset);
+    let count = cameras.len();
+    let opened = on_path(model, &cameras, size_px).open(None)?;
+    let task = Filming { opened: &opened, near, output: &output };
+    device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
+    let file = output.finish(fps)?;
+    let [width, height] = size_px;
+    let made = Made { file, frames: count, fps, width, height };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&made)?,
+        false => made.file.display().to_string(),
+    };
+    Ok(print(&text)?)
+}
+
+/// Fails where a number serves no video.
+fn check(args: &VideoArgs) -> Result<(), UsageError> {
+    let above_0 = |flag: &str, value: Option<f64>, most: f64| match value {
+        Some(value) if !(value > 0.0 && value <= most) => {
+            Err(UsageError(format!("--{flag} {value}: must be above 0, and at most {most}")))
+        }
+        _ => Ok(()),
+    };
+    above_0("seconds", args.seconds, 86_400.0)?;
+    above_0("fps", args.fps, 1000.0)?;
+    above_0("turns", Some(args.turns.abs()), 1000.0)?;
+    for (flag, px) in [("width", args.width), ("height", args.height)] {
+        if px.is_some_and(|px| !(1..=LARGEST).contains(&px)) {
+            let px = px.unwrap_or_default();
+            return Err(UsageError(format!("--{flag} {px}: must be 1 to {LARGEST}")));
+        }
+    }
+    Ok(())
+}
+
+/// The cameras of all frames.
+fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<Plan> {
+    let known: Vec<PathCamera> = dataset.views.iter().map(PathCamera::of).collect();
+    let usual = dataset.views.first().map(|view| [view.camera.width, view.camera.height]);
+    let around = Surroundings::of(&known, &dataset.points.positions)
+        .map_err(|error| DataError(format!("--path {}: {error}", args.path.display())))?;
+    let named = args.path.to_str().unwrap_or_default();
+    let (cameras, shape, fps) = if ["orbit", "ellipse", "cameras"].contains(&named) {
+        let fps = args.fps.unwrap_or(USUAL_FPS);
+        let frames = frame_count(args.seconds.unwrap_or(10.0), fps)?;
+        let cameras = match named {
+            "orbit" => orbit(&around, args.turns, frames),
+            "ellipse" => ellipse(&around, args.turns, frames),
+            _ => through_cameras(&known, args.closed, frames),
+        };
+        (cameras, usual, fps)
+    } else {
+        let transform = args.path_transform.as_deref().map(SceneTransform::read).transpose();
+        let transform = transform.map_err(|error| DataError(error.to_string()))?;
+        let FramesFile { cameras, size_px, fps } = read_file(args, &around, transform.as_ref())?;
+        let fps = args.fps.or(fps).unwrap_or(USUAL_FPS);
+        let cameras = match args.seconds {
+            Some(seconds) => resampled(&cameras, frame_count(seconds, fps)?),
+            None => cameras,
+        };
+        (cameras, size_px.or(usual), fps)
+    };
+    let size_px = frame_size(args, shape.unwrap_or([1280, 720]), is_video)?;
+    Ok(Plan { cameras, size_px, fps })
+}
+
+fn read_file(
+    args: &VideoArgs,
+    around: &Surroundings,
+    transform: Option<&SceneTransform>,
+) -> anyhow::Result<FramesFile> {
+    if !args.path.exists() {
+        return Err(UsageError(format!(
+            "--path {}: is neither orbit, ellipse nor cameras, and there is no file of this name",
+            args.path.display()
+        ))
+        .into());
+    }
+    let read = read_frames(&args.path, around.up, transform);
+    Ok(read.map_err(|error| DataError(error.to_string()))?)
+}
+
+fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
+    let frames = (seconds * fps).round().max(1.0);
+    if frames > MOST_FRAMES {
+        return Err(UsageError(format!(
+            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MOST_FRAMES} are the most"
+        )));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1e6")]
+    Ok(frames as usize)
+}
+
+/// So many frames of a path, evenly spread over its own.
+fn resampled(cameras: &[PathCamera], frames: usize) -> Vec<PathCamera> {
+    (0..frames).map(|at| cameras[at * cameras.len() / frames]).collect()
+}
+
+/// The size of the frames: as asked for, and else that of `shape`; of a video even.
+fn frame_size(args: &VideoArgs, shape: [u32; 2], is_video: bool) -> Result<[u32; 2], UsageError> {
+    let [width, height] = shape.map(f64::from);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked below")]
+    let follows = |px: u32, share: f64| (f64::from(px) * share).round().max(1.0) as u32;
+    let wanted = match (args.width, args.height) {
+        (Some(w), Some(h)) => [w, h],
+        (Some(w), None) => [w, follows(w, height / width)],
+        (None, Some(h)) => [follows(h, width / height), h],
+        (None, None) => shape,
+    };
+    if wanted.iter().any(|px| !(1..=LARGEST).contains(px)) {
+        let [width, height] = wanted;
+        return Err(UsageError(format!(
+            "frames of {width} x {height} px: each side must be 1 to {LARGEST}. Give --width and --height"
+        )));
+    }
+    let size = if is_video { wanted.map(|px| (px & !1).max(2)) } else { wanted };
+    if size != wanted {
+        tracing::info!("frames are {} x {} px: videos have even sizes", size[0], size[1]);
+    }
+    Ok(size)
+}
+
+/// The model with the frames in place of its scene's views.
+fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> ReadModel {
+    let view = |(at, camera): (usize, &PathCamera)| camera.view(format!("{at:05}.png"), size_px);
+    model.dataset.views = cameras.iter().enumerate().map(view).collect();
+    model.dataset.sources = Vec::new();
+    model.dataset.train = (0..cameras.len()).collect();
+    model.dataset.test = Vec::new();
+    model
+}
+
+/// Drawing the frames.
+struct Filming<'a> {
+    opened: &'a Opened,
+    near: f64,
+    output: &'a VideoOutput,
+}
+
+impl Task for Filming<'_> {
+    type Output = ();
+
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
+        let Self { opened, near, output } = self;
+        let model = opened.upload(device)?;
+        let request = opened.request(Split::Train, ShownViews::Nothing);
+        let settings = RenderSettings {
+            sh_degree: request.sh_degree,
+            background: request.background,
+            near,
+            footprint: request.footprint,
+            ..RenderSettings::DEFAULT
+        };
+        for view in &opened.dataset.views {
+            let View { name, .. } = view;
+            let frame = device
+                .render(&model, view, &settings, Look::default())
+                .with_context(|| format!("drawing {name}"))?;
+            let picture = render_picture(&device.image(&frame)?);
+            output.write(Path::new(name), &picture)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! A smooth path from camera to camera.
+//!
+//! Places follow centripetal Catmull-Rom splines (Barry and Goldman, "A recursive evaluation algorithm for a
+//! class of Catmull-Rom splines", 1988; Yuksel, Schaefer and Keyser, 2011), which do not loop between near
+//! cameras; rotations follow squad (Shoemake, "Quaternion calculus and fast animation", 1987).
+
+use super::even::even_steps;
+use super::path_camera::PathCamera;
+use crate::math::linalg::{Quat, Vec3, add, length, quaternion, rotation, scale, sub, transpose};
+
+/// Cameras that a path goes through.
+const MOST: usize = 60;
+
+/// Knots of places that coincide are at least so far apart, world units to the power of a half.
+const LEAST_KNOT: f64 = 1e-6;
+
+/// A path of so many frames through the cameras in their order; of many, through some that are evenly spread.
+/// A closed one goes back to the first.
+pub fn through_cameras(cameras: &[PathCamera], closed: bool, frames: usize) -> Vec<PathCamera> {
+    let path = Spline::through(&spread(cameras), closed);
+    if path.keys.is_empty() {
+        return Vec::new();
+    }
+    let steps = even_steps(frames, closed, |share| path.at(share).centre_world);
+    steps.into_iter().map(|share| path.at(share)).collect()
+}
+
+/// The first, the last and others evenly between them, [`MOST`] in all.
+fn spread(cameras: &[PathCamera]) -> Vec<PathCamera> {
+    let last = cameras.len().saturating_sub(1);
+    let count = cameras.len().min(MOST);
+    (0..count).map(|at| cameras[(at * last).checked_div(count - 1).unwrap_or(0)]).collect()
+}
+
+/// A camera on the way.
+#[derive(Clone, Copy)]
+struct Key {
+    camera: PathCamera,
+    quat: Quat<f64>,
+}
+
+struct Spline {
+    keys: Vec<Key>,
+    closed: bool,
+}
+
+impl Spline {
+    fn through(cameras: &[PathCamera], closed: bool) -> Self {
+        let mut keys: Vec<Key> = Vec::new();
+        for camera in cameras {
+            let columns = transpose(&camera.world_from_camera);
+            let mut quat = quaternion(columns);
+            // Of the two quaternions of a rotation, the one that is nearer to that before.
+            if keys.last().is_some_and(|before| dot4(before.quat, quat) < 0.0) {
+                quat = quat.map(|part| -part);
+            }
+            keys.push(Key { camera: *camera, quat });
+        }
+        Self { keys, closed: closed && cameras.len() > 2 }
+    }
+
+    /// A key by its number, also before the first and behind the last.
+    fn key(&self, number: i64, beside: Quat<f64>) -> Key {
+        let count = i64::try_from(self.keys.len()).unwrap_or(1);
+        let number =
+            if self.closed { number.rem_euclid(count) } else { number.clamp(0, count - 1) };
+        let mut key = self.keys[usize::try_from(number).unwrap_or(0)];
+        if dot4(key.quat, beside) < 0.0 {
+            key.quat = key.quat.map(|part| -part);
+        }
+        key
+    }
+
+    /// The camera at a share of the way.
+    fn at(&self, share: f64) -> PathCamera {
+        let spans = if self.closed { self.keys.len() } else { self.keys.len() - 1 };
+        let along = share.clamp(0.0, 1.0) * spans as f64;
+        #[expect(clippy::cast_possible_truncation, reason = "spans are few")]
+        let span = (along.floor() as i64).min(i64::try_from(spans).unwrap_or(1).max(1) - 1);
+        let within = along - span as f64;
+        let first = self.key(span, self.keys[0].quat);
+        let [before, second] = [span - 1, span + 1].map(|number| self.key(number, first.quat));
+        let behind = self.key(span + 2, second.quat);
+        let keys = [before, first, second, behind];
+        let mix = |a: [f64; 2], b: [f64; 2]| [0, 1].map(|i| a[i] + (b[i] - a[i]) * within);
+        let [from, to] = [first.camera, second.camera];
+        PathCamera {
+            centre_world: place(keys.map(|key| key.camera.centre_world), within),
+            world_from_camera: rotation(squad(keys.map(|key| key.quat), within)),
+            // The logarithm of a focal length changes as the eye sees it.
+            focal: mix(from.focal.map(f64::ln), to.focal.map(f64::ln)).map(f64::exp),
+            offset: mix(from.offset, to.offset),
+        }
+    }
+}
+
+/// The spline between the second and the third of four places.
+fn place([before, from, to, behind]: [Vec3<f64>; 4], within: f64) -> Vec3<f64> {
+    let knot = |a: Vec3<f64>, b: Vec3<f64>| length(sub(b, a)).sqrt().max(LEAST_KNOT);
+    let t0 = 0.0;
+    let t1 = t0 + knot(before, from);
+    let t2 = t1 + knot(from, to);
+    let t3 = t2 + knot(to, behind);
+    let t = t1 + within * (t2 - t1);
+    let mix = |a: Vec3<f64>, b: Vec3<f64>, low: f64, high: f64| {
+        let share = (t - low) / (high - low);
+        add(scale(a, 1.0 - share), scale(b, share))
+    };
+    let [a, b, c] = [mix(before, from, t0, t1), mix(from, to, t1, t2), mix(to, behind, t2, t3)];
+    mix(mix(a, b, t0, t2), mix(b, c, t1, t3), t1, t2)
+}
+
+/// The rotation between the second and the third of four.
+fn squad([before, from, to, behind]: [Quat<f64>; 4], within: f64) -> Quat<f64> {
+    let inner = |before: Quat<f64>, at: Quat<f64>, next: Quat<f64>| {
+        let inverse = conjugate(at);
+        let steps = [next, before].map(|other| logarithm(product(inverse, other)));
+        product(at, exponential(scale(add(steps[0], steps[1]), -0.25)))
+    };
+    let (first, second) = (inner(before, from, to), inner(from, to, behind));
+    let outer = slerp(from, to, within);
+    slerp(outer, slerp(first, second, within), 2.0 * within * (1.0 - within))
+}
+
+fn slerp(a: Quat<f64>, b: Quat<f64>, share: f64) -> Quat<f64> {
+    let step = logarithm(product(conjugate(a), b));
+    product(a, exponential(scale(step, share)))
+}
+
+fn dot4(a: Quat<f64>, b: Quat<f64>) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn conjugate([w, x, y, z]: Quat<f64>) -> Quat<f64> {
+    [w, -x, -y, -z]
+}
+
+fn product(a: Quat<f64>, b: Quat<f64>) -> Quat<f64> {
+    [
+        a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+        a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+        a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+        a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+    ]
+}
+
+/// Half the rotation vector of a unit quaternion, the shorter way round.
+fn logarithm(quat: Quat<f64>) -> Vec3<f64> {
+    let [w, x, y, z] = if quat[0] < 0.0 { quat.map(|part| -part) } else { quat };
+    let sine = length([x, y, z]);
+    if sine == 0.0 { [0.0; 3] } else { scale([x, y, z], sine.atan2(w) / sine) }
+}
+
+fn exponential(half: Vec3<f64>) -> Quat<f64> {
+    let angle = length(half);
+    if angle == 0.0 {
+        return [1.0, 0.0, 0.0, 0.0];
+    }
+    let [x, y, z] = scale(half, angle.sin() / angle);
+    [angle.cos(), x, y, z]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::surroundings::tests::ring;
+    use super::*;
+    use crate::math::linalg::dot;
+
+    #[test]
+    fn a_path_of_two_cameras_begins_and_ends_at_them() {
+        let cameras = ring(4, [0.0; 3], 3.0, 1.0, 180.0);
+        let path = through_cameras(&cameras, false, 31);
+        assert_eq!(path.len(), 31);
+        for (shown, given) in [(path[0], cameras[0]), (path[30], cameras[3])] {
+            assert!(length(sub(shown.centre_world, given.centre_world)) < 1e-9);
+            let turns = (0..3).map(|axis| dot(shown.axis(axis), given.axis(axis)));
+            assert!(turns.fold(1.0_f64, f64::min) > 1.0 - 1e-12);
+            assert_eq!(shown.offset, given.offset);
+            assert!((shown.focal[1] - given.focal[1]).abs() < 1e-12);
+        }
+        assert!(path.iter().all(PathCamera::is_sound));
+    }
+
+    #[test]
+    fn between_cameras_of_a_ring_the_path_stays_near_it_and_closes() {
+        let cameras = ring(12, [0.0; 3], 3.0, 1.0, 360.0);
+        let path = through_cameras(&cameras, true, 120);
+        for camera in &path {
+            let [x, y, z] = camera.centre_world;
+            // Chords of twelve are 3.4 % within the circle; the spline is rounder.
+            assert!((x.hypot(z) - 3.0).abs() < 0.01 && (y + 1.0).abs() < 1e-9, "{camera:?}");
+            let inward = scale([x, y, z], -1.0 / length([x, y, z]));
+            assert!(dot(camera.forward(), inward) > 0.9995, "{camera:?}");
+        }
+        let step = |a: usize, b: usize| length(sub(path[a].centre_world, path[b].centre_world));
+        assert!((step(119, 0) / step(0, 1) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn one_camera_stands_still_and_none_has_no_path() {
+        let camera = ring(1, [0.0; 3], 3.0, 1.0, 0.0);
+        let path = through_cameras(&camera, true, 3);
+        assert_eq!(path.len(), 3);
+        let moved = path.iter().map(|it| length(sub(it.centre_world, camera[0].centre_world)));
+        assert!(moved.fold(0.0, f64::max) < 1e-9);
+        assert!(through_cameras(&[], false, 3).is_empty());
+        // Of many, the first and the last are among those that are passed.
+        let many = spread(&ring(1000, [0.0; 3], 3.0, 1.0, 300.0));
+        assert_eq!(many.len(), MOST);
+        let ends = ring(1000, [0.0; 3], 3.0, 1.0, 300.0);
+        assert_eq!((many[0], many[MOST - 1]), (ends[0], ends[999]));
+    }
+}

@@ -1,0 +1,212 @@
+//! `splat video`: a model from a moving camera.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+use crate::fixtures::fixture;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+/// A trained model with the pictures that `splat render` draws of it.
+static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("video", |place| {
+        place.trained(30, &[]);
+        let mut render = splat();
+        render.args(["render", "--device=cpu", "--quiet", "-m"]).arg(place.model());
+        end(&mut render).done();
+    })
+});
+
+/// `splat video` of the model into a place of its own, with a program as ffmpeg.
+fn video(out: &TestFolder, file: &str, ffmpeg: &str, flags: &[&str]) -> Ended {
+    let mut command = splat();
+    command.args(["video", "--device=cpu", "-m"]).arg(TRAINED.model());
+    command.arg("--file").arg(out.path(file)).args(flags).env("FFMPEG", ffmpeg);
+    end(&mut command)
+}
+
+/// A program that takes ffmpeg's place: it notes its arguments and what it finds, and writes the video.
+fn ffmpeg_of_test(out: &TestFolder, ends_with: u32) -> PathBuf {
+    let (path, noted) = (out.path("ffmpeg"), out.path("noted"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *-encoders*) echo ' V..... libx264 H.264'; exit 0;; esac\n\
+         for last; do :; done\nprintf '%s\\n' \"$@\" > '{}'\nls \"$(dirname \"$8\")\" >> '{}'\n\
+         echo video > \"$last\"\necho 'it says why' >&2\nexit {ends_with}\n",
+        noted.display(),
+        noted.display()
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn frames(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn pixels(path: &Path) -> image::RgbImage {
+    image::open(path).unwrap().to_rgb8()
+}
+
+/// Mean squared difference of two pictures.
+fn apart(one: &image::RgbImage, other: &image::RgbImage) -> f64 {
+    let differences = one.as_raw().iter().zip(other.as_raw());
+    let squares: f64 = differences.map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2)).sum();
+    squares / one.as_raw().len() as f64
+}
+
+#[test]
+fn a_list_of_cameras_is_a_path_whose_frames_are_their_views() {
+    let out = TestFolder::empty();
+    let path = TRAINED.model().join("cameras.json");
+    let ended = video(&out, "frames", "/nonexistent", &["--path", text(&path)]).done();
+    assert_eq!(ended.stdout.trim(), text(&out.path("frames")));
+    let drawn: Vec<_> = frames(&out.path("frames")).iter().map(|path| pixels(path)).collect();
+    let renders = frames(&TRAINED.model().join("train/ours_30/renders"));
+    let renders: Vec<_> = renders.iter().map(|path| pixels(path)).collect();
+    assert_eq!(drawn.len(), renders.len());
+    for (at, frame) in drawn.iter().enumerate() {
+        let differences: Vec<f64> = renders.iter().map(|render| apart(frame, render)).collect();
+        let nearest = (0..renders.len()).min_by(|&a, &b| differences[a].total_cmp(&differences[b]));
+        // The file has no principal point, so that the pictures are moved by a pixel.
+        assert_eq!(nearest, Some(at), "{differences:?}");
+        assert!(differences[at] < 100.0, "{differences:?}");
+    }
+}
+
+#[test]
+fn cameras_of_the_scene_are_passed_exactly() {
+    let out = TestFolder::empty();
+    let flags = ["--path=cameras", "--seconds=1", "--fps=15"];
+    video(&out, "frames", "/nonexistent", &flags).done();
+    let drawn = frames(&out.path("frames"));
+    assert_eq!(drawn.len(), 15);
+    let renders = TRAINED.model().join("train/ours_30/renders");
+    let ends = [(0, 0), (14, frames(&renders).len() - 1)];
+    for (frame, view) in ends {
+        let (drawn, render) = (pixels(&drawn[frame]), pixels(&frames(&renders)[view]));
+        let most = drawn.as_raw().iter().zip(render.as_raw()).map(|(a, b)| a.abs_diff(*b)).max();
+        // Places on the path are those of the camera but for rounding.
+        assert!(most <= Some(1), "{frame}: {most:?}");
+    }
+    assert_ne!(pixels(&drawn[0]), pixels(&drawn[7]));
+}
+
+#[rstest]
+#[case::orbit("orbit")]
+#[case::ellipse("ellipse")]
+fn a_path_around_the_scene_has_a_frame_for_each_moment_and_ffmpeg_gets_them(#[case] path: &str) {
+    let out = TestFolder::empty();
+    let ffmpeg = ffmpeg_of_test(&out, 0);
+    let flags =
+        ["--path", path, "--seconds=0.5", "--fps=24", "--width=33", "--height=21", "--json"];
+    let made = video(&out, "round.mp4", text(&ffmpeg), &flags).done().says(&["32 x 20 px"]);
+    let made: Value = serde_json::from_str(&made.stdout).unwrap();
+    let expected = json!({"file": out.path("round.mp4"), "frames": 12, "fps": 24.0, "width": 32,
+        "height": 20});
+    assert_eq!(made, expected);
+    let noted = fs::read_to_string(out.path("noted")).unwrap();
+    let seen: Vec<&str> = noted.lines().collect();
+    assert!(seen.contains(&"libx264") && seen.contains(&"24"), "{noted}");
+    assert_eq!(seen.iter().filter(|line| line.ends_with(".png")).count(), 1 + 12, "{noted}");
+    assert!(out.path("round.mp4").is_file() && !out.path("round_frames").exists());
+}
+
+#[test]
+fn without_ffmpeg_the_frames_are_kept_and_it_is_said() {
+    let out = TestFolder::empty();
+    let flags = ["--seconds=0.1", "--fps=30"];
+    let ended = video(&out, "a.mp4", "/nonexistent/ffmpeg", &flags).done();
+    let ended = ended.says(&["/nonexistent/ffmpeg cannot be started", "Install ffmpeg", "FFMPEG"]);
+    assert_eq!(ended.stdout.trim(), text(&out.path("a_frames")));
+    assert_eq!(frames(&out.path("a_frames")).len(), 3);
+    assert!(!out.path("a.mp4").exists());
+}
+
+#[test]
+fn what_ffmpeg_cannot_make_costs_no_frame() {
+    let out = TestFolder::empty();
+    let ffmpeg = ffmpeg_of_test(&out, 1);
+    let flags = ["--seconds=0.1", "--fps=30"];
+    let said = ["a.mp4: ffmpeg could not make it", "it says why", "a_frames"];
+    video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &said);
+    assert_eq!(frames(&out.path("a_frames")).len(), 3);
+    let left = ["a.mp4", "unfinished-a.mp4"].map(|name| out.path(name).exists());
+    assert_eq!(left, [false, false]);
+}
+
+#[test]
+fn what_is_there_stays_unless_it_may_be_replaced() {
+    let out = TestFolder::empty();
+    fs::create_dir(out.path("frames")).unwrap();
+    for name in ["00099.png", "notes.txt"] {
+        fs::write(out.path("frames").join(name), "mine").unwrap();
+    }
+    let flags = ["--seconds=0.1", "--fps=20"];
+    video(&out, "frames", "/nonexistent", &flags).refused(2, &["is there already", "--overwrite"]);
+    assert_eq!(frames(&out.path("frames")).len(), 2);
+    video(&out, "frames", "/nonexistent", &[&flags[..], &["--overwrite"]].concat()).done();
+    let names: Vec<String> = frames(&out.path("frames"))
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["00000.png", "00001.png", "notes.txt"], "frames of before are gone");
+}
+
+#[test]
+fn a_track_says_its_size_and_speed_and_flags_win() {
+    let out = TestFolder::empty();
+    let path = out.path("track.json");
+    let frame = json!({"position": [3, -1, 0], "target": [0, 0, 0], "fov": 50});
+    let track = json!({"fps": 12, "width": 40, "height": 30, "frames": [frame, frame, frame]});
+    fs::write(&path, track.to_string()).unwrap();
+    let made = |file: &str, flags: &[&str]| -> Value {
+        let flags = [&["--path", text(&path), "--json"], flags].concat();
+        serde_json::from_str(&video(&out, file, "/nonexistent", &flags).done().stdout).unwrap()
+    };
+    let shown = |made: &Value| ["frames", "fps", "width", "height"].map(|key| made[key].clone());
+    assert_eq!(shown(&made("a", &[])), [json!(3), json!(12.0), json!(40), json!(30)]);
+    let wide = made("b", &["--width=80", "--fps=10", "--seconds=2"]);
+    assert_eq!(shown(&wide), [json!(20), json!(10.0), json!(80), json!(60)]);
+    assert_eq!(pixels(&out.path("b/00000.png")).dimensions(), (80, 60));
+}
+
+#[rstest]
+#[case(&["--path=circle"], 2, &["--path circle", "neither orbit, ellipse nor cameras"])]
+#[case(&["--file=movie.avi"], 2, &["movie.avi", ".mp4"])]
+#[case(&["--seconds=0"], 2, &["--seconds 0", "above 0"])]
+#[case(&["--seconds=nan"], 2, &["--seconds"])]
+#[case(&["--fps=-1"], 2, &["--fps"])]
+#[case(&["--width=20000"], 2, &["--width 20000", "16384"])]
+#[case(&["--seconds=86400", "--fps=1000"], 2, &["frames", "are the most"])]
+fn what_makes_no_video_is_refused(
+    #[case] flags: &[&str],
+    #[case] code: i32,
+    #[case] said: &[&str],
+) {
+    let mut command = splat();
+    command.args(["video", "--device=cpu", "-m"]).arg(TRAINED.model());
+    let out = TestFolder::empty();
+    if !flags[0].starts_with("--file") {
+        command.arg("--file").arg(out.path("frames"));
+    }
+    end(command.args(flags)).refused(code, said);
+    assert!(!out.path("frames").join("00000.png").exists());
+}
+
+#[test]
+fn a_path_that_is_none_is_named_with_its_file() {
+    let out = TestFolder::empty();
+    let path = out.path("path.json");
+    for (text_of_file, said) in [("{", "no JSON"), ("{\"camera_path\": []}", "no cameras")] {
+        fs::write(&path, text_of_file).unwrap();
+        video(&out, "frames", "/nonexistent", &["--path", text(&path)])
+            .refused(3, &["path.json", said]);
+    }
+}
