@@ -19,13 +19,13 @@ const cloud = iteration => join(model, 'point_cloud', `iteration_${iteration}`);
 const log = join(model, 'run.jsonl');
 
 /** The server, and the address that it prints. */
-async function served() {
-  const server = spawn(program, ['view', '-m', model, '--port=0', '--quiet'], { stdio: ['ignore', 'pipe', 'inherit'] });
+async function served(port = 0) {
+  const server = spawn(program, ['view', '-m', model, `--port=${port}`, '--quiet'], { stdio: ['ignore', 'pipe', 'inherit'] });
   const address = await new Promise(done => { server.stdout.once('data', text => done(String(text).trim())); });
   return { server, address };
 }
 
-const { server, address } = await served();
+let { server, address } = await served();
 const [origin, token] = address.split('/#t=');
 const ask = path => fetch(`${origin}/api/${path}`, { headers: { Authorization: `Bearer ${token}` } });
 const scene = await (await ask('scene')).json();
@@ -90,6 +90,23 @@ async function pictures() {
   const here = Number(await page.getAttribute('#compare', 'data-psnr'));
   const there = psnr(render, photograph);
   expect(`to the photograph, dB (splat render: ${there.toFixed(2)})`, Math.abs(here - there) < 3, here);
+  // What else is shown is not compared.
+  await page.check('#show-cameras');
+  await page.uncheck('#show-splats');
+  await page.click('#mode-render');
+  await page.selectOption('#camera', '0');
+  await page.selectOption('#camera', String(training));
+  await page.evaluate(() => { document.getElementById('compare').dataset.psnr = ''; });
+  await page.click('#mode-difference');
+  await until(page, () => document.getElementById('compare').dataset.psnr);
+  const again = Number(await page.getAttribute('#compare', 'data-psnr'));
+  // Drawn twice, the order of Gaussians as near as one's own may differ.
+  expect('Gaussians alone are compared, dB', Math.abs(again - here) < 0.05, again);
+  await page.check('#show-splats');
+  await page.screenshot({ path: join(out, 'view-difference.png') });
+  await page.focus('#show-cameras');
+  await page.keyboard.press('Space');
+  expect('Space presses what it is on', !await page.isChecked('#show-cameras'), await page.isChecked('#show-cameras'));
   await page.keyboard.press('1');
   await page.waitForTimeout(500);
   const [pressed, isSeen] = await page.evaluate(() => [
@@ -138,6 +155,8 @@ async function run() {
     lines.push(JSON.stringify(event));
   }
   lines.push(JSON.stringify({ time: 1e9 + 41, event: 'rung', iteration: last + 400, rung: 'image_cache', given_up: true, bytes: 5e8, held: 1, budget: 2 }));
+  const measured = { name: scene.cameras[0].name, psnr: 12.3 };
+  lines.push(JSON.stringify({ time: 1e9 + 42, event: 'evaluated', iteration: last + 400, split: 'test', mean: { psnr: 12.3 }, views: [measured] }));
   // The last line is cut off, as a reader may find it.
   appendFileSync(log, `${lines.join('\n')}\n{"time":1,"ev`);
   await until(page, () => document.body.dataset.iteration !== '0' && document.getElementById('rungs').children.length > 0);
@@ -145,6 +164,8 @@ async function run() {
   expect('counters move', Number(after.iteration) === last + 400 && after.iteration !== before.iteration, after.iteration);
   const caption = await page.textContent('#charts figure:nth-child(3) figcaption');
   expect('Gaussians are told', caption.includes('5,040'), caption);
+  const option = await page.textContent('#camera option');
+  expect('the list has the newest PSNR', option.includes('12.3 dB'), option);
   // A run saves newer Gaussians.
   cpSync(cloud(last), cloud(last + 500), { recursive: true });
   await until(page, () => document.body.dataset.generation === '2');
@@ -236,6 +257,20 @@ async function serverGone() {
   await until(page, () => !document.getElementById('away').hidden);
   const [said, count] = await page.evaluate(() => [document.getElementById('away').textContent, document.getElementById('count').textContent]);
   expect('a server that is gone is told, and what is shown stays', said.length > 0 && count.length > 0, said);
+  const { port } = new URL(origin);
+  ({ server, address } = await served(port));
+  await until(page, () => document.body.dataset.state === 'no-token');
+  await page.screenshot({ path: join(out, 'view-anew.png') });
+  await page.fill('#token', address);
+  await page.press('#token', 'Enter');
+  await shown(page);
+  await until(page, () => document.getElementById('away').hidden);
+  const state = (await data(page)).state;
+  expect('a server that was started anew is asked with its token', state === 'ready' && address.startsWith(origin), state);
+  // The same tab, another token.
+  await Promise.all([page.waitForEvent('load'), page.goto(`${origin}/#t=0123`)]);
+  await until(page, () => document.body.dataset.state === 'no-token');
+  expect('a new address in the same tab is taken', !page.url().includes('0123'), page.url());
   await close(page);
 }
 

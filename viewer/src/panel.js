@@ -71,9 +71,9 @@ export class Panel {
     window.addEventListener('keydown', event => {
       this.isFast = event.shiftKey;
       const isForField = event.target.matches('select, input:not([type=checkbox])');
-      // Space presses the button that it is on.
-      const isForButton = event.key === ' ' && event.target instanceof HTMLButtonElement;
-      if (isForField || isForButton || event.ctrlKey || event.metaKey || event.altKey) return;
+      // Space presses what it is on.
+      const isForPart = event.key === ' ' && event.target.matches('button, summary, input');
+      if (isForField || isForPart || event.ctrlKey || event.metaKey || event.altKey) return;
       const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
       const action = actions[key] ?? this.keys[key];
       if (byId('keys').open && event.key !== '?') return;

@@ -41,6 +41,7 @@ export class Stage {
     this.asked = 0;
     this.shown = 0;
     this.isMoving = false;
+    this.isShown = true;
   }
 
   /** Unpacks an SPZ and shows it instead of what was shown; how many Gaussians it has. */
@@ -49,7 +50,7 @@ export class Stage {
     await mesh.initialized;
     const before = this.mesh;
     this.mesh = mesh;
-    mesh.visible = before?.visible ?? true;
+    mesh.visible = this.isShown;
     this.scene.add(mesh);
     if (before) {
       if (before.maxSh !== undefined) mesh.maxSh = before.maxSh;
@@ -64,6 +65,7 @@ export class Stage {
 
   /** Shows or hides the Gaussians. */
   setShown(isShown) {
+    this.isShown = isShown;
     if (this.mesh) this.mesh.visible = isShown;
     this.moved();
   }
@@ -124,7 +126,7 @@ export class Stage {
     this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
   }
 
-  /** Draws what a lens sees at its size, px, in the right order, onto a canvas. */
+  /** Draws the Gaussians alone that a lens sees at its size, px, in the right order, onto a canvas. */
   async drawThrough(lens) {
     const { width, height } = lens;
     const canvas = document.createElement('canvas');
@@ -132,11 +134,16 @@ export class Stage {
     this.renderer.setPixelRatio(1);
     this.renderer.setSize(width, height, false);
     project(this.camera, lens, width, height);
+    const parts = this.scene.children.filter(part => part !== this.spark);
+    const before = parts.map(part => part.visible);
+    for (const part of parts) part.visible = part === this.mesh;
     await this.spark.update({ scene: this.scene, camera: this.camera });
     this.renderer.render(this.scene, this.camera);
+    parts.forEach((part, i) => { part.visible = part === this.mesh ? this.isShown : before[i]; });
     // The renderer's canvas keeps its picture only until the browser shows it.
     canvas.getContext('2d').drawImage(this.renderer.domElement, 0, 0);
     this.resize();
+    this.sortAtRest();
     return canvas;
   }
 

@@ -3,6 +3,8 @@
 /** The token is missing or wrong. */
 export class Unauthorized extends Error {}
 
+const WRONG = 'The token is missing or wrong.';
+
 /** The server refuses, and says why. */
 export class Refused extends Error {}
 
@@ -19,9 +21,11 @@ export class Api {
   }
 
   async fetch(path, options = {}) {
+    // No header holds other characters.
+    if (!/^[!-~]+$/.test(this.token)) throw new Unauthorized(WRONG);
     const headers = { Authorization: `Bearer ${this.token}` };
     const response = await fetch(`/api/${path}`, { cache: 'no-store', ...options, headers });
-    if (response.status === 401) throw new Unauthorized('The token is missing or wrong.');
+    if (response.status === 401) throw new Unauthorized(WRONG);
     if (!response.ok) {
       const { error } = await response.json().catch(() => ({ error: `The server says ${response.status}.` }));
       throw new Refused(error);

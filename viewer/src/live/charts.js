@@ -64,8 +64,8 @@ export class Chart {
     });
     this.limit.setAttribute('visibility', limit === null ? 'hidden' : 'visible');
     if (limit !== null) for (const end of ['y1', 'y2']) this.limit.setAttribute(end, y(limit));
-    const newest = this.lists.map((points, i) => points.length && `${this.series[i]} ${this.format(points.at(-1).value)}`);
-    const budget = limit === null ? [] : [`budget ${this.format(limit)}`];
+    const newest = this.lists.map((points, i) => points.length && `${this.series[i]}${i > 0 ? ' (dashed)' : ''} ${this.format(points.at(-1).value)}`);
+    const budget = limit === null ? [] : [`budget (red) ${this.format(limit)}`];
     this.caption.textContent = `${this.title}: ${[...newest.filter(Boolean), ...budget].join(', ')}`;
     this.svg.setAttribute('aria-label', `${this.caption.textContent}; from ${this.format(low)} to ${this.format(high)}`);
     this.tabulate();

@@ -49,8 +49,9 @@ export class Compare {
   }
 
   setMode(mode) {
-    if (mode !== 'render' && !this.scene.cameras[this.index]?.has_photo) {
-      if (mode !== this.mode) this.say('There is no photograph of this camera here');
+    if (!this.isOffered(mode)) {
+      const hasPhoto = this.isOffered('photograph');
+      this.say(hasPhoto ? 'There are no Gaussians to compare it with' : 'There is no photograph of this camera here');
       return;
     }
     if (mode === this.mode) return;
@@ -65,15 +66,26 @@ export class Compare {
   setCamera(index) {
     this.index = index;
     this.pictures = null;
-    const hasPhoto = this.scene.cameras[index]?.has_photo ?? false;
-    for (const mode of MODES.slice(1)) byId(`mode-${mode}`).disabled = !hasPhoto;
-    if (!hasPhoto) this.setMode('render');
+    this.offer();
+    if (!this.isOffered(this.mode)) this.setMode('render');
     else this.refresh();
+  }
+
+  /** Whether there is what a mode shows. */
+  isOffered(mode) {
+    if (mode === 'render') return true;
+    const hasPhoto = this.scene.cameras[this.index]?.has_photo ?? false;
+    return hasPhoto && (mode === 'photograph' || Boolean(this.stage.mesh));
+  }
+
+  offer() {
+    for (const mode of MODES) byId(`mode-${mode}`).disabled = !this.isOffered(mode);
   }
 
   /** Other Gaussians are shown. */
   redraw() {
     this.pictures = null;
+    this.offer();
     this.refresh();
   }
 

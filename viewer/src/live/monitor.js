@@ -17,6 +17,13 @@ const STATES = {
 /** Names of what is given up, as one says them. */
 const inPlainWords = name => name.replaceAll('_', ' ');
 
+/** Fills a list where it has changed: one that is scrolled stays there. */
+function relist(list, texts) {
+  const items = texts.map(text => Object.assign(document.createElement('li'), { textContent: text }));
+  const isSame = texts.length === list.children.length && texts.every((text, i) => list.children[i].textContent === text);
+  if (!isSame) list.replaceChildren(...items);
+}
+
 export class Monitor {
   constructor(api, say) {
     Object.assign(this, { api, say, state: 'none', announcedAt: -Infinity });
@@ -66,14 +73,13 @@ export class Monitor {
   }
 
   showLists(run, skipped) {
-    const item = text => Object.assign(document.createElement('li'), { textContent: text });
     const megabytes = bytes => `${Math.round(bytes / 1e6).toLocaleString('en')} MB`;
     const rungs = [...run.rungs].map(([rung, { iteration, isGivenUp, bytes }]) =>
-      item(`${inPlainWords(rung)}: ${isGivenUp ? 'given up' : 'taken back'} at ${iteration.toLocaleString('en')}, ${megabytes(bytes)}`));
-    byId('rungs').replaceChildren(...rungs);
+      `${inPlainWords(rung)}: ${isGivenUp ? 'given up' : 'taken back'} at ${iteration.toLocaleString('en')}, ${megabytes(bytes)}`);
+    relist(byId('rungs'), rungs);
     byId('ladder').hidden = rungs.length === 0;
     const lost = skipped > 0 ? [`${skipped} lines of run.jsonl are damaged and left out`] : [];
-    byId('said').replaceChildren(...[...lost, ...run.said].reverse().map(item));
+    relist(byId('said'), [...lost, ...run.said].reverse());
     byId('messages').hidden = run.said.length + lost.length === 0;
   }
 

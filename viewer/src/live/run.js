@@ -19,6 +19,7 @@ export class Run {
     this.psnr = { test: [], train: [] };
     this.held = [];
     this.budget = null;
+    this.views = [];
   }
 
   /** Takes an event; unknown ones change nothing. */
@@ -77,11 +78,6 @@ export class Run {
 
   say(sentence) {
     this.said = [...this.said, sentence].slice(-MOST_SAID);
-  }
-
-  /** Newest PSNR: of held-out views where there are any. */
-  newestPsnr() {
-    return this.psnr.test.at(-1) ?? this.psnr.train.at(-1);
   }
 
   /** Seconds to the end at the pace of the last steps. */

@@ -3,12 +3,14 @@ import { Panel } from '../panel.js';
 import { Pilot } from '../pilot.js';
 import { Stage } from '../stage.js';
 import { NO_WEBGL2, hasWebgl2, setState, showLicenses, watchContext } from '../state.js';
-import { Api, Unauthorized, tokenOfAddress } from './api.js';
+import { admitted, askedToken } from './access.js';
+import { Unauthorized } from './api.js';
 import { BlindPilot, BlindStage } from './blind.js';
 import { Compare, MODES } from './compare.js';
 import { Monitor } from './monitor.js';
 import { Overlays, meshOf, pointsOf, pyramidsOf } from './overlays.js';
 import { Run } from './run.js';
+import { Splats } from './splats.js';
 
 /** How often the server is asked while somebody looks at a run, and otherwise, ms. */
 const ASKED_MS = 1000;
@@ -17,35 +19,6 @@ const RARELY_MS = 5000;
 const byId = id => document.getElementById(id);
 
 const pause = ms => new Promise(resolve => { setTimeout(resolve, ms); });
-
-/** Asks for the token until the server takes it, and answers with what it says of the scene. */
-async function admitted() {
-  let api = new Api(tokenOfAddress());
-  for (;;) {
-    try {
-      if (api.token) return { api, scene: await api.json('scene') };
-    } catch (error) {
-      if (!(error instanceof Unauthorized)) throw error;
-      byId('access-problem').textContent = error.message;
-    }
-    setState('no-token', '');
-    api = new Api(await askedToken());
-  }
-}
-
-/** The token that somebody types, or pastes with the whole address. */
-function askedToken() {
-  const form = byId('access');
-  form.hidden = false;
-  byId('token').focus();
-  return new Promise(resolve => {
-    form.addEventListener('submit', event => {
-      event.preventDefault();
-      form.hidden = true;
-      resolve(byId('token').value.trim().replace(/^.*#t=/, ''));
-    }, { once: true });
-  });
-}
 
 /** The canvas with its camera, or what stands for them. */
 function stageOf(scene) {
@@ -109,52 +82,50 @@ function connectParts({ api, scene, stage, overlays, say }) {
   }
 }
 
-/** Shows newer Gaussians as they come. */
-class Splats {
-  constructor(api, stage, compare, say) {
-    Object.assign(this, { api, stage, compare, say, generation: 0, isBusy: false });
-  }
-
-  /** Takes what the server has; what comes while others are unpacked is seen the next time. */
-  async take(newest) {
-    if (!newest || newest.generation === this.generation || this.isBusy || !this.stage.show) return;
-    this.isBusy = true;
-    try {
-      const shown = await this.stage.show(await this.api.bytes(`splats/${newest.generation}`));
-      this.generation = newest.generation;
-      Object.assign(document.body.dataset, { splats: shown, generation: newest.generation, shown: newest.iteration });
-      const some = newest.live ? ', as the run shows them' : '';
-      byId('count').textContent = `${shown.toLocaleString('en')} Gaussians of iteration ${newest.iteration.toLocaleString('en')}${some}`;
-      this.compare.redraw();
-    } catch (error) {
-      this.say(error.message);
-    } finally {
-      this.isBusy = false;
-    }
-  }
+/** Tells that the server is away, once; nothing when it is back. */
+function tellAway(sentence) {
+  const alert = byId('away');
+  if (alert.textContent !== sentence) alert.textContent = sentence;
+  alert.hidden = !sentence;
 }
 
-/** Asks of the run again and again. */
-async function follow(api, monitor, splats) {
+/** Takes the PSNR of an evaluation for the cameras; whether any has changed. */
+function measure(cameras, views) {
+  const psnrs = new Map(views.map(({ name, psnr }) => [name, psnr]));
+  const changed = cameras.filter(({ name, psnr }) => psnrs.has(name) && psnrs.get(name) !== psnr);
+  for (const camera of changed) camera.psnr = psnrs.get(camera.name);
+  return changed.length > 0;
+}
+
+/** Asks of the run again and again; `onViews` gets what the newest evaluation says of each view. */
+async function follow(api, monitor, splats, onViews) {
   const run = new Run();
   let from = 0;
   for (;;) {
     let page = { more: false, state: 'none' };
     try {
       page = await api.json(`run?from=${from}`);
-      byId('away').hidden = true;
+      tellAway('');
       if (page.reset) run.forget();
       page.events.forEach(event => run.take(event));
       from = page.next;
       if (!page.more) {
         monitor.update(page, run);
-        await splats.take(page.splats);
+        onViews(run.views);
+        // Its curves do not wait for Gaussians that come slowly.
+        splats.take(page.splats);
       }
     } catch (error) {
-      byId('away').hidden = false;
-      byId('away').textContent = error instanceof Unauthorized
-        ? 'The server was started anew: open the address that it has printed.'
-        : 'The server does not answer. What is shown may be old; it is asked again.';
+      if (error instanceof Unauthorized) {
+        tellAway('');
+        byId('access-problem').textContent = 'The server was started anew, with another token.';
+        api.token = await askedToken();
+        // Its numbers begin anew, too.
+        [from, splats.generation] = [0, 0];
+        run.forget();
+        continue;
+      }
+      tellAway('The server does not answer. What is shown may be old; it is asked again.');
     }
     const isLive = page.state === 'running' || page.state === 'paused';
     if (!page.more) await pause(isLive && !document.hidden ? ASKED_MS : RARELY_MS);
@@ -163,6 +134,8 @@ async function follow(api, monitor, splats) {
 
 export async function startServed() {
   showLicenses();
+  // Of an address that differs in its token alone, browsers do not load the page again.
+  window.addEventListener('hashchange', () => { if (location.hash.startsWith('#t=')) location.reload(); });
   const { api, scene } = await admitted();
   document.title = scene.title;
   byId('title').textContent = scene.title;
@@ -171,14 +144,19 @@ export async function startServed() {
   const parts = stageOf(scene);
   const { stage, pilot } = parts;
   const keys = {};
-  const panel = new Panel(stage, pilot, scene, keys);
+  const hasHarmonics = scene.primitive !== 'triangles';
+  const panel = new Panel(stage, pilot, hasHarmonics ? scene : { ...scene, sh_degree: 0 }, keys);
   parts.panel = panel;
   const say = text => panel.say(text);
   const compare = new Compare(api, stage, pilot, scene, say);
-  panel.onCamera = index => compare.setCamera(index);
+  panel.onCamera = index => {
+    byId('chosen').textContent = panel.nameOf(index);
+    compare.setCamera(index);
+  };
   const monitor = new Monitor(api, say);
   connectParts({ api, scene, stage, overlays: new Overlays(stage), say });
-  byId('filter').addEventListener('change', event => panel.setOrder(orderOf(scene.cameras, event.target.value)));
+  const list = () => panel.setOrder(orderOf(scene.cameras, byId('filter').value));
+  byId('filter').addEventListener('change', list);
   byId('comparison').hidden = scene.cameras.length === 0;
   MODES.forEach((mode, i) => { keys[String([2, 1, 3, 4][i])] = () => compare.setMode(mode); });
   const press = id => () => { if (!byId(id).disabled && byId(id).parentElement.offsetParent) byId(id).click(); };
@@ -187,5 +165,11 @@ export async function startServed() {
   const isBlind = document.body.dataset.state === 'no-webgl2';
   if (isBlind) compare.setMode('photograph');
   else setState('ready', '');
-  await follow(api, monitor, new Splats(api, stage, compare, say));
+  const none = scene.primitive === 'triangles' ? 'Triangles: their points and meshes are shown' : 'No Gaussians yet';
+  await follow(api, monitor, new Splats(api, stage, compare, none, say), views => {
+    // A list that is open stays as it is.
+    if (document.activeElement === byId('camera') || !measure(scene.cameras, views)) return;
+    list();
+    byId('chosen').textContent = panel.nameOf(panel.current);
+  });
 }

@@ -1,0 +1,38 @@
+// Lets in who has the token.
+import { setState } from '../state.js';
+import { Api, Unauthorized, tokenOfAddress } from './api.js';
+
+const byId = id => document.getElementById(id);
+
+/** Asks for the token until the server takes it, and answers with what it says of the scene. */
+export async function admitted() {
+  const api = new Api(tokenOfAddress());
+  for (;;) {
+    try {
+      if (api.token) return { api, scene: await api.json('scene') };
+    } catch (error) {
+      if (!(error instanceof Unauthorized)) throw error;
+      byId('access-problem').textContent = error.message;
+    }
+    api.token = await askedToken();
+  }
+}
+
+/** The token that somebody types, or pastes with the whole address. */
+export function askedToken() {
+  const form = byId('access');
+  const { state } = document.body.dataset;
+  const said = byId('message').textContent;
+  setState('no-token', '');
+  form.hidden = false;
+  byId('token').value = '';
+  byId('token').focus();
+  return new Promise(resolve => {
+    form.addEventListener('submit', event => {
+      event.preventDefault();
+      form.hidden = true;
+      setState(state, said);
+      resolve(byId('token').value.trim().replace(/^.*#t=/, ''));
+    }, { once: true });
+  });
+}
