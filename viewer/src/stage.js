@@ -126,7 +126,12 @@ export class Stage {
     this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
   }
 
-  /** Draws the Gaussians alone that a lens sees at its size, px, in the right order, onto a canvas. */
+  /** The Gaussians, or the mesh of a model of triangles; nothing before either is there. */
+  model() {
+    return this.mesh ?? this.triangles;
+  }
+
+  /** Draws the model alone that a lens sees at its size, px, in the right order, onto a canvas. */
   async drawThrough(lens) {
     const { width, height } = lens;
     const canvas = document.createElement('canvas');
@@ -136,7 +141,7 @@ export class Stage {
     project(this.camera, lens, width, height);
     const parts = this.scene.children.filter(part => part !== this.spark);
     const before = parts.map(part => part.visible);
-    for (const part of parts) part.visible = part === this.mesh;
+    for (const part of parts) part.visible = part === this.model();
     await this.spark.update({ scene: this.scene, camera: this.camera });
     this.renderer.render(this.scene, this.camera);
     parts.forEach((part, i) => { part.visible = part === this.mesh ? this.isShown : before[i]; });

@@ -9,6 +9,10 @@ export class BlindStage {
 
   setShown() {}
 
+  model() {
+    return null;
+  }
+
   picture() {
     return Promise.reject(new Error('this browser cannot draw'));
   }

@@ -75,7 +75,7 @@ export class Compare {
   isOffered(mode) {
     if (mode === 'render') return true;
     const hasPhoto = this.scene.cameras[this.index]?.has_photo ?? false;
-    return hasPhoto && (mode === 'photograph' || Boolean(this.stage.mesh));
+    return hasPhoto && (mode === 'photograph' || Boolean(this.stage.model()));
   }
 
   offer() {
@@ -116,7 +116,7 @@ export class Compare {
     const bitmap = await this.api.photograph(this.index, Math.min(lens.width, MOST_WIDTH));
     const photograph = Object.assign(document.createElement('canvas'), { width: bitmap.width, height: bitmap.height });
     photograph.getContext('2d').drawImage(bitmap, 0, 0);
-    if (!this.stage.mesh) return { photograph };
+    if (!this.stage.model()) return { photograph };
     const through = { ...scaled(lens, bitmap.width), height: bitmap.height };
     const render = await this.stage.drawThrough(through);
     return { photograph, render, ...difference(photograph, render) };

@@ -79,7 +79,7 @@ export class Overlays {
     Object.assign(this, { stage, shown: new Map() });
   }
 
-  /** Shows what `make` gives under this name, instead of what was shown under it. */
+  /** Shows what `make` gives under this name, instead of what was shown under it, and gives it back. */
   async show(name, make) {
     this.hide(name);
     const token = {};
@@ -88,11 +88,12 @@ export class Overlays {
     // It may have been switched off meanwhile.
     if (this.shown.get(name) !== token) {
       dispose(object);
-      return;
+      return null;
     }
     this.shown.set(name, object);
     this.stage.scene.add(object);
     this.stage.moved();
+    return object;
   }
 
   hide(name) {

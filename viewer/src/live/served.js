@@ -48,7 +48,7 @@ function orderOf(cameras, filter) {
 }
 
 /** The parts of the scene that can be switched on and off. */
-function connectParts({ api, scene, stage, overlays, say }) {
+function connectParts({ api, scene, stage, overlays, compare, say }) {
   const switches = {
     cameras: () => Promise.resolve(pyramidsOf(scene)),
     points: async () => pointsOf(await api.bytes('points')),
@@ -58,15 +58,19 @@ function connectParts({ api, scene, stage, overlays, say }) {
   byId('mesh').append(...scene.meshes.map(({ name }, index) => new Option(name, index)));
   byId('mesh').hidden = !isThere.mesh;
   const show = async name => {
-    if (!byId(`show-${name}`).checked) {
-      overlays.hide(name);
-      return;
-    }
+    let object = null;
     try {
-      await overlays.show(name, switches[name]);
+      if (byId(`show-${name}`).checked) object = await overlays.show(name, switches[name]);
+      else overlays.hide(name);
     } catch (error) {
       byId(`show-${name}`).checked = false;
       say(error.message);
+    }
+    // A model of triangles is its mesh. One that another took the place of meanwhile is none.
+    const isCurrent = object || !byId(`show-${name}`).checked;
+    if (name === 'mesh' && scene.primitive === 'triangles' && isCurrent) {
+      stage.triangles = object;
+      compare.redraw();
     }
   };
   for (const name of Object.keys(switches)) {
@@ -154,7 +158,7 @@ export async function startServed() {
     compare.setCamera(index);
   };
   const monitor = new Monitor(api, say);
-  connectParts({ api, scene, stage, overlays: new Overlays(stage), say });
+  connectParts({ api, scene, stage, overlays: new Overlays(stage), compare, say });
   const list = () => panel.setOrder(orderOf(scene.cameras, byId('filter').value));
   byId('filter').addEventListener('change', list);
   byId('comparison').hidden = scene.cameras.length === 0;
