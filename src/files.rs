@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
-pub use folder_lock::{FolderLock, LockError, is_locked};
+pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
 pub use new_file::NewFile;
 pub use table_lock::TableLock;
 use unfinished::unfinished_file;

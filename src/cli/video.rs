@@ -3,20 +3,20 @@
 mod encoder;
 mod output;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{ArgMatches, Args};
 use serde::Serialize;
 
-use self::output::VideoOutput;
+use self::output::{FrameWriter, VideoOutput};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
 use super::output::print;
 use super::scene::{ModelArgs, Opened, ReadModel};
 use super::triangles::TriangleSamples;
 use crate::backend::{Look, RenderSettings, TrainDevice};
-use crate::dataset::{Dataset, View};
+use crate::dataset::Dataset;
 use crate::train::eval::ShownViews;
 use crate::train::event::Split;
 use crate::train::near;
@@ -52,8 +52,8 @@ pub(super) struct VideoArgs {
 
     /// Video (.mp4, .mkv, .webm), or folder for the frames as PNG
     ///
-    /// A video needs ffmpeg, named by FFMPEG or found in PATH. Without it the frames are kept, in a folder of
-    /// the video's name.
+    /// A video needs ffmpeg, named by FFMPEG or found in PATH. Without it the frames are kept, in the folder
+    /// `NAME_frames`, and the command ends with 1.
     #[arg(long, value_name = "FILE", default_value = "video.mp4")]
     file: PathBuf,
 
@@ -89,7 +89,7 @@ pub(super) struct VideoArgs {
     #[arg(long, value_name = "PX", help_heading = "Frames")]
     height: Option<u32>,
 
-    /// Replace the video or the frames if they are there
+    /// Replace the video, or frames of the same names
     #[arg(long)]
     overwrite: bool,
 
@@ -128,9 +128,10 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let near = near(&model.dataset);
     let count = cameras.len();
     let opened = on_path(model, &cameras, size_px).open(None)?;
-    let task = Filming { opened: &opened, near, output: &output };
+    let frames = output.begin()?;
+    let task = Filming { opened: &opened, near, frames: &frames };
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
-    let file = output.finish(fps)?;
+    let file = frames.finish(fps)?;
     let [width, height] = size_px;
     let made = Made { file, frames: count, fps, width, height };
     let text = match args.json {
@@ -261,14 +262,14 @@ fn on_path(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) -> R
 struct Filming<'a> {
     opened: &'a Opened,
     near: f64,
-    output: &'a VideoOutput,
+    frames: &'a FrameWriter,
 }
 
 impl Task for Filming<'_> {
     type Output = ();
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<()> {
-        let Self { opened, near, output } = self;
+        let Self { opened, near, frames } = self;
         let model = opened.upload(device)?;
         let request = opened.request(Split::Train, ShownViews::Nothing);
         let settings = RenderSettings {
@@ -279,12 +280,10 @@ impl Task for Filming<'_> {
             ..RenderSettings::DEFAULT
         };
         for view in &opened.dataset.views {
-            let View { name, .. } = view;
             let frame = device
                 .render(&model, view, &settings, Look::default())
-                .with_context(|| format!("drawing {name}"))?;
-            let picture = render_picture(&device.image(&frame)?);
-            output.write(Path::new(name), &picture)?;
+                .with_context(|| format!("drawing {}", view.name))?;
+            frames.write(&view.name, &render_picture(&device.image(&frame)?))?;
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use clap::Args;
 use splat_formats::{CameraSplit, HtmlCamera};
@@ -49,20 +48,26 @@ pub(super) struct ViewArgs {
     /// Name that the page is reached by; may be given several times
     ///
     /// Requests that name another server are refused.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = host_name)]
     host: Vec<String>,
 
     /// Only look: no buttons that pause or stop the run
     #[arg(long)]
     read_only: bool,
 
-    /// Open the page in the browser
-    #[arg(long)]
-    open: bool,
-
     /// Only warnings and errors on stderr
     #[arg(long)]
     pub(super) quiet: bool,
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    let is_part = |letter: char| letter.is_alphanumeric() || "-._".contains(letter);
+    match !text.is_empty() && text.chars().all(is_part) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("give a name alone, such as workstation.lan, without http:// and port".to_owned())
+        }
+    }
 }
 
 /// Serves the page until the process is ended.
@@ -91,9 +96,6 @@ pub(super) fn run(args: &ViewArgs) -> anyhow::Result<()> {
         );
     }
     tracing::info!("open this address in a browser; Ctrl-C ends it");
-    if args.open {
-        open(&address);
-    }
     Ok(server.run()?)
 }
 
@@ -102,6 +104,12 @@ fn source(args: &ViewArgs) -> anyhow::Result<ViewedSource> {
     let model_path = absolute(&args.model_path);
     if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
+    }
+    if !model_path.exists() {
+        let shown = args.model_path.display();
+        return Err(
+            DataError(format!("{shown}: there is no such folder. Name a model folder")).into()
+        );
     }
     folder::check_readable(&model_path)?;
     let base = folder::read_config(&model_path)?;
@@ -172,13 +180,13 @@ fn cameras_in(dataset: &Dataset) -> KnownCameras {
 /// Opens the port, or one of those behind it.
 fn listen(args: &ViewArgs) -> Result<TcpListener, UsageError> {
     let ViewArgs { listen, port, .. } = *args;
-    let last = if port == 0 { 0 } else { port.saturating_add(PORTS) };
+    let last = if port == 0 { 0 } else { port.saturating_add(PORTS - 1) };
     let mut refusal = None;
     for tried in port..=last {
         match TcpListener::bind(SocketAddr::new(listen, tried)) {
             Ok(listener) => {
                 if tried != port {
-                    tracing::info!("--port {port}: is taken, so {tried} is used");
+                    tracing::info!("--port {port}: cannot be had, so {tried} is used");
                 }
                 return Ok(listener);
             }
@@ -190,18 +198,4 @@ fn listen(args: &ViewArgs) -> Result<TcpListener, UsageError> {
         "--listen {listen} --port {port}: cannot be opened: {why}. Name an address of this machine, and a \
          free port above 1023 or 0 for any"
     )))
-}
-
-/// Shows an address in the browser of this desktop.
-fn open(address: &str) {
-    let (program, arguments): (_, &[&str]) = match std::env::consts::OS {
-        "macos" => ("open", &[]),
-        "windows" => ("rundll32", &["url.dll,FileProtocolHandler"]),
-        _ => ("xdg-open", &[]),
-    };
-    let mut command = Command::new(program);
-    command.args(arguments).arg(address).stdin(Stdio::null()).stdout(Stdio::null());
-    if let Err(error) = command.stderr(Stdio::null()).spawn() {
-        tracing::warn!("--open: {program} cannot be started: {error}. Open the address by hand");
-    }
 }

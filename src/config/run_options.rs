@@ -238,7 +238,7 @@ options! {
 
         /// Let `splat view` pause and stop the run
         ///
-        /// What it asks for is read from MODEL/live/control.json, at most once a second: pause, resume,
+        /// What it asks for is read from `MODEL/live/control_ID.json`, at most once a second: pause, resume,
         /// checkpoint or stop.
         live_control: bool = true;
     }

@@ -95,8 +95,28 @@ impl FolderLock {
 
 /// Whether a program holds this folder's lock.
 pub fn is_locked(folder: &Path) -> bool {
-    let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return false };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    lock_state(folder) == LockState::Held
+}
+
+/// What is known of a folder's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// A program holds it.
+    Held,
+    /// None does.
+    Free,
+    /// The file system has no locks, so that nobody can tell.
+    Unknown,
+}
+
+/// Looks at this folder's lock.
+pub fn lock_state(folder: &Path) -> LockState {
+    let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return LockState::Free };
+    match file.try_lock_shared() {
+        Ok(()) => LockState::Free,
+        Err(TryLockError::WouldBlock) => LockState::Held,
+        Err(TryLockError::Error(_)) => LockState::Unknown,
+    }
 }
 
 impl Drop for FolderLock {

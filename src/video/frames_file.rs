@@ -148,7 +148,7 @@ pub fn read_frames(
     let mut file = if json.get("camera_path").is_some() {
         of_nerfstudio(parsed(path, json)?).map_err(unusable)?
     } else if json.get("frames").is_some() {
-        of_track(parsed(path, json)?, up)
+        of_track(parsed(path, json)?, up).map_err(unusable)?
     } else if json.is_array() {
         of_reference(parsed(path, json)?)
     } else {
@@ -240,14 +240,20 @@ fn of_nerfstudio(stored: NerfstudioPath) -> Result<FramesFile, String> {
     Ok(FramesFile { cameras: cameras?, size_px: size(render_width, render_height), fps })
 }
 
-fn of_track(stored: Track, scene_up: Vec3<f64>) -> FramesFile {
+fn of_track(stored: Track, scene_up: Vec3<f64>) -> Result<FramesFile, String> {
     let Track { width, height, fps, frames } = stored;
-    let camera = |frame: TrackFrame| {
+    let camera = |(at, frame): (usize, TrackFrame)| {
         let TrackFrame { position, target, up, fov } = frame;
-        PathCamera::looking_at(position, target, up.unwrap_or(scene_up), focal_of(fov))
+        if position == target {
+            return Err(format!(
+                "frame {at}: `position` and `target` are the same place, so that there is nowhere to look. \
+                 Move one of them"
+            ));
+        }
+        Ok(PathCamera::looking_at(position, target, up.unwrap_or(scene_up), focal_of(fov)))
     };
-    let cameras = frames.into_iter().map(camera).collect();
-    FramesFile { cameras, size_px: size(width, height), fps }
+    let cameras: Result<_, _> = frames.into_iter().enumerate().map(camera).collect();
+    Ok(FramesFile { cameras: cameras?, size_px: size(width, height), fps })
 }
 
 fn of_reference(stored: Vec<ReferenceCamera>) -> FramesFile {
@@ -341,7 +347,10 @@ mod tests {
     #[case(r#"{"camera_path": [{"fov": 50, "camera_to_world": [1, 2]}]}"#, "16 numbers")]
     #[case(r#"{"camera_type": "equirectangular", "camera_path": []}"#, "equirectangular")]
     #[case(r#"{"frames": [{"position": [0,0,0], "target": [0,0,1], "fov": 180}]}"#, "frame 0")]
-    #[case(r#"{"frames": [{"position": [0,0,0], "target": [0,0,0], "fov": 50}]}"#, "frame 0")]
+    #[case(
+        r#"{"frames": [{"position": [0,0,0], "target": [0,0,0], "fov": 50}]}"#,
+        "the same place"
+    )]
     #[case(r#"{"fps": 0, "frames": [{"position": [0,0,0], "target": [0,0,1], "fov": 50}]}"#, "fps")]
     #[case(
         r#"{"camera_path": [{"fov": 50, "camera_to_world": [2,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1]}]}"#,

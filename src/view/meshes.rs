@@ -62,7 +62,7 @@ pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
     let of_triangles = |path: &Path| {
         read_ply_primitive(path).is_ok_and(|primitive| primitive == PrimitiveName::Triangles)
     };
-    found.extend(newest_ply(model_path).filter(|(_, ply)| of_triangles(ply)));
+    found.extend(newest_ply(model_path, None).filter(|(_, ply)| of_triangles(ply)));
     found.sort_by_key(|(iteration, _)| std::cmp::Reverse(*iteration));
     let known = |(_, path): (u32, PathBuf)| {
         let name = path.strip_prefix(model_path).ok()?.to_str()?.replace('\\', "/");
@@ -71,10 +71,12 @@ pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
     found.into_iter().filter_map(known).collect()
 }
 
-/// The point cloud of the highest iteration that was saved.
-pub(super) fn newest_ply(model_path: &Path) -> Option<(u32, PathBuf)> {
+/// The point cloud of the highest iteration that was saved, up to `last` where that is said.
+pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, PathBuf)> {
     let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
-    let saved = numbered(&model_path.join("point_cloud"), number).into_iter().rev();
+    let mut saved = numbered(&model_path.join("point_cloud"), number);
+    saved.retain(|(iteration, _)| last.is_none_or(|last| *iteration <= last));
+    let saved = saved.into_iter().rev();
     let mut files = saved.map(|(iteration, folder)| (iteration, folder.join("point_cloud.ply")));
     files.find(|(_, ply)| ply.is_file())
 }

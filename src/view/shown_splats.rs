@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use hyper::body::Bytes;
 use serde::Serialize;
-use splat_formats::{SpzOptions, encode_spz, read};
+use splat_formats::{SpzOptions, pack_spz, parse_spz, read};
 
 use super::meshes::newest_ply;
 use crate::config::PrimitiveName;
@@ -37,7 +37,7 @@ struct SeenFile {
 }
 
 /// Why Gaussians cannot be given.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SplatsError {
     /// There are newer ones.
     #[error("these Gaussians have been replaced by newer ones")]
@@ -53,20 +53,24 @@ pub(super) struct ShownSplats {
     seen: Option<SeenFile>,
     generation: u64,
     /// The file as SPZ, once somebody has asked.
-    packed: Arc<Mutex<Option<Bytes>>>,
+    packed: Arc<Mutex<Option<Packed>>>,
 }
+
+/// An SPZ, or why there is none.
+type Packed = Result<Bytes, SplatsError>;
 
 /// Gaussians that are to be packed, which may take seconds.
 #[derive(Debug)]
 pub(super) struct PackingJob {
     file: SeenFile,
-    packed: Arc<Mutex<Option<Bytes>>>,
+    packed: Arc<Mutex<Option<Packed>>>,
 }
 
 impl ShownSplats {
-    /// Looks for newer Gaussians.
-    pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder) {
-        let saved = newest_ply(model_path).and_then(|it| SeenFile::of(it, false));
+    /// Looks for newer Gaussians. Those that are saved of later iterations than a run that goes on has done are
+    /// of one before it.
+    pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder, done: Option<u32>) {
+        let saved = newest_ply(model_path, done).and_then(|it| SeenFile::of(it, false));
         let live = live.newest_splats().and_then(|it| SeenFile::of(it, true));
         // Of the same iteration, the PLY has all of them.
         let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
@@ -96,12 +100,7 @@ impl PackingJob {
     /// The SPZ, made by the first who asks while others wait.
     pub(super) fn spz(&self) -> Result<Bytes, SplatsError> {
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(packed) = &*packed {
-            return Ok(packed.clone());
-        }
-        let made = Bytes::from(self.file.spz()?);
-        *packed = Some(made.clone());
-        Ok(made)
+        packed.get_or_insert_with(|| self.file.spz().map(Bytes::from)).clone()
     }
 }
 
@@ -118,14 +117,17 @@ impl SeenFile {
     fn spz(&self) -> Result<Vec<u8>, SplatsError> {
         let unreadable = |why: &dyn ToString| SplatsError::Unreadable(why.to_string());
         if self.live {
-            return std::fs::read(&self.path).map_err(|error| match error.kind() {
+            let bytes = std::fs::read(&self.path).map_err(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => SplatsError::Replaced,
                 _ => SplatsError::Unreadable(format!("{}: {error}", self.path.display())),
-            });
+            })?;
+            // Nothing else is sent that somebody may have put there.
+            let read = parse_spz(&bytes);
+            let why = |fault| format!("{}: {fault}", self.path.display());
+            return read.map(|_| bytes).map_err(|fault| SplatsError::Unreadable(why(fault)));
         }
         let splats = read(&self.path).map_err(|error| unreadable(&error))?.splats;
-        let packed = encode_spz(&splats, &SpzOptions::default());
-        Ok(packed.map_err(|error| unreadable(&error))?.bytes)
+        pack_spz(&splats, &SpzOptions::default()).map_err(|error| unreadable(&error))
     }
 }
 
@@ -141,13 +143,14 @@ mod tests {
         folder: tempfile::TempDir,
         live: LiveFolder,
         shown: ShownSplats,
+        done: Option<u32>,
     }
 
     impl Model {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let live = LiveFolder::of(folder.path());
-            Self { folder, live, shown: ShownSplats::default() }
+            Self { folder, live, shown: ShownSplats::default(), done: None }
         }
 
         /// Saves so many Gaussians of an iteration as a file of this format.
@@ -168,7 +171,7 @@ mod tests {
 
         /// Generation, iteration and whether it is live.
         fn newest(&mut self) -> Option<(u64, u32, bool)> {
-            self.shown.refresh(self.folder.path(), &self.live);
+            self.shown.refresh(self.folder.path(), &self.live, self.done);
             self.shown.newest().map(|it| (it.generation, it.iteration, it.live))
         }
 
@@ -203,6 +206,28 @@ mod tests {
         fs::remove_file(model.folder.path().join("live/splats_1000.spz")).unwrap();
         assert!(matches!(job.spz(), Err(SplatsError::Replaced)));
         assert_eq!(model.newest(), Some((fourth + 1, 900, false)));
+    }
+
+    #[test]
+    fn what_a_run_before_has_saved_is_not_shown_of_one_that_goes_on() {
+        let mut model = Model::new();
+        model.save_ply(400, 2);
+        model.save_ply(9000, 3);
+        assert_eq!(model.newest().unwrap().1, 9000);
+        model.done = Some(420);
+        assert_eq!(model.newest().unwrap().1, 400);
+        model.save("live/splats_450.spz", 2, &SplatFormat::Spz(SpzOptions::default()));
+        assert_eq!(model.newest().unwrap().1, 450);
+    }
+
+    #[test]
+    fn a_file_that_is_no_spz_is_not_sent() {
+        let mut model = Model::new();
+        fs::create_dir(model.folder.path().join("live")).unwrap();
+        fs::write(model.folder.path().join("live/splats_5.spz"), "a secret").unwrap();
+        let (generation, ..) = model.newest().unwrap();
+        let refused = model.shown.job(generation).unwrap().spz().unwrap_err();
+        assert!(refused.to_string().contains("splats_5.spz"), "{refused}");
     }
 
     #[test]

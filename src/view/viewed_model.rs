@@ -18,7 +18,7 @@ use super::shown_splats::{Generation, ShownSplats, SplatsError};
 use super::watching::Watching;
 use crate::config::PrimitiveName;
 use crate::dataset::points_ply::PointsPlyError;
-use crate::files::{OutputError, is_locked};
+use crate::files::{LockState, OutputError, lock_state};
 use crate::train::event::ControlAction;
 
 /// Files are looked at again after this.
@@ -95,8 +95,10 @@ struct Followed {
     events: RunEvents,
     splats: ShownSplats,
     watching: Watching,
-    /// A run holds the folder's lock.
-    is_locked: bool,
+    /// Whether a run goes on.
+    lock: LockState,
+    /// It was said that the run cannot be told that somebody looks.
+    has_complained: bool,
     refreshed: Option<Instant>,
 }
 
@@ -115,7 +117,8 @@ impl ViewedModel {
             events: RunEvents::of_log(source.model_path.join("run.jsonl")),
             splats: ShownSplats::default(),
             watching: Watching::of(&source.model_path),
-            is_locked: false,
+            lock: LockState::Free,
+            has_complained: false,
             refreshed: None,
         });
         Self { source, followed, asked: AtomicU64::new(0) }
@@ -135,13 +138,14 @@ impl ViewedModel {
         if followed.refreshed.is_some_and(|at| at.elapsed() < FRESH) {
             return Ok(followed);
         }
-        let Followed { events, splats, watching, is_locked: locked, refreshed } = &mut *followed;
-        *locked = is_locked(self.path());
+        let Followed { events, splats, watching, lock, refreshed, .. } = &mut *followed;
+        *lock = lock_state(self.path());
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
             ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
-        splats.refresh(self.path(), watching.folder());
+        let done = (*lock == LockState::Held).then(|| events.iteration());
+        splats.refresh(self.path(), watching.folder(), done);
         *refreshed = Some(Instant::now());
         Ok(followed)
     }
@@ -188,8 +192,10 @@ impl ViewedModel {
     pub(super) fn run(&self, from: usize) -> Result<String, ViewError> {
         let mut followed = self.refreshed()?;
         let state = followed.state();
-        if followed.is_locked
+        if followed.lock != LockState::Free
+            && state.is_going_on()
             && let Err(error) = followed.watching.tell()
+            && !std::mem::replace(&mut followed.has_complained, true)
         {
             tracing::warn!("{error}. The run writes no Gaussians for the page");
         }
@@ -201,7 +207,7 @@ impl ViewedModel {
             message: self.message(state, followed.events.iteration()),
             skipped_lines: followed.events.skipped(),
             splats: followed.splats.newest(),
-            control: followed.is_locked && self.source.accepts_control,
+            control: followed.obeys() && self.source.accepts_control,
             page,
             events: events.map_err(|error| ViewError::Failed(error.to_string()))?,
         })
@@ -217,9 +223,13 @@ impl ViewedModel {
                     "The run was stopped after iteration {iteration}. Continue it with: {resume}"
                 )
             }
-            RunState::Ended => format!(
+            RunState::Ended if self.path().join("checkpoints").is_dir() => format!(
                 "The run ended without a word after iteration {iteration} or later. Continue it from its \
                  last checkpoint with: {resume}"
+            ),
+            RunState::Ended => format!(
+                "The run ended without a word after iteration {iteration} or later, before its first \
+                 checkpoint: start it again"
             ),
         }
     }
@@ -267,13 +277,14 @@ impl ViewedModel {
                     .to_owned(),
             ));
         }
-        if !is_locked(self.path()) {
-            return Err(ViewError::Conflict("no run is going on in this folder".to_owned()));
+        // One that starts would not see it.
+        if !self.refreshed()?.obeys() {
+            return Err(ViewError::Conflict("no run trains in this folder now".to_owned()));
         }
         // Unlike those of an earlier start of this program.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
-        let id = format!("{since}-{}", self.asked.fetch_add(1, Ordering::Relaxed));
+        let id = format!("{since:015}-{:06}", self.asked.fetch_add(1, Ordering::Relaxed));
         let asked = self.followed().watching.ask(&id, action);
         asked.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
         json(&serde_json::json!({ "id": id }))
@@ -282,14 +293,29 @@ impl ViewedModel {
 
 impl Followed {
     fn state(&self) -> RunState {
-        match (self.is_locked, self.events.state()) {
-            (true, LoggedState::Paused) => RunState::Paused,
-            (true, _) => RunState::Running,
-            (false, LoggedState::None) => RunState::None,
-            (false, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
-            (false, LoggedState::Finished) => RunState::Finished,
-            (false, LoggedState::Interrupted) => RunState::Interrupted,
+        match (self.lock, self.events.state()) {
+            (LockState::Held, LoggedState::Paused) => RunState::Paused,
+            (LockState::Held, _) => RunState::Running,
+            // Without locks, the log has the last word, and nobody is told to start a second run.
+            (LockState::Unknown, LoggedState::Begun) => RunState::Running,
+            (LockState::Unknown, LoggedState::Paused) => RunState::Paused,
+            (_, LoggedState::None) => RunState::None,
+            (_, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
+            (_, LoggedState::Finished) => RunState::Finished,
+            (_, LoggedState::Interrupted) => RunState::Interrupted,
         }
+    }
+
+    /// Whether a run trains that looks for what it is asked.
+    fn obeys(&self) -> bool {
+        let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
+        self.lock != LockState::Free && trains
+    }
+}
+
+impl RunState {
+    fn is_going_on(self) -> bool {
+        matches!(self, Self::Running | Self::Paused)
     }
 }
 

@@ -97,7 +97,7 @@ impl WatchedRun {
     fn ask(&self, id: &str, action: &str) {
         let new = self.place.path("control.new");
         fs::write(&new, format!(r#"{{"id": "{id}", "action": "{action}"}}"#)).unwrap();
-        fs::rename(new, self.live("control.json")).unwrap();
+        fs::rename(new, self.live("control_1.json")).unwrap();
     }
 
     /// The same, and waits until it is done; after so many iterations.
@@ -173,7 +173,7 @@ fn a_pause_lasts_until_the_run_is_told_to_go_on_and_is_no_training() {
     run.watch();
     let iteration = run.asked("a", "pause");
     // The file is gone when it is obeyed.
-    assert!(!run.live("control.json").exists());
+    assert!(!run.live("control_1.json").exists());
     let steps = run.events("step").len();
     sleep(Duration::from_millis(1500));
     assert_eq!(run.events("step").len(), steps);
@@ -247,7 +247,7 @@ fn requests_are_left_alone_where_they_are_not_obeyed() {
         let mut files = fs::read_dir(run.live("")).unwrap().map(|it| it.unwrap().path());
         files.find(|file| file.extension().is_some_and(|kind| kind == "spz"))
     });
-    assert!(run.live("control.json").exists());
+    assert!(run.live("control_1.json").exists());
     let (place, ended) = run.end();
     ended.done();
     let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
@@ -258,11 +258,11 @@ fn requests_are_left_alone_where_they_are_not_obeyed() {
 #[test]
 fn a_broken_request_is_removed_with_a_warning_and_training_goes_on() {
     let mut run = WatchedRun::start(&[]);
-    fs::write(run.live("control.json"), "{\"id\": 7").unwrap();
+    fs::write(run.live("control_1.json"), "{\"id\": 7").unwrap();
     let warning = run.until("a warning", |run| run.events("warning").pop());
     let message = warning["message"].as_str().unwrap();
-    assert!(message.contains("control.json: cannot be understood"), "{message}");
-    assert!(!run.live("control.json").exists());
+    assert!(message.contains("control_1.json: cannot be understood"), "{message}");
+    assert!(!run.live("control_1.json").exists());
     let (place, ended) = run.end();
     ended.done().says(&["warning: ", "training goes on"]);
     assert_unchanged(&place);
@@ -277,7 +277,8 @@ fn what_a_killed_run_leaves_is_no_request_to_the_next() {
     run.child.kill().unwrap();
     let (place, _) = run.end();
     fs::write(place.model().join("live/splats_7.spz"), "old").unwrap();
-    fs::write(place.model().join("live/control.json"), r#"{"id": "2", "action": "stop"}"#).unwrap();
+    fs::write(place.model().join("live/control_1.json"), r#"{"id": "2", "action": "stop"}"#)
+        .unwrap();
     end(place.train().args(["--resume", "--checkpoint-minutes=0"])).done();
     assert_unchanged(&place);
 }

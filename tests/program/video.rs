@@ -116,47 +116,57 @@ fn a_path_around_the_scene_has_a_frame_for_each_moment_and_ffmpeg_gets_them(#[ca
     assert!(seen.contains(&"libx264") && seen.contains(&"24"), "{noted}");
     assert_eq!(seen.iter().filter(|line| line.ends_with(".png")).count(), 1 + 12, "{noted}");
     assert!(out.path("round.mp4").is_file() && !out.path("round_frames").exists());
+    assert_eq!(frames(&out.path("")).len(), 3, "the video, the program and its notes");
 }
 
 #[test]
-fn without_ffmpeg_the_frames_are_kept_and_it_is_said() {
+fn without_ffmpeg_the_frames_are_kept_and_the_command_fails() {
     let out = TestFolder::empty();
     let flags = ["--seconds=0.1", "--fps=30"];
-    let ended = video(&out, "a.mp4", "/nonexistent/ffmpeg", &flags).done();
-    let ended = ended.says(&["/nonexistent/ffmpeg cannot be started", "Install ffmpeg", "FFMPEG"]);
-    assert_eq!(ended.stdout.trim(), text(&out.path("a_frames")));
+    let said = ["/nonexistent/ffmpeg cannot be started", "Install ffmpeg", "FFMPEG", "a_frames"];
+    video(&out, "a.mp4", "/nonexistent/ffmpeg", &flags).refused(1, &said);
     assert_eq!(frames(&out.path("a_frames")).len(), 3);
     assert!(!out.path("a.mp4").exists());
 }
 
 #[test]
-fn what_ffmpeg_cannot_make_costs_no_frame() {
+fn what_ffmpeg_cannot_make_costs_no_frame_and_no_earlier_video() {
     let out = TestFolder::empty();
     let ffmpeg = ffmpeg_of_test(&out, 1);
-    let flags = ["--seconds=0.1", "--fps=30"];
-    let said = ["a.mp4: ffmpeg could not make it", "it says why", "a_frames"];
-    video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &said);
-    assert_eq!(frames(&out.path("a_frames")).len(), 3);
-    let left = ["a.mp4", "unfinished-a.mp4"].map(|name| out.path(name).exists());
-    assert_eq!(left, [false, false]);
+    fs::write(out.path("a.mp4"), "of before").unwrap();
+    let flags = ["--seconds=0.1", "--fps=30", "--overwrite"];
+    let said = ["a.mp4: is not made", "it says why", "a_frames"];
+    for kept in ["a_frames", "a_frames-2"] {
+        video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &said);
+        assert_eq!(frames(&out.path(kept)).len(), 3);
+    }
+    assert_eq!(fs::read_to_string(out.path("a.mp4")).unwrap(), "of before");
+    let names = frames(&out.path(""));
+    assert!(!names.iter().any(|path| path.to_str().unwrap().contains(".frames-")), "{names:?}");
 }
 
 #[test]
-fn what_is_there_stays_unless_it_may_be_replaced() {
+fn what_is_there_stays_unless_a_file_of_its_name_may_be_replaced() {
     let out = TestFolder::empty();
     fs::create_dir(out.path("frames")).unwrap();
-    for name in ["00099.png", "notes.txt"] {
+    for name in ["00000.png", "00099.png", "notes.txt"] {
         fs::write(out.path("frames").join(name), "mine").unwrap();
     }
     let flags = ["--seconds=0.1", "--fps=20"];
+    let all_mine = || {
+        let paths = frames(&out.path("frames"));
+        paths.iter().filter(|path| fs::read(path).unwrap() == b"mine").count()
+    };
     video(&out, "frames", "/nonexistent", &flags).refused(2, &["is there already", "--overwrite"]);
-    assert_eq!(frames(&out.path("frames")).len(), 2);
+    // A command that fails later has replaced nothing.
+    let typo = [&flags[..], &["--overwrite", "--path=typo.json"]].concat();
+    video(&out, "frames", "/nonexistent", &typo).refused(2, &["typo.json"]);
+    assert_eq!(all_mine(), 3);
     video(&out, "frames", "/nonexistent", &[&flags[..], &["--overwrite"]].concat()).done();
-    let names: Vec<String> = frames(&out.path("frames"))
-        .iter()
-        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(names, ["00000.png", "00001.png", "notes.txt"], "frames of before are gone");
+    assert_eq!((all_mine(), frames(&out.path("frames")).len()), (2, 4));
+    assert!(!out.path("other").exists());
+    fs::create_dir(out.path("b.mp4")).unwrap();
+    video(&out, "b.mp4", "/nonexistent", &flags).refused(2, &["b.mp4: is a folder"]);
 }
 
 #[test]

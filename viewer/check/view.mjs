@@ -185,6 +185,9 @@ async function access() {
   await wrong.press('#token', 'Enter');
   await shown(wrong);
   expect('the address can be pasted', (await data(wrong)).state === 'ready', (await data(wrong)).state);
+  await wrong.reload();
+  await shown(wrong);
+  expect('loaded again, the page asks for no token', (await data(wrong)).state === 'ready', (await data(wrong)).state);
   await close(wrong);
 }
 

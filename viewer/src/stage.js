@@ -16,6 +16,9 @@ const LONGEST_MS = 250;
 /** Quiet time after which Gaussians are sorted anew, ms: while moving, Spark sorts by large steps. */
 const REST_MS = 120;
 
+/** How often one looks whether they are sorted, ms. */
+const SORTING_MS = 10;
+
 export class Stage {
   /** Fails where there is no WebGL2. `onFrame(seconds)` runs before each picture; true asks for another. */
   constructor(canvas, { antialiased, radius }, onFrame) {
@@ -55,10 +58,10 @@ export class Stage {
     if (before) {
       if (before.maxSh !== undefined) mesh.maxSh = before.maxSh;
       this.scene.remove(before);
-      before.dispose();
     }
     this.resize();
-    await this.spark.update({ scene: this.scene, camera: this.camera });
+    await this.sort();
+    before?.dispose();
     this.request();
     return mesh.numSplats;
   }
@@ -126,6 +129,18 @@ export class Stage {
     this.resting = setTimeout(() => this.spark.update({ scene: this.scene, camera: this.camera }), REST_MS);
   }
 
+  /** Takes up what changed and puts the Gaussians in order. */
+  async sort() {
+    // Spark takes up nothing new, and sorts nothing, while it sorts.
+    await this.sorted();
+    await this.spark.update({ scene: this.scene, camera: this.camera });
+    await this.sorted();
+  }
+
+  async sorted() {
+    while (this.spark.sorting || this.spark.sortDirty) await new Promise(done => { setTimeout(done, SORTING_MS); });
+  }
+
   /** The Gaussians, or the mesh of a model of triangles; nothing before either is there. */
   model() {
     return this.mesh ?? this.triangles;
@@ -142,7 +157,7 @@ export class Stage {
     const parts = this.scene.children.filter(part => part !== this.spark);
     const before = parts.map(part => part.visible);
     for (const part of parts) part.visible = part === this.model();
-    await this.spark.update({ scene: this.scene, camera: this.camera });
+    await this.sort();
     this.renderer.render(this.scene, this.camera);
     parts.forEach((part, i) => { part.visible = part === this.mesh ? this.isShown : before[i]; });
     // The renderer's canvas keeps its picture only until the browser shows it.

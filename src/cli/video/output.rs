@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use image::ExtendedColorType;
+use tempfile::TempDir;
 
 use super::encoder::Ffmpeg;
 use crate::cli::exit::UsageError;
@@ -14,117 +15,133 @@ use crate::train::event::Picture;
 /// Ends of names of videos.
 const VIDEOS: [&str; 3] = ["mp4", "mkv", "webm"];
 
-/// A video that ffmpeg did not make. Its frames are there.
+/// A video that was not made. Its frames are there.
 #[derive(Debug, thiserror::Error)]
-#[error("{video}: ffmpeg could not make it: {said}. The frames are kept in {frames}")]
+#[error("{video}: is not made: {why}. The frames are kept in {frames}")]
 pub(super) struct EncodingError {
     video: String,
     frames: String,
-    said: String,
+    why: String,
 }
 
-/// The frames' folder, and the video that is made of them.
-#[derive(Debug)]
-pub(super) struct VideoOutput {
-    frames: PathBuf,
-    video: Option<(PathBuf, Ffmpeg)>,
+/// What is asked for by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VideoOutput {
+    /// A folder of frames.
+    Frames(PathBuf),
+    /// A video.
+    Video(PathBuf),
 }
 
 impl VideoOutput {
     /// What a name stands for: a video, or, where it has no such end, a folder. Fails where something is
-    /// there that must not be lost.
-    pub(super) fn of(file: &Path, overwrite: bool) -> anyhow::Result<Self> {
+    /// there that must not be lost. Nothing is written yet.
+    pub(super) fn of(file: &Path, overwrite: bool) -> Result<Self, UsageError> {
+        let shown = file.display();
         let kind = file.extension().and_then(|kind| kind.to_str()).map(str::to_ascii_lowercase);
         let is_video = kind.as_deref().is_some_and(|kind| VIDEOS.contains(&kind));
+        if is_video && file.is_dir() {
+            return Err(UsageError(format!("--file {shown}: is a folder. Name a file")));
+        }
         if !is_video && kind.is_some() && !file.is_dir() {
             return Err(UsageError(format!(
-                "--file {}: end the name with .mp4, .mkv or .webm for a video, or name a folder for frames",
-                file.display()
-            ))
-            .into());
+                "--file {shown}: end the name with .mp4, .mkv or .webm for a video, or name a folder for \
+                 frames, without a dot"
+            )));
         }
-        let frames = if is_video { beside(file) } else { file.to_owned() };
-        for place in [file, &frames] {
-            refuse_loss(place, overwrite)?;
+        let holds = fs::read_dir(file).is_ok_and(|mut entries| entries.next().is_some());
+        if (file.is_file() || holds) && !overwrite {
+            return Err(UsageError(format!(
+                "--file {shown}: is there already. Name another place, or give --overwrite, which replaces \
+                 files of the same names"
+            )));
         }
-        let video = match is_video.then(Ffmpeg::find) {
-            Some(Ok(ffmpeg)) => Some((file.to_owned(), ffmpeg)),
-            Some(Err(why)) => {
-                tracing::warn!(
-                    "--file {}: {why}. The frames are written as PNG into {} instead",
-                    file.display(),
-                    frames.display()
-                );
-                None
-            }
-            None => None,
-        };
-        remove_frames(&frames);
-        create_folder(&frames)?;
-        Ok(Self { frames, video })
+        let path = file.to_owned();
+        Ok(if is_video { Self::Video(path) } else { Self::Frames(path) })
     }
 
     /// Whether a video is made.
     pub(super) fn is_video(&self) -> bool {
-        self.video.is_some()
+        matches!(self, Self::Video(_))
     }
 
+    /// Makes room for the frames. Those of a video go into a folder beside it that does not stay.
+    pub(super) fn begin(self) -> Result<FrameWriter, OutputError> {
+        match self {
+            Self::Frames(folder) => {
+                create_folder(&folder)?;
+                Ok(FrameWriter { folder, video: None })
+            }
+            Self::Video(video) => {
+                let ffmpeg = Ffmpeg::find();
+                if let Err(why) = &ffmpeg {
+                    tracing::warn!("{}: {why}. The frames are kept as PNG", video.display());
+                }
+                let fail = |source| OutputError::new(&video, source);
+                let video = std::path::absolute(&video).map_err(fail)?;
+                let parent = video.parent().unwrap_or(Path::new("."));
+                create_folder(parent)?;
+                let work = tempfile::Builder::new().prefix(".frames-").tempdir_in(parent);
+                let work = work.map_err(|source| OutputError::new(parent, source))?;
+                let folder = work.path().to_owned();
+                Ok(FrameWriter { folder, video: Some(VideoInMaking { video, ffmpeg, work }) })
+            }
+        }
+    }
+}
+
+/// Writes frames, and makes a video of them where that is asked for.
+#[derive(Debug)]
+pub(super) struct FrameWriter {
+    folder: PathBuf,
+    video: Option<VideoInMaking>,
+}
+
+#[derive(Debug)]
+struct VideoInMaking {
+    video: PathBuf,
+    ffmpeg: Result<Ffmpeg, String>,
+    /// Holds the frames, and goes with this value.
+    work: TempDir,
+}
+
+impl FrameWriter {
     /// Writes a frame.
-    pub(super) fn write(&self, name: &Path, picture: &Picture) -> Result<(), OutputError> {
+    pub(super) fn write(&self, name: &str, picture: &Picture) -> Result<(), OutputError> {
         let size = [picture.width, picture.height];
-        write_png(&self.frames.join(name), size, &picture.rgb, ExtendedColorType::Rgb8)
+        write_png(&self.folder.join(name), size, &picture.rgb, ExtendedColorType::Rgb8)
     }
 
     /// Makes the video of the frames, which go then; what there is in the end.
-    pub(super) fn finish(&self, fps: f64) -> Result<PathBuf, EncodingError> {
-        let Some((video, ffmpeg)) = &self.video else { return Ok(self.frames.clone()) };
+    pub(super) fn finish(self, fps: f64) -> Result<PathBuf, EncodingError> {
+        let Some(VideoInMaking { video, ffmpeg, work }) = self.video else {
+            return Ok(self.folder);
+        };
         // A video that is cut off by a failure must not stand under its name.
-        let unfinished = video.with_file_name(format!(
-            "unfinished-{}",
-            video.file_name().unwrap_or_default().to_string_lossy()
-        ));
-        let made = ffmpeg.encode(&self.frames, fps, &unfinished);
+        let unfinished = work.path().join(video.file_name().unwrap_or_default());
+        let made = ffmpeg.and_then(|ffmpeg| ffmpeg.encode(work.path(), fps, &unfinished));
         let made =
-            made.and_then(|()| fs::rename(&unfinished, video).map_err(|error| error.to_string()));
-        if let Err(said) = made {
+            made.and_then(|()| fs::rename(&unfinished, &video).map_err(|error| error.to_string()));
+        made.map(|()| video.clone()).map_err(|why| {
             fs::remove_file(&unfinished).ok();
-            let [video, frames] = [video, &self.frames].map(|path| path.display().to_string());
-            return Err(EncodingError { video, frames, said });
-        }
-        remove_frames(&self.frames);
-        Ok(video.clone())
+            let [video, frames] =
+                [video.clone(), kept(work, &video)].map(|path| path.display().to_string());
+            EncodingError { video, frames, why }
+        })
     }
 }
 
-/// The folder of a video's frames, which has its name without the end.
-fn beside(video: &Path) -> PathBuf {
+/// Lets the frames of a video stay beside it, in a folder of a name that is free; where they are.
+fn kept(work: TempDir, video: &Path) -> PathBuf {
     let stem = video.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    video.with_file_name(format!("{stem}_frames"))
-}
-
-/// Fails where a file or a folder with something in it would be replaced unasked, or cannot be.
-fn refuse_loss(place: &Path, overwrite: bool) -> Result<(), UsageError> {
-    let shown = place.display();
-    let holds = fs::read_dir(place).is_ok_and(|mut entries| entries.next().is_some());
-    let is_there = place.is_file() || holds;
-    if is_there && !overwrite {
-        return Err(UsageError(format!(
-            "{shown}: is there already. Name another place with --file, or give --overwrite"
-        )));
+    let names = (1_u32..).map(|number| match number {
+        1 => format!("{stem}_frames"),
+        number => format!("{stem}_frames-{number}"),
+    });
+    let free = names.map(|name| video.with_file_name(name)).find(|path| !path.exists());
+    let from = work.keep();
+    match free {
+        Some(to) if fs::rename(&from, &to).is_ok() => to,
+        _ => from,
     }
-    Ok(())
-}
-
-/// Removes frames of before, and the folder where nothing else is in it.
-fn remove_frames(folder: &Path) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_frame = |path: &PathBuf| {
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let is_number = stem.len() >= 5 && stem.bytes().all(|byte| byte.is_ascii_digit());
-        is_number && path.extension().is_some_and(|kind| kind == "png")
-    };
-    for frame in entries.map(|entry| entry.path()).filter(is_frame) {
-        fs::remove_file(frame).ok();
-    }
-    fs::remove_dir(folder).ok();
 }

@@ -38,10 +38,11 @@ pub(super) enum ControlFault {
     Stays { path: PathBuf, source: io::Error },
 }
 
-/// Takes the request away and reads it, where there is one. Under another name no newer one can take its
-/// place between the two.
+/// Takes the first request away and reads it, where there is one. Under another name no newer one can take
+/// its place between the two.
 pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>, ControlFault> {
-    let (path, taken) = (folder.control(), folder.taken());
+    let Some(path) = folder.requests().into_iter().next() else { return Ok(None) };
+    let taken = folder.taken();
     match fs::rename(&path, &taken) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(ControlFault::Stays { path, source }),
@@ -78,7 +79,7 @@ mod tests {
     fn taken(text: &[u8]) -> (Result<Option<ControlRequest>, ControlFault>, usize) {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
-        let path = folder.control();
+        let path = folder.control("1");
         fs::create_dir(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         let request = take_request(&folder);
@@ -107,7 +108,7 @@ mod tests {
     fn what_is_no_request_is_removed_and_named(#[case] text: &[u8], #[case] said: &str) {
         let (request, left) = taken(text);
         let message = request.unwrap_err().to_string();
-        assert!(message.contains(said) && message.contains("control.json: "), "{message}");
+        assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
         assert!(message.contains("training goes on"), "{message}");
         assert_eq!(left, 0);
     }
@@ -117,7 +118,7 @@ mod tests {
         let model = tempfile::tempdir().unwrap();
         let folder = LiveFolder::of(model.path());
         assert!(take_request(&folder).unwrap().is_none());
-        fs::create_dir_all(folder.control().join("deep")).unwrap();
+        fs::create_dir_all(folder.control("1").join("deep")).unwrap();
         let message = take_request(&folder).unwrap_err().to_string();
         assert!(message.contains("is no file"), "{message}");
         assert!(take_request(&folder).unwrap().is_none());

@@ -12,10 +12,10 @@ const NAME: &str = "live";
 /// It is touched while somebody looks.
 const WATCH: &str = "watch";
 
-/// What is asked of the run.
-const CONTROL: &str = "control.json";
+/// What is asked of the run: a file for each request.
+const CONTROL: [&str; 2] = ["control_", ".json"];
 
-/// The same while it is read.
+/// A request while it is read.
 const TAKEN: &str = "control.taken";
 
 /// How long after a touch somebody is taken to look.
@@ -48,16 +48,39 @@ impl LiveFolder {
 
     /// The newest Gaussians that the run has written for its page, and the iterations that they are of.
     pub fn newest_splats(&self) -> Option<(u32, PathBuf)> {
-        numbered(&self.path, splats_iteration).pop()
+        if !self.is_there() {
+            return None;
+        }
+        let is_file = |(_, path): &(u32, PathBuf)| {
+            fs::symlink_metadata(path).is_ok_and(|about| about.is_file())
+        };
+        numbered(&self.path, splats_iteration).into_iter().rev().find(is_file)
     }
 
-    pub(super) fn is_there(&self) -> bool {
-        self.path.is_dir()
+    /// Whether it is there. A link is none: what it leads to is somebody else's.
+    pub fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|about| about.is_dir())
     }
 
-    /// Where the page says what is asked.
-    pub fn control(&self) -> PathBuf {
-        self.path.join(CONTROL)
+    /// Where the page says what is asked, by the name of the request. Requests are obeyed in the order of their
+    /// names.
+    pub fn control(&self, id: &str) -> PathBuf {
+        let [before, behind] = CONTROL;
+        self.path.join(format!("{before}{id}{behind}"))
+    }
+
+    /// The requests that wait, the first to be obeyed first.
+    pub fn requests(&self) -> Vec<PathBuf> {
+        let [before, behind] = CONTROL;
+        let is_request = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix(before).is_some_and(|rest| rest.ends_with(behind))
+        };
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(is_request).collect();
+        paths.sort();
+        paths
     }
 
     /// Where that is while it is read.
@@ -97,8 +120,9 @@ impl LiveFolder {
             }
             remove_abandoned(&self.path);
             self.remove_splats_but(None);
-            for name in [WATCH, CONTROL, TAKEN] {
-                fs::remove_file(self.path.join(name)).ok();
+            let own = [WATCH, TAKEN].map(|name| self.path.join(name));
+            for path in own.into_iter().chain(self.requests()) {
+                fs::remove_file(path).ok();
             }
             fs::remove_dir(&self.path).ok();
         }
@@ -135,10 +159,42 @@ mod tests {
         assert!(!folder.is_watched(touched - Duration::from_secs(86_400)));
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_leads_to_is_left_alone() {
+        let [model, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        for name in [WATCH, "splats_5.spz", "control_1.json"] {
+            fs::write(other.path().join(name), "mine").unwrap();
+        }
+        let link = |to: &Path, from: &Path| std::os::unix::fs::symlink(to, from).unwrap();
+        link(other.path(), &model.path().join(NAME));
+        let folder = LiveFolder::of(model.path());
+        assert!(!folder.is_there() && folder.newest_splats().is_none());
+        folder.remove();
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 3);
+        // Nor is a file shown that a link in the folder leads to.
+        fs::remove_file(model.path().join(NAME)).unwrap();
+        fs::create_dir(&folder.path).unwrap();
+        link(&other.path().join(WATCH), &folder.splats(9));
+        fs::write(folder.splats(7), "x").unwrap();
+        assert_eq!(folder.newest_splats(), Some((7, folder.splats(7))));
+    }
+
+    #[test]
+    fn requests_wait_in_the_order_of_their_names() {
+        let (_model, folder) = empty();
+        for name in ["control_2-0.json", "control_1-9.json", "control.json", "control_3.tmp"] {
+            fs::write(folder.path.join(name), "").unwrap();
+        }
+        assert_eq!(folder.requests(), ["1-9", "2-0"].map(|id| folder.control(id)));
+    }
+
     #[test]
     fn the_folder_goes_with_what_was_made_for_it_and_nothing_else() {
         let (model, folder) = empty();
-        for name in [WATCH, CONTROL, TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"] {
+        for name in
+            [WATCH, "control_1-0.json", TAKEN, "splats_7.spz", "splats_12.spz", ".splat-a.tmp"]
+        {
             fs::write(folder.path.join(name), "x").unwrap();
         }
         assert_eq!(folder.newest_splats(), Some((12, folder.splats(12))));

@@ -1,7 +1,6 @@
 //! What a run knows of its page: when it looks, what it is asked, and what it shows.
 
 use std::num::NonZeroUsize;
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread::{Builder, JoinHandle, available_parallelism};
 use std::time::{Duration, Instant, SystemTime};
@@ -174,7 +173,16 @@ impl LivePage {
             return;
         };
         let LiveWriting { began, reading, thread, .. } = writing;
-        let (written, packing) = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let Ok((written, packing)) = thread.join() else {
+            // A page is not worth a run.
+            self.pace = None;
+            news.problems.push(
+                "the page shows no more Gaussians: packing them failed, by a defect of this program. \
+                 Please report it"
+                    .to_owned(),
+            );
+            return;
+        };
         // A thread takes from the run what one of the processors is of all.
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         let packing = packing / u32::try_from(processors).unwrap_or(u32::MAX);
@@ -254,13 +262,13 @@ mod tests {
     #[test]
     fn a_request_is_told_once() {
         let (place, mut page) = Place::new();
-        place.write("control.json", PAUSE);
+        place.write("control_1.json", PAUSE);
         let news = place.look(&mut page, 1, 0.0).unwrap();
         assert_eq!(news.request.unwrap().action, ControlAction::Pause);
         assert!(place.look(&mut page, 1, 1.0).unwrap().request.is_none());
-        place.write("control.json", "{");
+        place.write("control_1.json", "{");
         let news = place.look(&mut page, 1, 2.0).unwrap();
-        assert!(news.request.is_none() && news.problems[0].contains("control.json"));
+        assert!(news.request.is_none() && news.problems[0].contains("control_1.json"));
     }
 
     #[test]
@@ -307,11 +315,11 @@ mod tests {
         let (place, _) = Place::new();
         let options = OutputOptions { live_control: false, ..OutputOptions::default() };
         let mut page = place.page(&options, PrimitiveName::Gaussians);
-        place.write("control.json", PAUSE);
+        place.write("control_1.json", PAUSE);
         place.write("watch", "");
         let news = place.look(&mut page, 1, 0.0).unwrap();
         assert!(news.request.is_none() && news.wants_splats);
-        assert!(place.model.path().join("live/control.json").exists());
+        assert!(place.model.path().join("live/control_1.json").exists());
         let options = OutputOptions { live_every: 0.0, ..options };
         assert!(place.page(&options, PrimitiveName::Gaussians).look(1).is_none());
         let mut page = place.page(&OutputOptions::default(), PrimitiveName::Triangles);
@@ -329,7 +337,7 @@ mod tests {
     fn what_a_killed_run_left_is_gone_at_the_start() {
         let (place, page) = Place::new();
         drop(page);
-        place.write("control.json", PAUSE);
+        place.write("control_1.json", PAUSE);
         place.write("splats_7.spz", "old");
         let _page = place.page(&OutputOptions::default(), PrimitiveName::Gaussians);
         assert!(!place.model.path().join("live").exists());

@@ -7,7 +7,9 @@ mod routes;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Limited};
@@ -41,8 +43,11 @@ const BODY_BYTES: usize = 4 << 10;
 /// How long a request may take to come.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// How long a connection may last, with all that goes over it.
-const CONNECTION_TIME: Duration = Duration::from_secs(600);
+/// How long a connection may last over which no token has come, so that others get its place.
+const STRANGERS_TIME: Duration = Duration::from_secs(30);
+
+/// Answers at once that take seconds each, so that others are not kept waiting.
+const SLOW_ANSWERS: usize = 4;
 
 /// A server that cannot work.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +72,7 @@ struct Shared {
     model: ViewedModel,
     html: Bytes,
     policy: String,
+    slow: Semaphore,
 }
 
 impl Server {
@@ -79,7 +85,14 @@ impl Server {
         listener.set_nonblocking(true)?;
         let at = listener.local_addr()?.ip();
         let splat_formats::ServedPage { html, policy } = splat_formats::served_page();
-        let shared = Arc::new(Shared { at, access, model, html: html.into(), policy });
+        let shared = Arc::new(Shared {
+            at,
+            access,
+            model,
+            html: html.into(),
+            policy,
+            slow: Semaphore::new(SLOW_ANSWERS),
+        });
         Ok(Self { listener, shared })
     }
 
@@ -113,21 +126,25 @@ impl Server {
 /// Answers all that comes over a connection.
 async fn connection(stream: TcpStream, shared: Arc<Shared>, place: OwnedSemaphorePermit) {
     let _place = place;
+    let is_known = Arc::new(AtomicBool::new(false));
     let service = service_fn(|request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(shared, request).await) }
+        let (shared, is_known) = (Arc::clone(&shared), Arc::clone(&is_known));
+        async move { Ok::<_, Infallible>(respond(shared, &is_known, request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIME)
         .max_buf_size(HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
+    let mut served = pin!(served);
     // A browser that went away, or one that is too slow, has nothing more to be told.
-    timeout(CONNECTION_TIME, served).await.ok();
+    if timeout(STRANGERS_TIME, served.as_mut()).await.is_err() && is_known.load(Ordering::Relaxed) {
+        served.await.ok();
+    }
 }
 
-/// Answers a request.
-async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+/// Answers a request. `is_known` becomes true with the first that has the token.
+async fn respond(shared: Arc<Shared>, is_known: &AtomicBool, request: Request<Incoming>) -> Reply {
     if let Err(refusal) = shared.access.check_names(request.headers(), shared.at) {
         return refusal.into();
     }
@@ -140,16 +157,32 @@ async fn respond(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
     if let Err(refusal) = shared.access.check_token(request.headers()) {
         return refusal.into();
     }
-    let work: Box<dyn FnOnce(&ViewedModel) -> Reply + Send> = match route {
-        Err(none) => return none.into(),
-        Ok(Route::Page) => return page(shared.html.clone(), &shared.policy),
-        Ok(Route::Query(query)) => Box::new(move |model| answer(model, query)),
+    is_known.store(true, Ordering::Relaxed);
+    match route {
+        Ok(Route::Query(query)) => {
+            // It waits here, and not where it would take a worker from others.
+            let _place = match query.is_slow() {
+                true => shared.slow.acquire().await.ok(),
+                false => None,
+            };
+            work(&shared, move |model| answer(model, query)).await
+        }
         Ok(Route::Control) => match body_of(request).await {
-            Ok(body) => Box::new(move |model| control(model, &body)),
-            Err(refusal) => return refusal,
+            Ok(body) => work(&shared, move |model| control(model, &body)).await,
+            Err(refusal) => refusal,
         },
-    };
-    let worker = tokio::task::spawn_blocking(move || work(&shared.model));
+        Ok(Route::Page) => page(shared.html.clone(), &shared.policy),
+        Err(none) => none.into(),
+    }
+}
+
+/// Has a thread ask the model.
+async fn work(
+    shared: &Arc<Shared>,
+    ask: impl FnOnce(&ViewedModel) -> Reply + Send + 'static,
+) -> Reply {
+    let shared = Arc::clone(shared);
+    let worker = tokio::task::spawn_blocking(move || ask(&shared.model));
     worker.await.unwrap_or_else(|_panic| {
         refused(StatusCode::INTERNAL_SERVER_ERROR, "a defect of this program: please report it")
     })

@@ -23,6 +23,13 @@ pub(super) enum Query {
     Photo { index: usize, width_px: u32 },
 }
 
+impl Query {
+    /// Whether the answer may take seconds.
+    pub(super) fn is_slow(self) -> bool {
+        matches!(self, Self::Splats { .. } | Self::Mesh { .. } | Self::Photo { .. })
+    }
+}
+
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {

@@ -1,6 +1,6 @@
 // Lets in who has the token.
 import { setState } from '../state.js';
-import { Api, Unauthorized, tokenOfAddress } from './api.js';
+import { Api, Unauthorized, keepToken, tokenOfAddress } from './api.js';
 
 const byId = id => document.getElementById(id);
 
@@ -9,7 +9,11 @@ export async function admitted() {
   const api = new Api(tokenOfAddress());
   for (;;) {
     try {
-      if (api.token) return { api, scene: await api.json('scene') };
+      if (api.token) {
+        const scene = await api.json('scene');
+        keepToken(api.token);
+        return { api, scene };
+      }
     } catch (error) {
       if (!(error instanceof Unauthorized)) throw error;
       byId('access-problem').textContent = error.message;

@@ -8,11 +8,28 @@ const WRONG = 'The token is missing or wrong.';
 /** The server refuses, and says why. */
 export class Refused extends Error {}
 
-/** The token of the address, which does not keep it. */
+/** Under which this tab keeps the token, so that the page can be loaded again. */
+const KEPT = 'token';
+
+/** The token of the address, which does not keep it, or else the one that this tab had. */
 export function tokenOfAddress() {
   const token = new URLSearchParams(location.hash.slice(1)).get('t') ?? '';
   if (token) history.replaceState(null, '', location.pathname);
-  return token;
+  try {
+    return token || (sessionStorage.getItem(KEPT) ?? '');
+  } catch {
+    // Some browsers are told to keep nothing.
+    return token;
+  }
+}
+
+/** Keeps a token that is right for as long as the tab is open. */
+export function keepToken(token) {
+  try {
+    sessionStorage.setItem(KEPT, token);
+  } catch {
+    // The page then asks when it is loaded again.
+  }
 }
 
 export class Api {

@@ -1,6 +1,6 @@
 // What is drawn with the Gaussians: points, cameras, meshes.
 import {
-  BufferAttribute, BufferGeometry, Color, Group, LineBasicMaterial, LineSegments, Points, PointsMaterial,
+  BufferAttribute, BufferGeometry, Color, Group, LineBasicMaterial, LineSegments, Points, PointsMaterial, SRGBColorSpace,
 } from 'three';
 import { GLTFLoader } from 'three/addons/loaders/GLTFLoader.js';
 import { worldFrom } from '../poses.js';
@@ -17,16 +17,18 @@ const COLORS = { training: 0x4c8dff, held_out: 0xff9d2e };
 export function pointsOf(bytes) {
   const count = Math.floor(bytes.length / POINT_BYTES);
   const view = new DataView(bytes.buffer, bytes.byteOffset);
-  const [places, colors] = [new Float32Array(3 * count), new Uint8Array(3 * count)];
+  const [places, colors] = [new Float32Array(3 * count), new Float32Array(3 * count)];
+  // Colours are mixed in linear light.
+  const linear = Float32Array.from({ length: 256 }, (_, i) => new Color().setRGB(i / 255, 0, 0, SRGBColorSpace).r);
   for (let i = 0; i < count; i++) {
     for (let axis = 0; axis < 3; axis++) {
       places[3 * i + axis] = view.getFloat32(POINT_BYTES * i + 4 * axis, true);
-      colors[3 * i + axis] = bytes[POINT_BYTES * i + 12 + axis];
+      colors[3 * i + axis] = linear[bytes[POINT_BYTES * i + 12 + axis]];
     }
   }
   const geometry = new BufferGeometry();
   geometry.setAttribute('position', new BufferAttribute(places, 3));
-  geometry.setAttribute('color', new BufferAttribute(colors, 3, true));
+  geometry.setAttribute('color', new BufferAttribute(colors, 3));
   return new Points(geometry, new PointsMaterial({ size: 2, sizeAttenuation: false, vertexColors: true }));
 }
 

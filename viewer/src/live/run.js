@@ -16,6 +16,7 @@ export class Run {
   forget() {
     Object.assign(this, { iteration: 0, iterations: 0, gaussians: 0, device: '', said: [], rungs: new Map() });
     this.steps = [];
+    this.paced = 0;
     this.psnr = { test: [], train: [] };
     this.held = [];
     this.budget = null;
@@ -34,6 +35,7 @@ export class Run {
     // What a resumed run does again is told again.
     const before = point => point.iteration <= iteration;
     this.steps = this.steps.filter(before);
+    this.paced = this.steps.length;
     this.held = this.held.filter(before);
     for (const split of Object.keys(this.psnr)) this.psnr[split] = this.psnr[split].filter(before);
   }
@@ -69,6 +71,8 @@ export class Run {
   }
 
   on_control({ iteration, action }) {
+    // A pause is no pace.
+    if (action === 'resume') this.paced = this.steps.length;
     this.say(`Iteration ${iteration}: the page asked to ${action}`);
   }
 
@@ -82,7 +86,7 @@ export class Run {
 
   /** Seconds to the end at the pace of the last steps. */
   secondsLeft() {
-    const recent = this.steps.slice(-RECENT);
+    const recent = this.steps.slice(Math.max(this.paced, this.steps.length - RECENT));
     if (recent.length < 2) return null;
     const [first, last] = [recent[0], recent.at(-1)];
     const pace = (last.time - first.time) / (last.iteration - first.iteration);
