@@ -95,7 +95,7 @@ enum Command {
     /// Film a trained model along a path of the camera
     Video(Box<video::VideoArgs>),
     /// Show a model, or a run that goes on, in a browser
-    View(view::ViewArgs),
+    View(view::ViewerArgs),
     /// Forecast the memory of a run and how many Gaussians fit
     Plan(Box<plan::PlanArgs>),
     /// Write a synthetic COLMAP scene, reproducible by its seed

@@ -15,7 +15,7 @@ use crate::config::{Config, Layers, SceneOptions, resolve};
 use crate::dataset::{Dataset, View, read_test_list};
 use crate::math::linalg::transpose;
 use crate::view::{
-    Access, AccessToken, KnownCameras, Photographs, Server, ViewedModel, ViewedSource,
+    Access, AccessToken, KnownCameras, Server, ShownPhotographs, ViewedModel, ViewedSource,
 };
 
 /// Ports that are tried, one after the other.
@@ -23,7 +23,7 @@ const PORTS: u16 = 20;
 
 /// Arguments of `splat view`.
 #[derive(Args)]
-pub(super) struct ViewArgs {
+pub(super) struct ViewerArgs {
     /// Model folder
     #[arg(short, long, visible_alias = "output", value_name = "MODEL")]
     model_path: PathBuf,
@@ -71,7 +71,7 @@ fn host_name(text: &str) -> Result<String, String> {
 }
 
 /// Serves the page until the process is ended.
-pub(super) fn run(args: &ViewArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &ViewerArgs) -> anyhow::Result<()> {
     let source = source(args)?;
     let listener = listen(args)?;
     let at = listener.local_addr()?;
@@ -100,7 +100,7 @@ pub(super) fn run(args: &ViewArgs) -> anyhow::Result<()> {
 }
 
 /// What is known of the model.
-fn source(args: &ViewArgs) -> anyhow::Result<ViewedSource> {
+fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     let model_path = absolute(&args.model_path);
     if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
@@ -144,20 +144,20 @@ fn source(args: &ViewArgs) -> anyhow::Result<ViewedSource> {
 fn scene_of(
     config: &mut Config,
     model_path: &Path,
-    args: &ViewArgs,
-) -> anyhow::Result<(KnownCameras, Photographs)> {
+    args: &ViewerArgs,
+) -> anyhow::Result<(KnownCameras, ShownPhotographs)> {
     let mut read = || {
         read_test_list(&mut config.scene)?;
         Dataset::load(&SceneOptions { depths: None, ..config.scene.clone() })
     };
     let why = match read() {
-        Ok(dataset) => return Ok((cameras_in(&dataset), Photographs::of(dataset.sources))),
+        Ok(dataset) => return Ok((cameras_in(&dataset), ShownPhotographs::of(dataset.sources))),
         // Who names a scene wants that one.
         Err(error) if args.source_path.is_some() => return Err(error.into()),
         Err(error) => error,
     };
     tracing::warn!("{why}. The page has no photographs; -s SCENE says where the scene is");
-    Ok((KnownCameras::in_order(cameras_of(model_path, u32::MAX)), Photographs::default()))
+    Ok((KnownCameras::in_order(cameras_of(model_path, u32::MAX)), ShownPhotographs::default()))
 }
 
 /// The cameras of a scene as a page has them.
@@ -178,8 +178,8 @@ fn cameras_in(dataset: &Dataset) -> KnownCameras {
 }
 
 /// Opens the port, or one of those behind it.
-fn listen(args: &ViewArgs) -> Result<TcpListener, UsageError> {
-    let ViewArgs { listen, port, .. } = *args;
+fn listen(args: &ViewerArgs) -> Result<TcpListener, UsageError> {
+    let ViewerArgs { listen, port, .. } = *args;
     let last = if port == 0 { 0 } else { port.saturating_add(PORTS - 1) };
     let mut refusal = None;
     for tried in port..=last {

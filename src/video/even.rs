@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_equally_long_and_a_closed_curve_is_not_shown_twice_at_its_end() {
+    fn steps_are_equally_long_and_a_closed_curve_does_not_end_twice() {
         // Three times as fast behind the middle.
         let place = |t: f64| [if t < 0.5 { t } else { 0.5 + 3.0 * (t - 0.5) }, 0.0, 0.0];
         for (closed, count) in [(false, 9), (true, 8)] {

@@ -25,7 +25,7 @@ mod shown_splats;
 mod viewed_model;
 mod watching;
 
-pub use photographs::Photographs;
+pub use photographs::ShownPhotographs;
 pub use scene_facts::{KnownCameras, ViewedCamera};
 pub use server::{Access, AccessToken, Server, ServerError};
 pub use viewed_model::{ViewedModel, ViewedSource};

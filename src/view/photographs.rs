@@ -1,4 +1,4 @@
-//! Photographs for a page, as the trainer sees them.
+//! ShownPhotographs for a page, as the trainer sees them.
 
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{FilterType, resize};
@@ -25,9 +25,9 @@ pub(super) enum PhotographError {
 
 /// Where the photographs of cameras are, in the cameras' order.
 #[derive(Clone, Debug, Default)]
-pub struct Photographs(Vec<ImageSource>);
+pub struct ShownPhotographs(Vec<ImageSource>);
 
-impl Photographs {
+impl ShownPhotographs {
     /// Those of these sources.
     pub fn of(sources: Vec<ImageSource>) -> Self {
         Self(sources)

@@ -31,7 +31,7 @@ struct Head {
 
 /// An event as it stands in the log.
 #[derive(Debug)]
-struct Recorded {
+struct LoggedEvent {
     event: String,
     /// JSON.
     line: String,
@@ -73,7 +73,7 @@ pub(super) struct RunEvents {
     tail: LogTail,
     /// The number of the first event that is kept.
     first: usize,
-    events: Vec<Recorded>,
+    events: Vec<LoggedEvent>,
     skipped: usize,
     state: LoggedState,
     iteration: u32,
@@ -120,7 +120,7 @@ impl RunEvents {
             (LEFT_OUT, _) => return,
             _ => {}
         }
-        self.events.push(Recorded { event, line });
+        self.events.push(LoggedEvent { event, line });
     }
 
     /// How the run stands.
@@ -159,7 +159,7 @@ impl RunEvents {
         }
         // By what is left, so that the newest of each kind is told.
         let mut left = counts.clone();
-        let is_told = |event: &&Recorded| {
+        let is_told = |event: &&LoggedEvent| {
             let stride = counts.get(event.event.as_str()).map_or(1, |all| all.div_ceil(THINNED));
             left.get_mut(event.event.as_str()).is_none_or(|left| {
                 *left -= 1;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_all_of_a_long_log_is_told_a_part_of_each_kind_and_the_newest() {
+    fn of_a_long_log_a_part_of_each_kind_is_told_and_the_newest() {
         let mut log = Log::new();
         let steps: String = (1..=9000).map(|at| event("step", at)).collect();
         log.add(&(event("started", 0) + &steps + &event("evaluated", 9000)));

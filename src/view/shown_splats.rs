@@ -70,8 +70,10 @@ impl ShownSplats {
     /// Looks for newer Gaussians. Those that are saved of later iterations than a run that goes on has done are
     /// of one before it.
     pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder, done: Option<u32>) {
-        let saved = newest_ply(model_path, done).and_then(|it| SeenFile::of(it, false));
-        let live = live.newest_splats().and_then(|it| SeenFile::of(it, true));
+        let saved = newest_ply(model_path, done)
+            .and_then(|(iteration, ply)| SeenFile::of(iteration, ply, false));
+        let live =
+            live.newest_splats().and_then(|(iteration, spz)| SeenFile::of(iteration, spz, true));
         // Of the same iteration, the PLY has all of them.
         let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
         if newest == self.seen {
@@ -105,7 +107,7 @@ impl PackingJob {
 }
 
 impl SeenFile {
-    fn of((iteration, path): (u32, PathBuf), live: bool) -> Option<Self> {
+    fn of(iteration: u32, path: PathBuf, live: bool) -> Option<Self> {
         let about = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if !live && read_ply_primitive(&path).is_ok_and(|it| it == PrimitiveName::Triangles) {
             return None;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::meshes::meshes_of;
-use super::photographs::{PhotographError, Photographs};
+use super::photographs::{PhotographError, ShownPhotographs};
 use super::points::{packed, points_of};
 use super::run_events::{EventPage, LoggedState, RunEvents};
 use super::scene_facts::{KnownCameras, SceneFacts, ViewedCamera, extent_of, measured};
@@ -40,7 +40,7 @@ pub struct ViewedSource {
     /// Its cameras.
     pub cameras: KnownCameras,
     /// The photographs of these, where the scene is there.
-    pub photographs: Photographs,
+    pub photographs: ShownPhotographs,
     /// Runs may be asked to pause, to write a checkpoint and to stop.
     pub accepts_control: bool,
     /// The command that continues a run that ended early.
@@ -50,7 +50,7 @@ pub struct ViewedSource {
 /// What a page is at, in the words of its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum RunState {
+enum ShownState {
     None,
     Running,
     Paused,
@@ -62,7 +62,7 @@ enum RunState {
 /// The JSON of `/api/run`.
 #[derive(Debug, Serialize)]
 struct RunPage {
-    state: RunState,
+    state: ShownState,
     message: String,
     skipped_lines: usize,
     splats: Option<Generation>,
@@ -213,21 +213,21 @@ impl ViewedModel {
         })
     }
 
-    fn message(&self, state: RunState, iteration: u32) -> String {
+    fn message(&self, state: ShownState, iteration: u32) -> String {
         let resume = &self.source.resume;
         match state {
-            RunState::None => "No run has written into this folder yet.".to_owned(),
-            RunState::Running | RunState::Paused | RunState::Finished => String::new(),
-            RunState::Interrupted => {
+            ShownState::None => "No run has written into this folder yet.".to_owned(),
+            ShownState::Running | ShownState::Paused | ShownState::Finished => String::new(),
+            ShownState::Interrupted => {
                 format!(
                     "The run was stopped after iteration {iteration}. Continue it with: {resume}"
                 )
             }
-            RunState::Ended if self.path().join("checkpoints").is_dir() => format!(
+            ShownState::Ended if self.path().join("checkpoints").is_dir() => format!(
                 "The run ended without a word after iteration {iteration} or later. Continue it from its \
                  last checkpoint with: {resume}"
             ),
-            RunState::Ended => format!(
+            ShownState::Ended => format!(
                 "The run ended without a word after iteration {iteration} or later, before its first \
                  checkpoint: start it again"
             ),
@@ -292,17 +292,17 @@ impl ViewedModel {
 }
 
 impl Followed {
-    fn state(&self) -> RunState {
+    fn state(&self) -> ShownState {
         match (self.lock, self.events.state()) {
-            (LockState::Held, LoggedState::Paused) => RunState::Paused,
-            (LockState::Held, _) => RunState::Running,
+            (LockState::Held, LoggedState::Paused) => ShownState::Paused,
+            (LockState::Held, _) => ShownState::Running,
             // Without locks, the log has the last word, and nobody is told to start a second run.
-            (LockState::Unknown, LoggedState::Begun) => RunState::Running,
-            (LockState::Unknown, LoggedState::Paused) => RunState::Paused,
-            (_, LoggedState::None) => RunState::None,
-            (_, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
-            (_, LoggedState::Finished) => RunState::Finished,
-            (_, LoggedState::Interrupted) => RunState::Interrupted,
+            (LockState::Unknown, LoggedState::Begun) => ShownState::Running,
+            (LockState::Unknown, LoggedState::Paused) => ShownState::Paused,
+            (_, LoggedState::None) => ShownState::None,
+            (_, LoggedState::Begun | LoggedState::Paused) => ShownState::Ended,
+            (_, LoggedState::Finished) => ShownState::Finished,
+            (_, LoggedState::Interrupted) => ShownState::Interrupted,
         }
     }
 
@@ -313,7 +313,7 @@ impl Followed {
     }
 }
 
-impl RunState {
+impl ShownState {
     fn is_going_on(self) -> bool {
         matches!(self, Self::Running | Self::Paused)
     }

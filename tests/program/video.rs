@@ -101,7 +101,7 @@ fn cameras_of_the_scene_are_passed_exactly() {
 #[rstest]
 #[case::orbit("orbit")]
 #[case::ellipse("ellipse")]
-fn a_path_around_the_scene_has_a_frame_for_each_moment_and_ffmpeg_gets_them(#[case] path: &str) {
+fn a_path_around_the_scene_has_all_frames_and_ffmpeg_gets_them(#[case] path: &str) {
     let out = TestFolder::empty();
     let ffmpeg = ffmpeg_of_test(&out, 0);
     let flags =

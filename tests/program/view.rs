@@ -260,7 +260,7 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     training.wait().unwrap();
     let run = served.run_until(|run| run["state"] == "ended");
     let message = run["message"].as_str().unwrap();
-    assert!(message.contains("splat train --resume -m "), "{message}");
+    assert!(message.contains("before its first checkpoint: start it again"), "{message}");
     assert_eq!(
         (&run["control"], served.post("{\"action\": \"pause\"}").status),
         (&false.into(), 409)
@@ -311,7 +311,7 @@ fn a_run_shows_itself_and_obeys_its_page() {
     // While it waits, its Gaussians stay, and a shown file can be had.
     let splats = served.json("/api/run")["splats"].clone();
     let spz = served.get(&format!("/api/splats/{}", splats["generation"]));
-    assert_eq!(splat_formats::parse_spz(&spz.body).unwrap().splats.columns().means.len(), 200);
+    assert!(!splat_formats::parse_spz(&spz.body).unwrap().splats.is_empty());
     // Both are obeyed, the one after the other.
     ask("checkpoint");
     ask("pause");

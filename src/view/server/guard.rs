@@ -43,7 +43,7 @@ pub struct Access {
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum AccessRefusal {
     /// It was sent to another name, as a page does that made its own name ours.
     Host,
     /// It comes from another page.
@@ -54,23 +54,24 @@ pub(super) enum Refusal {
 
 impl Access {
     /// Fails where a request was not meant for the server at this address.
-    pub(super) fn check_names(&self, headers: &HeaderMap, at: IpAddr) -> Result<(), Refusal> {
+    pub(super) fn check_names(&self, headers: &HeaderMap, at: IpAddr) -> Result<(), AccessRefusal> {
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let has_one = headers.get_all(HOST).iter().count() == 1;
-        let host = host.filter(|host| has_one && self.is_ours(host, at)).ok_or(Refusal::Host)?;
+        let host =
+            host.filter(|host| has_one && self.is_ours(host, at)).ok_or(AccessRefusal::Host)?;
         let is_same = |origin: &[u8]| origin == format!("http://{host}").as_bytes();
         match headers.get(ORIGIN) {
-            Some(origin) if !is_same(origin.as_bytes()) => Err(Refusal::Origin),
+            Some(origin) if !is_same(origin.as_bytes()) => Err(AccessRefusal::Origin),
             _ => Ok(()),
         }
     }
 
     /// Fails where a request has not the token.
-    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), AccessRefusal> {
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         let token = given.and_then(|given| given.strip_prefix(b"Bearer "));
         let is_right = token.is_some_and(|token| self.token.is(token));
-        if is_right { Ok(()) } else { Err(Refusal::Token) }
+        if is_right { Ok(()) } else { Err(AccessRefusal::Token) }
     }
 
     /// Whether a name, with any port, is one of the server's: the port may be one that is forwarded. An
@@ -132,9 +133,9 @@ mod tests {
         let longer = format!("Bearer {right}0");
         let shorter = format!("Bearer {}", &right[1..]);
         for wrong in ["", "Bearer ", right.as_str(), longer.as_str(), shorter.as_str()] {
-            assert_eq!(ask(wrong), Err(Refusal::Token), "{wrong}");
+            assert_eq!(ask(wrong), Err(AccessRefusal::Token), "{wrong}");
         }
-        assert_eq!(access.check_token(&HeaderMap::new()), Err(Refusal::Token));
+        assert_eq!(access.check_token(&HeaderMap::new()), Err(AccessRefusal::Token));
     }
 
     #[test]
@@ -161,12 +162,12 @@ mod tests {
             ":7007",
             "localhost:7007:7007",
         ] {
-            assert_eq!(check(other), Err(Refusal::Host), "{other}");
+            assert_eq!(check(other), Err(AccessRefusal::Host), "{other}");
         }
-        assert_eq!(access.check_names(&HeaderMap::new(), HERE.into()), Err(Refusal::Host));
+        assert_eq!(access.check_names(&HeaderMap::new(), HERE.into()), Err(AccessRefusal::Host));
         let mut two = names("localhost:7007", None);
         two.append(HOST, HeaderValue::from_static("evil.example:7007"));
-        assert_eq!(access.check_names(&two, HERE.into()), Err(Refusal::Host));
+        assert_eq!(access.check_names(&two, HERE.into()), Err(AccessRefusal::Host));
     }
 
     #[test]
@@ -174,7 +175,7 @@ mod tests {
         let at = [0, 0, 0, 0].into();
         let check = |host: &str| access(&[]).check_names(&names(host, None), at);
         assert_eq!(check("192.168.1.2:7007"), Ok(()));
-        assert_eq!(check("evil.example:7007"), Err(Refusal::Host));
+        assert_eq!(check("evil.example:7007"), Err(AccessRefusal::Host));
     }
 
     #[test]
@@ -187,7 +188,7 @@ mod tests {
         for other in
             ["null", "http://evil.example", "https://localhost:7007", "http://127.0.0.1:7007"]
         {
-            assert_eq!(check(other), Err(Refusal::Origin), "{other}");
+            assert_eq!(check(other), Err(AccessRefusal::Origin), "{other}");
         }
     }
 }

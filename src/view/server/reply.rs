@@ -8,7 +8,7 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
-use super::guard::Refusal;
+use super::guard::AccessRefusal;
 use crate::view::viewed_model::ViewError;
 
 /// What is sent.
@@ -65,17 +65,17 @@ pub(super) fn refused(status: StatusCode, why: &str) -> Reply {
     reply
 }
 
-impl From<Refusal> for Reply {
-    fn from(refusal: Refusal) -> Self {
+impl From<AccessRefusal> for Reply {
+    fn from(refusal: AccessRefusal) -> Self {
         match refusal {
-            Refusal::Host => refused(
+            AccessRefusal::Host => refused(
                 StatusCode::MISDIRECTED_REQUEST,
                 "this server does not answer to that name: start it with --host NAME",
             ),
-            Refusal::Origin => {
+            AccessRefusal::Origin => {
                 refused(StatusCode::FORBIDDEN, "another page may not ask this server")
             }
-            Refusal::Token => refused(
+            AccessRefusal::Token => refused(
                 StatusCode::UNAUTHORIZED,
                 "the token is missing or wrong: open the address that splat view has printed",
             ),

@@ -54,7 +54,7 @@ pub(super) enum NoRoute {
 
 /// What a JSON of `/api/control` says.
 #[derive(Deserialize)]
-struct Wanted {
+struct ControlBody {
     action: ControlAction,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn answer(model: &ViewedModel, query: Query) -> Reply {
 
 /// Asks a run for what a JSON says.
 pub(super) fn control(model: &ViewedModel, body: &[u8]) -> Reply {
-    let Ok(Wanted { action }) = serde_json::from_slice(body) else {
+    let Ok(ControlBody { action }) = serde_json::from_slice(body) else {
         return refused(
             StatusCode::BAD_REQUEST,
             "the body must be JSON such as {\"action\": \"pause\"}: pause, resume, checkpoint or stop",
