@@ -1,4 +1,4 @@
-//! ShownPhotographs for a page, as the trainer sees them.
+//! Photographs for a page, as the trainer sees them.
 
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{FilterType, resize};
