@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -68,6 +69,36 @@ impl Served {
             sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// A run without an end, which ends with the test.
+struct Training(Child);
+
+impl Training {
+    /// One that has begun.
+    fn of(place: &TestFolder, flags: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+        command.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "-s"]);
+        command.arg(place.scene()).arg("-m").arg(place.model()).args(flags);
+        let this = Self(command.env_remove("SPLAT_LOG").stderr(Stdio::null()).spawn().unwrap());
+        let begun = Instant::now();
+        while fs::metadata(log_of(place)).map_or(0, |about| about.len()) == 0 {
+            assert!(begun.elapsed() < PATIENCE);
+            sleep(Duration::from_millis(20));
+        }
+        this
+    }
+}
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn log_of(place: &TestFolder) -> PathBuf {
+    place.model().join("run.jsonl")
 }
 
 impl Drop for Served {
@@ -237,14 +268,8 @@ fn connections_that_say_nothing_give_way() {
 #[test]
 fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     let place = TestFolder::with_scene();
-    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
-    training.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "-s"]);
-    training.arg(place.scene()).arg("-m").arg(place.model()).stderr(Stdio::null());
-    let mut training = training.spawn().unwrap();
-    let log = place.model().join("run.jsonl");
-    while fs::metadata(&log).map_or(0, |about| about.len()) == 0 {
-        sleep(Duration::from_millis(20));
-    }
+    let mut training = Training::of(&place, &[]);
+    let log = log_of(&place);
     let served = Served::of(&place, &[]);
     let steps = |run: &Value| {
         let events = run["events"].as_array().unwrap();
@@ -256,8 +281,8 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     served.run_until(|run| run["next"].as_u64().unwrap() > next);
     // The run hears that somebody looks.
     assert!(place.model().join("live/watch").exists());
-    training.kill().unwrap();
-    training.wait().unwrap();
+    training.0.kill().unwrap();
+    training.0.wait().unwrap();
     let run = served.run_until(|run| run["state"] == "ended");
     let message = run["message"].as_str().unwrap();
     assert!(message.contains("before its first checkpoint: start it again"), "{message}");
@@ -284,14 +309,7 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
 #[test]
 fn a_run_shows_itself_and_obeys_its_page() {
     let place = TestFolder::with_scene();
-    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
-    training.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "--live-every=1"]);
-    training.arg("-s").arg(place.scene()).arg("-m").arg(place.model()).stderr(Stdio::null());
-    let mut training = training.spawn().unwrap();
-    let log = place.model().join("run.jsonl");
-    while fs::metadata(&log).map_or(0, |about| about.len()) == 0 {
-        sleep(Duration::from_millis(20));
-    }
+    let mut training = Training::of(&place, &["--live-every=1"]);
     let served = Served::of(&place, &[]);
     let run = served.run_until(|run| run["splats"]["live"] == true);
     let ask = |action: &str| {
@@ -324,7 +342,7 @@ fn a_run_shows_itself_and_obeys_its_page() {
     ask("stop");
     let run = served.run_until(|run| run["state"] == "interrupted");
     assert!(run["message"].as_str().unwrap().contains("--resume"), "{run}");
-    assert_eq!(training.wait().unwrap().code(), Some(130));
+    assert_eq!(training.0.wait().unwrap().code(), Some(130));
 }
 
 #[test]
