@@ -79,7 +79,9 @@ pub(super) struct VideoArgs {
     #[arg(long, value_name = "N", help_heading = "Frames")]
     fps: Option<f64>,
 
-    /// Width of a frame, px [default: that of the photographs, or of the file]
+    /// Width of a frame, px [default: that of the photographs]
+    ///
+    /// A path's file may say another.
     #[arg(long, value_name = "PX", help_heading = "Frames")]
     width: Option<u32>,
 

@@ -7,6 +7,12 @@ use crate::math::quantile::{median, percentile};
 /// Cameras whose upward directions cancel out to less than this share have none in common.
 const COMMON_UP: f64 = 0.1;
 
+/// What is added to the mean squares of x axes, so that those of cameras that look the same way serve, too.
+const LEVEL: f64 = 1e-3;
+
+/// Steps after which a direction no longer changes.
+const ITERATIONS: u32 = 30;
+
 /// Of the largest possible determinant of the axes' normal equations, the share below which axes are
 /// parallel.
 const PARALLEL: f64 = 1e-3;
@@ -63,14 +69,28 @@ impl Surroundings {
     }
 }
 
-/// The mean of the cameras' upward directions; where these cancel out, as those of cameras do that are
-/// turned in all ways, that of COLMAP's axes.
+/// The direction that is most square to the cameras' x axes, which lie level however far the cameras look up or
+/// down; of several, that which is nearest to the mean of the cameras' own. Where these cancel out, as those
+/// of cameras do that are turned in all ways, that of COLMAP's axes.
 fn common_up(cameras: &[PathCamera]) -> Vec3<f64> {
     let sum = cameras.iter().fold([0.0; 3], |sum, camera| sub(sum, camera.axis(1)));
     if length(sum) < COMMON_UP * cameras.len() as f64 {
         return [0.0, -1.0, 0.0];
     }
-    normalize(sum)
+    let mean = normalize(sum);
+    let mut level: Mat3<f64> = [[0.0; 3]; 3];
+    for camera in cameras {
+        let axis = camera.axis(0);
+        (0..3).for_each(|row| level[row] = add(level[row], scale(axis, axis[row])));
+    }
+    for (row, parts) in level.iter_mut().enumerate() {
+        *parts = scale(*parts, (cameras.len() as f64).recip());
+        parts[row] += LEVEL;
+    }
+    // Inverse iteration: its limit is the eigenvector of the least eigenvalue.
+    let step = |up| solve(&level, up).map_or(mean, normalize);
+    let up = (0..ITERATIONS).fold(mean, |up, _| step(up));
+    if dot(up, mean) < 0.0 { scale(up, -1.0) } else { up }
 }
 
 /// The point that is nearest to all optical axes, by least squares, as far as most cameras have it before
@@ -116,15 +136,19 @@ fn nearest_to_axes(cameras: &[PathCamera]) -> Option<Vec3<f64>> {
         (0..3).for_each(|row| normal[row] = add(normal[row], across[row]));
     }
     let [a, b, c] = normal;
-    let determinant = dot(a, cross(b, c));
     // It is at most (2n / 3)³.
     let most = (2.0 * cameras.len() as f64 / 3.0).powi(3);
-    if cameras.len() < 2 || determinant < PARALLEL * most {
+    if cameras.len() < 2 || dot(a, cross(b, c)) < PARALLEL * most {
         return None;
     }
-    // Cramer's rule: the matrix is symmetric.
-    let parts = [dot(right, cross(b, c)), dot(right, cross(c, a)), dot(right, cross(a, b))];
-    Some(parts.map(|part| part / determinant))
+    solve(&normal, right)
+}
+
+/// What a symmetric matrix takes to `right`, by Cramer's rule; nothing where it is singular.
+fn solve([a, b, c]: &Mat3<f64>, right: Vec3<f64>) -> Option<Vec3<f64>> {
+    let determinant = dot(*a, cross(*b, *c));
+    let parts = [cross(*b, *c), cross(*c, *a), cross(*a, *b)];
+    (determinant != 0.0).then(|| parts.map(|part| dot(right, part) / determinant))
 }
 
 /// Two directions across up, the first that in which the cameras are spread most.
@@ -173,6 +197,16 @@ pub(super) mod tests {
             assert!((x.hypot(y) - 4.0).abs() < 1e-9 && (up - 1.5).abs() < 1e-9);
         }
         assert_eq!(found.focal, 1.1);
+    }
+
+    #[test]
+    fn up_is_up_however_far_the_cameras_look_down_and_from_one_side_alone() {
+        for arc in [360.0, 90.0, 30.0] {
+            let cameras = ring(12, [0.0; 3], 4.0, 3.0, arc);
+            let up = Surroundings::of(&cameras, &[]).unwrap().up;
+            // By the least term that is added, an arc of 30 degrees is off by a degree.
+            assert!(dot(up, [0.0, -1.0, 0.0]) > 2.0_f64.to_radians().cos(), "{arc}: {up:?}");
+        }
     }
 
     #[test]

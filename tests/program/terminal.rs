@@ -76,7 +76,8 @@ fn a_run_that_ends_in_a_terminal_names_the_commands_that_follow() {
     let place = TestFolder::with_scene();
     let train = ["train", "-s", "scene", "-m", "my model", "--device=cpu", "--iterations=5"];
     let plain = [("TERM", "dumb"), ("NO_COLOR", "")];
-    let next = "Next: splat export -m 'my model' -o scene.html, splat mesh -m 'my model'";
+    let next =
+        "Next: splat view -m 'my model', splat export -m 'my model' -o scene.html, splat mesh -m";
     let run = shown(&place, &train, plain).done().stdout;
     assert!(run.contains(next), "{run:?}");
     for silent in ["--quiet", "--progress=json"] {
