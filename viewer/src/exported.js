@@ -23,6 +23,7 @@ export async function startExported(scene) {
   pilot.home();
   watchContext(canvas);
   document.body.dataset.splats = await stage.show(splatsOfPage());
+  await stage.inOrder;
   new ResizeObserver(() => stage.resize()).observe(canvas);
   panel = new Panel(stage, pilot, scene);
   setState('ready', '');

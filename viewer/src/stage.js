@@ -47,7 +47,10 @@ export class Stage {
     this.isShown = true;
   }
 
-  /** Unpacks an SPZ and shows it instead of what was shown; how many Gaussians it has. */
+  /**
+   * Unpacks an SPZ and shows it instead of what was shown; how many Gaussians it has. They are in order when
+   * `inOrder` is fulfilled.
+   */
   async show(spz) {
     const mesh = new SplatMesh({ fileBytes: spz, fileType: SplatFileType.SPZ, extSplats: true, raycastable: false });
     await mesh.initialized;
@@ -60,9 +63,10 @@ export class Stage {
       this.scene.remove(before);
     }
     this.resize();
-    await this.sort();
-    before?.dispose();
-    this.request();
+    this.inOrder = this.sort().then(() => {
+      before?.dispose();
+      this.request();
+    });
     return mesh.numSplats;
   }
 

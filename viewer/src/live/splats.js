@@ -22,6 +22,7 @@ export class Splats {
       const some = newest.live ? ', as the run shows them' : '';
       byId('count').textContent = `${shown.toLocaleString('en')} Gaussians of iteration ${newest.iteration.toLocaleString('en')}${some}`;
       this.compare.redraw();
+      await this.stage.inOrder;
     } catch (error) {
       this.say(error.message);
     } finally {
