@@ -234,6 +234,16 @@ impl ViewedModel {
         }
     }
 
+    /// Packs the newest Gaussians, so that the first page does not wait for them.
+    pub(super) fn prepare(&self) {
+        let job = self.refreshed().ok().and_then(|followed| {
+            let newest = followed.splats.newest()?;
+            followed.splats.job(newest.generation).ok()
+        });
+        // Whoever asks hears what is wrong with them.
+        job.map(|job| job.spz().ok());
+    }
+
     /// `/api/splats/G`, SPZ.
     pub(super) fn splats(&self, generation: u64) -> Result<Bytes, ViewError> {
         // Packing may take long, and others want to know of the run.

@@ -105,6 +105,8 @@ impl Server {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
             let places = Arc::new(Semaphore::new(CONNECTIONS));
+            let shared = Arc::clone(&self.shared);
+            tokio::task::spawn_blocking(move || shared.model.prepare());
             loop {
                 // Whoever comes later waits for one of the others.
                 let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
