@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{Color, Config};
 use crate::dataset::Dataset;
@@ -92,6 +92,28 @@ struct CameraEntry<'a> {
     fx: f64,
 }
 
+/// The file of the cameras in a model folder, as the reference trainer names it.
+pub const CAMERAS_JSON: &str = "cameras.json";
+
+/// A camera of that file. It has no principal point: that is the middle of the picture.
+#[derive(Debug, Deserialize)]
+pub struct StoredCamera {
+    /// Name of the photograph without the extension.
+    pub img_name: String,
+    /// Width of the picture, px.
+    pub width: u32,
+    /// Height of the picture, px.
+    pub height: u32,
+    /// Centre in the world.
+    pub position: [f64; 3],
+    /// World from camera, in rows.
+    pub rotation: [[f64; 3]; 3],
+    /// Focal length along x, px.
+    pub fx: f64,
+    /// Focal length along y, px.
+    pub fy: f64,
+}
+
 /// Writes `cameras.json` into the model folder: test views first, then train views, with the size
 /// and focal lengths of the undistorted image before the final resize.
 pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), OutputError> {
@@ -114,7 +136,7 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
             }
         })
         .collect();
-    write_atomically(&model_path.join("cameras.json"), |out| {
+    write_atomically(&model_path.join(CAMERAS_JSON), |out| {
         serde_json::to_writer(out, &cameras).map_err(io::Error::from)
     })
 }

@@ -5,7 +5,10 @@ mod ply;
 mod splats;
 mod vertex_colors;
 
-pub use inria::{remove_exposure_json, write_cameras_json, write_cfg_args, write_exposure_json};
+pub use inria::{
+    CAMERAS_JSON, StoredCamera, remove_exposure_json, write_cameras_json, write_cfg_args,
+    write_exposure_json,
+};
 pub use ply::{
     ColumnRange, FilterField, FlatField, NewPly, PlyError, PlyFacesError, PlyField, PlyModel,
     PlyRows, PlyTriangles, RenderMode, StoredWindow, VertexFields, read_ply, read_ply_model,

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::path_camera::PathCamera;
+use crate::export::StoredCamera;
 use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale, sub, transpose};
 
 /// A path with what its file says of the video.
@@ -97,16 +98,6 @@ struct TrackFrame {
     #[serde(default)]
     up: Option<Vec3<f64>>,
     fov: f64,
-}
-
-#[derive(Deserialize)]
-struct ReferenceCamera {
-    width: u32,
-    height: u32,
-    position: Vec3<f64>,
-    rotation: Mat3<f64>,
-    fx: f64,
-    fy: f64,
 }
 
 impl SceneTransform {
@@ -256,10 +247,10 @@ fn of_track(stored: Track, scene_up: Vec3<f64>) -> Result<FramesFile, String> {
     Ok(FramesFile { cameras: cameras?, size_px: size(width, height), fps })
 }
 
-fn of_reference(stored: Vec<ReferenceCamera>) -> FramesFile {
+fn of_reference(stored: Vec<StoredCamera>) -> FramesFile {
     let size_px = stored.first().map(|camera| [camera.width, camera.height]);
-    let camera = |camera: ReferenceCamera| {
-        let ReferenceCamera { height, position, rotation, fx, fy, .. } = camera;
+    let camera = |camera: StoredCamera| {
+        let StoredCamera { height, position, rotation, fx, fy, .. } = camera;
         let height = f64::from(height);
         PathCamera {
             centre_world: position,

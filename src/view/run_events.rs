@@ -43,9 +43,9 @@ pub(super) enum LoggedState {
     /// No run has begun.
     #[default]
     None,
-    /// It began and says of no end.
+    /// It began, and its end is not logged.
     Begun,
-    /// The same, and it was told to pause.
+    /// It began and is paused.
     Paused,
     /// It did all iterations.
     Finished,
@@ -53,14 +53,14 @@ pub(super) enum LoggedState {
     Interrupted,
 }
 
-/// What one is told who asks from a number on.
+/// The events from a number on.
 #[derive(Debug, Serialize)]
 pub(super) struct EventPage {
-    /// What was told before is gone.
+    /// The log is another one: the reader drops all earlier events.
     pub(super) reset: bool,
-    /// The number to ask from next.
+    /// The number of the next event.
     pub(super) next: usize,
-    /// There is more to ask for.
+    /// More events are there already.
     pub(super) more: bool,
     /// Lines of the log, JSON.
     #[serde(skip)]

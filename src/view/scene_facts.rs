@@ -10,7 +10,7 @@ use super::meshes::KnownMesh;
 use crate::config::PrimitiveName;
 
 /// Up in COLMAP's axes, more or less, where no cameras tell it.
-const UP: [f64; 3] = [0.0, -1.0, 0.0];
+pub(super) const UP: [f64; 3] = [0.0, -1.0, 0.0];
 
 /// A camera of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,10 +60,6 @@ pub(super) struct SceneFacts<'a> {
     pub(super) meshes: Vec<KnownMesh>,
     /// Nothing may be asked of a run.
     pub(super) read_only: bool,
-}
-
-impl SceneFacts<'_> {
-    pub(super) const UP: [f64; 3] = UP;
 }
 
 /// The middle and the radius of a scene by its points, or else by its cameras.

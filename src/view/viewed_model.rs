@@ -13,7 +13,7 @@ use super::meshes::meshes_of;
 use super::photographs::{PhotographError, ShownPhotographs};
 use super::points::{packed, points_of};
 use super::run_events::{EventPage, LoggedState, RunEvents};
-use super::scene_facts::{KnownCameras, SceneFacts, ViewedCamera, extent_of, measured};
+use super::scene_facts::{KnownCameras, SceneFacts, UP, ViewedCamera, extent_of, measured};
 use super::shown_splats::{Generation, ShownSplats, SplatsError};
 use super::watching::Watching;
 use crate::config::PrimitiveName;
@@ -180,7 +180,7 @@ impl ViewedModel {
             sh_degree: self.source.sh_degree,
             center,
             radius,
-            up: SceneFacts::UP,
+            up: UP,
             cameras: viewed,
             points: points.len(),
             meshes: meshes_of(self.path()),

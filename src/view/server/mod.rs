@@ -25,7 +25,7 @@ use tokio::time::timeout;
 pub use guard::{Access, AccessToken};
 
 use self::reply::{Reply, page, refused};
-use self::routes::{Route, answer, control};
+use self::routes::{ApiRoute, Route, answer, control};
 use super::viewed_model::ViewedModel;
 
 /// Connections at once. A browser has six.
@@ -114,7 +114,7 @@ impl Server {
                     Ok((stream, _)) => {
                         tokio::spawn(connection(stream, Arc::clone(&self.shared), place));
                     }
-                    // Of one connection, or for want of descriptors, which come back.
+                    // One connection failed, or too many files are open for now.
                     Err(error) => {
                         tracing::debug!("a connection was lost: {error}");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -152,16 +152,18 @@ async fn respond(shared: Arc<Shared>, is_known: &AtomicBool, request: Request<In
     }
     let uri = request.uri();
     let route = Route::of(request.method(), uri.path(), uri.query());
-    if route == Ok(Route::Page) {
-        return page(shared.html.clone(), &shared.policy);
-    }
+    let route = match route {
+        Ok(Route::Page) => return page(shared.html.clone(), &shared.policy),
+        Ok(Route::Api(route)) => Ok(route),
+        Err(none) => Err(none),
+    };
     // Who has no token learns nothing of what there is.
     if let Err(refusal) = shared.access.check_token(request.headers()) {
         return refusal.into();
     }
     is_known.store(true, Ordering::Relaxed);
     match route {
-        Ok(Route::Query(query)) => {
+        Ok(ApiRoute::Query(query)) => {
             // It waits here, and not where it would take a worker from others.
             let _place = match query.is_slow() {
                 true => shared.slow.acquire().await.ok(),
@@ -169,11 +171,10 @@ async fn respond(shared: Arc<Shared>, is_known: &AtomicBool, request: Request<In
             };
             work(&shared, move |model| answer(model, query)).await
         }
-        Ok(Route::Control) => match body_of(request).await {
+        Ok(ApiRoute::Control) => match body_of(request).await {
             Ok(body) => work(&shared, move |model| control(model, &body)).await,
             Err(refusal) => refusal,
         },
-        Ok(Route::Page) => page(shared.html.clone(), &shared.policy),
         Err(none) => none.into(),
     }
 }

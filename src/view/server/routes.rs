@@ -35,6 +35,13 @@ impl Query {
 pub(super) enum Route {
     /// The page itself, which everybody may have.
     Page,
+    /// What needs the token.
+    Api(ApiRoute),
+}
+
+/// What a request below `/api/` wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ApiRoute {
     /// Data.
     Query(Query),
     /// Something of a run.
@@ -62,23 +69,29 @@ impl Route {
     /// What a path with its query wants.
     pub(super) fn of(method: &Method, path: &str, query: Option<&str>) -> Result<Self, NoRoute> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
-        let route = match parts.as_slice() {
-            [""] => Self::Page,
-            ["api", "control"] => Self::Control,
-            ["api", "scene"] => Self::Query(Query::Scene),
-            ["api", "run"] => Self::Query(Query::Run { from: value(query, "from", 0)? }),
-            ["api", "points"] => Self::Query(Query::Points),
-            ["api", "splats", number] => Self::Query(Query::Splats { generation: parsed(number)? }),
-            ["api", "mesh", number] => Self::Query(Query::Mesh { index: parsed(number)? }),
-            ["api", "photo", number] => Self::Query(Query::Photo {
-                index: parsed(number)?,
-                width_px: value(query, "width", WIDTH_PX)?,
-            }),
+        let data = match parts.as_slice() {
+            [""] => return by(method, &Method::GET, Self::Page),
+            ["api", "control"] => {
+                return by(method, &Method::POST, Self::Api(ApiRoute::Control));
+            }
+            ["api", "scene"] => Query::Scene,
+            ["api", "run"] => Query::Run { from: value(query, "from", 0)? },
+            ["api", "points"] => Query::Points,
+            ["api", "splats", number] => Query::Splats { generation: parsed(number)? },
+            ["api", "mesh", number] => Query::Mesh { index: parsed(number)? },
+            ["api", "photo", number] => {
+                let width_px = value(query, "width", WIDTH_PX)?;
+                Query::Photo { index: parsed(number)?, width_px }
+            }
             _ => return Err(NoRoute::Unknown),
         };
-        let wanted = if route == Self::Control { Method::POST } else { Method::GET };
-        if *method == wanted { Ok(route) } else { Err(NoRoute::Method) }
+        by(method, &Method::GET, Self::Api(ApiRoute::Query(data)))
     }
+}
+
+/// A route that is there by one method alone.
+fn by(method: &Method, wanted: &Method, route: Route) -> Result<Route, NoRoute> {
+    if method == wanted { Ok(route) } else { Err(NoRoute::Method) }
 }
 
 impl From<NoRoute> for Reply {
@@ -154,10 +167,13 @@ mod tests {
             ("/api/photo/17", Query::Photo { index: 17, width_px: 1600 }),
             ("/api/photo/17?a=b&width=640", Query::Photo { index: 17, width_px: 640 }),
         ] {
-            assert_eq!(get(path), Ok(Route::Query(query)), "{path}");
+            assert_eq!(get(path), Ok(Route::Api(ApiRoute::Query(query))), "{path}");
         }
         assert_eq!(get("/"), Ok(Route::Page));
-        assert_eq!(Route::of(&Method::POST, "/api/control", None), Ok(Route::Control));
+        assert_eq!(
+            Route::of(&Method::POST, "/api/control", None),
+            Ok(Route::Api(ApiRoute::Control))
+        );
     }
 
     #[test]
