@@ -17,7 +17,7 @@ struct Samples {
     static constexpr float FIRST = 0.5f * STEP - 0.5f;
 
     float transmittance[COUNT];
-    uint32_t open;  // a bit each; a finished one keeps its transmittance
+    uint32_t open;  // a bit each
 
     __device__ explicit Samples(bool inside) : open(inside ? (1u << COUNT) - 1 : 0) {
 #pragma unroll
@@ -92,15 +92,15 @@ __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, 
     return s;
 }
 
-// Passes a triangle in an open sample; gives the weight that it has there.
+// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts:
+// behind a solid one it is all that the sample would show without that.
 template <uint32_t N>
 __device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
     const float before = samples.transmittance[sample];
     const float after = fmaf(-alpha, before, before);
-    const bool finishes = after < TRANSMITTANCE_MIN;
-    if (finishes) samples.open &= ~(1u << sample);
-    if (!finishes) samples.transmittance[sample] = after;
-    return finishes ? 0.0f : alpha * before;
+    if (after < TRANSMITTANCE_MIN) samples.open &= ~(1u << sample);
+    samples.transmittance[sample] = after;
+    return alpha * before;
 }
 
 // What a warp draws.
@@ -251,21 +251,41 @@ struct Worth {
     }
 };
 
+// How the opacity of a triangle falls off from its middle to its edges.
+struct FallOff {
+    float exponent;
+    float strip_px;
+
+    __device__ explicit FallOff(const BlendArgs& a)
+        : exponent(a.window_exponent), strip_px(a.strip_px) {}
+
+    // What the opacity grows by with what is left to the edge; next to the edge the mean over a strip.
+    __device__ float slope(const TriangleRow& row, const InSample& at) const {
+        const float2 m = row.slope(at.edge);
+        const float strip = fminf(strip_px * sqrtf(dot(m, m)), 1.0f);
+        if (at.left < strip) {
+            const float there = fast_exp2(fmaf(exponent, fast_log2(strip), row.log_opacity()));
+            return fminf(there, TRIANGLE_ALPHA_MAX) * fast_reciprocal(strip);
+        }
+        return at.is_held ? 0.0f : at.alpha * exponent * fast_reciprocal(at.left);
+    }
+};
+
 // Adds what a triangle gets of a lane's samples; gives its largest weight in one.
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
-                                   const PixelGradient& d, float exponent, Samples<N>& samples,
-                                   float (&behind)[N * N], float (&values)[WARP]) {
+                                   const PixelGradient& d, const FallOff& fall_off,
+                                   Samples<N>& samples, float (&behind)[N * N],
+                                   float (&values)[WARP]) {
     const Worth worth(row, in, d);
     float weight = 0.0f, along_x = 0.0f, along_y = 0.0f, most = 0.0f;
 #pragma unroll
     for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
         const float2 offset = Samples<N>::offset(s);
-        const InSample at = in_sample(row, in, offset, exponent);
+        const InSample at = in_sample(row, in, offset, fall_off.exponent);
         if (at.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
         const float before = samples.transmittance[s];
         const float w = pass(samples, s, at.alpha);
-        if ((samples.open >> s & 1) == 0) continue;
         const float shade = worth.at(offset);
         behind[s] = fmaf(-w, shade, behind[s]);
         const float d_alpha =
@@ -274,11 +294,9 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
         along_x = fmaf(w, offset.x, along_x);
         along_y = fmaf(w, offset.y, along_y);
         most = fmaxf(most, w);
-        if (at.is_held) continue;
-        const float d_log_alpha = d_alpha * at.alpha;
-        const float d_share = -d_log_alpha * exponent * fast_reciprocal(at.left);
+        const float d_share = -d_alpha * fall_off.slope(row, at);
         const float x = in.from.x + offset.x, y = in.from.y + offset.y;
-        values[D_LOG_OPACITY] += d_log_alpha;
+        if (!at.is_held) values[D_LOG_OPACITY] += d_alpha * at.alpha;
 #pragma unroll
         for (uint32_t edge = 0; edge < 3; ++edge) {
             const float own = at.edge == edge ? d_share : 0.0f;
@@ -310,6 +328,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
     const PartLists lists = part_lists(a);
     const Part& part = lists.part;
     constexpr float SHARE = 1.0f / Samples<N>::COUNT;
+    const FallOff fall_off(a);
     PixelGradient d = {};
     if (part.inside) {
         const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
@@ -351,7 +370,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
             if (!__any_sync(FULL_WARP, concerned)) return;
             float values[WARP] = {}, most = 0.0f;
             if (concerned) {
-                most = add_samples(row, in, d, a.window_exponent, samples, behind, values);
+                most = add_samples(row, in, d, fall_off, samples, behind, values);
             }
             if (a.face_weights != nullptr) raise_weight(a, row.face(), most);
             add_record(a.gradients + uint64_t{splat_index} * TRIANGLE_RECORD_WIDTH, values);

@@ -86,5 +86,7 @@ abi! {
         pub first_tile: u32,
         /// Of triangles only.
         pub window_exponent: f32,
+        /// Of `blend_bwd_triangles_*` only.
+        pub strip_px: f32,
     }
 }

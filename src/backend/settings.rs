@@ -37,12 +37,20 @@ pub struct Window {
     pub samples: u32,
     /// Radius of the inscribed circle above which a triangle is drawn, px.
     pub inradius_min_px: f64,
+    /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 they are
+    /// those of the samples as they lie, which the edges of solid triangles have none of.
+    pub strip_px: f64,
 }
 
 impl Window {
     /// Solid triangles, opaque, one sample a pixel.
-    pub const SOLID: Self =
-        Self { exponent: 1e-4, opacity_floor: 0.9999, samples: 1, inradius_min_px: 0.01 };
+    pub const SOLID: Self = Self {
+        exponent: 1e-4,
+        opacity_floor: 0.9999,
+        samples: 1,
+        inradius_min_px: 0.01,
+        strip_px: 1.0,
+    };
 }
 
 /// Most samples along a side of a pixel.

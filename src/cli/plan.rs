@@ -250,6 +250,9 @@ fn report(
     report.seen = Some(seen);
     report.counted = model.is_some();
     report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
+    if config.optimize.primitive == PrimitiveName::Triangles {
+        report.vertex_budgets = report::vertex_budgets(&run);
+    }
     report.host = report::host(&run, config, &forecast::full_size(dataset));
     if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
         let smaller = smaller_scenes(config, seen)?;
@@ -277,7 +280,12 @@ fn gaussians(
     start: u64,
     model: Option<usize>,
 ) -> PlannedGaussians {
-    let counted = |count, from| PlannedGaussians { count, start: start.min(count), from };
+    let rows = match config.optimize.primitive {
+        PrimitiveName::Gaussians => "Gaussians",
+        PrimitiveName::Surfels => "surfels",
+        PrimitiveName::Triangles => "vertices",
+    };
+    let counted = |count, from| PlannedGaussians { count, start: start.min(count), from, rows };
     if let Some(count) = args.gaussians {
         return counted(count, "--gaussians");
     }

@@ -43,6 +43,13 @@ options! {
         #[arg(value_name = "N")]
         sigma_until: u32 = 30_000, idle NO_TRIANGLES;
 
+        /// Width of the strips along edges whose slope is averaged, px
+        ///
+        /// The more solid triangles are, the nearer to their edges is all of the slope that moves these. So
+        /// gradients take its mean over a strip inside. 0 takes it as it is in each sample.
+        #[arg(value_name = "PX")]
+        edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES;
+
         /// Iteration after which vertices become opaque
         ///
         /// From then on no vertex is more transparent than a floor, which rises every

@@ -36,7 +36,7 @@ const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
 const EDGE_SHARE: f64 = 5e-3;
 
 fn window(exponent: f64, samples: u32) -> Window {
-    Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02 }
+    Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02, strip_px: 1.0 }
 }
 
 fn drawing(seed: u64, window: Window) -> Drawing {
@@ -119,8 +119,18 @@ fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool
             // Which edge is nearest decides whose gradient it is.
             let is_low = (hit.alpha * 255.0 - 1.0).abs() < 1e-2;
             let is_held = (hit.alpha - 0.999).abs() < 1e-4 && hit.alpha < 0.999;
+            // So does on which side of a strip's border a sample is.
+            let edge = shares.iter().position(|&share| share == most).unwrap_or(0);
+            let [x, y] = triangle.slopes[edge];
+            let from_strip = (1.0 - most) / (window.strip_px * x.hypot(y)).min(1.0) - 1.0;
+            let is_at_strip = from_strip.abs() < EDGE_SHARE;
             let after = light * (1.0 - hit.alpha);
-            if most - next < EDGE_SHARE || is_low || is_held || (after - 1e-4).abs() < 1e-6 {
+            if is_at_strip
+                || most - next < EDGE_SHARE
+                || is_low
+                || is_held
+                || (after - 1e-4).abs() < 1e-6
+            {
                 return false;
             }
             if after < 1e-4 {

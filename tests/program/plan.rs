@@ -103,6 +103,29 @@ fn the_same_comes_as_json_whose_rows_add_up() {
     assert!(peak < budget);
 }
 
+#[test]
+fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
+    let place = TestFolder::with_scene();
+    let flags = ["--primitive", "triangles", "--gaussians", "8000000", "--vram-limit", "16GiB"];
+    let text = plan(&place, &flags).done().stdout;
+    let mut rows = text.lines().skip_while(|line| !line.starts_with("peak by --max-points, MiB"));
+    assert_eq!(rows.next().unwrap().split_whitespace().last(), Some("--optimize-memory"));
+    let rows: Vec<Vec<f64>> = rows
+        .take(4)
+        .map(|row| row.split_whitespace().map(|cell| cell.parse().unwrap()).collect())
+        .collect();
+    let vertices: Vec<f64> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(vertices, [4e6, 8e6, 12e6, 16e6]);
+    assert!(rows.iter().all(|row| row[2] < 0.8 * row[1]), "{rows:?}");
+    // The row of as many is the plan's own peak.
+    let peak = format!("\npeak {:>39.1} MiB: fits", rows[1][1]);
+    assert!(text.contains(&peak), "{text}");
+    assert!(
+        text.contains("\n8000000 vertices (--gaussians), ") && text.contains("\nmost vertices ")
+    );
+    assert!(json(&place, &["--gaussians", "1000"]).get("vertex_budgets").is_none());
+}
+
 /// The largest number of Gaussians within the limit of this report.
 fn largest(report: &Value) -> u64 {
     number(&report["largest"][0]["full"])

@@ -32,6 +32,9 @@ pub(super) struct PlannedGaussians {
     pub(super) start: u64,
     /// Who says so.
     pub(super) from: &'static str,
+    /// What they are.
+    #[serde(skip)]
+    pub(super) rows: &'static str,
 }
 
 /// What may be taken.
@@ -54,6 +57,18 @@ pub(super) struct Largest {
     pub(super) compact: Option<u64>,
     /// What the preset chooses of both.
     pub(super) chosen: Option<Storage>,
+}
+
+/// Numbers of vertices that are listed of a model of triangles.
+const VERTEX_BUDGETS: [u64; 4] = [4_000_000, 8_000_000, 12_000_000, 16_000_000];
+
+/// What a run takes at its peak with so many vertices.
+#[derive(Debug, Serialize)]
+pub(super) struct VertexBudget {
+    pub(super) vertices: u64,
+    pub(super) full: Bytes,
+    /// With --optimize-memory.
+    pub(super) compact: Bytes,
 }
 
 /// A flag, and what it comes to.
@@ -101,6 +116,9 @@ pub(super) struct PlanReport {
     #[serde(flatten)]
     pub(super) forecast: Forecast,
     pub(super) largest: Vec<Largest>,
+    /// Of triangles only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) vertex_budgets: Vec<VertexBudget>,
     /// Where it does not fit: the Gaussians that training would make do with, if it may.
     pub(super) training_ends_with: Option<u64>,
     /// Where it does not fit: what would help.
@@ -152,6 +170,7 @@ impl PlanReport {
             fits: budget.map(|budget| forecast.least <= budget.bytes),
             forecast,
             largest: Vec::new(),
+            vertex_budgets: Vec::new(),
             training_ends_with: None,
             remedies: Vec::new(),
             host: Vec::new(),
@@ -182,9 +201,10 @@ impl PlanReport {
             None => "Raise --vram-limit".to_owned(),
         };
         Some(format!(
-            "the plan does not fit: {} Gaussians take {:.2} GiB at least, and {:.2} GiB may be \
+            "the plan does not fit: {} {} take {:.2} GiB at least, and {:.2} GiB may be \
              taken. {advice}",
             self.gaussians.count,
+            self.gaussians.rows,
             self.forecast.least.gib(),
             budget.bytes.gib()
         ))
@@ -227,6 +247,20 @@ pub(super) fn largest(
         }
     }
     Ok(lines)
+}
+
+/// What usual numbers of vertices take.
+pub(super) fn vertex_budgets(run: &PlannedRun) -> Vec<VertexBudget> {
+    let peak = |vertices, storage| {
+        let model = ModelSize { storage, ..run.model };
+        PlannedRun { model, ..run.clone() }.with(vertices).forecast(None).peak
+    };
+    let budget = |vertices| VertexBudget {
+        vertices,
+        full: peak(vertices, Storage::Full),
+        compact: peak(vertices, Storage::Compact),
+    };
+    VERTEX_BUDGETS.map(budget).into()
 }
 
 /// What would make it fit, the least harm first. That photographs leave the card is reckoned with

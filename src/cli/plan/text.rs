@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::report::{Budget, Largest, PlanReport, PlannedGaussians, PlannedScene, SurfaceStage};
+use super::report::{
+    Budget, Largest, PlanReport, PlannedGaussians, PlannedScene, SurfaceStage, VertexBudget,
+};
 use crate::memory::Bytes;
 use crate::memory::plan::{Forecast, PlannedRow, PlannedStage, Storage};
 
@@ -20,7 +22,8 @@ pub(super) fn of(report: &PlanReport) -> String {
     if !report.remedies.is_empty() {
         text.push_str("\n\nwhat would help");
         if let Some(count) = report.training_ends_with {
-            write!(text, " (without it, training continues with {count} Gaussians at most)").ok();
+            let rows = report.gaussians.rows;
+            write!(text, " (without it, training continues with {count} {rows} at most)").ok();
         }
         for remedy in &report.remedies {
             let verdict = if remedy.fits { "fits" } else { "does not fit" };
@@ -29,7 +32,8 @@ pub(super) fn of(report: &PlanReport) -> String {
         }
     }
     sugar(&mut text, report);
-    largest(&mut text, &report.largest);
+    largest(&mut text, report.gaussians.rows, &report.largest);
+    vertex_budgets(&mut text, &report.vertex_budgets);
     text.push_str("\n\nhost, beside the program and the driver, each at its own most");
     for row in &report.host {
         line(&mut text, row.label, row.bytes);
@@ -46,7 +50,8 @@ pub(super) fn of(report: &PlanReport) -> String {
         };
         write!(text, "\n\n{whose}: {verdict} --host-limit {}", host.limit).ok();
         if let Some(count) = host.ends_with {
-            write!(text, "; the model ends with {count} Gaussians at most").ok();
+            let rows = report.gaussians.rows;
+            write!(text, "; the model ends with {count} {rows} at most").ok();
         }
     }
     text
@@ -68,8 +73,8 @@ fn sugar(text: &mut String, report: &PlanReport) {
         let verdict = if fits == Some(false) { "  does not fit" } else { "" };
         write!(text, "\n  {words:<50} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
     };
-    let gaussians = format!("train, {} Gaussians", report.gaussians.count);
-    row(&gaussians, &report.forecast, &report.host, report.fits);
+    let trained = format!("train, {} {}", report.gaussians.count, report.gaussians.rows);
+    row(&trained, &report.forecast, &report.host, report.fits);
     for SurfaceStage { command, with, forecast, host, fits, .. } in &report.sugar {
         let words = format!("{}, {with}", command.trim_start_matches("splat "));
         row(&words, forecast, host, *fits);
@@ -78,7 +83,7 @@ fn sugar(text: &mut String, report: &PlanReport) {
 
 fn head(text: &mut String, report: &PlanReport) {
     let PlannedScene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
-    let PlannedGaussians { count, start, from } = &report.gaussians;
+    let PlannedGaussians { count, start, from, rows } = &report.gaussians;
     let storage = match report.storage {
         Storage::Full => "full precision",
         Storage::HalfColors => "--optimize-memory sh",
@@ -89,7 +94,7 @@ fn head(text: &mut String, report: &PlanReport) {
     write!(
         text,
         "{}: {train_views} training views, {test_views} held out, {width}x{height} px\n\
-         {count} Gaussians ({from}), {start} at the start; SH degree {}, {storage}\n\
+         {count} {rows} ({from}), {start} at the start; SH degree {}, {storage}\n\
          the most demanding view sees {visible} of them, {instances} instances ({} {})",
         path.display(),
         report.sh_degree,
@@ -145,9 +150,12 @@ fn peak(text: &mut String, report: &PlanReport) {
     }
 }
 
-fn largest(text: &mut String, lines: &[Largest]) {
-    let heads = ["full precision", "--optimize-memory"];
-    write!(text, "\n\n{:<28} {:>16} {:>18}", "most Gaussians", heads[0], heads[1]).ok();
+/// The two kinds of storage that tables compare.
+const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
+
+fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
+    let ([full, compact], most) = (STORAGES, format!("most {rows}"));
+    write!(text, "\n\n{most:<28} {full:>16} {compact:>18}").ok();
     for line in lines {
         let cell = |count: Option<u64>, storage| {
             let mark = if line.chosen == Some(storage) { "*" } else { "" };
@@ -159,5 +167,17 @@ fn largest(text: &mut String, lines: &[Largest]) {
     }
     if lines.iter().any(|line| line.chosen.is_some()) {
         text.push_str("\n  * as the preset has it");
+    }
+}
+
+fn vertex_budgets(text: &mut String, lines: &[VertexBudget]) {
+    if lines.is_empty() {
+        return;
+    }
+    let [full, compact] = STORAGES;
+    write!(text, "\n\n{:<28} {full:>16} {compact:>18}", "peak by --max-points, MiB").ok();
+    for VertexBudget { vertices, full, compact } in lines {
+        let [full, compact] = [full, compact].map(|peak| peak.mib());
+        write!(text, "\n  {vertices:<26} {full:>16.1} {compact:>18.1}").ok();
     }
 }

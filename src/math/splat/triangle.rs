@@ -277,6 +277,15 @@ pub fn triangle_bwd<R: Real>(
     Some(d_corners)
 }
 
+/// How the opacity of a triangle falls off from its middle to its edges.
+#[derive(Clone, Copy, Debug)]
+pub struct FallOff<R> {
+    /// s
+    pub exponent: R,
+    /// Width of the strips along the edges in which gradients take the mean slope, px.
+    pub strip_px: R,
+}
+
 /// A triangle in a sample that it changes.
 #[derive(Clone, Copy, Debug)]
 pub struct TriangleHit<R> {
@@ -306,9 +315,13 @@ impl<R: Real> Triangle<R> {
         if !is_inside {
             return None;
         }
-        let window = (exponent * left.ln()).exp();
-        let alpha = (self.opacity * window).min(R::of(TRIANGLE_ALPHA_MAX));
+        let alpha = self.opacity_at(left, exponent);
         (alpha >= R::of(ALPHA_MIN)).then_some(TriangleHit { offset_px, alpha, edge, left })
+    }
+
+    /// Where so much of the way to an edge is left.
+    fn opacity_at(&self, left: R, exponent: R) -> R {
+        (self.opacity * (exponent * left.ln()).exp()).min(R::of(TRIANGLE_ALPHA_MAX))
     }
 
     /// Colour in a sample.
@@ -323,11 +336,30 @@ impl<R: Real> Triangle<R> {
         self.inverse_depth[0] + self.inverse_depth[1] * x + self.inverse_depth[2] * y
     }
 
-    /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. None passes an
-    /// opacity that was held at the largest.
+    /// What the opacity grows by with [`TriangleHit::left`].
+    ///
+    /// Next to an edge it is the mean over a strip. Pixels do not tell where in a strip a sample is, so their
+    /// sums stay what they are on average, but not what they are by chance: the more solid a triangle is, the
+    /// nearer to its edge is all of the slope, until no sample meets it.
+    fn slope_of_opacity(&self, hit: &TriangleHit<R>, fall_off: &FallOff<R>) -> R {
+        let &FallOff { exponent, strip_px } = fall_off;
+        let [x, y] = self.slopes[hit.edge];
+        let strip = (strip_px * (x * x + y * y).sqrt()).min(R::ONE);
+        if hit.left < strip {
+            self.opacity_at(strip, exponent) / strip
+        } else if hit.alpha >= R::of(TRIANGLE_ALPHA_MAX) {
+            R::ZERO
+        } else {
+            exponent * hit.alpha / hit.left
+        }
+    }
+
+    /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. Where the opacity
+    /// was held at the largest, only strips along edges pass one.
     pub fn hit_bwd(
+        &self,
         hit: &TriangleHit<R>,
-        exponent: R,
+        fall_off: &FallOff<R>,
         d_alpha: R,
         d_color: Vec3<R>,
         d_inverse_depth: R,
@@ -338,12 +370,10 @@ impl<R: Real> Triangle<R> {
             sums.d_color[k] = add(sums.d_color[k], scale(d_color, by));
             sums.d_inverse_depth[k] += d_inverse_depth * by;
         }
-        if hit.alpha >= R::of(TRIANGLE_ALPHA_MAX) {
-            return;
+        if hit.alpha < R::of(TRIANGLE_ALPHA_MAX) {
+            sums.d_log_opacity += d_alpha * hit.alpha;
         }
-        let d_log_alpha = d_alpha * hit.alpha;
-        sums.d_log_opacity += d_log_alpha;
-        let d_share = -d_log_alpha * exponent / hit.left;
+        let d_share = -d_alpha * self.slope_of_opacity(hit, fall_off);
         sums.d_shares[hit.edge] += d_share;
         sums.d_slopes[hit.edge][0] += d_share * x;
         sums.d_slopes[hit.edge][1] += d_share * y;

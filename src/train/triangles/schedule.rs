@@ -16,6 +16,7 @@ pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
         exponent: exponent(options, image),
         opacity_floor: opacity_floor(options, raised),
         samples: samples(options, image),
+        strip_px: options.edge_strip,
         ..Window::SOLID
     }
 }

@@ -113,14 +113,14 @@ pub(super) fn by_definition(
         let mut transmittance = 1.0;
         for (face, flat) in faces {
             let Some((alpha, here, depth)) = flat.at(place, window.exponent) else { continue };
-            if transmittance * (1.0 - alpha) < 1e-4 {
-                break;
-            }
             let weight = alpha * transmittance;
             color = add(color, scale(here, weight));
             inverse_depth += weight * depth;
             transmittance *= 1.0 - alpha;
             weights[*face] = f64::max(weights[*face], weight);
+            if transmittance < 1e-4 {
+                break;
+            }
         }
         color = add(color, scale(BACKGROUND.map(f64::from), transmittance));
     }

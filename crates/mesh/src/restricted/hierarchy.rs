@@ -1,17 +1,26 @@
-//! Which triangle a segment meets: boxes around runs of triangles along a Hilbert curve.
+//! Which triangle a segment meets: a tree of boxes around triangles.
 
 use rayon::prelude::*;
 
-use crate::delaunay::hilbert::Curve;
 use crate::delaunay::predicates::orientation;
 use crate::mesh::Vec3;
+use crate::narrow::to_u32;
 use crate::vector::{add, scale, sub};
 
 /// Triangles in a box at the bottom.
 const LEAF: usize = 4;
 
-/// Levels of boxes that fit the walk's memory: 2^40 boxes.
-const MOST_LEVELS: usize = 40;
+/// Triangles below which one thread makes a branch.
+const SERIAL: usize = 1 << 12;
+
+/// Places along an axis between which a box may be cut.
+const SLOTS: usize = 16;
+
+/// Levels of boxes that are cut where it costs least; all below are cut in the middle.
+const MOST_CUT_LEVELS: usize = 40;
+
+/// Levels of boxes that fit the walk's memory: as many more as 2^32 triangles take.
+const MOST_LEVELS: usize = MOST_CUT_LEVELS + 32;
 
 /// Room for rounding, in lengths of the segment.
 const ROUNDING: f64 = 1e-12;
@@ -44,6 +53,12 @@ impl Span {
             .fold(Self::EMPTY, |span, &corner| span.joined(Self { least: corner, most: corner }))
     }
 
+    /// Half of its surface; 0 of no place.
+    fn half_surface(self) -> f64 {
+        let [x, y, z] = sub(self.most, self.least).map(|side| side.max(0.0));
+        x * y + y * z + z * x
+    }
+
     /// Whether a segment may meet the box, by its parts between the box's planes (Kay and Kajiya,
     /// 1986).
     fn may_meet(&self, from: Vec3, along: Vec3, inverse: Vec3) -> bool {
@@ -65,41 +80,54 @@ impl Span {
     }
 }
 
-/// Boxes around triangles: 1 at the top, the halves of box b are 2b and 2b + 1.
+/// A box around some triangles: those of two halves, or few.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    span: Span,
+    /// Where its triangles begin in the order.
+    first: u32,
+    /// How many they are, where they have no halves; otherwise 0.
+    count: u32,
+    /// How far behind this node its second half is; the first half is next to it.
+    second: u32,
+}
+
+impl Node {
+    const NONE: Self = Self { span: Span::EMPTY, first: 0, count: 0, second: 0 };
+}
+
+/// A triangle on its way to its place.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    triangle: u32,
+    middle: Vec3,
+    span: Span,
+}
+
+/// Boxes around triangles, each halved where it costs least: by the surfaces of the halves times
+/// what is in them (MacDonald and Booth, 1990), between slots (Wald, 2007). Triangles of very
+/// different sizes, which overlap, come apart.
 #[derive(Debug)]
 pub(super) struct Hierarchy<'a> {
     triangles: &'a [[Vec3; 3]],
-    /// Triangles along the curve.
+    /// Triangles, those of a box one behind the other.
     order: Vec<u32>,
-    spans: Vec<Span>,
-    /// The first box at the bottom.
-    leaves: usize,
+    /// The box around all first. A box of n triangles has 2n - 1 places, of which some stay empty.
+    nodes: Vec<Node>,
 }
 
 impl<'a> Hierarchy<'a> {
-    /// Boxes around finite triangles.
+    /// Boxes around finite triangles; the same for any number of threads.
     pub(super) fn over(triangles: &'a [[Vec3; 3]]) -> Self {
-        let middle = |[a, b, c]: &[Vec3; 3]| scale(add(*a, add(*b, *c)), 1.0 / 3.0);
-        let middles: Vec<Vec3> = triangles.par_iter().map(middle).collect();
-        let curve = Curve::around(&middles);
-        let mut keys: Vec<(u64, u32)> = (0..)
-            .zip(&middles)
-            .map(|(triangle, &middle)| (curve.place(middle), triangle))
-            .collect();
-        keys.par_sort_unstable();
-        let order: Vec<u32> = keys.into_iter().map(|(_, triangle)| triangle).collect();
-        let leaves = order.len().div_ceil(LEAF).next_power_of_two();
-        let mut spans = vec![Span::EMPTY; leaves];
-        spans.par_extend(order.par_chunks(LEAF).map(|run| {
-            run.iter().fold(Span::EMPTY, |span, &triangle| {
-                span.joined(Span::around(&triangles[triangle as usize]))
-            })
-        }));
-        spans.resize(2 * leaves, Span::EMPTY);
-        for parent in (1..leaves).rev() {
-            spans[parent] = spans[2 * parent].joined(spans[2 * parent + 1]);
-        }
-        Self { triangles, order, spans, leaves }
+        let item = |(triangle, corners): (usize, &[Vec3; 3])| {
+            let [a, b, c] = *corners;
+            let middle = scale(add(a, add(b, c)), 1.0 / 3.0);
+            Item { triangle: to_u32(triangle), middle, span: Span::around(corners) }
+        };
+        let mut items: Vec<Item> = triangles.par_iter().enumerate().map(item).collect();
+        let mut nodes = vec![Node::NONE; (2 * items.len()).max(1)];
+        halve(&mut items, &mut nodes, 0, 0);
+        Self { triangles, order: items.iter().map(|item| item.triangle).collect(), nodes }
     }
 
     /// A triangle that a segment meets, its ends and the triangle's border included.
@@ -107,30 +135,125 @@ impl<'a> Hierarchy<'a> {
         let along = sub(to, from);
         let inverse = along.map(|x| 1.0 / x);
         let mut waiting = [0; MOST_LEVELS + 1];
-        (waiting[0], waiting[1]) = (0, 1);
-        let mut last = 1;
-        // Box 0 does not exist: it ends the walk.
-        while waiting[last] != 0 {
-            let at = waiting[last];
-            last -= 1;
-            if !self.spans[at].may_meet(from, along, inverse) {
+        let mut left = 1;
+        while left > 0 {
+            left -= 1;
+            let at = waiting[left];
+            let node = &self.nodes[at];
+            if !node.span.may_meet(from, along, inverse) {
                 continue;
             }
-            if at < self.leaves {
+            if node.second > 0 {
                 // The first half comes first.
-                waiting[last + 1] = 2 * at + 1;
-                waiting[last + 2] = 2 * at;
-                last += 2;
+                waiting[left] = at + node.second as usize;
+                waiting[left + 1] = at + 1;
+                left += 2;
                 continue;
             }
-            let first = (at - self.leaves) * LEAF;
-            let run = self.order.get(first..self.order.len().min(first + LEAF)).unwrap_or(&[]);
+            let run = &self.order[node.first as usize..][..node.count as usize];
             let meets = |&&triangle: &&u32| meets(from, to, &self.triangles[triangle as usize]);
             if let Some(&triangle) = run.iter().find(meets) {
                 return Some(triangle);
             }
         }
         None
+    }
+}
+
+/// Puts the items of a box, the first of which is `first` in the order, in halves.
+fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
+    let count = items.len();
+    let span = items.iter().fold(Span::EMPTY, |span, item| span.joined(item.span));
+    nodes[0] = Node { span, first: to_u32(first), count: to_u32(count), second: 0 };
+    if count <= LEAF {
+        return;
+    }
+    let cut = if level < MOST_CUT_LEVELS { Cut::cheapest(items) } else { None };
+    // Without one, as many on both sides: the levels that are left do for any number.
+    let before = cut.map_or(count / 2, |cut| cut.part(items));
+    let second = 2 * before;
+    (nodes[0].count, nodes[0].second) = (0, to_u32(second));
+    let (own, others) = items.split_at_mut(before);
+    let (own_nodes, other_nodes) = nodes.split_at_mut(second);
+    let mut firsts = || halve(own, &mut own_nodes[1..], first, level + 1);
+    let mut seconds = || halve(others, other_nodes, first + before, level + 1);
+    if count > SERIAL {
+        rayon::join(firsts, seconds);
+    } else {
+        firsts();
+        seconds();
+    }
+}
+
+/// A plane between slots along an axis.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    axis: usize,
+    least: f64,
+    per_slot: f64,
+    /// The first slot behind it.
+    slot: usize,
+}
+
+impl Cut {
+    /// Nothing where all middles are in one slot.
+    fn cheapest(items: &[Item]) -> Option<Self> {
+        let middles = items.iter().fold(Span::EMPTY, |span, item| {
+            span.joined(Span { least: item.middle, most: item.middle })
+        });
+        let mut cheapest: Option<(f64, Self)> = None;
+        for axis in 0..3 {
+            let least = middles.least[axis];
+            let per_slot = (middles.most[axis] - least) / SLOTS as f64;
+            if !(per_slot > 0.0 && per_slot.is_finite()) {
+                continue;
+            }
+            let along = Self { axis, least, per_slot, slot: 0 };
+            let mut slots = [(0_usize, Span::EMPTY); SLOTS];
+            for item in items {
+                let (count, span) = &mut slots[along.slot_of(item)];
+                *count += 1;
+                *span = span.joined(item.span);
+            }
+            let mut behind = [(0.0, 0); SLOTS];
+            let (mut all, mut around) = (0, Span::EMPTY);
+            for slot in (1..SLOTS).rev() {
+                (all, around) = (all + slots[slot].0, around.joined(slots[slot].1));
+                behind[slot] = (all as f64 * around.half_surface(), all);
+            }
+            let (mut all, mut around) = (0, Span::EMPTY);
+            for slot in 1..SLOTS {
+                (all, around) = (all + slots[slot - 1].0, around.joined(slots[slot - 1].1));
+                let (cost_behind, count_behind) = behind[slot];
+                let cost = all as f64 * around.half_surface() + cost_behind;
+                let is_cut = all > 0 && count_behind > 0;
+                if is_cut && cheapest.is_none_or(|(least, _)| cost < least) {
+                    cheapest = Some((cost, Self { slot, ..along }));
+                }
+            }
+        }
+        cheapest.map(|(_, cut)| cut)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place from 0 to the number of slots"
+    )]
+    fn slot_of(&self, item: &Item) -> usize {
+        (((item.middle[self.axis] - self.least) / self.per_slot) as usize).min(SLOTS - 1)
+    }
+
+    /// Moves the items before the plane to the front; how many they are.
+    fn part(&self, items: &mut [Item]) -> usize {
+        let mut before = 0;
+        for at in 0..items.len() {
+            if self.slot_of(&items[at]) < self.slot {
+                items.swap(before, at);
+                before += 1;
+            }
+        }
+        before
     }
 }
 

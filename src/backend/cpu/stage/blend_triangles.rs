@@ -15,7 +15,7 @@ use crate::backend::{Drawing, Window};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
 use crate::math::linalg::{Vec3, add, scale};
-use crate::math::splat::{Rect, TILE, Triangle, TriangleGradient};
+use crate::math::splat::{FallOff, Rect, TILE, Triangle, TriangleGradient};
 
 /// The faces of a view in the lists of its tiles.
 #[derive(Clone, Copy)]
@@ -109,10 +109,11 @@ impl<R: Real> FaceLayers<'_, R> {
                 }
                 let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
                 let after = sample.transmittance * (R::ONE - hit.alpha);
+                // The one that finishes a sample counts: behind a solid one it is all that the sample would show
+                // without that.
                 if after < R::of(TRANSMITTANCE_MIN) {
                     sample.is_finished = true;
                     open -= 1;
-                    continue;
                 }
                 let weight = hit.alpha * sample.transmittance;
                 sample.color = add(sample.color, scale(triangle.color_at(&hit), weight));
@@ -133,7 +134,10 @@ impl<R: Real> FaceLayers<'_, R> {
         width: usize,
         d_canvas: CanvasGradient<'_, R>,
     ) {
-        let exponent = R::of(self.window.exponent);
+        let fall_off = FallOff {
+            exponent: R::of(self.window.exponent),
+            strip_px: R::of(self.window.strip_px),
+        };
         let tile = self.blend_tile(list, area);
         let mut walks = self.walks(&tile, area, width, d_canvas);
         let longest = tile.iter().map(|sample| sample.end).max().unwrap_or(0);
@@ -143,7 +147,7 @@ impl<R: Real> FaceLayers<'_, R> {
                 if position > tile[place].end {
                     continue;
                 }
-                let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
+                let Some(hit) = triangle.hit(sample_px, fall_off.exponent) else { continue };
                 let walk = &mut walks[place];
                 sums.weight = sums.weight.max(hit.alpha * walk.transmittance);
                 let shade = Shade {
@@ -155,7 +159,7 @@ impl<R: Real> FaceLayers<'_, R> {
                 let d_alpha = blend_bwd_of::<R, false>(walk, &shade, hit.alpha, &mut of_shade);
                 let (d_color, d_inverse_depth) = (of_shade.d_color, of_shade.d_inverse_depth);
                 let sums = &mut sums.gradient;
-                Triangle::hit_bwd(&hit, exponent, d_alpha, d_color, d_inverse_depth, sums);
+                triangle.hit_bwd(&hit, &fall_off, d_alpha, d_color, d_inverse_depth, sums);
             }
         }
     }

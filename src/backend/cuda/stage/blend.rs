@@ -192,6 +192,7 @@ pub(super) fn lists<'a>(
         first_tile: 0,
         face_weights: Out::NULL,
         window_exponent: 0.0,
+        strip_px: 0.0,
     }
 }
 

@@ -58,6 +58,7 @@ pub(crate) fn add_gradients(
         background: settings.background,
         first_tile: bins.extent.rows.start * camera.tiles[0],
         window_exponent: f32::of(window.exponent),
+        strip_px: f32::of(window.strip_px),
         ..lists(records.read(), None, bins, camera)
     };
     let [_, kernel] = session.kernels.of_triangles(window.samples);
