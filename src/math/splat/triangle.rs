@@ -12,6 +12,8 @@
 //! the screen, as the reference has them; inverse depths really are.
 
 #[cfg(test)]
+mod strip_tests;
+#[cfg(test)]
 mod tests;
 
 use super::projection::Viewpoint;

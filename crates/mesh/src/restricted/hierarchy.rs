@@ -168,9 +168,9 @@ fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
     if count <= LEAF {
         return;
     }
-    let cut = if level < MOST_CUT_LEVELS { Cut::cheapest(items) } else { None };
+    let halving = if level < MOST_CUT_LEVELS { Halving::cheapest(items) } else { None };
     // Without one, as many on both sides: the levels that are left do for any number.
-    let before = cut.map_or(count / 2, |cut| cut.part(items));
+    let before = halving.map_or(count / 2, |halving| halving.part(items));
     let second = 2 * before;
     (nodes[0].count, nodes[0].second) = (0, to_u32(second));
     let (own, others) = items.split_at_mut(before);
@@ -187,7 +187,7 @@ fn halve(items: &mut [Item], nodes: &mut [Node], first: usize, level: usize) {
 
 /// A plane between slots along an axis.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct Halving {
     axis: usize,
     least: f64,
     per_slot: f64,
@@ -195,7 +195,7 @@ struct Cut {
     slot: usize,
 }
 
-impl Cut {
+impl Halving {
     /// Nothing where all middles are in one slot.
     fn cheapest(items: &[Item]) -> Option<Self> {
         let middles = items.iter().fold(Span::EMPTY, |span, item| {
@@ -232,7 +232,7 @@ impl Cut {
                 }
             }
         }
-        cheapest.map(|(_, cut)| cut)
+        cheapest.map(|(_, halving)| halving)
     }
 
     #[expect(
@@ -295,6 +295,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn triangles_of_one_place_are_halved_by_their_number() {
+        let triangles = vec![[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]; 5 * SERIAL];
+        let hierarchy = Hierarchy::over(&triangles);
+        let leaves = hierarchy.nodes.iter().filter(|node| node.count > 0);
+        assert_eq!(leaves.clone().map(|node| node.count as usize).sum::<usize>(), triangles.len());
+        assert!(leaves.clone().all(|node| node.count as usize <= LEAF));
+        assert!(hierarchy.met([0.2, 0.2, -1.0], [0.2, 0.2, 1.0]).is_some());
+        assert!(hierarchy.met([0.8, 0.8, -1.0], [0.8, 0.8, 1.0]).is_none());
     }
 
     #[test]

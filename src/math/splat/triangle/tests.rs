@@ -264,59 +264,6 @@ fn gradients_are_those_of_differences() {
 }
 
 #[test]
-fn an_opacity_that_is_held_passes_no_gradient() {
-    let corners = triangles()[2].map(|corner| Vertex { opacity: 1.0, ..corner });
-    let drawn = triangle(&corners, INRADIUS_MIN_PX).unwrap();
-    let hit = drawn.hit(drawn.centre_px, 1e-4).unwrap();
-    assert_eq!(hit.alpha, TRIANGLE_ALPHA_MAX);
-    let mut sums = TriangleGradient::default();
-    let fall_off = FallOff { exponent: 1e-4, strip_px: 1.0 };
-    drawn.hit_bwd(&hit, &fall_off, 1.0, [1.0; 3], 1.0, &mut sums);
-    assert_eq!((sums.d_log_opacity, sums.d_shares), (0.0, [0.0; 3]));
-    assert_eq!((sums.d_color[0], sums.d_inverse_depth[0]), ([1.0; 3], 1.0));
-}
-
-/// Gradients of the corners' places of what a triangle covers, summed over a grid of samples.
-fn coverage_bwd(corners: &[Vertex<f64>; 3], fall_off: &FallOff<f64>) -> [[f64; 2]; 3] {
-    const PER_PX: u32 = 20;
-    let drawn = triangle(corners, INRADIUS_MIN_PX).unwrap();
-    let mut sums = TriangleGradient::default();
-    let cell = 1.0 / f64::from(PER_PX);
-    for at in 0..(60 * PER_PX).pow(2) {
-        let [column, row] = [at % (60 * PER_PX), at / (60 * PER_PX)];
-        let place = [column, row].map(|k| (f64::from(k) + 0.5) * cell);
-        if let Some(hit) = drawn.hit(place, fall_off.exponent) {
-            drawn.hit_bwd(&hit, fall_off, cell * cell, [0.0; 3], 0.0, &mut sums);
-        }
-    }
-    triangle_bwd(corners, INRADIUS_MIN_PX, &sums).unwrap().map(|d| d.d_px)
-}
-
-#[test]
-fn strips_along_edges_give_on_average_what_the_covered_area_gives() {
-    let opacity = 0.9;
-    let places = [[7.0, 9.0], [52.0, 14.0], [21.0, 55.0]];
-    let corners = places.map(|px| Vertex { px, inverse_depth: 1.0, opacity, color: [0.5; 3] });
-    for exponent in [1.0, 0.3, 1e-4] {
-        // Of all that is covered, what lies above u of the window is (1 - u)² of the area A: the opacity's sum
-        // is 2 o A / ((s + 1) (s + 2)).
-        let per_area = 2.0 * opacity / ((exponent + 1.0) * (exponent + 2.0));
-        let found = coverage_bwd(&corners, &FallOff { exponent, strip_px: 1.0 });
-        let exact = coverage_bwd(&corners, &FallOff { exponent, strip_px: 0.0 });
-        for i in 0..3 {
-            let (from, to) = (places[(i + 1) % 3], places[(i + 2) % 3]);
-            let expected = [from[1] - to[1], to[0] - from[0]].map(|d| 0.5 * per_area * d);
-            let length = expected[0].hypot(expected[1]);
-            let error = |d: [f64; 2]| (d[0] - expected[0]).hypot(d[1] - expected[1]) / length;
-            // Inside, a strip is shorter than its edge, by about the 15th of the way to the middle that it is wide.
-            assert!(error(found[i]) < 0.08, "{exponent}: {:?}, not {expected:?}", found[i]);
-            // Without strips no sample is where the slope of a solid triangle is.
-            assert!(exponent > 0.1 || error(exact[i]) > 0.9, "{:?}", exact[i]);
-        }
-    }
-}
-
-#[test]
 fn gradients_of_places_are_those_of_differences() {
     let (view, mut draws) = (view(), Draws::new(2));
     for _ in 0..50 {
