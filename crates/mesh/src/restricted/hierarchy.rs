@@ -105,7 +105,7 @@ struct Item {
 }
 
 /// Boxes around triangles, each halved where it costs least: by the surfaces of the halves times
-/// what is in them (MacDonald and Booth, 1990), between slots (Wald, 2007). Triangles of very
+/// what is in them (Goldsmith and Salmon, 1987), between slots (Wald, 2007). Triangles of very
 /// different sizes, which overlap, come apart.
 #[derive(Debug)]
 pub(super) struct Hierarchy<'a> {
