@@ -301,6 +301,17 @@ pub struct TriangleHit<R> {
     left: R,
 }
 
+/// Gradients of what a sample takes of a triangle.
+#[derive(Clone, Copy, Debug)]
+pub struct HitGradient<R> {
+    /// Of the opacity there.
+    pub d_alpha: R,
+    /// Of the colour there.
+    pub d_color: Vec3<R>,
+    /// Of the inverse depth there.
+    pub d_inverse_depth: R,
+}
+
 impl<R: Real> Triangle<R> {
     /// In a sample at this place; nothing where it leaves it as it is.
     pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<TriangleHit<R>> {
@@ -362,11 +373,10 @@ impl<R: Real> Triangle<R> {
         &self,
         hit: &TriangleHit<R>,
         fall_off: &FallOff<R>,
-        d_alpha: R,
-        d_color: Vec3<R>,
-        d_inverse_depth: R,
+        d: &HitGradient<R>,
         sums: &mut TriangleGradient<R>,
     ) {
+        let &HitGradient { d_alpha, d_color, d_inverse_depth } = d;
         let [x, y] = hit.offset_px;
         for (k, by) in [R::ONE, x, y].into_iter().enumerate() {
             sums.d_color[k] = add(sums.d_color[k], scale(d_color, by));

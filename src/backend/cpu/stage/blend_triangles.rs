@@ -15,7 +15,7 @@ use crate::backend::{Drawing, Window};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
 use crate::math::linalg::{Vec3, add, scale};
-use crate::math::splat::{FallOff, Rect, TILE, Triangle, TriangleGradient};
+use crate::math::splat::{FallOff, HitGradient, Rect, TILE, Triangle, TriangleGradient};
 
 /// The faces of a view in the lists of its tiles.
 #[derive(Clone, Copy)]
@@ -157,9 +157,9 @@ impl<R: Real> FaceLayers<'_, R> {
                 };
                 let mut of_shade = ScreenGradient::default();
                 let d_alpha = blend_bwd_of::<R, false>(walk, &shade, hit.alpha, &mut of_shade);
-                let (d_color, d_inverse_depth) = (of_shade.d_color, of_shade.d_inverse_depth);
-                let sums = &mut sums.gradient;
-                triangle.hit_bwd(&hit, &fall_off, d_alpha, d_color, d_inverse_depth, sums);
+                let ScreenGradient { d_color, d_inverse_depth, .. } = of_shade;
+                let d = HitGradient { d_alpha, d_color, d_inverse_depth };
+                triangle.hit_bwd(&hit, &fall_off, &d, &mut sums.gradient);
             }
         }
     }

@@ -17,7 +17,8 @@ fn an_opacity_that_is_held_passes_no_gradient() {
     assert_eq!(hit.alpha, TRIANGLE_ALPHA_MAX);
     let mut sums = TriangleGradient::default();
     let fall_off = FallOff { exponent: 1e-4, strip_px: 1.0 };
-    drawn.hit_bwd(&hit, &fall_off, 1.0, [1.0; 3], 1.0, &mut sums);
+    let d = HitGradient { d_alpha: 1.0, d_color: [1.0; 3], d_inverse_depth: 1.0 };
+    drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
     assert_eq!((sums.d_log_opacity, sums.d_shares), (0.0, [0.0; 3]));
     assert_eq!((sums.d_color[0], sums.d_inverse_depth[0]), ([1.0; 3], 1.0));
 }
@@ -28,11 +29,12 @@ fn coverage_bwd(corners: &[Vertex<f64>; 3], fall_off: &FallOff<f64>) -> [[f64; 2
     let drawn = triangle(corners, INRADIUS_MIN_PX).unwrap();
     let mut sums = TriangleGradient::default();
     let cell = 1.0 / f64::from(PER_PX);
+    let d = HitGradient { d_alpha: cell * cell, d_color: [0.0; 3], d_inverse_depth: 0.0 };
     for at in 0..(60 * PER_PX).pow(2) {
         let [column, row] = [at % (60 * PER_PX), at / (60 * PER_PX)];
         let place = [column, row].map(|k| (f64::from(k) + 0.5) * cell);
         if let Some(hit) = drawn.hit(place, fall_off.exponent) {
-            drawn.hit_bwd(&hit, fall_off, cell * cell, [0.0; 3], 0.0, &mut sums);
+            drawn.hit_bwd(&hit, fall_off, &d, &mut sums);
         }
     }
     triangle_bwd(corners, INRADIUS_MIN_PX, &sums).unwrap().map(|d| d.d_px)

@@ -197,9 +197,13 @@ fn value_bwd(
     for (k, &place) in places.iter().enumerate() {
         let hit = triangle.hit(place, exponent).unwrap();
         let k = k as f64;
-        let (d_alpha, d_color) = (0.7 - 0.1 * k, [0.3, -0.2 * k, 0.5]);
+        let d = HitGradient {
+            d_alpha: 0.7 - 0.1 * k,
+            d_color: [0.3, -0.2 * k, 0.5],
+            d_inverse_depth: 0.2 + 0.1 * k,
+        };
         let fall_off = FallOff { exponent, strip_px: 0.0 };
-        triangle.hit_bwd(&hit, &fall_off, d_alpha, d_color, 0.2 + 0.1 * k, &mut sums);
+        triangle.hit_bwd(&hit, &fall_off, &d, &mut sums);
     }
     sums
 }
