@@ -92,8 +92,8 @@ __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, 
     return s;
 }
 
-// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts:
-// behind a solid one it is all that the sample would show without that.
+// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts, too:
+// if a solid triangle before it moved away, the sample would show this one.
 template <uint32_t N>
 __device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
     const float before = samples.transmittance[sample];

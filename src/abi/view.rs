@@ -9,7 +9,7 @@ constants! {
     pub const ALPHA_MIN: f32 = 1.0 / 255.0;
     /// Opacities are held below 1.
     pub const ALPHA_MAX: f32 = 0.99;
-    /// A pixel is finished before its transmittance falls below this.
+    /// A pixel is finished before its transmittance falls below this; a sample of triangles once it has.
     pub const TRANSMITTANCE_MIN: f32 = 1e-4;
     /// Values per Gaussian that are no colours: mean, log-scale, quaternion, opacity logit.
     pub const GEOMETRY_WIDTH: u32 = 11;

@@ -37,8 +37,8 @@ pub struct Window {
     pub samples: u32,
     /// Radius of the inscribed circle above which a triangle is drawn, px.
     pub inradius_min_px: f64,
-    /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 they are
-    /// those of the samples as they lie, which the edges of solid triangles have none of.
+    /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 each
+    /// sample takes its own slope; edges of solid triangles then have next to no gradient.
     pub strip_px: f64,
 }
 

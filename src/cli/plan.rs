@@ -48,7 +48,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// Gaussians to plan for
+    /// Gaussians, or vertices of triangles, to plan for
     ///
     /// The default is --max-points, the number of --model, or a guess.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Forecast")]

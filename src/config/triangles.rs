@@ -43,10 +43,10 @@ options! {
         #[arg(value_name = "N")]
         sigma_until: u32 = 30_000, idle NO_TRIANGLES;
 
-        /// Width of the strips along edges whose slope is averaged, px
+        /// Width of the strip inside an edge over which the slope of the opacity is averaged, px
         ///
-        /// The more solid triangles are, the nearer to their edges is all of the slope that moves these. So
-        /// gradients take its mean over a strip inside. 0 takes it as it is in each sample.
+        /// The more solid a triangle is, the nearer to its edges is all of the slope that moves them, and samples
+        /// miss it. So gradients take its mean over a strip. With 0 each sample takes its own slope.
         #[arg(value_name = "PX")]
         edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES;
 
@@ -138,8 +138,9 @@ options! {
 
         /// Iteration after which the mesh is connected
         ///
-        /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. No
-        /// triangle is split or removed after it. MeshSplatting has 11,000. 0 leaves them as they are.
+        /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. After it
+        /// none is split, and none removed until the run ends. MeshSplatting has 11,000. 0 leaves them as
+        /// they are.
         #[arg(value_name = "N")]
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
     }

@@ -14,7 +14,7 @@ pub const ALPHA_MIN: f64 = 1.0 / 255.0;
 /// Opacities are held below 1 so that every splat behind keeps a gradient.
 pub const ALPHA_MAX: f64 = 0.99;
 
-/// A pixel is finished before its transmittance falls below this.
+/// A pixel is finished before its transmittance falls below this; a sample of triangles once it has.
 pub const TRANSMITTANCE_MIN: f64 = 1e-4;
 
 /// Exponent of the Gaussian at `offset_px` from its centre: -½ dᵀ C d. Never above 0 for a

@@ -122,8 +122,8 @@ fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool
             // So does on which side of a strip's border a sample is.
             let edge = shares.iter().position(|&share| share == most).unwrap_or(0);
             let [x, y] = triangle.slopes[edge];
-            let from_strip = (1.0 - most) / (window.strip_px * x.hypot(y)).min(1.0) - 1.0;
-            let is_at_strip = from_strip.abs() < EDGE_SHARE;
+            let strip = (window.strip_px * x.hypot(y)).min(1.0);
+            let is_at_strip = (1.0 - most - strip).abs() < EDGE_SHARE * strip;
             let after = light * (1.0 - hit.alpha);
             if is_at_strip
                 || most - next < EDGE_SHARE
@@ -264,7 +264,10 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         for (exponent, samples) in [(1.0, 1), (0.5, 2), (0.05, 4), (1e-4, 3)] {
             for inverse_depth in [false, true] {
                 let mesh = mesh(count, seed);
-                let drawing = Drawing { inverse_depth, ..drawing(seed, window(exponent, samples)) };
+                // None, one of a pixel, and one that reaches to the middle.
+                let strip_px = [0.0, 1.0, 50.0][(seed % 3) as usize];
+                let window = Window { strip_px, ..window(exponent, samples) };
+                let drawing = Drawing { inverse_depth, ..drawing(seed, window) };
                 let image = photo_of(&mesh, &view(), &drawing);
                 let what = format!("{count} triangles, exponent {exponent}, {samples} samples");
                 assert_steps_agree(device, &mesh, &[(view(), drawing, image)], &what);

@@ -108,7 +108,7 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
     let place = TestFolder::with_scene();
     let flags = ["--primitive", "triangles", "--gaussians", "8000000", "--vram-limit", "16GiB"];
     let text = plan(&place, &flags).done().stdout;
-    let mut rows = text.lines().skip_while(|line| !line.starts_with("peak by --max-points, MiB"));
+    let mut rows = text.lines().skip_while(|line| !line.starts_with("peak without a limit, MiB"));
     assert_eq!(rows.next().unwrap().split_whitespace().last(), Some("--optimize-memory"));
     let rows: Vec<Vec<f64>> = rows
         .take(4)
@@ -123,6 +123,7 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
     assert!(
         text.contains("\n8000000 vertices (--gaussians), ") && text.contains("\nmost vertices ")
     );
+    assert_eq!(json(&place, &flags)["gaussians"]["rows"], "vertices");
     assert!(json(&place, &["--gaussians", "1000"]).get("vertex_budgets").is_none());
 }
 

@@ -32,8 +32,7 @@ pub(super) struct PlannedGaussians {
     pub(super) start: u64,
     /// Who says so.
     pub(super) from: &'static str,
-    /// What they are.
-    #[serde(skip)]
+    /// What they are: of triangles vertices.
     pub(super) rows: &'static str,
 }
 
@@ -62,7 +61,7 @@ pub(super) struct Largest {
 /// Numbers of vertices that are listed of a model of triangles.
 const VERTEX_BUDGETS: [u64; 4] = [4_000_000, 8_000_000, 12_000_000, 16_000_000];
 
-/// What a run takes at its peak with so many vertices.
+/// What a run takes at its peak with so many vertices, where no limit makes it do with less.
 #[derive(Debug, Serialize)]
 pub(super) struct VertexBudget {
     pub(super) vertices: u64,

@@ -175,7 +175,7 @@ fn vertex_budgets(text: &mut String, lines: &[VertexBudget]) {
         return;
     }
     let [full, compact] = STORAGES;
-    write!(text, "\n\n{:<28} {full:>16} {compact:>18}", "peak by --max-points, MiB").ok();
+    write!(text, "\n\n{:<28} {full:>16} {compact:>18}", "peak without a limit, MiB").ok();
     for VertexBudget { vertices, full, compact } in lines {
         let [full, compact] = [full, compact].map(|peak| peak.mib());
         write!(text, "\n  {vertices:<26} {full:>16.1} {compact:>18.1}").ok();

@@ -7,7 +7,7 @@
 //! tᵢ = mᵢ·d with mᵢ = nᵢ / r, which is 0 in c and 1 on the edge.
 //!
 //! Inside all shares are below 1. There the opacity is o (1 - max tᵢ)^s: with s = 1 a pyramid, with s near 0 a
-//! solid triangle. What is linear between the corners follows from the same slopes: the barycentric weight of
+//! solid triangle. Gradients of an edge are averaged over a strip inside it ([`FallOff`]). What is linear between the corners follows from the same slopes: the barycentric weight of
 //! corner i is bᵢ (1 - tᵢ), with bᵢ the length of the edge that faces it over the perimeter. Colours are linear on
 //! the screen, as the reference has them; inverse depths really are.
 
@@ -351,9 +351,9 @@ impl<R: Real> Triangle<R> {
 
     /// What the opacity grows by with [`TriangleHit::left`].
     ///
-    /// Next to an edge it is the mean over a strip. Pixels do not tell where in a strip a sample is, so their
-    /// sums stay what they are on average, but not what they are by chance: the more solid a triangle is, the
-    /// nearer to its edge is all of the slope, until no sample meets it.
+    /// Next to an edge it is the mean over a strip. Wherever the edge lies between samples, these together then
+    /// give what they give on average. Of a solid triangle all of the slope is so near to the edge that without
+    /// a strip no sample would meet it.
     fn slope_of_opacity(&self, hit: &TriangleHit<R>, fall_off: &FallOff<R>) -> R {
         let &FallOff { exponent, strip_px } = fall_off;
         let [x, y] = self.slopes[hit.edge];

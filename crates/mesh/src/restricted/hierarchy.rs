@@ -10,7 +10,7 @@ use crate::vector::{add, scale, sub};
 /// Triangles in a box at the bottom.
 const LEAF: usize = 4;
 
-/// Triangles below which one thread makes a branch.
+/// Most triangles of which one thread makes a branch.
 const SERIAL: usize = 1 << 12;
 
 /// Places along an axis between which a box may be cut.
@@ -19,7 +19,7 @@ const SLOTS: usize = 16;
 /// Levels of boxes that are cut where it costs least; all below are cut in the middle.
 const MOST_CUT_LEVELS: usize = 40;
 
-/// Levels of boxes that fit the walk's memory: as many more as 2^32 triangles take.
+/// Levels of boxes that fit the walk's memory: as many more as 2^31 triangles take.
 const MOST_LEVELS: usize = MOST_CUT_LEVELS + 32;
 
 /// Room for rounding, in lengths of the segment.
@@ -196,7 +196,7 @@ struct Halving {
 }
 
 impl Halving {
-    /// Nothing where all middles are in one slot.
+    /// Nothing where all middles are at one place.
     fn cheapest(items: &[Item]) -> Option<Self> {
         let middles = items.iter().fold(Span::EMPTY, |span, item| {
             span.joined(Span { least: item.middle, most: item.middle })
@@ -306,6 +306,28 @@ mod tests {
         assert!(leaves.clone().all(|node| node.count as usize <= LEAF));
         assert!(hierarchy.met([0.2, 0.2, -1.0], [0.2, 0.2, 1.0]).is_some());
         assert!(hierarchy.met([0.8, 0.8, -1.0], [0.8, 0.8, 1.0]).is_none());
+    }
+
+    #[test]
+    fn boxes_that_lose_a_triangle_a_level_keep_to_the_walks_memory() {
+        // Each is a 16th of the one before, so that every cut takes one off.
+        let sizes = (0..70).map(|k| 16.0_f64.powi(-k));
+        let triangles: Vec<[Vec3; 3]> =
+            sizes.map(|x| [[x, 0.0, 0.0], [2.0 * x, 0.0, 0.0], [x, x, 0.0]]).collect();
+        let hierarchy = Hierarchy::over(&triangles);
+        let depth = |mut at: usize| {
+            let mut levels = 0;
+            while hierarchy.nodes[at].second > 0 {
+                at += 1;
+                levels += 1;
+            }
+            levels
+        };
+        assert!((MOST_CUT_LEVELS..=MOST_LEVELS).contains(&depth(0)), "{}", depth(0));
+        for (k, [[x, ..], ..]) in triangles.iter().enumerate() {
+            let through = |z: f64| [1.25 * x, 0.25 * x, z];
+            assert_eq!(hierarchy.met(through(-1.0), through(1.0)), Some(to_u32(k)));
+        }
     }
 
     #[test]

@@ -109,8 +109,8 @@ impl<R: Real> FaceLayers<'_, R> {
                 }
                 let Some(hit) = triangle.hit(sample_px, exponent) else { continue };
                 let after = sample.transmittance * (R::ONE - hit.alpha);
-                // The one that finishes a sample counts: behind a solid one it is all that the sample would show
-                // without that.
+                // The one that finishes a sample counts, too: if a solid triangle before it moved away, the sample
+                // would show this one.
                 if after < R::of(TRANSMITTANCE_MIN) {
                     sample.is_finished = true;
                     open -= 1;

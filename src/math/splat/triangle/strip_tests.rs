@@ -11,7 +11,7 @@ fn corners(opacity: f64) -> [Vertex<f64>; 3] {
 }
 
 #[test]
-fn an_opacity_that_is_held_passes_no_gradient() {
+fn an_opacity_that_is_held_passes_a_gradient_in_strips_alone() {
     let drawn = triangle(&corners(1.0), INRADIUS_MIN_PX).unwrap();
     let hit = drawn.hit(drawn.centre_px, 1e-4).unwrap();
     assert_eq!(hit.alpha, TRIANGLE_ALPHA_MAX);
@@ -21,6 +21,20 @@ fn an_opacity_that_is_held_passes_no_gradient() {
     drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
     assert_eq!((sums.d_log_opacity, sums.d_shares), (0.0, [0.0; 3]));
     assert_eq!((sums.d_color[0], sums.d_inverse_depth[0]), ([1.0; 3], 1.0));
+
+    // Half a pixel from the edge that faces the third corner.
+    let edge = 2;
+    let [x, y] = drawn.slopes[edge];
+    let per_px = x.hypot(y);
+    let along = (1.0 - 0.5 * per_px) / (per_px * per_px);
+    let place = [drawn.centre_px[0] + x * along, drawn.centre_px[1] + y * along];
+    let hit = drawn.hit(place, 1e-4).unwrap();
+    let mut sums = TriangleGradient::default();
+    drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
+    assert_eq!((hit.alpha, sums.d_log_opacity), (TRIANGLE_ALPHA_MAX, 0.0));
+    // Over the pixel to the edge, all of the largest opacity is lost.
+    let expected = -TRIANGLE_ALPHA_MAX / per_px;
+    assert!((sums.d_shares[edge] / expected - 1.0).abs() < 1e-12, "{:?}", sums.d_shares);
 }
 
 /// Gradients of the corners' places of what a triangle covers, summed over a grid of samples.
@@ -55,7 +69,7 @@ fn strips_along_edges_give_on_average_what_the_covered_area_gives() {
             let expected = [from[1] - to[1], to[0] - from[0]].map(|d| 0.5 * per_area * d);
             let length = expected[0].hypot(expected[1]);
             let error = |d: [f64; 2]| (d[0] - expected[0]).hypot(d[1] - expected[1]) / length;
-            // Inside, a strip is shorter than its edge, by about the 15th of the way to the middle that it is wide.
+            // A strip is 1 px wide, a 15th of the inscribed radius, so it is about that much shorter than its edge.
             assert!(error(found[i]) < 0.08, "{exponent}: {:?}, not {expected:?}", found[i]);
             // Without strips no sample is where the slope of a solid triangle is.
             assert!(exponent > 0.1 || error(exact[i]) > 0.9, "{:?}", exact[i]);
