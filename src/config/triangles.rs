@@ -43,10 +43,11 @@ options! {
         #[arg(value_name = "N")]
         sigma_until: u32 = 30_000, idle NO_TRIANGLES;
 
-        /// Width of the strip inside an edge over which the slope of the opacity is averaged, px
+        /// Width of the strip that gradients of an edge average over, px
         ///
-        /// The more solid a triangle is, the nearer to its edges is all of the slope that moves them, and samples
-        /// miss it. So gradients take its mean over a strip. With 0 each sample takes its own slope.
+        /// It lies inside. The more solid a triangle is, the nearer to its edges is all of the slope of its
+        /// opacity, and samples miss it. So gradients take its mean over a strip. With 0 each sample takes its
+        /// own slope.
         #[arg(value_name = "PX")]
         edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES;
 
