@@ -7,9 +7,10 @@
 //! tᵢ = mᵢ·d with mᵢ = nᵢ / r, which is 0 in c and 1 on the edge.
 //!
 //! Inside all shares are below 1. There the opacity is o (1 - max tᵢ)^s: with s = 1 a pyramid, with s near 0 a
-//! solid triangle. Gradients of an edge are averaged over a strip inside it ([`FallOff`]). What is linear between the corners follows from the same slopes: the barycentric weight of
-//! corner i is bᵢ (1 - tᵢ), with bᵢ the length of the edge that faces it over the perimeter. Colours are linear on
-//! the screen, as the reference has them; inverse depths really are.
+//! solid triangle. Gradients of an edge are averaged over a strip inside it ([`FallOff`]). What is linear between
+//! the corners follows from the same slopes: the barycentric weight of corner i is bᵢ (1 - tᵢ), with bᵢ the length of
+//! the edge that faces it over the perimeter. Colours are linear on the screen, as the reference has them; inverse
+//! depths really are.
 
 #[cfg(test)]
 mod strip_tests;

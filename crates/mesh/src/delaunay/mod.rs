@@ -4,7 +4,7 @@
 mod error;
 mod finish;
 mod ground;
-pub(crate) mod hilbert;
+mod hilbert;
 mod homes;
 mod insertion;
 mod order;
