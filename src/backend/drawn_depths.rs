@@ -3,11 +3,30 @@
 use splat_mesh::Camera;
 use splat_mesh::tsdf::DepthView;
 
-use super::Rendered;
+use super::{Look, Rendered};
 use crate::dataset::View;
 use crate::math::Real as _;
 use crate::math::linalg::{Vec3, mul_transposed, scale, sub};
 use crate::math::normals::OPAQUE_MIN;
+
+/// Which depth of a pixel counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelDepth {
+    /// The mean of the depths of what is blended, by their weights.
+    Mean,
+    /// That by which half of the light is stopped.
+    Median,
+}
+
+impl PixelDepth {
+    /// What a view with these depths is drawn for.
+    pub(crate) const fn look(self) -> Look {
+        match self {
+            Self::Mean => Look::SURFACE,
+            Self::Median => Look::MEDIAN,
+        }
+    }
+}
 
 /// A view, and which of its pixels count.
 #[derive(Clone, Copy, Debug)]

@@ -46,7 +46,7 @@ pub(crate) use capability::unsupported;
 pub use device::{
     Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
 };
-pub use drawn_depths::{DrawnDepths, MaskedView, camera_of};
+pub use drawn_depths::{DrawnDepths, MaskedView, PixelDepth, camera_of};
 pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub use error::DeviceError;

@@ -13,7 +13,7 @@ use super::exit::UsageError;
 use super::output::print;
 use super::scene::{ModelArgs, Opened, none_to_compare};
 use super::triangles::TriangleSamples;
-use crate::backend::TrainDevice;
+use crate::backend::{PixelDepth, TrainDevice};
 use crate::files::WorkFolder;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use crate::train::event::Split;
@@ -42,6 +42,13 @@ pub(super) struct RenderArgs {
     #[arg(long, help_heading = "Rendering")]
     depth: bool,
 
+    /// Write the depths by which half of the light is stopped
+    ///
+    /// Without it depths are means over what is blended. Depths and normals are 0 where less than half of
+    /// the light is stopped. Models of triangles have none. It is what 2DGS calls depth ratio 1.
+    #[arg(long, help_heading = "Rendering", requires = "depth")]
+    median_depth: bool,
+
     /// Also write normals, as 16-bit PNG
     ///
     /// `normals/00000.png`: x right, y up and z towards the camera, from -1..1 to 0..65535 in red, green
@@ -61,6 +68,12 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
         model.refuse_triangles(
             "--normals: the model is of triangles, whose normals are not drawn. Leave it out; --depth has \
              their depths",
+        )?;
+    }
+    if args.median_depth {
+        model.refuse_triangles(
+            "--median-depth: the model is of triangles, of which --depth has the mean depths alone. Leave it \
+             out",
         )?;
     }
     args.samples.apply(model.triangles.as_mut(), matches);
@@ -95,7 +108,8 @@ impl Task for Rendering<'_> {
             }
             let wanted = Wanted { depths: args.depth, normals: args.normals };
             let surface = if wanted.depths || wanted.normals {
-                ShownSurface::Required
+                let depth = if args.median_depth { PixelDepth::Median } else { PixelDepth::Mean };
+                ShownSurface::Required(depth)
             } else {
                 ShownSurface::None
             };

@@ -2,7 +2,9 @@
 
 use super::ExtractionError;
 use crate::backend::frame_state::Shown;
-use crate::backend::{DeviceError, DrawnDepths, Look, MaskedView, RenderSettings, TrainDevice};
+use crate::backend::{
+    DeviceError, DrawnDepths, Look, MaskedView, PixelDepth, RenderSettings, TrainDevice,
+};
 use crate::dataset::View;
 use crate::math::linalg::{Vec3, add, mul};
 use crate::train::Views;
@@ -20,15 +22,6 @@ pub(super) const PIXEL_BYTES: u64 = 12 + 16 + 4 + (4 + 12 + 1);
 
 /// Every view is drawn.
 pub(super) const ALL_VIEWS: usize = 1;
-
-/// Which depth of a pixel counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PixelDepth {
-    /// The mean of the Gaussians' depths by their weights.
-    Mean,
-    /// That by which half of the light is stopped.
-    Median,
-}
 
 /// A model on a device, and the views that it is drawn from.
 pub struct DrawnModel<'a, 'd, B: TrainDevice> {
@@ -60,10 +53,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
-        let look = match depth {
-            PixelDepth::Mean => Look::SURFACE,
-            PixelDepth::Median => Look::MEDIAN,
-        };
+        let look = depth.look();
         let settings = self.settings;
         self.each_view(every, |device, model, seen| {
             let rendered = {

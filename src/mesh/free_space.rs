@@ -6,10 +6,9 @@ use splat_mesh::free_space::SightVotes;
 use splat_mesh::place::Bounds;
 use splat_mesh::points::have_points_within;
 
-use super::drawn::PixelDepth;
 use super::fitted::FittedSurface;
 use super::{DrawnModel, ExtractionError, WorldBox};
-use crate::backend::TrainDevice;
+use crate::backend::{PixelDepth, TrainDevice};
 
 /// Cells from a surface up to which a place is on it: the finest cells blur it by two or three.
 const MARGIN_CELLS: f64 = 4.0;

@@ -7,10 +7,9 @@ use kiddo::{ImmutableKdTree, SquaredEuclidean};
 use rayon::prelude::*;
 use splat_mesh::points::OrientedPoints;
 
-use super::drawn::PixelDepth;
 use super::focus::opaque_rows;
 use super::{DrawnModel, ExtractionError};
-use crate::backend::{DrawnDepths, TrainDevice};
+use crate::backend::{DrawnDepths, PixelDepth, TrainDevice};
 use crate::math::field::DensityKernel;
 use crate::math::level_set::{density_of, deviation_along, front, level_point};
 use crate::math::linalg::{Vec3, normalize, sub};

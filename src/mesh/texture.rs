@@ -10,10 +10,9 @@ use splat_mesh::atlas::{
 use splat_mesh::bake::{Bake, BakeFigures, Baked, ColorView, SeenAreas};
 use splat_mesh::file::Picture;
 
-use super::drawn::PixelDepth;
 use super::texture_options::{AtlasKind, TextureOptions, TextureSource};
 use super::{DrawnModel, Exposures, ExtractionError};
-use crate::backend::{TrainDevice, camera_of};
+use crate::backend::{PixelDepth, TrainDevice, camera_of};
 use crate::memory::Bytes;
 use crate::train::event::Split;
 use crate::train::pictures::byte;

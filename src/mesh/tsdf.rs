@@ -8,11 +8,10 @@ use std::time::Instant;
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use splat_mesh::watch::Watch;
 
-use super::drawn::PixelDepth;
 use super::extracted::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;
 use super::{DrawnModel, ExtractionError, Focus, WorldBox};
-use crate::backend::TrainDevice;
+use crate::backend::{PixelDepth, TrainDevice};
 use crate::memory::Bytes;
 
 /// Host memory of a brick of 512 voxels: distances, weights and colours, their means while the surface is

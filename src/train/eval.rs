@@ -9,8 +9,8 @@ use super::surface_maps::SurfaceMaps;
 use super::views::Views;
 use crate::backend::frame_state;
 use crate::backend::{
-    Compensation, DeviceError, Extra, Footprint, Look, Photo, RenderSettings, Rendered, Stay,
-    TrainDevice,
+    Compensation, DeviceError, Extra, Footprint, Look, Photo, PixelDepth, RenderSettings, Rendered,
+    Stay, TrainDevice,
 };
 use crate::config::MetricSet;
 use crate::dataset::{Image, View, evenly_spread};
@@ -54,8 +54,8 @@ pub enum ShownSurface {
     None,
     /// They have, unless memory is short, of which a warning tells.
     WhereItFits,
-    /// They have, or the evaluation ends with an error.
-    Required,
+    /// They have, with these depths, or the evaluation ends with an error.
+    Required(PixelDepth),
 }
 
 /// One shown view of an evaluation.
@@ -263,11 +263,12 @@ pub fn evaluate<B: TrainDevice>(
             drop(frame);
             let maps = match surface {
                 ShownSurface::None => None,
-                ShownSurface::WhereItFits | ShownSurface::Required => {
-                    match surface_maps(device, model, view, &settings) {
-                        Err(error)
-                            if surface == ShownSurface::WhereItFits && error.is_out_of_memory() =>
-                        {
+                ShownSurface::Required(depth) => {
+                    surface_maps(device, model, view, &settings, depth)?
+                }
+                ShownSurface::WhereItFits => {
+                    match surface_maps(device, model, view, &settings, PixelDepth::Mean) {
+                        Err(error) if error.is_out_of_memory() => {
                             surface = ShownSurface::None;
                             views.warn(format!(
                                 "this evaluation shows no depths and normals: {error}"
@@ -309,9 +310,10 @@ fn surface_maps<B: TrainDevice>(
     model: &B::Model,
     view: &View,
     settings: &RenderSettings,
+    depth: PixelDepth,
 ) -> Result<Option<SurfaceMaps>, DeviceError> {
     let (look, maps): (_, fn(&Rendered) -> Option<SurfaceMaps>) = match settings.footprint {
-        Footprint::Ellipse { .. } | Footprint::Surfel => (Look::SURFACE, SurfaceMaps::of),
+        Footprint::Ellipse { .. } | Footprint::Surfel => (depth.look(), SurfaceMaps::of),
         Footprint::Triangle(_) => (Look::INVERSE_DEPTHS, SurfaceMaps::of_inverse_depths),
     };
     let frame = device.render(model, view, settings, look)?;

@@ -22,7 +22,8 @@ pub struct SurfaceMaps {
 /// What a pixel shows of the surface.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfacePixel {
-    /// Mean over what is blended, by its weights, of the depth along the view axis, world units.
+    /// Depth along the view axis, world units: the mean over what is blended, by its weights, or that by which
+    /// half of the light is stopped.
     pub depth: f32,
     /// Unit normal towards the camera, in camera axes: x right, y down, z along the view; none of a view that
     /// was drawn without normals.
@@ -30,13 +31,15 @@ pub struct SurfacePixel {
 }
 
 impl SurfaceMaps {
-    /// The maps of a view; nothing of one that was drawn without them.
+    /// The maps of a view; nothing of one that was drawn without them. A view with median depths shows something
+    /// where half of the light is stopped.
     pub fn of(rendered: &Rendered) -> Option<Self> {
-        let sums = rendered.surface.as_deref()?;
-        let pixels = sums.chunks_exact(4).map(|sums| {
-            let [depth, x, y, weight] = [sums[0], sums[1], sums[2], sums[3]];
-            (weight >= WEIGHT_MIN).then(|| SurfacePixel {
-                depth: depth / weight,
+        let (sums, _) = rendered.surface.as_deref()?.as_chunks::<4>();
+        let medians = rendered.median_depths.as_deref();
+        let pixels = sums.iter().enumerate().map(|(pixel, &[depth, x, y, weight])| {
+            let depth = medians.map_or(depth / weight, |medians| medians[pixel]);
+            (weight >= WEIGHT_MIN && depth > 0.0).then(|| SurfacePixel {
+                depth,
                 normal_cam: Some(blended_normal([x / weight, y / weight])),
             })
         });
@@ -135,6 +138,15 @@ mod tests {
         let [x, _, z] = pixel.normal_cam.unwrap();
         assert!(close(x, 0.6) && close(z, -0.8), "{pixel:?}");
         assert_eq!(maps.pixels[1], None);
+    }
+
+    #[test]
+    fn median_depths_stand_for_the_means_where_there_are_some() {
+        let sums = [[1.0, 0.3, 0.0, 0.5], [4.0, 0.0, 0.0, 1.0], [0.0; 4]];
+        let medians = Some(vec![0.0, 3.0, 0.0]);
+        let maps = SurfaceMaps::of(&Rendered { median_depths: medians, ..drawn(&sums) }).unwrap();
+        let depths: Vec<_> = maps.pixels.iter().map(|pixel| pixel.map(|p| p.depth)).collect();
+        assert_eq!(depths, [None, Some(3.0), None]);
     }
 
     #[test]

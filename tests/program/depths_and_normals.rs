@@ -25,13 +25,14 @@ fn camera(place: &TestFolder) -> [[f32; 3]; 2] {
     [[0, 1, 2].map(|i| number(&first["position"][i])), [0, 1, 2].map(axis)]
 }
 
-/// A disc before the camera that faces it and fills its image: z is turned onto the view axis.
-fn disc([position, axis]: [[f32; 3]; 2]) -> Gaussians {
-    let mut model = Gaussians::zeros(0, 1);
-    model.means = (0..3).map(|i| position[i] + DEPTH * axis[i]).collect();
-    model.quats = vec![1.0 + axis[2], -axis[1], axis[0], 0.0];
-    model.log_scales = vec![3.0, 3.0, -6.0];
-    model.opacity_logits = vec![8.0];
+/// Discs at these depths before the camera that face it and fill its image: z is turned onto the view axis.
+fn discs([position, axis]: [[f32; 3]; 2], depths: &[f32]) -> Gaussians {
+    let mut model = Gaussians::zeros(0, depths.len());
+    let place = |&depth: &f32| [0, 1, 2].map(|i| position[i] + depth * axis[i]);
+    model.means = depths.iter().flat_map(place).collect();
+    model.quats = [1.0 + axis[2], -axis[1], axis[0], 0.0].repeat(depths.len());
+    model.log_scales = [3.0, 3.0, -6.0].repeat(depths.len());
+    model.opacity_logits = vec![8.0; depths.len()];
     model
 }
 
@@ -55,7 +56,7 @@ fn centre(path: &Path) -> (usize, DynamicImage) {
 fn depths_and_normals_of_a_disc_before_the_camera_are_its_own() {
     let place = TestFolder::with_scene();
     place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
-    write_ply(&place.ply(1), &disc(camera(&place))).unwrap();
+    write_ply(&place.ply(1), &discs(camera(&place), &[DEPTH])).unwrap();
     rendered(&place, &["--depth", "--normals"]);
 
     let scale: Value =
@@ -79,12 +80,46 @@ fn depths_and_normals_of_a_disc_before_the_camera_are_its_own() {
     assert!(matches!(color, DynamicImage::ImageRgb8(_)));
 }
 
+/// The depth that a view has in its centre, world units.
+fn depth_in_centre(place: &TestFolder) -> f64 {
+    let scale = fs::read(folder(place).join("depth/scale.json")).unwrap();
+    let scale: Value = serde_json::from_slice(&scale).unwrap();
+    let (at, depth) = centre(&folder(place).join("depth/00000.png"));
+    let DynamicImage::ImageLuma16(depth) = depth else { panic!("not 16 bits of grey") };
+    f64::from(depth.as_raw()[at]) / scale["values_per_world_unit"].as_f64().unwrap()
+}
+
+#[test]
+fn median_depths_are_those_of_what_stops_half_of_the_light() {
+    let place = TestFolder::with_scene();
+    place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
+    // The first stops 0.6 of the light, the second what is left.
+    let mut model = discs(camera(&place), &[DEPTH, DEPTH + 1.0]);
+    model.opacity_logits[0] = (0.6_f32 / 0.4).ln();
+    write_ply(&place.ply(1), &model).unwrap();
+    rendered(&place, &["--depth"]);
+    let mean = depth_in_centre(&place);
+    assert!((mean - 3.4).abs() < 0.01, "{mean}");
+    rendered(&place, &["--depth", "--median-depth"]);
+    let median = depth_in_centre(&place);
+    assert!((median - f64::from(DEPTH)).abs() < 0.01, "{median}");
+    // Alone the first lets most of the light pass once it is fainter.
+    let mut model = discs(camera(&place), &[DEPTH]);
+    model.opacity_logits[0] = (0.4_f32 / 0.6).ln();
+    write_ply(&place.ply(1), &model).unwrap();
+    rendered(&place, &["--depth", "--median-depth", "--normals"]);
+    assert_eq!(depth_in_centre(&place), 0.0);
+    let (at, normals) = centre(&folder(&place).join("normals/00000.png"));
+    let DynamicImage::ImageRgb16(normals) = normals else { panic!("not 16 bits of colour") };
+    assert_eq!(normals.as_raw()[3 * at..3 * at + 3], [0; 3]);
+}
+
 #[test]
 fn where_nothing_is_drawn_depths_and_normals_are_0() {
     let place = TestFolder::with_scene();
     place.trained(1, &["--eval", "--test-iterations=-1", "--sh-degree=0"]);
     let [position, axis] = camera(&place);
-    write_ply(&place.ply(1), &disc([position, axis.map(|a| -a)])).unwrap();
+    write_ply(&place.ply(1), &discs([position, axis.map(|a| -a)], &[DEPTH])).unwrap();
     rendered(&place, &["--depth", "--normals"]);
     for name in ["depth", "depth_color", "normals"] {
         let image = image::open(folder(&place).join(name).join("00000.png")).unwrap();

@@ -159,6 +159,7 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
 #[case::refine("refine", &[], &["splat refine", "triangles"])]
 #[case::sugar("sugar", &["--skip-coarse"], &["splat sugar", "--primitive triangles"])]
 #[case::normals("render", &["--normals"], &["--normals", "--depth"])]
+#[case::median("render", &["--depth", "--median-depth"], &["--median-depth", "Leave it out"])]
 #[case::samples("eval", &["--samples=3"], &["1, 2 or 4"])]
 fn what_has_no_use_for_triangles_says_so(
     #[case] command: &str,
