@@ -1,107 +1,14 @@
 // blend, of triangles: a tile's triangles to its pixels, front to back, and pixel gradients back to triangles. A
 // pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
 // however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
-// The backward pass goes front to back twice: first for the light that arrives in each sample, then for the
-// gradients. Both times and in the forward pass the same function decides about a triangle and a sample.
+// The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
+// twice: first for the colours of the samples, then for the gradients. Each time and in the forward pass the same
+// function decides about a triangle and a sample.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
-#include "triangle_footprint.cuh"
+#include "triangle_samples.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
-
-// Samples of a pixel, the shares of a triangle in them, and what is left of the light.
-template <uint32_t N>
-struct Samples {
-    static constexpr uint32_t COUNT = N * N;
-    static constexpr float STEP = 1.0f / N;
-    static constexpr float FIRST = 0.5f * STEP - 0.5f;
-
-    float transmittance[COUNT];
-    uint32_t open;  // a bit each
-
-    __device__ explicit Samples(bool inside) : open(inside ? (1u << COUNT) - 1 : 0) {
-#pragma unroll
-        for (float& t : transmittance) t = 1.0f;
-    }
-
-    // Place of a sample from the pixel's centre.
-    __device__ static float2 offset(uint32_t sample) {
-        return {FIRST + STEP * static_cast<float>(sample % N),
-                FIRST + STEP * static_cast<float>(sample / N)};
-    }
-};
-
-// A triangle in a lane's pixel.
-struct InPixel {
-    float2 from;      // the pixel's centre less the triangle's
-    float shares[3];  // there
-};
-
-__device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
-    InPixel in;
-    const float2 centre = row.centre_px();
-    in.from = {centre_px.x - centre.x, centre_px.y - centre.y};
-#pragma unroll
-    for (uint32_t i = 0; i < 3; ++i) {
-        const float2 slope = row.slope(i);
-        in.shares[i] = fmaf(slope.x, in.from.x, slope.y * in.from.y);
-    }
-    return in;
-}
-
-// Whether some sample of the pixel may be inside.
-__device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) {
-    bool inside = true;
-#pragma unroll
-    for (uint32_t i = 0; i < 3; ++i) {
-        const float2 slope = row.slope(i);
-        inside = inside && in.shares[i] - 0.5f * (fabsf(slope.x) + fabsf(slope.y)) < 1.0f;
-    }
-    return inside;
-}
-
-// What a triangle is in a sample. Contractions are spelt out: all passes have to decide alike.
-struct InSample {
-    float alpha;  // 0 where it leaves the sample as it is
-    float left;   // 1 less the largest share
-    uint32_t edge;
-    bool is_held;  // at the largest opacity
-};
-
-__device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, float2 offset,
-                                     float exponent) {
-    float share = fmaf(row.slope(0).x, offset.x, fmaf(row.slope(0).y, offset.y, in.shares[0]));
-    uint32_t edge = 0;
-#pragma unroll
-    for (uint32_t i = 1; i < 3; ++i) {
-        const float2 slope = row.slope(i);
-        const float other = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
-        if (other > share) {
-            share = other;
-            edge = i;
-        }
-    }
-    InSample s;
-    s.left = 1.0f - share;
-    s.edge = edge;
-    const float opacity = fast_exp2(fmaf(exponent, fast_log2(s.left), row.log_opacity()));
-    s.is_held = opacity >= TRIANGLE_ALPHA_MAX;
-    const float alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
-    // Written so that NaN, of a logarithm of what is outside, is not seen.
-    s.alpha = s.left > 0.0f && alpha >= ALPHA_MIN ? alpha : 0.0f;
-    return s;
-}
-
-// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts, too:
-// if a solid triangle before it moved away, the sample would show this one.
-template <uint32_t N>
-__device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
-    const float before = samples.transmittance[sample];
-    const float after = fmaf(-alpha, before, before);
-    if (after < TRANSMITTANCE_MIN) samples.open &= ~(1u << sample);
-    samples.transmittance[sample] = after;
-    return alpha * before;
-}
 
 // What a warp draws.
 struct PartLists {
@@ -114,12 +21,17 @@ __device__ inline PartLists part_lists(const BlendArgs& a) {
     return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
 }
 
-// Calls `visit(row, splat_index)` on all lanes for each triangle of the part, front to back, while some lane says
-// that it goes on.
-template <class GoesOn, class Visit>
-__device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists,
-                                         TriangleRow* own, uint32_t* numbers, GoesOn goes_on,
-                                         Visit visit) {
+// Triangles that a warp has staged.
+struct Staged {
+    TriangleRow rows[WARP];
+    uint32_t splat_indices[WARP];  // of the splats
+};
+
+// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while some lane says that it goes
+// on: `at` is its place among those that are staged. `prepare(at)` runs on one lane after it has staged a triangle.
+template <class GoesOn, class Prepare, class Visit>
+__device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists, Staged& own,
+                                         GoesOn goes_on, Prepare prepare, Visit visit) {
     const uint32_t lane = threadIdx.x % WARP;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const TileRange range = lists.range;
@@ -132,15 +44,16 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) {
             const uint32_t at = __popc(hits & lanes_below());
-            TriangleRow& row = own[at];
+            TriangleRow& row = own.rows[at];
 #pragma unroll
             for (uint32_t quad = 0; quad < 6; ++quad) row.quads[quad] = record[quad];
             row.quads[0].z = fast_log2(row.quads[0].z);
-            numbers[at] = splat_index;
+            own.splat_indices[at] = splat_index;
+            prepare(at);
         }
         __syncwarp();  // the rows are there
         const uint32_t count = __popc(hits);
-        for (uint32_t at = 0; at < count; ++at) visit(own[at], numbers[at]);
+        for (uint32_t at = 0; at < count; ++at) visit(at);
         __syncwarp();  // everyone has read them
     }
 }
@@ -155,17 +68,17 @@ __device__ inline void raise_weight(const BlendArgs& a, uint32_t face, float wei
 
 template <uint32_t N>
 __device__ inline void blend_fwd(const BlendArgs& a) {
-    __shared__ TriangleRow rows[PARTS][WARP];
-    __shared__ uint32_t numbers[PARTS][WARP];
-    const uint32_t warp = threadIdx.x / WARP;
+    __shared__ Staged staged[PARTS];
+    Staged& own = staged[threadIdx.x / WARP];
     const PartLists lists = part_lists(a);
     const Part& part = lists.part;
     Samples<N> samples(part.inside);
     float3 color = {0.0f, 0.0f, 0.0f};
     float inverse_depth = 0.0f;
     for_each_triangle(
-        a, lists, rows[warp], numbers[warp], [&] { return samples.open != 0; },
-        [&](const TriangleRow& row, uint32_t) {
+        a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
+        [&](uint32_t at) {
+            const TriangleRow& row = own.rows[at];
             const InPixel in = in_pixel(row, part.centre_px);
             float weight = 0.0f, along_x = 0.0f, along_y = 0.0f;
             if (samples.open != 0 && may_be_inside(row, in)) {
@@ -222,10 +135,35 @@ __device__ inline float sum_of_lane(const float (&values)[2 * HALF]) {
     }
 }
 
-// Adds the values of all lanes to a record: lane i has the sum of value i.
-__device__ inline void add_record(float* record, const float (&values)[WARP]) {
+// Lanes whose values a warp adds up in shared memory; of more it takes sums by shuffles.
+constexpr uint32_t SUMMED_LANES = 16;
+// Floats between them: 16-byte stores of 8 lanes then meet different banks.
+constexpr uint32_t SUMS_STRIDE = D_VALUES + 4;
+
+// Adds the values of these lanes to a record: lane i has the sum of value i.
+__device__ inline void add_record(float* record, const float (&values)[WARP], uint32_t lanes,
+                                  float4* sums) {
     const uint32_t lane = threadIdx.x % WARP;
-    const float sum = sum_of_lane<WARP / 2>(values);
+    const uint32_t count = __popc(lanes);
+    float sum = 0.0f;
+    if (count <= SUMMED_LANES) {
+        if (lanes >> lane & 1) {
+            float4* const own = sums + __popc(lanes & lanes_below()) * (SUMS_STRIDE / 4);
+#pragma unroll
+            for (uint32_t quad = 0; quad < D_VALUES / 4; ++quad) {
+                own[quad] = {values[4 * quad], values[4 * quad + 1], values[4 * quad + 2],
+                             values[4 * quad + 3]};
+            }
+        }
+        __syncwarp();  // the values are there
+        const float* const column = reinterpret_cast<const float*>(sums) + lane;
+        if (lane < D_VALUES) {
+            for (uint32_t i = 0; i < count; ++i) sum += column[i * SUMS_STRIDE];
+        }
+        __syncwarp();  // everyone has read them
+    } else {
+        sum = sum_of_lane<WARP / 2>(values);
+    }
     if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
 
@@ -251,22 +189,26 @@ struct Worth {
     }
 };
 
-// How the opacity of a triangle falls off from its middle to its edges.
+// How the opacity of a triangle falls off from its middle to its edges: strips along these, as shares of the way from
+// the middle, and the mean slopes in them.
 struct FallOff {
-    float exponent;
-    float strip_px;
+    float strips[3], slopes[3];
 
-    __device__ explicit FallOff(const BlendArgs& a)
-        : exponent(a.window_exponent), strip_px(a.strip_px) {}
-
-    // What the opacity grows by with what is left to the edge; next to the edge the mean over a strip.
-    __device__ float slope(const TriangleRow& row, const InSample& at) const {
-        const float2 m = row.slope(at.edge);
-        const float strip = fminf(strip_px * sqrtf(dot(m, m)), 1.0f);
-        if (at.left < strip) {
-            const float there = fast_exp2(fmaf(exponent, fast_log2(strip), row.log_opacity()));
-            return fminf(there, TRIANGLE_ALPHA_MAX) * fast_reciprocal(strip);
+    __device__ void prepare(const BlendArgs& a, const TriangleRow& row) {
+#pragma unroll
+        for (uint32_t edge = 0; edge < 3; ++edge) {
+            const float2 m = row.slope(edge);
+            const float strip = fminf(a.strip_px * sqrtf(dot(m, m)), 1.0f);
+            const float there =
+                fast_exp2(fmaf(a.window_exponent, fast_log2(strip), row.log_opacity()));
+            strips[edge] = strip;
+            slopes[edge] = fminf(there, TRIANGLE_ALPHA_MAX) * fast_reciprocal(strip);
         }
+    }
+
+    // What the opacity grows by with what is left to the edge.
+    __device__ float slope(const InSample& at, float exponent) const {
+        if (at.left < strips[at.edge]) return slopes[at.edge];
         return at.is_held ? 0.0f : at.alpha * exponent * fast_reciprocal(at.left);
     }
 };
@@ -275,14 +217,14 @@ struct FallOff {
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
                                    const PixelGradient& d, const FallOff& fall_off,
-                                   Samples<N>& samples, float (&behind)[N * N],
+                                   float exponent, Samples<N>& samples, float (&behind)[N * N],
                                    float (&values)[WARP]) {
     const Worth worth(row, in, d);
     float weight = 0.0f, along_x = 0.0f, along_y = 0.0f, most = 0.0f;
 #pragma unroll
     for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
         const float2 offset = Samples<N>::offset(s);
-        const InSample at = in_sample(row, in, offset, fall_off.exponent);
+        const InSample at = in_sample(row, in, offset, exponent);
         if (at.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
         const float before = samples.transmittance[s];
         const float w = pass(samples, s, at.alpha);
@@ -294,7 +236,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
         along_x = fmaf(w, offset.x, along_x);
         along_y = fmaf(w, offset.y, along_y);
         most = fmaxf(most, w);
-        const float d_share = -d_alpha * fall_off.slope(row, at);
+        const float d_share = -d_alpha * fall_off.slope(at, exponent);
         const float x = in.from.x + offset.x, y = in.from.y + offset.y;
         if (!at.is_held) values[D_LOG_OPACITY] += d_alpha * at.alpha;
 #pragma unroll
@@ -320,15 +262,57 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     return most;
 }
 
+// Of the one sample of a pixel the colour and inverse depth that the image has, each times its gradient.
+__device__ inline void light_of_image(const BlendArgs& a, const Part& part, const PixelGradient& d,
+                                      float (&light)[1]) {
+    if (!part.inside) return;
+    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    light[0] = dot(d.d_color, float3{a.image[pixel * 3], a.image[pixel * 3 + 1],
+                                     a.image[pixel * 3 + 2]});
+    if (a.d_inverse_depths != nullptr) {
+        light[0] = fmaf(d.d_inverse_depth, a.inverse_depths[pixel], light[0]);
+    }
+}
+
+// The same of each of several samples, which are blended once more: the image has their mean.
+template <uint32_t N>
+__device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lists, Staged& own,
+                                        const PixelGradient& d, float (&light)[N * N]) {
+    const Part& part = lists.part;
+    Samples<N> samples(part.inside);
+    for_each_triangle(
+        a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
+        [&](uint32_t at) {
+            const TriangleRow& row = own.rows[at];
+            const InPixel in = in_pixel(row, part.centre_px);
+            if (samples.open == 0 || !may_be_inside(row, in)) return;
+            const Worth worth(row, in, d);
+#pragma unroll
+            for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
+                const float2 offset = Samples<N>::offset(s);
+                const InSample hit = in_sample(row, in, offset, a.window_exponent);
+                if (hit.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
+                light[s] = fmaf(pass(samples, s, hit.alpha), worth.at(offset), light[s]);
+            }
+        });
+    const float of_background =
+        dot(d.d_color, float3{a.background[0], a.background[1], a.background[2]});
+#pragma unroll
+    for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
+        light[s] = fmaf(samples.transmittance[s], of_background, light[s]);
+    }
+}
+
 template <uint32_t N>
 __device__ inline void blend_bwd(const BlendArgs& a) {
-    __shared__ TriangleRow rows[PARTS][WARP];
-    __shared__ uint32_t numbers[PARTS][WARP];
+    __shared__ Staged staged[PARTS];
+    __shared__ FallOff fall_offs[PARTS][WARP];
+    __shared__ float4 sums[PARTS][SUMMED_LANES * SUMS_STRIDE / 4];
     const uint32_t warp = threadIdx.x / WARP;
+    Staged& own = staged[warp];
     const PartLists lists = part_lists(a);
     const Part& part = lists.part;
     constexpr float SHARE = 1.0f / Samples<N>::COUNT;
-    const FallOff fall_off(a);
     PixelGradient d = {};
     if (part.inside) {
         const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
@@ -336,48 +320,37 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
                      SHARE * a.d_image[pixel * 3 + 2]};
         if (a.d_inverse_depths != nullptr) d.d_inverse_depth = SHARE * a.d_inverse_depths[pixel];
     }
-    // Of each sample what its light is worth: of all that it is blended of, and then of what is behind.
+    // At first the light of all that a sample is blended of, and then of what is behind.
     float behind[N * N] = {};
-    {
-        Samples<N> samples(part.inside);
-        for_each_triangle(
-            a, lists, rows[warp], numbers[warp], [&] { return samples.open != 0; },
-            [&](const TriangleRow& row, uint32_t) {
-                const InPixel in = in_pixel(row, part.centre_px);
-                if (samples.open == 0 || !may_be_inside(row, in)) return;
-                const Worth worth(row, in, d);
-#pragma unroll
-                for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
-                    const float2 offset = Samples<N>::offset(s);
-                    const InSample at = in_sample(row, in, offset, a.window_exponent);
-                    if (at.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
-                    behind[s] = fmaf(pass(samples, s, at.alpha), worth.at(offset), behind[s]);
-                }
-            });
-        const float of_background =
-            dot(d.d_color, float3{a.background[0], a.background[1], a.background[2]});
-#pragma unroll
-        for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
-            behind[s] = fmaf(samples.transmittance[s], of_background, behind[s]);
-        }
+    if constexpr (N == 1) {
+        light_of_image(a, part, d, behind);
+    } else {
+        light_of_samples<N>(a, lists, own, d, behind);
     }
     Samples<N> samples(part.inside);
     for_each_triangle(
-        a, lists, rows[warp], numbers[warp], [&] { return samples.open != 0; },
-        [&](const TriangleRow& row, uint32_t splat_index) {
+        a, lists, own, [&] { return samples.open != 0; },
+        [&](uint32_t at) { fall_offs[warp][at].prepare(a, own.rows[at]); },
+        [&](uint32_t at) {
+            const TriangleRow& row = own.rows[at];
             const InPixel in = in_pixel(row, part.centre_px);
             const bool concerned = samples.open != 0 && may_be_inside(row, in);
-            if (!__any_sync(FULL_WARP, concerned)) return;
             float values[WARP] = {}, most = 0.0f;
             if (concerned) {
-                most = add_samples(row, in, d, fall_off, samples, behind, values);
+                most = add_samples(row, in, d, fall_offs[warp][at], a.window_exponent, samples,
+                                   behind, values);
             }
+            const uint32_t lanes = __ballot_sync(FULL_WARP, most > 0.0f);
+            if (lanes == 0) return;
             if (a.face_weights != nullptr) raise_weight(a, row.face(), most);
-            add_record(a.gradients + uint64_t{splat_index} * TRIANGLE_RECORD_WIDTH, values);
+            float* const record =
+                a.gradients + uint64_t{own.splat_indices[at]} * TRIANGLE_RECORD_WIDTH;
+            add_record(record, values, lanes, sums[warp]);
         });
 }
 
-// Blocks that a multiprocessor is to hold: samples take registers.
+// Blocks that a multiprocessor is to hold: samples take registers. A block of the backward pass takes 45 KiB of shared
+// memory; where that leaves room for fewer, these are bounds of the registers alone.
 #define BLEND_TRIANGLES(N, FWD_RESIDENT, BWD_RESIDENT)                                             \
     extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)                        \
         blend_fwd_triangles_##N(const __grid_constant__ BlendArgs a) {                             \
@@ -388,7 +361,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
         blend_bwd<N>(a);                                                                           \
     }
 
-BLEND_TRIANGLES(1, 4, 2)
-BLEND_TRIANGLES(2, 4, 2)
+BLEND_TRIANGLES(1, 4, 4)
+BLEND_TRIANGLES(2, 4, 3)
 BLEND_TRIANGLES(3, 3, 2)
 BLEND_TRIANGLES(4, 3, 2)

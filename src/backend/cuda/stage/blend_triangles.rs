@@ -1,4 +1,5 @@
-//! Stage `blend` of triangles. Both passes read the lists alone: nothing is kept of the samples in between.
+//! Stage `blend` of triangles. Both passes read the lists, and the backward pass of one sample a pixel the image:
+//! nothing is kept of the samples in between.
 
 use super::bin::Bins;
 use super::blend::{Canvas, Pixels, lists};
@@ -46,11 +47,13 @@ pub(crate) fn add_gradients(
     splats: &mut Splats,
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
-    Pixels { d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
+    Pixels { canvas, d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
 ) -> Result<(), DeviceError> {
     let window = window_of(settings)?;
     let Splats { records, gradients, .. } = splats;
     let args = BlendArgs {
+        image: canvas.image.write(),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
         d_image: d_image.read(),
         d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
         gradients: gradients.write(),

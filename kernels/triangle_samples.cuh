@@ -1,0 +1,99 @@
+// A triangle in the samples of a pixel, as all passes of `blend_triangles.cu` see it.
+#pragma once
+
+#include "fast.cuh"
+#include "triangle_footprint.cuh"
+
+// Samples of a pixel, the shares of a triangle in them, and what is left of the light.
+template <uint32_t N>
+struct Samples {
+    static constexpr uint32_t COUNT = N * N;
+    static constexpr float STEP = 1.0f / N;
+    static constexpr float FIRST = 0.5f * STEP - 0.5f;
+
+    float transmittance[COUNT];
+    uint32_t open;  // a bit each
+
+    __device__ explicit Samples(bool inside) : open(inside ? (1u << COUNT) - 1 : 0) {
+#pragma unroll
+        for (float& t : transmittance) t = 1.0f;
+    }
+
+    // Place of a sample from the pixel's centre.
+    __device__ static float2 offset(uint32_t sample) {
+        return {FIRST + STEP * static_cast<float>(sample % N),
+                FIRST + STEP * static_cast<float>(sample / N)};
+    }
+};
+
+// A triangle in a lane's pixel.
+struct InPixel {
+    float2 from;      // the pixel's centre less the triangle's
+    float shares[3];  // there
+};
+
+__device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
+    InPixel in;
+    const float2 centre = row.centre_px();
+    in.from = {centre_px.x - centre.x, centre_px.y - centre.y};
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        in.shares[i] = fmaf(slope.x, in.from.x, slope.y * in.from.y);
+    }
+    return in;
+}
+
+// Whether some sample of the pixel may be inside.
+__device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) {
+    bool inside = true;
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        inside = inside && in.shares[i] - 0.5f * (fabsf(slope.x) + fabsf(slope.y)) < 1.0f;
+    }
+    return inside;
+}
+
+// What a triangle is in a sample. Contractions are spelt out: all passes have to decide alike.
+struct InSample {
+    float alpha;  // 0 where it leaves the sample as it is
+    float left;   // 1 less the largest share
+    uint32_t edge;
+    bool is_held;  // at the largest opacity
+};
+
+__device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, float2 offset,
+                                     float exponent) {
+    float share = fmaf(row.slope(0).x, offset.x, fmaf(row.slope(0).y, offset.y, in.shares[0]));
+    uint32_t edge = 0;
+#pragma unroll
+    for (uint32_t i = 1; i < 3; ++i) {
+        const float2 slope = row.slope(i);
+        const float other = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
+        if (other > share) {
+            share = other;
+            edge = i;
+        }
+    }
+    InSample s;
+    s.left = 1.0f - share;
+    s.edge = edge;
+    const float opacity = fast_exp2(fmaf(exponent, fast_log2(s.left), row.log_opacity()));
+    s.is_held = opacity >= TRIANGLE_ALPHA_MAX;
+    const float alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
+    // Written so that NaN, of a logarithm of what is outside, is not seen.
+    s.alpha = s.left > 0.0f && alpha >= ALPHA_MIN ? alpha : 0.0f;
+    return s;
+}
+
+// Passes a triangle in an open sample; gives the weight that it has there. The one that finishes a sample counts, too:
+// if a solid triangle before it moved away, the sample would show this one.
+template <uint32_t N>
+__device__ inline float pass(Samples<N>& samples, uint32_t sample, float alpha) {
+    const float before = samples.transmittance[sample];
+    const float after = fmaf(-alpha, before, before);
+    if (after < TRANSMITTANCE_MIN) samples.open &= ~(1u << sample);
+    samples.transmittance[sample] = after;
+    return alpha * before;
+}
