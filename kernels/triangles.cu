@@ -154,6 +154,13 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     triangle_bwd(corners, a.inradius_min_px,
                  load_triangle_gradient(reinterpret_cast<const float4*>(a.gradients) + at),
                  d_corners);
+    if (a.gradient_norms != nullptr) {
+        float norms = 0.0f;
+#pragma unroll
+        for (const VertexGradient& d : d_corners) norms += sqrtf(dot(d.d_px, d.d_px));
+        // A view whose gradient is no number does not spoil the sum.
+        if (isfinite(norms)) a.gradient_norms[face] += norms;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
         const VertexGradient& d = d_corners[i];

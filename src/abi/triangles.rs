@@ -69,6 +69,8 @@ abi! {
         pub d_vertices: Out<'a, f32>,
         /// Largest distance of a corner from the middle so far, px; `[faces]`. Null where nobody asks for it.
         pub reaches_px: Out<'a, f32>,
+        /// Norms of the gradients of the corners' places, per px, added to; `[faces]`. Null where `reaches_px` is.
+        pub gradient_norms: Out<'a, f32>,
         /// Number of triangles.
         pub visible: u32,
         /// As of `FacesArgs`.

@@ -11,6 +11,23 @@ pub struct FaceStatistics {
     pub weights: Vec<f32>,
     /// Largest distance of a corner from the middle of all, px.
     pub reaches_px: Vec<f32>,
+    /// Norms of the loss's gradients of the corners' places, per px, summed over corners and views: how much
+    /// the triangle would like to be somewhere else.
+    pub gradient_norms: Vec<f32>,
+}
+
+impl FaceStatistics {
+    /// Of so many triangles that no view has shown.
+    pub fn zeros(faces: usize) -> Self {
+        let zeros = vec![0.0; faces];
+        Self { weights: zeros.clone(), reaches_px: zeros.clone(), gradient_norms: zeros }
+    }
+
+    /// A value of each triangle in each.
+    pub fn columns(&self) -> [&Vec<f32>; 3] {
+        let Self { weights, reaches_px, gradient_norms } = self;
+        [weights, reaches_px, gradient_norms]
+    }
 }
 
 /// Another mesh, of vertices that there are and of such between two of them.

@@ -52,5 +52,5 @@ pub use strategy::StrategyName;
 pub use stretch::follows_iterations;
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
-pub use triangles::TrianglesOptions;
+pub use triangles::{SplitBy, TrianglesOptions};
 pub use validate::RESET_OPACITY;

@@ -1,5 +1,8 @@
 //! Options of `--primitive triangles`: how they become solid and opaque, and how many there are.
 
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
 use super::declare::options;
 use super::idle::Idle;
 use super::primitive::PrimitiveName;
@@ -114,14 +117,20 @@ options! {
 
         /// Growth of a round, as a factor
         ///
-        /// With 1.23 and 1000 vertices, 230 triangles are each split in four. They are drawn in proportion
-        /// to their largest weights in views.
+        /// With 1.23 and 1000 vertices, 230 triangles are each split in four. --split-by says which.
         #[arg(value_name = "FACTOR")]
         add_percentage: f64 = 1.23, is |factor| {
             holds(factor.is_finite() && *factor >= 1.0, factor, "a finite number, 1 and more")
         }, idle NO_TRIANGLES;
 
-        /// Largest triangles that are split beside these
+        /// What triangles are drawn in proportion to when they are split
+        ///
+        /// A weight is the largest that a triangle had in any sample since the round before: its opacity there
+        /// times the light that reached it. Norms of gradients are sums over the corners and all views since then.
+        #[arg(value_enum, value_name = "SCORE")]
+        split_by: SplitBy = SplitBy::Gradient, idle NO_TRIANGLES;
+
+        /// Largest triangles that are split beside those drawn
         #[arg(alias = "splitt-large-triangles", value_name = "N")]
         split_large_triangles: u32 = 100, idle NO_TRIANGLES;
 
@@ -145,6 +154,16 @@ options! {
         #[arg(value_name = "N")]
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
     }
+}
+
+/// What triangles are drawn in proportion to when they are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SplitBy {
+    /// Their weights, as MeshSplatting
+    Weight,
+    /// Weights times norms of the gradients of the corners' places on the screen
+    Gradient,
 }
 
 fn samples(value: &u32) -> Checked {

@@ -30,7 +30,9 @@ mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use colors::{ColorSlots, ColorUse};
-pub use faces::{FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS};
+pub use faces::{
+    FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS,
+};
 pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
 pub use gaussians::{GAUSSIANS, TRIANGLES};
 pub use library::Library;

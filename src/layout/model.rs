@@ -225,7 +225,7 @@ mod tests {
         let (table, sh) = (64 * 11, 64 * 12);
         assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33]);
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
-        // Two triangles of five words for each vertex, twice.
-        assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 5 * 4 * 2);
+        // Two triangles of six words for each vertex, twice.
+        assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 6 * 4 * 2);
     }
 }

@@ -339,17 +339,22 @@ fn what_views_show_of_triangles_agrees_with_the_oracle<B: TrainDevice>(device: &
     let (_, found) = step(device, &mesh, &shots);
     let (_, expected) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
     assert!(expected.weights.iter().filter(|&&weight| weight > 0.1).count() > 20);
+    let largest = expected.gradient_norms.iter().copied().fold(0.0, f32::max);
+    assert!(expected.gradient_norms.iter().filter(|&&norm| norm > 0.01 * largest).count() > 20);
     for face in 0..mesh.faces.len() {
         let error = (found.reaches_px[face] - expected.reaches_px[face]).abs();
         assert!(error <= 1e-3 * expected.reaches_px[face], "{face}: {found:?}");
         // A sample on an edge is of little weight at this exponent.
         let error = (found.weights[face] - expected.weights[face]).abs();
         assert!(error < 0.02, "{face}: {} for {}", found.weights[face], expected.weights[face]);
+        let [norm, exact] = [&found, &expected].map(|shown| shown.gradient_norms[face]);
+        // As gradients agree: relative to the largest.
+        assert!((norm - exact).abs() <= 5e-3 * largest, "{face}: {norm} for {exact}");
     }
     // Who is not observed leaves no trace.
     let unobserved = [(view(), Drawing { pass: Pass::Train, ..drawing }, shots[0].2.clone())];
     let (_, found) = step(device, &mesh, &unobserved);
-    assert!(found.weights.iter().chain(&found.reaches_px).all(|&value| value == 0.0));
+    assert_eq!(found, FaceStatistics::zeros(mesh.faces.len()));
 }
 
 fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {

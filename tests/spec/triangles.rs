@@ -227,7 +227,7 @@ fn statistics_are_the_largest_of_all_observed_views() {
         faces: vec![[0, 1, 2], [0, 1, 1]],
     };
     let mut model = upload(&mut device, &soup);
-    let zeros = FaceStatistics { weights: vec![0.0; 2], reaches_px: vec![0.0; 2] };
+    let zeros = FaceStatistics::zeros(2);
     assert_eq!(device.face_statistics(&model).unwrap(), zeros);
     let target = Arc::new(target(false));
     let mut seen = Vec::new();
@@ -257,6 +257,37 @@ fn statistics_are_the_largest_of_all_observed_views() {
     assert_eq!(device.face_statistics(&copy).unwrap(), seen[2]);
     device.set_face_statistics(&mut model, &seen[1]).unwrap();
     assert_eq!(device.face_statistics(&model).unwrap(), seen[1]);
+}
+
+#[test]
+fn gradient_norms_are_summed_over_corners_and_views() {
+    let mut device = Cpu::<f64>::new();
+    let places = [[-0.3, -0.2, 1.0], [0.3, -0.2, 1.5], [0.0, 0.4, 2.0]];
+    let faces = vec![[0, 1, 2], [0, 1, 1]];
+    let soup = Soup { vertices: vertices(&places, 0.0, [0.7; 3]), faces };
+    let mut model = upload(&mut device, &soup);
+    let target = Arc::new(target(false));
+    let drawing = Drawing { inverse_depth: false, ..drawing(WINDOW) };
+    let terms = Terms::photometric(0.2);
+    let mut shown = 0.0;
+    for views in [1.0, 2.0] {
+        let mut gradients = Default::default();
+        let seen = (&straight(), &drawing);
+        device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
+        // Without colours that depend on the direction a place moves its image alone: by the focal lengths
+        // over the depth.
+        let norm = |(row, &[.., z]): (usize, &[f32; 3])| {
+            let gradient = device.parameter_gradient(&model, &gradients, row);
+            let [d_x, d_y, _] = gradient.row(Parameter::Means) else { panic!("three of a place") };
+            (d_x * f64::from(z) / 41.0).hypot(d_y * f64::from(z) / 43.0)
+        };
+        let expected = views * places.iter().enumerate().map(norm).sum::<f64>();
+        let statistics = device.face_statistics(&model).unwrap();
+        shown = f64::from(statistics.gradient_norms[0]);
+        assert_eq!(statistics.gradient_norms[1], 0.0);
+        assert!((shown - expected).abs() < 1e-6 * expected, "{shown} for {expected}");
+    }
+    assert!(shown > 1e-6, "{shown}");
 }
 
 #[test]

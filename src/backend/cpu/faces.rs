@@ -37,8 +37,12 @@ impl<R: Real> Faces for Cpu<R> {
     }
 
     fn face_statistics(&mut self, model: &Model<R>) -> Result<FaceStatistics, DeviceError> {
-        let ModelFaces { weights, reaches_px, .. } = &model.faces;
-        Ok(FaceStatistics { weights: host(weights), reaches_px: host(reaches_px) })
+        let ModelFaces { weights, reaches_px, gradient_norms, .. } = &model.faces;
+        Ok(FaceStatistics {
+            weights: host(weights),
+            reaches_px: host(reaches_px),
+            gradient_norms: host(gradient_norms),
+        })
     }
 
     fn set_face_statistics(
@@ -47,12 +51,12 @@ impl<R: Real> Faces for Cpu<R> {
         statistics: &FaceStatistics,
     ) -> Result<(), DeviceError> {
         let faces = model.faces.corners.len();
-        let FaceStatistics { weights, reaches_px } = statistics;
-        if let Some(other) = [weights, reaches_px].into_iter().find(|part| part.len() != faces) {
+        let columns = statistics.columns();
+        if let Some(other) = columns.iter().find(|column| column.len() != faces) {
             return Err(DeviceError::OtherFaces { found: other.len(), faces });
         }
-        model.faces.weights = precise(weights).collect();
-        model.faces.reaches_px = precise(reaches_px).collect();
+        let ModelFaces { weights, reaches_px, gradient_norms, .. } = &mut model.faces;
+        [*weights, *reaches_px, *gradient_norms] = columns.map(|column| precise(column).collect());
         Ok(())
     }
 

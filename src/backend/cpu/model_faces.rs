@@ -13,22 +13,34 @@ pub(super) struct ModelFaces<R> {
     pub(super) weights: Vec<R>,
     /// Largest distance of a corner of each from the middle of all, px.
     pub(super) reaches_px: Vec<R>,
+    /// Norms of the gradients of the places of each one's corners, summed over these and views.
+    pub(super) gradient_norms: Vec<R>,
 }
 
 impl<R: Real> ModelFaces<R> {
-    pub(super) const NONE: Self =
-        Self { corners: Vec::new(), weights: Vec::new(), reaches_px: Vec::new() };
+    pub(super) const NONE: Self = Self {
+        corners: Vec::new(),
+        weights: Vec::new(),
+        reaches_px: Vec::new(),
+        gradient_norms: Vec::new(),
+    };
 
     /// These triangles, of which views have shown nothing yet.
     pub(super) fn new(corners: &[[u32; 3]]) -> Self {
         let zeros = vec![R::ZERO; corners.len()];
-        Self { corners: corners.to_vec(), weights: zeros.clone(), reaches_px: zeros }
+        Self {
+            corners: corners.to_vec(),
+            weights: zeros.clone(),
+            reaches_px: zeros.clone(),
+            gradient_norms: zeros,
+        }
     }
 
     /// From now on views have shown nothing of them.
     pub(super) fn forget(&mut self) {
         self.weights.fill(R::ZERO);
         self.reaches_px.fill(R::ZERO);
+        self.gradient_norms.fill(R::ZERO);
     }
 
     /// Has the triangles follow their vertices into another order.
@@ -55,7 +67,8 @@ impl<R: Real> ModelFaces<R> {
 
     /// Bytes of the triangles, and of their statistics.
     pub(super) fn bytes(&self) -> [Bytes; 2] {
-        let statistics = self.weights.capacity() + self.reaches_px.capacity();
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        let statistics = [weights, reaches_px, gradient_norms].map(Vec::capacity).iter().sum();
         [Bytes::of::<[u32; 3]>(self.corners.capacity()), Bytes::of::<R>(statistics)]
     }
 }

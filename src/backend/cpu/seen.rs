@@ -84,10 +84,13 @@ impl<R: Real> Seen<R> {
                 let vertices = Vertices::of(model, view)?;
                 let layers = self.layers(drawing, window);
                 let sums = blend_triangles::backward(&layers, size, d_canvas);
+                let corners = &model.faces.corners;
+                let per_face = faces::backward(corners, &vertices, splats, &sums, &window);
+                let gathered = faces::gather(corners, &vertices, splats, &per_face);
                 if drawing.observe.is_some() {
-                    faces::observe(model, &vertices, splats, &sums);
+                    faces::observe(model, &vertices, splats, &sums, &per_face);
                 }
-                Ok(faces::backward(&model.faces.corners, &vertices, splats, &sums, &window))
+                Ok(gathered)
             }
         }
     }

@@ -12,8 +12,11 @@ use crate::backend::FaceStatistics;
 /// The three rows of each triangle.
 const CORNERS: &str = "faces.corners";
 
-/// What views have shown of them, in the order of [`FaceState::statistics`].
-const STATISTICS: [&str; 2] = ["faces.weights", "faces.reaches_px"];
+/// What views have shown of them, in the order of [`FaceStatistics::columns`].
+const STATISTICS: [&str; 3] = ["faces.weights", "faces.reaches_px", GRADIENT_NORMS];
+
+/// Absent from files older than `--split-by`.
+const GRADIENT_NORMS: &str = "faces.gradient_norms";
 
 /// Values of a triangle: its corners, and a value of each of the statistics.
 const ROW_VALUES: usize = 3 + STATISTICS.len();
@@ -33,14 +36,13 @@ pub struct FaceState {
 /// The tensors in the order of the file.
 pub(super) fn tensors(state: &FaceState) -> Vec<Tensor<'_>> {
     let FaceState { faces, statistics } = state;
-    let FaceStatistics { weights, reaches_px } = statistics;
     let corners = Tensor {
         name: CORNERS,
         dtype: Dtype::U32,
         shape: vec![faces.len(), 3],
         bytes: bytemuck::cast_slice(faces),
     };
-    let columns = STATISTICS.into_iter().zip([weights, reaches_px]);
+    let columns = STATISTICS.into_iter().zip(statistics.columns());
     let statistics = columns.map(|(name, values)| Tensor {
         name,
         dtype: Dtype::F32,
@@ -57,7 +59,8 @@ pub(super) struct StoredFaces {
     /// Rows that they are between.
     rows: usize,
     corners: u64,
-    statistics: [u64; 2],
+    /// Where each of the statistics is; none where the file lacks it, whose values are then 0.
+    statistics: [Option<u64>; 3],
 }
 
 impl StoredFaces {
@@ -70,9 +73,13 @@ impl StoredFaces {
         let Some(info) = header.info(CORNERS) else { return Ok(None) };
         let faces = info.shape.first().copied().unwrap_or(0);
         let corners = place(header, data_start, CORNERS, Dtype::U32, &[faces, 3])?;
-        let [weights, reaches] =
-            STATISTICS.map(|name| place(header, data_start, name, Dtype::F32, &[faces]));
-        Ok(Some(Self { faces, rows, corners, statistics: [weights?, reaches?] }))
+        let mut statistics = [None; 3];
+        for (name, found) in STATISTICS.into_iter().zip(&mut statistics) {
+            if name != GRADIENT_NORMS || header.info(name).is_some() {
+                *found = Some(place(header, data_start, name, Dtype::F32, &[faces])?);
+            }
+        }
+        Ok(Some(Self { faces, rows, corners, statistics }))
     }
 
     /// Reads them; a corner that is no row, and a value that is no number, is damage.
@@ -88,10 +95,11 @@ impl StoredFaces {
                 "`{CORNERS}` names {face:?} at row {at} of {rows} vertices"
             )));
         }
-        let FaceStatistics { weights, reaches_px } = &mut state.statistics;
-        let columns = STATISTICS.into_iter().zip([weights, reaches_px]).zip(self.statistics);
-        for ((name, values), place) in columns {
-            values.resize(self.faces, 0.0);
+        state.statistics = FaceStatistics::zeros(self.faces);
+        let FaceStatistics { weights, reaches_px, gradient_norms } = &mut state.statistics;
+        let columns = [weights, reaches_px, gradient_norms];
+        for ((name, values), place) in STATISTICS.into_iter().zip(columns).zip(self.statistics) {
+            let Some(place) = place else { continue };
             file.seek(SeekFrom::Start(place))?;
             file.read_exact(bytemuck::cast_slice_mut(values))?;
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
@@ -141,8 +149,11 @@ mod tests {
     }
 
     fn state() -> FaceState {
-        let statistics =
-            FaceStatistics { weights: vec![0.25, 1e-30, 0.999], reaches_px: vec![3.5, 0.0, 1e6] };
+        let statistics = FaceStatistics {
+            weights: vec![0.25, 1e-30, 0.999],
+            reaches_px: vec![3.5, 0.0, 1e6],
+            gradient_norms: vec![0.0, 2e-9, 7.0],
+        };
         FaceState { faces: vec![[0, 1, 2], [2, 1, 3], [4, 0, 2]], statistics }
     }
 
@@ -168,6 +179,21 @@ mod tests {
         let none = FaceState::default();
         let path = about(3).write_with_faces(folder.path(), &mut model(), None, &none).unwrap();
         assert_eq!(StoredCheckpoint::open(&path).unwrap().faces().unwrap(), Some(none));
+    }
+
+    #[test]
+    fn an_older_file_without_gradients_has_none_and_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = about(0).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        // The tensor under another name, which nobody asks for.
+        let at = bytes.windows(GRADIENT_NORMS.len()).position(|w| w == GRADIENT_NORMS.as_bytes());
+        bytes[at.unwrap()] = b'x';
+        fs::write(&path, &bytes).unwrap();
+        let found = StoredCheckpoint::open(&path).unwrap().faces().unwrap().unwrap();
+        let mut expected = state();
+        expected.statistics.gradient_norms = vec![0.0; 3];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Density control of triangles (MeshSplatting, Held et al. 2025): those with large weights in views are split at
-//! the middles of their edges, transparent, hidden and huge ones are removed, and after that the mesh is made anew
+//! Density control of triangles (MeshSplatting, Held et al. 2025): some are split at the middles of their edges, drawn
+//! by what `--split-by` says, transparent, hidden and huge ones are removed, and after that the mesh is made anew
 //! between its vertices. Meanwhile a floor under all opacities rises.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::Rounds;
 use crate::backend::{Adjust, FaceStatistics, Faces, Remesh, Statistics};
-use crate::config::{Config, TrianglesOptions};
+use crate::config::{Config, SplitBy, TrianglesOptions};
 use crate::math::Real as _;
 use crate::math::opacity_floor::floored;
 use crate::math::random::{RandomStream, RandomUse};
@@ -82,20 +82,19 @@ impl TriangleRounds {
     fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let span = site.span();
         let vertices = site.vertices()?;
-        let (all, FaceStatistics { weights, reaches_px }) = (site.faces(), site.face_statistics()?);
+        let (all, statistics) = (site.faces(), site.face_statistics()?);
         // That of the iterations before this step: it rises after the round.
         let floor = opacity_floor(&self.options, span.before).to_f32();
         let opacities: Vec<f32> =
             vertices.par_iter().map(|&[.., logit]| floored(logit, floor)).collect();
-        let statistics = FaceStatistics { weights, reaches_px };
         let stay = stays(&all, &opacities, &statistics, &self.prune_rule(span));
         let mut faces = kept(&all, &stay);
         let removed = all.len() - faces.len();
         let used = UsedVertices::of(&faces, vertices.len());
         let mut order = Vec::new();
         if self.splits.is_due(span) {
-            let weights = kept(&statistics.weights, &stay);
-            order = self.drawn(span, &faces, &vertices, &weights, used.kept.len());
+            let scores = kept(&self.scores(&statistics), &stay);
+            order = self.drawn(span, &faces, &vertices, &scores, used.kept.len());
         }
         let room = self.most.saturating_sub(used.kept.len());
         let most = site.grant(room.min(order.len().saturating_mul(3)))?;
@@ -121,13 +120,25 @@ impl TriangleRounds {
         })
     }
 
+    /// What triangles are drawn in proportion to: by their weights where no gradient is known, as after a
+    /// checkpoint without.
+    fn scores(&self, FaceStatistics { weights, gradient_norms, .. }: &FaceStatistics) -> Vec<f32> {
+        let knows_gradients = gradient_norms.iter().any(|&norm| norm > 0.0);
+        match self.options.split_by {
+            SplitBy::Gradient if knows_gradients => {
+                weights.iter().zip(gradient_norms).map(|(weight, norm)| weight * norm).collect()
+            }
+            SplitBy::Gradient | SplitBy::Weight => weights.clone(),
+        }
+    }
+
     /// The triangles to split, in the order of their importance.
     fn drawn(
         &self,
         span: ImageSpan,
         faces: &[[u32; 3]],
         vertices: &[[f32; 4]],
-        weights: &[f32],
+        scores: &[f32],
         kept: usize,
     ) -> Vec<u32> {
         let drawn = self.births(kept);
@@ -141,7 +152,7 @@ impl TriangleRounds {
         };
         let after = u64::from(span.after);
         let stream = RandomStream::new(self.seed, after, RandomUse::SplitTriangles);
-        draw(weights, &areas(faces, &places(vertices)), &rule, stream)
+        draw(scores, &areas(faces, &places(vertices)), &rule, stream)
     }
 
     /// How many triangles are drawn where there are so many vertices.
@@ -280,6 +291,20 @@ mod tests {
         assert_eq!(rule(499, 6000).weight_max, Some(0.245));
         let many = PruneRule { opacity_max: 0.245, weight_max: None, reach_max_px: 1400.0 };
         assert_eq!(rule(500, 6000), many);
+    }
+
+    #[test]
+    fn triangles_are_split_by_weights_and_gradients_or_by_weights_alone() {
+        let statistics = FaceStatistics {
+            weights: vec![0.5, 0.25, 1.0],
+            reaches_px: vec![9.0; 3],
+            gradient_norms: vec![4.0, 0.0, 3.0],
+        };
+        let of = |more: &str| rounds(more, 100).scores(&statistics);
+        assert_eq!(of(""), [2.0, 0.0, 3.0]);
+        assert_eq!(of("triangles.split_by = \"weight\""), statistics.weights);
+        let unknown = FaceStatistics { gradient_norms: vec![0.0; 3], ..statistics.clone() };
+        assert_eq!(rounds("", 100).scores(&unknown), statistics.weights);
     }
 
     #[test]

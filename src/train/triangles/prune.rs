@@ -22,7 +22,7 @@ pub fn stays(
     statistics: &FaceStatistics,
     rule: &PruneRule,
 ) -> Vec<bool> {
-    let FaceStatistics { weights, reaches_px } = statistics;
+    let FaceStatistics { weights, reaches_px, .. } = statistics;
     faces
         .par_iter()
         .zip(weights)
@@ -89,6 +89,7 @@ mod tests {
         FaceStatistics {
             weights: vec![0.5, 0.2, 0.9, 0.6],
             reaches_px: vec![10.0, 20.0, 30.0, 40.0],
+            gradient_norms: vec![0.0; 4],
         }
     }
 

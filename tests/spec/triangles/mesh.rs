@@ -33,8 +33,7 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
         device.remesh(&mut model, &remesh(&kept, &midpoints, &faces)).unwrap();
         assert_eq!(device.faces(&model), faces);
         let statistics = device.face_statistics(&model).unwrap();
-        assert_eq!(statistics.weights, [0.0; 3]);
-        assert_eq!(statistics.reaches_px, [0.0; 3]);
+        assert_eq!(statistics, FaceStatistics::zeros(3));
         let after = device.snapshot(&mut model).unwrap();
         assert_eq!(after.views_seen, [0; 6]);
         assert_eq!(after.gradient_norm_sums, [0.0; 6]);
@@ -96,7 +95,7 @@ fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
         let refused = device.remesh(&mut model, &remesh(&kept, &[], &[]));
         assert!(matches!(refused, Err(DeviceError::KeptNotAscending)));
     }
-    let other = FaceStatistics { weights: vec![1.0], reaches_px: vec![1.0] };
+    let other = FaceStatistics::zeros(1);
     let refused = device.set_face_statistics(&mut model, &other);
     assert!(matches!(refused, Err(DeviceError::OtherFaces { found: 1, faces: 10 })));
     // Nor does density control of Gaussians know what becomes of the triangles.

@@ -50,25 +50,37 @@ pub(crate) fn faces<R: Real>(
     SeenFaces { splats, triangles, fault: vertices.fault }
 }
 
-/// The vertices of the faces that are seen, ascending, and their gradients from those of the faces.
+/// Gradients of the corners of a face.
+pub(crate) type CornerGradients<R> = [VertexGradient<R>; 3];
+
+/// The gradients of the corners of the faces that are seen.
 pub(crate) fn backward<R: Real>(
     faces: &[[u32; 3]],
     vertices: &Vertices<R>,
     splats: &[Splat<R>],
     sums: &[FaceSums<R>],
     window: &Window,
-) -> (Vec<usize>, Vec<ScreenGradient<R>>) {
+) -> Vec<CornerGradients<R>> {
     let inradius_min_px = R::of(window.inradius_min_px);
     let of_face = |(splat, sums): (&Splat<R>, &FaceSums<R>)| {
         let corners = vertices.corners(faces[splat.row])?;
         triangle_bwd(&corners, inradius_min_px, &sums.gradient)
     };
-    let per_face: Vec<Option<[VertexGradient<R>; 3]>> =
-        splats.par_iter().zip(sums).map(of_face).collect();
+    let all = splats.par_iter().zip(sums).map(|pair| of_face(pair).unwrap_or_default());
+    all.collect()
+}
+
+/// The vertices of the faces that are seen, ascending, and their gradients.
+pub(crate) fn gather<R: Real>(
+    faces: &[[u32; 3]],
+    vertices: &Vertices<R>,
+    splats: &[Splat<R>],
+    per_face: &[CornerGradients<R>],
+) -> (Vec<usize>, Vec<ScreenGradient<R>>) {
     // One thread adds in the order of the faces, so that the sums never depend on timing.
     let mut per_row: Vec<Option<ScreenGradient<R>>> = vec![None; vertices.seen.len()];
     for (splat, d_corners) in splats.iter().zip(per_face) {
-        for (row, d) in faces[splat.row].into_iter().zip(d_corners.unwrap_or_default()) {
+        for (row, d) in faces[splat.row].into_iter().zip(d_corners) {
             per_row[row as usize].get_or_insert_default().add(&ScreenGradient {
                 d_mean_px: d.d_px,
                 d_opacity: d.d_opacity,
@@ -88,10 +100,17 @@ pub(crate) fn observe<R: Real, P: Primitive>(
     vertices: &Vertices<R>,
     splats: &[Splat<R>],
     sums: &[FaceSums<R>],
+    per_face: &[CornerGradients<R>],
 ) {
     let faces = &mut model.faces;
-    for (splat, sums) in splats.iter().zip(sums) {
+    for ((splat, sums), d_corners) in splats.iter().zip(sums).zip(per_face) {
         let face = splat.row;
+        let norm = |d: &VertexGradient<R>| (d.d_px[0] * d.d_px[0] + d.d_px[1] * d.d_px[1]).sqrt();
+        let norms: R = d_corners.iter().map(norm).sum();
+        // A view whose gradient is no number does not spoil the sum.
+        if norms.is_finite() {
+            faces.gradient_norms[face] += norms;
+        }
         faces.weights[face] = faces.weights[face].max(sums.weight);
         if let Some(corners) = vertices.corners(faces.corners[face]) {
             faces.reaches_px[face] = faces.reaches_px[face].max(reach_px(&corners));

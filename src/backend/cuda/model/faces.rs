@@ -3,7 +3,7 @@
 use crate::backend::cuda::memory::heap::{Buffer, Region};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, FaceStatistics};
-use crate::layout::{FACE_REACHES, FACE_WEIGHTS, FACES};
+use crate::layout::{FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES};
 use crate::memory::Bytes;
 
 /// The triangles of a model, and what views have shown of them.
@@ -16,6 +16,8 @@ pub(crate) struct FaceTables {
     pub(crate) weights: Region<f32>,
     /// Largest distance of a corner from the middle, px; `[faces]`.
     pub(crate) reaches_px: Region<f32>,
+    /// Norms of the gradients of its corners' places, summed over these and views; `[faces]`.
+    pub(crate) gradient_norms: Region<f32>,
 }
 
 impl FaceTables {
@@ -33,11 +35,13 @@ impl FaceTables {
         let mut faces = heap.region(&FACES)?;
         faces.grow(host.len() * 3)?;
         faces.upload(&session.stream, 0, host.as_flattened())?;
-        let (mut weights, mut reaches_px) =
-            (heap.region(&FACE_WEIGHTS)?, heap.region(&FACE_REACHES)?);
-        weights.grow_zeroed(&session.stream, host.len())?;
-        reaches_px.grow_zeroed(&session.stream, host.len())?;
-        Ok(Self { host: host.to_vec(), faces, weights, reaches_px })
+        let mut weights = heap.region(&FACE_WEIGHTS)?;
+        let mut reaches_px = heap.region(&FACE_REACHES)?;
+        let mut gradient_norms = heap.region(&FACE_GRADIENT_NORMS)?;
+        for column in [&mut weights, &mut reaches_px, &mut gradient_norms] {
+            column.grow_zeroed(&session.stream, host.len())?;
+        }
+        Ok(Self { host: host.to_vec(), faces, weights, reaches_px, gradient_norms })
     }
 
     /// The triangles.
@@ -52,13 +56,25 @@ impl FaceTables {
 
     /// Bytes of the triangles, and of what views have shown of them.
     pub(crate) fn bytes(&self) -> [Bytes; 2] {
-        let shown = self.weights.len() + self.reaches_px.len();
+        let shown = self.statistics_columns().map(Region::len).iter().sum();
         [Bytes::of::<u32>(self.faces.len()), Bytes::of::<f32>(shown)]
     }
 
     /// Bytes that are mapped.
     pub(crate) fn mapped(&self) -> Bytes {
-        self.faces.mapped() + self.weights.mapped() + self.reaches_px.mapped()
+        let shown = self.statistics_columns().map(Region::mapped);
+        shown.into_iter().fold(self.faces.mapped(), |sum, bytes| sum + bytes)
+    }
+
+    /// In the order of [`FaceStatistics::columns`].
+    fn statistics_columns(&self) -> [&Region<f32>; 3] {
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        [weights, reaches_px, gradient_norms]
+    }
+
+    fn statistics_columns_mut(&mut self) -> [&mut Region<f32>; 3] {
+        let Self { weights, reaches_px, gradient_norms, .. } = self;
+        [weights, reaches_px, gradient_norms]
     }
 
     /// What views have shown of them. Waits for the device.
@@ -68,13 +84,18 @@ impl FaceTables {
             column.download(&session.stream, 0, &mut host)?;
             Ok::<_, DeviceError>(host)
         };
-        Ok(FaceStatistics { weights: read(&self.weights)?, reaches_px: read(&self.reaches_px)? })
+        let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
+        Ok(FaceStatistics {
+            weights: weights?,
+            reaches_px: reaches_px?,
+            gradient_norms: gradient_norms?,
+        })
     }
 
     /// From now on nothing has been shown of them.
     pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
-        self.weights.zero(&session.stream)?;
-        self.reaches_px.zero(&session.stream)
+        let mut columns = self.statistics_columns_mut().into_iter();
+        columns.try_for_each(|column| column.zero(&session.stream))
     }
 
     /// Goes on with these.
@@ -83,13 +104,11 @@ impl FaceTables {
         session: &Session,
         statistics: &FaceStatistics,
     ) -> Result<(), DeviceError> {
-        let FaceStatistics { weights, reaches_px } = statistics;
-        for column in [weights, reaches_px] {
-            if column.len() != self.len() {
-                return Err(DeviceError::OtherFaces { found: column.len(), faces: self.len() });
-            }
+        let columns = statistics.columns();
+        if let Some(other) = columns.iter().find(|column| column.len() != self.len()) {
+            return Err(DeviceError::OtherFaces { found: other.len(), faces: self.len() });
         }
-        self.weights.upload(&session.stream, 0, weights)?;
-        self.reaches_px.upload(&session.stream, 0, reaches_px)
+        let mut pairs = self.statistics_columns_mut().into_iter().zip(columns);
+        pairs.try_for_each(|(column, host)| column.upload(&session.stream, 0, host))
     }
 }

@@ -197,6 +197,10 @@ pub(crate) fn backward<P: CudaPrimitive>(
             Some(_) => tables.reaches_px.write(),
             None => Out::NULL,
         },
+        gradient_norms: match settings.observe {
+            Some(_) => tables.gradient_norms.write(),
+            None => Out::NULL,
+        },
         visible: count_u32(splats.visible)?,
         inradius_min_px: f32::of(window.inradius_min_px),
         opacity_floor: f32::of(window.opacity_floor),
