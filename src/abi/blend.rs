@@ -44,7 +44,7 @@ abi! {
         /// Bits of the instances that reach a part of a tile; [instances / 32 + tiles + 1, 8]. Null
         /// where no backward pass follows.
         pub hits: Out<'a, u32>,
-        /// [h, w, 3]
+        /// [h, w, 3]. Backward passes read it; of triangles that of one sample a pixel alone.
         pub image: Out<'a, f32>,
         /// Instances looked at until all pixels of a part of a tile were finished; [tiles, 8]. Null
         /// where no backward pass follows.
@@ -52,7 +52,7 @@ abi! {
         /// Splats that changed the pixel; [h, w]. Of `blend_counted` only.
         pub blended: Out<'a, u32>,
         /// [h, w]. Of `blend_fwd_depth` and `blend_bwd_depth`; null in those of surfaces where nobody
-        /// asks for it.
+        /// asks for it. Of triangles the backward pass reads it where `d_inverse_depths` is there.
         pub inverse_depths: Out<'a, f32>,
         /// Sums of the weights over the squares of the depths; [h, w]. Null where nobody asks for them.
         pub inverse_squares: Out<'a, f32>,
@@ -63,7 +63,8 @@ abi! {
         pub median_depths: Out<'a, f32>,
         /// [h, w, 3]
         pub d_image: In<'a, f32>,
-        /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` where they were not compared.
+        /// [h, w]. Of `blend_bwd_depth`; null in `blend_bwd_surface` and of triangles where they were not
+        /// compared.
         pub d_inverse_depths: In<'a, f32>,
         /// [h, w]. Null where nothing was compared with them.
         pub d_inverse_squares: In<'a, f32>,
