@@ -24,7 +24,7 @@ __device__ inline PartLists part_lists(const BlendArgs& a) {
 // Triangles that a warp has staged.
 struct Staged {
     TriangleRow rows[WARP];
-    uint32_t splat_indices[WARP];  // of the splats
+    uint32_t splat_indices[WARP];
 };
 
 // Calls `visit(at)` on all lanes for each triangle of the part, front to back, while some lane says that it goes

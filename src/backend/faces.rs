@@ -11,8 +11,7 @@ pub struct FaceStatistics {
     pub weights: Vec<f32>,
     /// Largest distance of a corner from the middle of all, px.
     pub reaches_px: Vec<f32>,
-    /// Norms of the loss's gradients of the corners' places, per px, summed over corners and views: how much
-    /// the triangle would like to be somewhere else.
+    /// Norms of the loss's gradients of the corners' places, per px, summed over corners and views.
     pub gradient_norms: Vec<f32>,
 }
 
