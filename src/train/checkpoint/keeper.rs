@@ -116,10 +116,7 @@ impl CheckpointKeeper {
         let bytes = self.bytes::<P>(model.len(), faces, model.optional());
         let mut write = || checkpoint.write_after(&model_path, model, &tables, earlier);
         let is_asked = checkpoint.occasion == Occasion::Asked;
-        // A disk that is filled first would take other files' space, the run's logs among them.
-        if free_space(&folder_on_disk(&self.model_path)).is_some_and(|free| free < bytes.0) {
-            self.remove_timed(1);
-        }
+        self.make_room(bytes);
         let mut written = write();
         if lacks_space(&written) && self.remove_timed(1) {
             written = write();
@@ -157,6 +154,8 @@ impl CheckpointKeeper {
         TrainError: From<S::Error>,
     {
         let tables = beside.tensors();
+        let faces = beside.faces.as_ref().map_or(0, |state| state.faces.len());
+        self.make_room(self.bytes::<P>(model.len(), faces, model.optional()));
         let path = checkpoint.write_after(&self.model_path, model, &tables, earlier)?;
         self.remove_timed(self.kept);
         Ok(path)
@@ -184,6 +183,14 @@ impl CheckpointKeeper {
             ));
         }
         bytes > Bytes(0)
+    }
+
+    /// Has older checkpoints by time make way for one of so many bytes before the disk is full: that would take
+    /// other files' space, the run's logs among them.
+    fn make_room(&self, bytes: Bytes) {
+        if free_space(&folder_on_disk(&self.model_path)).is_some_and(|free| free < bytes.0) {
+            self.remove_timed(1);
+        }
     }
 
     /// Removes the checkpoints by time that are not among so many newest; whether there were any.
