@@ -4,6 +4,7 @@ mod disk_reserve;
 mod error;
 mod folder_lock;
 mod new_file;
+mod png;
 mod table_lock;
 mod unfinished;
 
@@ -15,6 +16,7 @@ pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
 pub use new_file::NewFile;
+pub use png::write_png;
 pub use table_lock::TableLock;
 use unfinished::unfinished_file;
 pub use unfinished::{WorkFolder, remove_abandoned};

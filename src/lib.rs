@@ -2,7 +2,7 @@
 //!
 //! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
 //! is a package of its own, `crates/mesh`, which knows nothing of Gaussians, and so are their files,
-//! `crates/formats`, which knows nothing of training.
+//! `crates/formats`, which knows nothing of training, and processes that work together, `crates/ranks`.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
@@ -67,6 +67,8 @@
 //! | brick | 8x8x8 voxels |
 //! | lane block | 32 rows of the model, stored together |
 //! | catch up | apply the Adam steps that were skipped |
+//! | rank | one of several processes that train a model together |
+//! | share | the rows of a model that a rank has |
 //! | region | device memory for the life of the model |
 //! | block | memory of the scratch arena, for a stage or less |
 //! | slot | the description of one buffer: label, purpose, length |

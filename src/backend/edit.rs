@@ -2,12 +2,14 @@
 //!
 //! A round scores the Gaussians, selects some of the candidates, and edits the model by the selection.
 
+use serde::{Deserialize, Serialize};
+
 use super::{DeviceError, RenderSettings, Store};
 use crate::dataset::View;
 use crate::model::Primitive;
 
 /// What makes a Gaussian a candidate, and what candidates are ranked by.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum ScoreRule {
     /// The mean norm of its screen-space gradient, half the image being 1 (Kerbl et al. 2023).
     Gradient {
@@ -80,7 +82,7 @@ impl ScoreRule {
 }
 
 /// The candidates of a model as it is: plain data, which holds no memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Candidates {
     /// What makes one.
     pub rule: ScoreRule,
@@ -108,7 +110,7 @@ impl Candidates {
 }
 
 /// Which of the candidates are selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Pick {
     /// At most so many of those by gradient or weight, the highest scores first; of equal ones the lower
     /// row.
@@ -123,7 +125,7 @@ pub enum Pick {
 }
 
 /// Where copies go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Into {
     /// Over each of the dead, from the living alone. Nowhere where nothing is alive.
     Dead,
@@ -132,7 +134,7 @@ pub enum Into {
 }
 
 /// What becomes of a large Gaussian that is selected.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Grow {
     /// It gets a copy.
     Copy,
@@ -153,7 +155,7 @@ pub enum Grow {
 }
 
 /// Which Gaussians stay, newborn ones included.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Keep {
     /// Opacity below which one is removed.
     pub opacity_min: f64,
@@ -164,7 +166,7 @@ pub struct Keep {
 }
 
 /// What is done with a selection.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum EditRule {
     /// Of [`Pick::Best`]: small ones get a copy, new rows start with moments of zero, all that is not to
     /// be kept is removed, and the statistics start afresh.
@@ -197,7 +199,7 @@ pub struct Edited {
 }
 
 /// A change of what all Gaussians have.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Adjust {
     /// Lowers every opacity, as it is through the 3D filter where there is one, to at most this, and
     /// forgets the opacities' moments.

@@ -1,6 +1,7 @@
 //! What a device refuses, and why.
 
 use splat_mesh::tsdf::FusionError;
+use splat_ranks::exchange::ExchangeError;
 
 use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, Refusal, held_most};
@@ -46,6 +47,25 @@ pub enum DeviceError {
         /// The most that a step takes.
         most: usize,
     },
+    /// Another process of the run has failed, or sends what it should not.
+    #[error("rank {rank}: {message}")]
+    OfRank {
+        /// Which.
+        rank: u32,
+        /// What is wrong.
+        message: String,
+    },
+    /// Another process of the run has not the scene that rank 0 trains.
+    #[error("rank {rank}: {problem}")]
+    OtherScene {
+        /// Which.
+        rank: u32,
+        /// What is wrong with its scene.
+        problem: String,
+    },
+    /// The processes of the run have lost each other.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     /// A primitive that has no kernels for what is asked for.
     #[error("{primitives} have no {what} on this device")]
     Unsupported {

@@ -26,6 +26,7 @@ pub mod nvidia;
 mod other_view;
 #[cfg(feature = "bench")]
 mod profiler;
+mod ranks;
 mod render;
 mod rows;
 mod rows_version;
@@ -64,6 +65,7 @@ pub use other_view::{OtherView, seen_from};
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
 pub use profiler::{CopySpeed, Profiler, StageTime, Work};
+pub use ranks::{RankOutcome, RankView, Ranks, Sight};
 pub use render::{AdamStep, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};

@@ -1,5 +1,7 @@
 //! Drawing views, comparing them with photographs, and moving the model down the gradients.
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(feature = "bench")]
 use super::Profiler;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
@@ -53,7 +55,7 @@ pub struct Measured {
 }
 
 /// Learning rates of one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Rates {
     /// Centres, world units.
     pub means: f64,
@@ -84,7 +86,7 @@ impl Rates {
 }
 
 /// One step of Adam (Kingma and Ba 2015).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct AdamStep {
     /// Number of this step, from 1.
     pub number: u32,
@@ -108,7 +110,7 @@ impl AdamStep {
 }
 
 /// Weights of what keeps Gaussians few and small (Kheradmand et al. 2024, section 4.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Regularisers {
     /// Of the mean opacity.
     pub opacity: f64,
@@ -119,7 +121,7 @@ pub struct Regularisers {
 /// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a
 /// centre moves by `rate` · sigmoid(-100 (opacity - 0.005)) · Σ n, where Σ is the Gaussian's covariance
 /// and n is standard normal.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Noise {
     /// Factor of the motion: the centres' learning rate times a constant.
     pub rate: f64,

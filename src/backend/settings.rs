@@ -1,5 +1,7 @@
 //! How a view is drawn, and what a frame has beside its colours.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Compensation, DeviceError};
 use crate::abi::terms::Inputs;
 use crate::layout::Records;
@@ -7,7 +9,7 @@ use crate::math::Divisor;
 use crate::math::splat::DILATION_PX2;
 
 /// What a Gaussian is on the screen.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Footprint {
     /// An ellipse, to which its projection is linearised (EWA splatting, Zwicker et al. 2001), widened by
     /// a filter so that none falls between the centres of pixels.
@@ -27,7 +29,7 @@ pub enum Footprint {
 }
 
 /// How a triangle falls off from its middle to its edges, and how it is sampled.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Window {
     /// s in (1 - t)^s: 1 is a pyramid, next to 0 a solid triangle.
     pub exponent: f64,
@@ -93,7 +95,7 @@ pub(crate) const MEDIAN_GRADIENTS: &str = "losses of median depths";
 pub(crate) const TRANSMITTANCES: &str = "transmittances between places";
 
 /// What density control gathers of the views that it observes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Statistics {
     /// Norms of the gradients of the splats' centres, each summed over the pixels first (Kerbl et
     /// al. 2023).
@@ -108,7 +110,7 @@ pub enum Statistics {
 }
 
 /// How a view is drawn.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct RenderSettings {
     /// Degree of the spherical harmonics in use, at most the model's.
     pub sh_degree: u32,

@@ -1,9 +1,12 @@
 //! A model on the host, with everything that training changes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::memory::plan::OptionalColumns;
+use crate::model::Primitive;
 
 /// Everything about a model that training changes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot<P> {
     /// The parameters.
     pub parameters: P,
@@ -19,6 +22,25 @@ pub struct Snapshot<P> {
     pub absolute_norm_sums: Vec<f32>,
     /// Standard deviation of each Gaussian's 3D filter, world units; empty where a model has none.
     pub filter_3d: Vec<f32>,
+}
+
+impl<P: Primitive> Snapshot<P> {
+    /// Puts others of the same columns after these.
+    pub(crate) fn append(&mut self, others: Self) {
+        self.parameters.append(others.parameters);
+        self.first_moments.append(others.first_moments);
+        self.second_moments.append(others.second_moments);
+        self.gradient_norm_sums.extend(others.gradient_norm_sums);
+        self.views_seen.extend(others.views_seen);
+        self.absolute_norm_sums.extend(others.absolute_norm_sums);
+        self.filter_3d.extend(others.filter_3d);
+    }
+}
+
+impl<P: Primitive> Extend<Self> for Snapshot<P> {
+    fn extend<I: IntoIterator<Item = Self>>(&mut self, parts: I) {
+        parts.into_iter().for_each(|part| self.append(part));
+    }
 }
 
 impl<P> Snapshot<P> {

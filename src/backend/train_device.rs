@@ -1,6 +1,6 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Transmittances, Worths};
+use super::{Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Ranks, Transmittances, Worths};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
@@ -14,6 +14,7 @@ pub trait TrainDevice:
     + Fuse<Gaussians>
     + Bind
     + Faces
+    + Ranks
 {
 }
 
@@ -27,5 +28,6 @@ impl<D> TrainDevice for D where
         + Fuse<Gaussians>
         + Bind
         + Faces
+        + Ranks
 {
 }

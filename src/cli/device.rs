@@ -10,7 +10,7 @@ use clap::{ArgMatches, ValueEnum};
 use serde::Serialize;
 
 #[cfg(kernels)]
-use super::exit::refused_by_device;
+use super::exit::device_error;
 #[cfg(kernels)]
 use super::holders;
 use super::parser::is_typed;
@@ -117,13 +117,18 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 }
 
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+    task.run(&mut processor(options)?)
+}
+
+/// The processor with these options.
+pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
     let is_worth_a_word =
         |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
     let idle = options.memory.idle_on_cpu(is_worth_a_word)?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }
-    task.run(&mut Cpu::<f32>::with_storage(options.memory.optimize_memory.storage(), options.seed))
+    Ok(Cpu::with_storage(options.memory.optimize_memory.storage(), options.seed))
 }
 
 #[cfg(kernels)]
@@ -136,7 +141,7 @@ fn on_cuda<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Outpu
 /// Says who holds the GPU's memory, where others keep this program from having enough of it.
 #[cfg(kernels)]
 fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
-    if !refused_by_device(&error).is_some_and(DeviceError::is_short_beside_others) {
+    if !device_error(&error).is_some_and(DeviceError::is_short_beside_others) {
         return error;
     }
     let gpus = nvidia::list().unwrap_or_default();

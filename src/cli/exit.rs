@@ -9,7 +9,9 @@ use splat_mesh::delaunay::DelaunayError;
 use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
+use splat_ranks::join::{ClaimKind, JoinError};
 
+use super::ranks::{DeadRank, EndedRank, NoParty};
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -120,6 +122,24 @@ impl Exit {
         }
     }
 
+    /// That ranks do not come together: what differs says whose fault it is.
+    fn of_join(error: &JoinError) -> Self {
+        match error {
+            JoinError::Refused(refusal) => match refusal.kind {
+                ClaimKind::Options => Self::Usage,
+                ClaimKind::Scene => Self::Data,
+                ClaimKind::Version => Self::Device,
+            },
+            _ => Self::Device,
+        }
+    }
+
+    /// What a code says of another process of the run.
+    fn of_code(code: u8) -> Self {
+        let all = [Self::Usage, Self::Data, Self::Memory, Self::Device, Self::Interrupted];
+        all.into_iter().find(|exit| exit.code() == code).unwrap_or(Self::Error)
+    }
+
     /// The code of an error, by the first of its causes that has one.
     pub(super) fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(Self::of_cause).unwrap_or(Self::Error)
@@ -128,6 +148,15 @@ impl Exit {
     fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
         if cause.is::<OutOfMemory>() || cause.is::<DoesNotFit>() {
             return Some(Self::Memory);
+        }
+        if let Some(EndedRank(code)) = cause.downcast_ref() {
+            return Some(Self::of_code(*code));
+        }
+        if let Some(NoParty { source }) = cause.downcast_ref() {
+            return Some(Self::of_join(source));
+        }
+        if cause.is::<DeadRank>() {
+            return Some(Self::Device);
         }
         if cause.is::<ConfigError>() || cause.is::<UsageError>() {
             return Some(Self::Usage);
@@ -232,6 +261,7 @@ impl Exit {
             | DeviceError::DriverTooOld { .. }
             | DeviceError::NoGpu { .. }
             | DeviceError::NoCode { .. }
+            | DeviceError::Exchange(_)
             | DeviceError::Driver { .. } => Self::Device,
             DeviceError::Refused(_)
             | DeviceError::OutOfMemory { .. }
@@ -255,19 +285,20 @@ impl Exit {
             | DeviceError::UnsuitedEdit
             | DeviceError::StaleNeighbours { .. } => Self::Error,
             DeviceError::NotFinite { .. }
+            | DeviceError::OfRank { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
             | DeviceError::TargetSize { .. }
             | DeviceError::Unsupported { .. } => Self::Error,
+            DeviceError::OtherScene { .. } => Self::Data,
             DeviceError::Fusion(error) => Self::of_fusion(error),
         }
     }
 }
 
-/// What a device refused, where that is what the error comes from.
-#[cfg_attr(not(kernels), allow(dead_code, reason = "only a GPU's memory is shared with others"))]
-pub(super) fn refused_by_device(error: &anyhow::Error) -> Option<&DeviceError> {
+/// The device's error, where that is what an error comes from.
+pub(super) fn device_error(error: &anyhow::Error) -> Option<&DeviceError> {
     error.chain().find_map(|cause| match cause.downcast_ref::<TrainError>() {
         Some(TrainError::Device(error)) => Some(error),
         Some(TrainError::OutOfMemory { source, .. }) => Some(source),
@@ -319,7 +350,7 @@ mod tests {
             anyhow::Error::from(TrainError::Device(refusal())).context("rendering"),
             OutOfMemory { stopped, command, less }.into(),
         ] {
-            let found = refused_by_device(&error).unwrap();
+            let found = device_error(&error).unwrap();
             assert!(found.is_short_beside_others(), "{found}");
             let named = error.context("the NVIDIA GPU has too little free memory");
             assert_eq!(Exit::of(&named), Exit::Memory, "{named:#}");
@@ -327,6 +358,6 @@ mod tests {
             assert!(text.starts_with("the NVIDIA GPU has too little free memory: "), "{text}");
             assert!(!text.contains("most in") && !text.contains("most by"), "{text}");
         }
-        assert!(refused_by_device(&anyhow::anyhow!("another")).is_none());
+        assert!(device_error(&anyhow::anyhow!("another")).is_none());
     }
 }

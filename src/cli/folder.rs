@@ -162,7 +162,7 @@ pub(super) fn describe(
 /// Options as text.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigText {
-    /// The file that they are from.
+    /// The file, or what else, that they are from.
     pub(super) origin: String,
     /// TOML.
     pub(super) text: String,

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
+use super::base::{DEMO_SCENE, base_text};
 use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, warn_of_longer,
 };
@@ -25,29 +26,6 @@ use crate::files::{FolderLock, LockError, OutputError, create_folder};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 use crate::train::coarse::CoarseSchedule;
 
-/// What differs from the defaults in the demonstration.
-const DEMO: &str = "\
-[scene]
-eval = true
-
-[optimize]
-iterations = 1500
-sh_degree_interval = 400
-position_lr_max_steps = 1500
-
-[densify]
-densify_from_iter = 200
-densify_until_iter = 1000
-opacity_reset_interval = 3000
-
-[sugar]
-sugar_iterations = 400
-n_samples_for_sdf = 10000
-";
-
-/// Folder of the demonstration's scene inside the model folder.
-pub(super) const DEMO_SCENE: &str = "scene";
-
 /// What is to be done, before anything is written.
 pub(super) struct Intent {
     /// Everything resolved, paths absolute.
@@ -65,8 +43,11 @@ pub(super) struct Intent {
 impl Intent {
     /// Decides everything and reads the checkpoint; writes nothing but the lock of a folder that is
     /// there already: a run that still trains in it may write another checkpoint.
-    pub(super) fn make(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let demo = args.demo.then_some(ConfigLayer { origin: "the demonstration", text: DEMO });
+    ///
+    /// Where several ranks train, a step takes a view of each unless it is told otherwise.
+    pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
+        let lowest = base_text(args.demo, ranks);
+        let demo = lowest.as_ref().map(ConfigText::layer);
         let layers = Layers {
             base: demo,
             preset: preset::named(args.preset.as_deref()),

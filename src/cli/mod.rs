@@ -1,5 +1,6 @@
 //! The command line: commands, their arguments, exit codes.
 
+mod base;
 #[cfg(feature = "bench")]
 mod bench;
 mod clean;
@@ -28,9 +29,9 @@ mod output;
 mod page_cameras;
 mod parser;
 mod plan;
-mod png;
 mod preset;
 mod profile;
+mod ranks;
 mod refine;
 mod render;
 mod scene;
@@ -58,7 +59,7 @@ use self::output::print_help;
 use self::parser::shaped;
 use crate::config::normalize_args;
 use crate::telemetry::{
-    Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
+    LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
 };
 
 /// Trains Gaussian splats from a COLMAP scene.
@@ -211,7 +212,11 @@ fn run(args: Vec<OsString>) -> Exit {
         | Command::Doctor(_)
         | Command::Completions(_) => (false, ProgressStyle::Plain),
     };
-    init_logging(quiet, style);
+    let leaves_words = match &cli.command {
+        Command::Train(args) => ranks::leaves_words_to_rank_0(args.ranks),
+        _ => false,
+    };
+    init_logging(if leaves_words { LogDetail::Errors } else { LogDetail::of(quiet) }, style);
     for notice in &normalized.notices {
         tracing::info!("{notice}");
     }
@@ -245,7 +250,9 @@ fn run(args: Vec<OsString>) -> Exit {
     match result {
         Ok(()) => Exit::Done,
         Err(error) => {
-            log_error(style, &exit::message(&error));
+            if !error.is::<ranks::EndedRank>() {
+                log_error(style, &exit::message(&error));
+            }
             Exit::of(&error)
         }
     }

@@ -10,17 +10,31 @@ use super::exit::Exit;
 /// What the run at work looks at; none while no run could stop with a checkpoint.
 static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
 
+/// Whether a signal has asked the run at work to stop.
+static SIGNALLED: AtomicBool = AtomicBool::new(false);
+
 /// SIGINT, SIGTERM and SIGHUP ask for the end of the run that holds the returned flag; the second ends
-/// the process, as the first does where no run holds its flag any more. A SIGHUP that is ignored when the
+/// the process, as the first does where no run holds its flag any more. Who asks for the flag while it is held
+/// gets the same. A SIGHUP that is ignored when the
 /// program starts, as `nohup` has it, stays ignored.
 pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     static HANDLED: Once = Once::new();
-    let stop = Arc::new(AtomicBool::new(false));
-    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&stop);
+    let stop = flag();
     let mut result = Ok(());
     HANDLED.call_once(|| result = handle());
     result.context("signals cannot be handled")?;
     Ok(stop)
+}
+
+/// The flag of the run at work, or that of a new one.
+fn flag() -> Arc<AtomicBool> {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.upgrade().unwrap_or_else(|| {
+        let stop = Arc::default();
+        *running = Arc::downgrade(&stop);
+        SIGNALLED.store(false, Ordering::Relaxed);
+        stop
+    })
 }
 
 #[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
@@ -28,12 +42,13 @@ fn handle() -> Result<(), ctrlc::Error> {
     let ignores_hangup = ignore_hangup() == Hangup::Ignored;
     ctrlc::set_handler(|| {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        if running.is_none_or(|stop| stop.swap(true, Ordering::Relaxed)) {
+        // Another process of the run may have asked before: that is not the user's second signal.
+        let is_second = SIGNALLED.swap(true, Ordering::Relaxed);
+        let was_set = running.map(|stop| stop.swap(true, Ordering::Relaxed));
+        if is_second || was_set.is_none() {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
-        tracing::info!(
-            "stopping after this iteration, with a checkpoint; once more stops at once, without"
-        );
+        tell_of_stop();
     })?;
     if ignores_hangup {
         // The handler is now that of SIGHUP, too.
@@ -41,6 +56,31 @@ fn handle() -> Result<(), ctrlc::Error> {
     }
     Ok(())
 }
+
+fn tell_of_stop() {
+    tracing::info!(
+        "stopping after this iteration, with a checkpoint; once more stops at once, without"
+    );
+}
+
+/// Asks the run at work to stop, as a signal does.
+pub(super) fn ask_to_stop() {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    if running.is_some_and(|stop| !stop.swap(true, Ordering::Relaxed)) {
+        tell_of_stop();
+    }
+}
+
+/// Has SIGINT do nothing in this process from now on: another one of the same terminal passes it on. Called after
+/// [`stop_on_signals`], which handles all signals.
+#[cfg(unix)]
+pub(super) fn leave_interrupts_to_others() {
+    // SAFETY: both numbers are the system's own, and no function is passed that could be called.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+}
+
+#[cfg(not(unix))]
+pub(super) fn leave_interrupts_to_others() {}
 
 /// Has a file that exceeds the process's limit (`ulimit -f`) be a failed write, which is reported and
 /// costs no checkpoint: SIGXFSZ would end the process without a word.

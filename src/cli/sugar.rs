@@ -58,6 +58,14 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         )
         .into());
     }
+    if args.train.ranks.may_be_several() {
+        return Err(UsageError(
+            "--ranks: splat sugar trains in one process, since its coarse stage compares each Gaussian with its \
+             neighbours. Leave it out"
+                .to_owned(),
+        )
+        .into());
+    }
     if args.train.clean {
         return Err(UsageError(
             "--clean: splat sugar makes its mesh of the model as it is trained. Leave it out; splat clean -m \
@@ -250,7 +258,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
 /// Trains, and looks whether the folder holds what was to be trained.
 fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let (args, matches) = parse::<TrainArgs>(TRAIN, line)?;
-    train::train(&args, &matches)?;
+    train::train(&args, &matches, None)?;
     let output = args.options.output.model_path.context("the line names the model folder")?;
     let text = folder::read_config(&output)?.context("training writes the options")?;
     let config = Config::from_toml(&text.origin, &text.text)?;

@@ -6,16 +6,18 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 
+use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
+use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
-use super::intent::{DEMO_SCENE, Intent};
+use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::tell_next;
 use super::output::{print, shell_word};
+use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
@@ -32,6 +34,7 @@ use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
 use crate::train::checkpoint::StoredCheckpoint;
+use crate::train::obey::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
 /// A run that came to its end.
@@ -42,7 +45,13 @@ pub(super) struct TrainedModel {
 
 /// Trains, cleans the model where that is asked for, and says what one does next.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let Some(TrainedModel { mut model_path, primitive }) = train(args, matches)? else {
+    let trained = match RankRole::of(args)? {
+        RankRole::Alone => train(args, matches, None)?,
+        RankRole::Supervisor(world) => return ranks::supervise(world, args),
+        RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch),
+        RankRole::Rank(launch) => ranks::lead(&launch, |party| train(args, matches, Some(party)))?,
+    };
+    let Some(TrainedModel { mut model_path, primitive }) = trained else {
         return Ok(());
     };
     if args.clean {
@@ -54,13 +63,15 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Trains. Nothing where more is done already than is asked for.
+/// Trains, with the ranks of a party where there are several. Nothing where more is done already than is asked for.
 pub(super) fn train(
     args: &TrainArgs,
     matches: &ArgMatches,
+    party: Option<&mut Party>,
 ) -> anyhow::Result<Option<TrainedModel>> {
     let started = Instant::now();
-    let mut intent = match Intent::make(args, matches) {
+    let world = party.as_ref().map_or(1, |party| party.world());
+    let mut intent = match Intent::make(args, matches, world) {
         Err(error) if error.is::<NothingToTrain>() => {
             tracing::warn!("{error}");
             return Ok(None);
@@ -91,7 +102,12 @@ pub(super) fn train(
         intent.config.output.lpips_weights = Some(absolute(network));
     }
     let options = DeviceOptions::of(&intent.config);
-    device::on(&options, Training { args, intent, lpips, started }).map(Some)
+    let Some(party) = party else {
+        return device::on(&options, Training { args, intent, lpips, started }).map(Some);
+    };
+    party.refuse(&intent.config)?;
+    let cpu = device::processor(&options)?;
+    party.on_all(cpu, Training { args, intent, lpips, started }).map(Some)
 }
 
 /// Why triangles are not cleaned.
@@ -128,6 +144,10 @@ impl Task for Training<'_> {
                  --eval"
             );
         }
+        if device.world() > 1 {
+            device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
+        }
+        refuse_unknown(intent.config.output.timelapse.as_deref(), &dataset)?;
         warn_of_background(&dataset, &intent.config);
         let is_on_processor = device.info().uuid.is_none();
         if is_on_processor {
@@ -166,6 +186,9 @@ impl Task for Training<'_> {
         let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
         let summary = SummaryFile::new(&intent.model_path, &intent.config, started)?;
         sinks.add(summary.with_new_training_views(has_new_views));
+        if intent.config.output.timelapse.is_some() {
+            sinks.add_timelapse(&intent.model_path)?;
+        }
         let checkpoint = intent.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,
@@ -244,7 +267,8 @@ fn host_room(
 /// The command that continues the run.
 fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
     let clean = if args.clean { " --clean" } else { "" };
-    format!("splat train --resume -m {}{clean}", shell_word(&intent.model_path))
+    let ranks = args.ranks.as_flag();
+    format!("splat train --resume -m {}{ranks}{clean}", shell_word(&intent.model_path))
 }
 
 /// Names the command that resumes the run, if it ran out of GPU memory or of space on the disk.
@@ -267,6 +291,19 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
     };
     OutOfMemory { stopped: error, command, less }.into()
+}
+
+/// A view that is not there shows nothing.
+fn refuse_unknown(timelapse: Option<&str>, dataset: &Dataset) -> Result<(), UsageError> {
+    let Some(name) = timelapse else { return Ok(()) };
+    if dataset.views.iter().any(|view| view.name == name) {
+        return Ok(());
+    }
+    let some: Vec<&str> = dataset.views.iter().take(3).map(|view| view.name.as_str()).collect();
+    Err(UsageError(format!(
+        "--timelapse {name}: the scene has no such photograph. Name one as the scene does, like {}",
+        some.join(", ")
+    )))
 }
 
 /// Photographs that are blended over one colour teach the model that colour.

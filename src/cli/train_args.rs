@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ranks::RankCount;
 use crate::config::Config;
 use crate::telemetry::ProgressStyle;
 
@@ -36,6 +37,15 @@ pub(super) struct TrainArgs {
     /// options of the folder's config.toml if it has one.
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
+
+    /// Train in so many processes, each with a share of the Gaussians
+    ///
+    /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a number the program starts the processes itself; with auto they are those that torchrun,
+    /// SLURM, Open MPI or another launcher with PMI has started, on any number of hosts. On the processor alone
+    /// so far, and without SuGaR's coarse stage, triangles,
+    /// --appearance and --clean.
+    #[arg(long, value_name = "N|auto", default_value = "1")]
+    pub(super) ranks: RankCount,
 
     /// Clean the trained model, into MODEL/clean
     ///

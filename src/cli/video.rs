@@ -1,18 +1,19 @@
 //! `splat video`: the model from a moving camera.
 
 mod encoder;
+mod made;
 mod output;
+mod timelapse;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{ArgMatches, Args};
-use serde::Serialize;
 
+use self::made::{Made, USUAL_FPS};
 use self::output::{FrameWriter, VideoOutput};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
-use super::output::print;
 use super::scene::{ModelArgs, Opened, ReadModel};
 use super::triangles::TriangleSamples;
 use crate::backend::{Look, RenderSettings, TrainDevice};
@@ -32,9 +33,6 @@ const LARGEST: u32 = 16_384;
 /// Most frames of a video.
 const MOST_FRAMES: f64 = 1e6;
 
-/// Frames a second where neither a flag nor the path says.
-const USUAL_FPS: f64 = 30.0;
-
 /// Arguments of `splat video`.
 #[derive(Args)]
 pub(super) struct VideoArgs {
@@ -49,6 +47,15 @@ pub(super) struct VideoArgs {
     /// `cameras.json` of a model.
     #[arg(long, value_name = "PATH", default_value = "orbit", help_heading = "Path")]
     path: PathBuf,
+
+    /// Make the video of the pictures that a run has kept
+    ///
+    /// Those of `splat train --timelapse IMAGE`, in the order of training.
+    #[arg(
+        long,
+        conflicts_with_all = ["path", "seconds", "turns", "closed", "path_transform", "width", "height"]
+    )]
+    timelapse: bool,
 
     /// Video (.mp4, .mkv, .webm), or folder for the frames as PNG
     ///
@@ -103,16 +110,6 @@ pub(super) struct VideoArgs {
     samples: TriangleSamples,
 }
 
-/// What is printed of a video.
-#[derive(Serialize)]
-struct Made {
-    file: PathBuf,
-    frames: usize,
-    fps: f64,
-    width: u32,
-    height: u32,
-}
-
 /// What a path comes to.
 struct Plan {
     cameras: Vec<PathCamera>,
@@ -124,6 +121,9 @@ struct Plan {
 pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     check(args)?;
     let output = VideoOutput::of(&args.file, args.overwrite)?;
+    if args.timelapse {
+        return timelapse::make(&args.model.model_path, output, args.fps)?.tell(args.json);
+    }
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
     let Plan { cameras, size_px, fps } = plan(args, &model.dataset, output.is_video())?;
@@ -135,12 +135,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     let file = frames.finish(fps)?;
     let [width, height] = size_px;
-    let made = Made { file, frames: count, fps, width, height };
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&made)?,
-        false => made.file.display().to_string(),
-    };
-    Ok(print(&text)?)
+    Made { file, frames: count, fps, width, height }.tell(args.json)
 }
 
 /// Fails where a number serves no video.

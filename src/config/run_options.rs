@@ -225,6 +225,13 @@ options! {
         /// run then writes a checkpoint in its place before it stops.
         checkpoint_reserve: bool = true;
 
+        /// Keep pictures of this view while training
+        ///
+        /// The name of a photograph. Some 300 pictures of it as the model shows it, most of them early, are
+        /// written to MODEL/timelapse; `splat video -m MODEL --timelapse` makes a video of them.
+        #[arg(value_name = "IMAGE")]
+        timelapse: Option<String>;
+
         /// Seconds between live splats; 0 for none
         ///
         /// While `splat view` shows the run, the Gaussians that show most, a million at most, are written

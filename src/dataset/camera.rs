@@ -3,12 +3,14 @@
 //! Frames: `world` is the scene's, `cam` has x right, y down, z forward (COLMAP, OpenCV), `px` is
 //! the image with its origin at the outer corner of the top left pixel, whose centre is (0.5, 0.5).
 
+use serde::{Deserialize, Serialize};
+
 use crate::math::Divisor;
 use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul_transposed, scale, sub};
 use crate::math::quantile::median;
 
 /// A pinhole camera at one resolution.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Camera {
     /// Width in px.
     pub width: u32,
@@ -53,7 +55,7 @@ impl Camera {
 }
 
 /// Where a camera stands and how it is turned: `point_cam = rotation point_world + translation`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Pose {
     /// Rotation from world to camera axes.
     pub rotation: Mat3<f64>,
@@ -69,7 +71,7 @@ impl Pose {
 }
 
 /// One photograph: what took it, from where.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct View {
     /// Name of the image below the image folder, as the scene writes it (`left/a.jpg`).
     pub name: String,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use image::{ExtendedColorType, ImageEncoder};
 
-use crate::files::{OutputError, write_atomically};
+use super::{OutputError, write_atomically};
 
-/// Writes samples, row by row, in the machine's order of bytes.
-pub(super) fn write_png(
+/// Writes samples, row by row, in the machine's order of bytes. The file appears when it is whole.
+pub fn write_png(
     path: &Path,
     [width, height]: [u32; 2],
     bytes: &[u8],

@@ -1,5 +1,7 @@
 //! The model: what each Gaussian consists of, and the regions that hold it.
 
+use serde::{Deserialize, Serialize};
+
 use std::marker::PhantomData;
 
 use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
@@ -96,7 +98,7 @@ pub enum Storage {
 }
 
 /// Columns that a model has only where something needs them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct OptionalColumns {
     /// The smallest details that views could have told of each Gaussian (Mip-Splatting).
     pub filter_3d: bool,

@@ -1,5 +1,7 @@
 //! Adam (Kingma and Ba 2015) as every backend runs it.
 
+use serde::{Deserialize, Serialize};
+
 /// Decay of the running mean of the gradient.
 pub const BETA_1: f64 = 0.9;
 
@@ -16,7 +18,7 @@ pub fn bias_corrections(number: u32) -> [f64; 2] {
 }
 
 /// How one step treats the moments.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Moments {
     /// Decays of the first and of the second moment.
     pub betas: [f64; 2],

@@ -4,6 +4,8 @@
 //! depth 1/zᵢ is a fourth channel whose background is 0, and so are its square and the three of a surface:
 //! depth, and x and y of the normal in camera axes. What may shine through all splats, Tₙ, may have a gradient of its own.
 
+use serde::{Deserialize, Serialize};
+
 use super::Real;
 use super::linalg::{Sym2, Vec3, add, dot, scale, sub};
 
@@ -36,7 +38,7 @@ pub fn alpha<R: Real>(opacity: R, exponent: R) -> Option<R> {
 }
 
 /// Gradients of one splat in screen space.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct ScreenGradient<R> {
     /// Of the centre, per px.
     pub d_mean_px: [R; 2],

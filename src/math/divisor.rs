@@ -1,10 +1,12 @@
 //! By what the sides of an image are divided where it is made smaller.
 
+use serde::{Deserialize, Serialize};
+
 /// Sides that no image is made shorter than, px.
 const SIDE_MIN_PX: u32 = 8;
 
 /// A whole number of pixels, along both axes, that become one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Divisor {
     /// The image as it is.
     #[default]

@@ -1,6 +1,8 @@
 //! The order of points along the Z-curve (Morton 1966): neighbours in space mostly are neighbours in
 //! it.
 
+use serde::{Deserialize, Serialize};
+
 use super::Real;
 use super::linalg::{Vec3, sub};
 
@@ -14,7 +16,7 @@ const CELLS_A_SIDE: f32 = 512.0;
 const LAST_CELL: i32 = 1023;
 
 /// A cube around what matters of a scene: half of the cells along each axis lie within it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Cube {
     /// Its centre, world units.
     pub centre: Vec3<f32>,

@@ -1,11 +1,13 @@
 //! Gaussians on the host, one column per parameter: the form that is loaded, saved and exchanged
 //! between devices.
 
+use serde::{Deserialize, Serialize};
+
 use super::Primitive;
 use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Gaussians {
     /// Highest degree of the spherical harmonics, 0 to 3.
     pub sh_degree: u32,

@@ -49,7 +49,7 @@ impl Encoder {
             _ => {}
         }
         match event {
-            Event::Pictures(_) => {}
+            Event::Pictures(_) | Event::TimelapsePicture { .. } => {}
             Event::Step(step) => {
                 if let Some(recorded) = self.cadence.take(step) {
                     self.encode(&mut lines, &Event::Step(recorded.step))?;

@@ -36,6 +36,32 @@ pub enum ProgressStyle {
     None,
 }
 
+/// What of the log is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogDetail {
+    /// What the program does, warnings and errors.
+    All,
+    /// Warnings and errors.
+    Warnings,
+    /// Errors.
+    Errors,
+}
+
+impl LogDetail {
+    /// With `--quiet` or without.
+    pub fn of(quiet: bool) -> Self {
+        if quiet { Self::Warnings } else { Self::All }
+    }
+
+    fn filter(self) -> &'static str {
+        match self {
+            Self::All => "warn,splat=info",
+            Self::Warnings => "warn",
+            Self::Errors => "error",
+        }
+    }
+}
+
 /// Environment variable with the level of the log, such as `debug` or `splat::dataset=trace`.
 const LEVEL: &str = "SPLAT_LOG";
 
@@ -43,12 +69,12 @@ const LEVEL: &str = "SPLAT_LOG";
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with
-/// [`ProgressStyle::Json`]. `quiet` leaves warnings and errors; `SPLAT_LOG` overrides both.
+/// [`ProgressStyle::Json`]. `SPLAT_LOG` overrides what is shown.
 ///
 /// A closed stderr is not an error: the log is lost, the program continues. Called again, it does
 /// nothing.
-pub fn init_logging(quiet: bool, style: ProgressStyle) {
-    let default = || EnvFilter::new(if quiet { "warn" } else { "warn,splat=info" });
+pub fn init_logging(detail: LogDetail, style: ProgressStyle) {
+    let default = || EnvFilter::new(detail.filter());
     let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
     let parsed = asked.as_deref().map(EnvFilter::try_new).transpose();
     let console = Console::stderr();

@@ -15,6 +15,7 @@ mod summary_file;
 mod tables;
 mod tensorboard;
 mod time;
+mod timelapse;
 mod whole_records;
 
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ use std::path::Path;
 pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub(crate) use logging::is_plain_wanted;
-pub use logging::{ProgressStyle, init_logging, log_error};
+pub use logging::{LogDetail, ProgressStyle, init_logging, log_error};
 pub use measured_views::MeasuredViews;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
@@ -34,6 +35,7 @@ pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, up
 pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
+pub use timelapse::{TIMELAPSE, TimelapseFolder};
 
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;
@@ -71,6 +73,12 @@ impl Sinks {
         sinks.add(OnThread::start(model_path, TensorBoard::create(model_path)?)?);
         sinks.add(Progress::to_stderr(style));
         Ok(sinks)
+    }
+
+    /// Has pictures of `--timelapse` written on a thread.
+    pub fn add_timelapse(&mut self, model_path: &Path) -> Result<(), OutputError> {
+        self.add(OnThread::start(model_path, TimelapseFolder::new(model_path))?);
+        Ok(())
     }
 
     /// One more receiver of every event.

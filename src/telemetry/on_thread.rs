@@ -80,16 +80,21 @@ fn start<S: Sink + Send + 'static>(
             if let Err(error) = sink.on(&event) {
                 *report.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
-            if matches!(*event, Event::Pictures(_)) {
+            if is_large(&event) {
                 report.pictured.fetch_sub(1, Ordering::Relaxed);
             }
         }
     })
 }
 
+/// Whether an event holds pictures.
+fn is_large(event: &Event) -> bool {
+    matches!(event, Event::Pictures(_) | Event::TimelapsePicture { .. })
+}
+
 impl Sink for OnThread {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        if matches!(event, Event::Pictures(_)) {
+        if is_large(event) {
             // Pictures are large: no more than those of an evaluation wait.
             if self.report.pictured.load(Ordering::Relaxed) >= PICTURED_VIEWS {
                 self.written().iter().for_each(Completion::wait);

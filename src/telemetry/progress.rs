@@ -160,6 +160,7 @@ impl Progress {
             | Event::Buffers(_)
             | Event::Saving { .. }
             | Event::Distributions(_)
+            | Event::TimelapsePicture { .. }
             | Event::Pictures(_) => {}
         }
     }

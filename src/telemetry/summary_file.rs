@@ -216,6 +216,7 @@ impl Sink for SummaryFile {
             | Event::Buffers(_)
             | Event::Gpu(_)
             | Event::Pictures(_)
+            | Event::TimelapsePicture { .. }
             | Event::Control { .. }
             | Event::Saving { .. }
             | Event::Saved { .. }

@@ -137,6 +137,7 @@ impl<W: Write> TensorBoard<W> {
             | Event::Neighbours { .. }
             | Event::Buffers(_)
             | Event::Control { .. }
+            | Event::TimelapsePicture { .. }
             | Event::Saving { .. }
             | Event::Saved { .. }
             | Event::Warning { .. } => Ok(()),

@@ -48,10 +48,31 @@ impl Batches {
     }
 }
 
+/// Which images of a run a rank draws: of each step one after the other, in turn with the other ranks.
+#[derive(Clone, Debug)]
+pub(super) struct RankImages {
+    batches: Batches,
+    rank: u32,
+    world: u32,
+}
+
+impl RankImages {
+    /// Those of one of so many ranks.
+    pub(super) fn of(config: &Config, rank: u32, world: u32) -> Self {
+        Self { batches: Batches::of(config), rank, world: world.max(1) }
+    }
+
+    /// Whether an image (from 1) is one of them.
+    pub(super) fn has(&self, image: u32) -> bool {
+        let place = image.saturating_sub(self.batches.ended(image).before + 1);
+        place % self.world == self.rank
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Regularize, SugarSchedule};
+    use crate::config::{OptimizeOptions, Regularize, SugarSchedule};
 
     fn config(views: u32) -> Config {
         let mut config = Config::default();
@@ -93,6 +114,27 @@ mod tests {
             assert_eq!((images, rounds, hits), (1003, 10, 1), "batches of {views}");
             let short = spans.iter().filter(|span| span.images() < views).count();
             assert_eq!(short, usize::from(!1003_u32.is_multiple_of(views)), "batches of {views}");
+        }
+    }
+
+    #[test]
+    fn every_image_is_one_ranks_and_those_of_a_round_are_different_ranks() {
+        for (views, world) in [(1, 1), (3, 3), (4, 3), (2, 5), (8, 3)] {
+            let config = Config {
+                optimize: OptimizeOptions { iterations: 101, ..config(views).optimize },
+                ..config(views)
+            };
+            let images: Vec<_> =
+                (0..world).map(|rank| RankImages::of(&config, rank, world)).collect();
+            for span in spans(&Batches::of(&config), 0, 101) {
+                for round in span.rounds(world) {
+                    for (rank, image) in (0..).zip(round.each()) {
+                        let of: Vec<_> =
+                            (0..world).filter(|&of| images[of as usize].has(image)).collect();
+                        assert_eq!(of, [rank], "image {image}, {views} views, {world} ranks");
+                    }
+                }
+            }
         }
     }
 

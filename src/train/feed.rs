@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::TrainError;
+use super::batches::RankImages;
 use super::coarse::CoarseSchedule;
 use super::event::Split;
 use super::other_views::OtherViews;
@@ -23,6 +24,10 @@ const EVALUATED_AHEAD: usize = 2000;
 pub(crate) struct Feed<'a> {
     pub(crate) views: Views<'a>,
     order: ViewOrder,
+    /// The images that this process draws, where others draw some.
+    own: Option<RankImages>,
+    /// The epoch whose views are decoded ahead.
+    epoch: Option<usize>,
     ahead: Option<Chosen>,
     /// Views that were not announced, since the device held them.
     left_out: BTreeSet<usize>,
@@ -70,7 +75,13 @@ impl<'a> Feed<'a> {
     pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
         let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
         let (left_out, evaluations) = (BTreeSet::new(), Vec::new());
-        Self { views, order, ahead: None, left_out, evaluations, others: None }
+        let (own, epoch) = (None, None);
+        Self { views, order, own, epoch, ahead: None, left_out, evaluations, others: None }
+    }
+
+    /// Has only photographs of these images decoded ahead: other ranks draw the rest.
+    pub(super) fn share_images(&mut self, own: RankImages) {
+        self.own = Some(own);
     }
 
     /// Has views compared with others in the iterations in which the run does that.
@@ -167,6 +178,20 @@ impl<'a> Feed<'a> {
         }
     }
 
+    /// The view of an iteration whose photograph another rank fetches.
+    pub(crate) fn assigned(&mut self, iteration: u32) -> Result<usize, TrainError> {
+        let views = &self.views;
+        let is_whole = |view: &usize| !views.is_broken(*view);
+        let coming = self.order.coming(iteration).iter().copied().find(is_whole);
+        let found = coming.or_else(|| self.order.following(iteration).into_iter().find(is_whole));
+        found.ok_or_else(|| self.no_images())
+    }
+
+    fn no_images(&self) -> TrainError {
+        let first = self.views.first_problem().unwrap_or("nothing").to_owned();
+        TrainError::NoImages { views: self.views.split(Split::Train).len(), first }
+    }
+
     /// Has views drawn at another size from `iteration` on. The device has dropped their photographs.
     pub(crate) fn set_training_scale<B: Device>(
         &mut self,
@@ -202,7 +227,9 @@ impl<'a> Feed<'a> {
         let mut coming = self.order.coming(iteration).to_vec();
         coming.extend(self.order.following(iteration));
         let mut order = Vec::new();
-        for (number, view) in (iteration..).zip(coming) {
+        self.epoch = Some(self.epoch_of(iteration));
+        let is_own = |image| self.own.as_ref().is_none_or(|own| own.has(image));
+        for (number, view) in (iteration..).zip(coming).filter(|&(number, _)| is_own(number)) {
             order.extend((!at_hand || number > iteration).then_some(view));
             order.extend(self.other_of(number, view));
         }
@@ -227,8 +254,7 @@ impl<'a> Feed<'a> {
 
     /// The view of this iteration, or the next in the order whose photograph can be had.
     fn choose<B: Device>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
-        let views = self.views.split(Split::Train).len();
-        if self.order.coming(iteration).len() == views {
+        if self.epoch != Some(self.epoch_of(iteration)) {
             self.schedule_decoding(device, iteration);
         }
         let mut next = 0;
@@ -243,8 +269,12 @@ impl<'a> Feed<'a> {
                 return Ok(chosen);
             }
         }
-        let first = self.views.first_problem().unwrap_or("nothing").to_owned();
-        Err(TrainError::NoImages { views, first })
+        Err(self.no_images())
+    }
+
+    /// The epoch of an iteration, from 0.
+    fn epoch_of(&self, iteration: u32) -> usize {
+        iteration.saturating_sub(1) as usize / self.views.split(Split::Train).len().max(1)
     }
 
     fn try_view<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Chosen> {

@@ -26,6 +26,15 @@ impl ImageSpan {
         self.before + 1..=self.after
     }
 
+    /// The images in parts of so many, the last of which may be short.
+    pub fn rounds(self, images: u32) -> impl Iterator<Item = Self> {
+        let images = images.max(1);
+        (self.before..self.after).step_by(images as usize).map(move |before| Self {
+            before,
+            after: self.after.min(before.saturating_add(images)),
+        })
+    }
+
     /// The last multiple of `interval` among them, 0 excepted.
     pub fn multiple(self, interval: u32) -> Option<u32> {
         let interval = interval.max(1);
@@ -47,6 +56,18 @@ impl ImageSpan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_are_all_images_in_their_order() {
+        let span = ImageSpan { before: 4, after: 11 };
+        for images in [0, 1, 3, 7, 8] {
+            let rounds: Vec<_> = span.rounds(images).collect();
+            assert!(rounds.iter().flat_map(|round| round.each()).eq(span.each()), "{images}");
+            let most = rounds.iter().map(|round| round.images()).max();
+            assert_eq!(most, Some(images.clamp(1, 7)));
+        }
+        assert_eq!(ImageSpan::of(0).rounds(3).count(), 0);
+    }
 
     #[test]
     fn of_one_image_it_is_what_counting_iterations_is() {

@@ -14,10 +14,12 @@ mod peak_recorder;
 mod peaks;
 mod pending;
 mod reports;
+mod rounds;
 mod saving;
 mod smooth;
 mod step;
 mod target;
+mod timelapse;
 mod triangles;
 
 use std::path::Path;
@@ -31,7 +33,7 @@ use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
 use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
-use super::batches::Batches;
+use super::batches::{Batches, RankImages};
 use super::checkpoint::{Checkpoint, CheckpointKeeper, FaceState, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
 use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tensors};
@@ -40,6 +42,7 @@ use super::live::LivePage;
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
+use super::timelapse::Timelapse;
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError};
@@ -102,6 +105,8 @@ pub struct Trainer<'a, B: TrainDevice> {
     pending: Option<PendingStep<B>>,
     tensors: Tensors,
     creep: UnexplainedGrowth,
+    /// The view of which pictures are kept.
+    timelapse: Option<Timelapse>,
     peaks: PeakRecorder,
     clock: TrainingClock,
     keeper: Arc<Mutex<CheckpointKeeper>>,
@@ -204,6 +209,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let mut feed = Feed::new(views, setup.config.run.seed);
         feed.expect_evaluations(schedule::evaluations(setup.config));
         feed.compare_views(setup.dataset, setup.config);
+        if device.world() > 1 {
+            feed.share_images(RankImages::of(setup.config, 0, device.world()));
+        }
         Self {
             scale,
             strategy: strategy::of(setup.config, scale, setup.dataset.train.len()),
@@ -221,6 +229,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             pending: None,
             tensors: Tensors::default(),
             creep: UnexplainedGrowth::from(iteration),
+            timelapse: Timelapse::of(setup.config, setup.dataset),
             peaks: PeakRecorder::default(),
             clock: TrainingClock::default(),
             keeper: Arc::new(Mutex::new(keeper)),
@@ -253,6 +262,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
         self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
+        if self.iteration == 0 {
+            self.keep_timelapse(self.last_step)?;
+        }
         let mut interrupted = false;
         while self.iteration < last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
@@ -264,6 +276,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 self.smooth_in_time()?;
             }
             self.with_memory_retry(Self::iterate)?;
+            self.keep_timelapse(self.last_step)?;
             self.govern()?;
             self.settle_written()?;
             if self.iteration == config.optimize.iterations {

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use super::event::Split;
 use crate::backend::Device;
-use crate::dataset::{Dataset, Image, ImageError, ImageLoader, View};
+use crate::dataset::{Dataset, Image, ImageLoader, View};
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
@@ -144,7 +145,8 @@ impl<'a> Views<'a> {
         }
     }
 
-    fn leave_out(&mut self, index: usize, error: &ImageError) {
+    /// Leaves out a view whose image cannot be had, and says why.
+    pub(super) fn leave_out(&mut self, index: usize, error: &dyn Display) {
         self.broken.insert(index, error.to_string());
         self.fresh.push(format!(
             "{error}. The view is left out ({} of {} so far)",
@@ -178,6 +180,11 @@ impl<'a> Views<'a> {
     /// Whether all views of a split are known to be hidden by their masks.
     pub fn hides_all(&self, split: Split) -> bool {
         self.split(split).iter().all(|&index| self.is_hidden(index))
+    }
+
+    /// Why a view's image cannot be had, where that is known.
+    pub(super) fn problem(&self, index: usize) -> Option<&str> {
+        self.broken.get(&index).map(String::as_str)
     }
 
     /// The reason that the first undecodable image gave.

@@ -8,8 +8,8 @@ use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
     Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, FaceStatistics, Faces,
     Filter3d, Fuse, Into, LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours,
-    Objective, Peaks, Photo, Pick, Remesh, Render, RenderSettings, Rendered, Rows, ScoreRule,
-    Snapshot, Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths,
+    Objective, Peaks, Photo, Pick, Ranks, Remesh, Render, RenderSettings, Rendered, Rows,
+    ScoreRule, Snapshot, Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
 use splat::math::morton::Cube;
@@ -437,6 +437,8 @@ impl<D: TrainDevice, H: Hooks<D>> Appearance<Gaussians> for Hooked<D, H> {
         self.device.correct(frame, target)
     }
 }
+
+impl<D: TrainDevice, H: Hooks<D>> Ranks for Hooked<D, H> {}
 
 impl<D: TrainDevice, H: Hooks<D>> Faces for Hooked<D, H> {
     fn set_faces(&mut self, model: &mut D::Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {

@@ -126,6 +126,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());
+    full.output.timelapse = Some("a".into());
     full.optimize.feature_rest_lr = Some(1e-3);
     full.densify.max_points = Some(1);
     full.densify.target_gaussians = Some(1);

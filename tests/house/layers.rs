@@ -12,7 +12,8 @@ const LINES: usize = 400;
 const LONG: [(&str, &str); 0] = [];
 
 /// The folders of the crates' sources, relative to the root.
-pub(super) const SOURCES: [&str; 3] = ["src", "crates/formats/src", "crates/mesh/src"];
+pub(super) const SOURCES: [&str; 4] =
+    ["src", "crates/formats/src", "crates/mesh/src", "crates/ranks/src"];
 
 pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")

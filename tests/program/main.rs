@@ -49,6 +49,8 @@ mod presets;
 #[cfg(target_os = "linux")]
 mod printed;
 mod profile;
+#[cfg(target_os = "linux")]
+mod ranks;
 #[cfg(unix)]
 mod readme;
 mod refine;

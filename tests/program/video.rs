@@ -220,3 +220,49 @@ fn a_path_that_is_none_is_named_with_its_file() {
             .refused(3, &["path.json", said]);
     }
 }
+
+#[test]
+fn pictures_of_a_run_are_kept_and_become_a_video() {
+    let place = TestFolder::beside(&TRAINED);
+    let flags = ["--timelapse", "view_003.png", "--test-iterations=-1"];
+    place.trained(40, &flags);
+    let folder = place.model().join("timelapse");
+    let kept = frames(&folder);
+    // The start, and one after each of so few iterations.
+    assert_eq!(kept.len(), 41, "{kept:?}");
+    assert_eq!(kept[0].file_name().unwrap(), "00000.png");
+    assert_eq!(kept[40].file_name().unwrap(), "00300.png");
+    let photograph = pixels(&place.image(3));
+    let [first, last] = [&kept[0], &kept[40]].map(|path| pixels(path));
+    assert_eq!(photograph.dimensions(), last.dimensions());
+    assert!(apart(&last, &photograph) < 0.8 * apart(&first, &photograph), "it is that view");
+    // What training does is the same without.
+    place.trained_into("without", 40, &flags[2..]);
+    let plys = ["model", "without"].map(|model| fs::read(place.ply_of(model, 40)).unwrap());
+    assert!(plys[0] == plys[1]);
+
+    let ffmpeg = ffmpeg_of_test(&place, 0);
+    let film = |file: &str| {
+        let mut command = splat();
+        command.args(["video", "--timelapse", "--json", "-m"]).arg(place.model());
+        command.arg("--file").arg(place.path(file)).env("FFMPEG", &ffmpeg);
+        end(&mut command)
+    };
+    let made: Value = serde_json::from_str(&film("film.mp4").done().stdout).unwrap();
+    assert_eq!((&made["frames"], &made["width"]), (&json!(41), &json!(48)), "{made}");
+    assert!(fs::read_to_string(place.path("noted")).unwrap().contains("00040.png"));
+    film("folder").done();
+    assert_eq!(frames(&place.path("folder")).len(), 41);
+    assert!(fs::read(&kept[40]).unwrap() == fs::read(place.path("folder/00040.png")).unwrap());
+}
+
+#[test]
+fn a_timelapse_of_no_view_or_without_pictures_is_refused() {
+    let place = TestFolder::beside(&TRAINED);
+    let flags = ["--timelapse", "view_99.png", "--iterations=5"];
+    end(place.train().args(flags)).refused(2, &["view_99.png", "like view_000.png"]);
+    let mut command = splat();
+    command.args(["video", "--timelapse", "-m"]).arg(TRAINED.model());
+    command.arg("--file").arg(place.path("film.mp4"));
+    end(&mut command).refused(3, &["timelapse", "0 pictures", "--timelapse IMAGE"]);
+}

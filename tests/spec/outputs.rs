@@ -16,7 +16,7 @@ use splat::files::OutputError;
 use splat::memory::Bytes;
 use splat::model::{Gaussians, sh_rest_count};
 use splat::perceptual::LpipsNet;
-use splat::telemetry::{Progress, ProgressStyle, Sinks, init_logging};
+use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
     Completion, Distributions, Evaluation, Event, MemoryReport, Metrics, Phase, PhasePeak,
     PhasePeaks, Picture, Pictures, RunTimes, Saved, Sink, Split, Step, Tensors, TermValues,
@@ -417,7 +417,7 @@ fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
 fn child_that_reports_to_stderr() {
     let Some(style) = std::env::var_os("SPLAT_TEST_PROGRESS") else { return };
     let style = if style == "json" { ProgressStyle::Json } else { ProgressStyle::Bar };
-    init_logging(false, style);
+    init_logging(LogDetail::All, style);
     run(&mut Progress::to_stderr(style), Path::new("out/fox"), 0, 1000);
     tracing::error!("the last line");
 }

@@ -88,7 +88,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         model.faces.require_none("density control by rows")?;
         match (selection.picked, rule) {
             (Picked::Best(rows), EditRule::Grow { large, keep }) => {
-                Ok(densify::edit(model, &rows, large, keep))
+                Ok(densify::edit(model, &rows, large, keep).0)
             }
             (Picked::Retained(rows), EditRule::Retain) => Ok(densify::retain(model, &rows)),
             (Picked::Drawn(sources), EditRule::Share) => Ok(relocate::edit(model, &sources)),

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use super::model::Model;
 use super::primitive::{Drawable, density_field};
 use super::seen::Seen;
-use super::splat::DrawnView;
-use super::stage::bin;
+use super::splat::{DrawnView, Splat};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
@@ -17,24 +16,22 @@ use super::stage::median::MedianGradient;
 use super::stage::neighbours::NearestLists;
 use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
-use super::stage::project;
 use super::stage::sampled_depths::Sampled;
-use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{
-    depth, distortion, loss, median, normals, patches, rays, shrink, surface, transmittance,
-    weights,
+    depth, distortion, loss, median, normals, patches, rays, shrink, surface, weights,
 };
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
 };
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
-use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
+use crate::backend::settings::MEDIAN_GRADIENTS;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Capability, DeviceError, Drawing, DrawnDepths, Footprint, Held, Inputs, Look, LossValues,
-    MaskedView, Measured, Objective, Pending, RenderSettings, Rendered, check_inputs,
+    Capability, DeviceError, Drawing, DrawnDepths, Footprint, Held, Inputs, LossValues, MaskedView,
+    Objective, Pending, Rendered, check_inputs,
 };
 use crate::dataset::{Image, View};
+use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
 use crate::math::{Divisor, Real};
 use crate::memory::Bytes;
@@ -66,8 +63,15 @@ struct Scores<R> {
 }
 
 /// Values that are there already.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ready(LossValues);
+
+impl Ready {
+    /// These.
+    pub(super) fn new(values: LossValues) -> Self {
+        Self(values)
+    }
+}
 
 impl Pending<LossValues> for Ready {
     fn is_ready(&self) -> bool {
@@ -113,44 +117,25 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
 }
 
-/// How much light passes between the view's camera and each place.
-pub(super) fn transmittances<R: Real, P: Drawable>(
-    model: &Model<R, P>,
+/// Draws a view of splats that were found before. They are ellipses or surfels, whose rows need not be those of a
+/// model at hand, so that there are no maps that need their shapes.
+pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
     view: &View,
-    settings: &RenderSettings,
-    places: &[[f32; 3]],
-) -> Result<Vec<f32>, DeviceError> {
-    let field = density_field(model, Capability::Surfaces)?;
-    settings.footprint.require_volumes(TRANSMITTANCES)?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
+    drawing: Drawing,
+    splats: Vec<Splat<R>>,
+) -> Result<Frame<R, S, P>, DeviceError> {
+    drawing.check_footprint()?;
+    drawing.footprint.require_gaussians("views drawn by several ranks")?;
+    if drawing.median && drawing.footprint != Footprint::Surfel {
+        let what = "median depths where several ranks draw them";
+        return Err(DeviceError::Unsupported { primitives: P::SCHEMA.many(), what });
+    }
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
-    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
-    let bins = bin::bin(&splats, viewpoint.size);
-    let rays = rays::rays(field, &viewpoint, &splats);
-    Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
-}
-
-/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
-pub(super) fn add_worths<R: Real, P: Drawable>(
-    model: &Model<R, P>,
-    view: &View,
-    settings: &RenderSettings,
-    target: &Image,
-    sums: &mut WorthSums<R>,
-) -> Result<Measured, DeviceError> {
-    settings.footprint.require_gaussians("worths")?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
-    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
-    let bins = bin::bin(&splats, viewpoint.size);
-    let drawn = worth::drawn(&splats, &sums.absent);
-    let canvas = blend::forward(&drawn, &bins, viewpoint.size, &drawing);
-    let measured = loss::measure(&canvas.image, viewpoint.size, target)?;
-    let background = drawing.background.map(R::of_f32);
-    let judged = Judged { image: &canvas.image, background, target };
-    let shares = worth::shares(&splats, &bins, &sums.absent, judged);
-    sums.add(&splats, &shares);
-    Ok(measured)
+    let seen = Seen::of_splats(splats, viewpoint.size);
+    let canvas = seen.blended(viewpoint.size, &drawing);
+    let view = DrawnView::new(viewpoint, &drawing);
+    let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
+    Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
 }
 
 impl<R: Real, S: FrameState, P> Frame<R, S, P> {
@@ -193,13 +178,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
             true => vec![R::ZERO; pixels],
             false => weights::d_image(pixels),
         };
-        let d_canvas = CanvasGradient {
-            image: &d_image,
-            inverse_depths: &[],
-            inverse_squares: &[],
-            surface: &[],
-            through: &[],
-        };
+        let d_canvas = CanvasGradient::of_image(&d_image);
         if are_triangles {
             let (view, drawing, canvas) = (&self.view, &self.drawing, &self.canvas);
             return self.seen.blended_bwd(model, view, drawing, canvas, d_canvas).map(drop);
@@ -212,6 +191,15 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
 }
 
 impl<R: Real, P> Frame<R, Drawn, P> {
+    /// Its splats, and the blend weight of each, summed over the pixels.
+    pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
+        let d_image = weights::d_image(self.canvas.image.len());
+        let d_canvas = CanvasGradient::of_image(&d_image);
+        let Seen { splats, bins, .. } = self.seen;
+        let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);
+        (splats, screen.into_iter().map(|gradient| gradient.d_color[0]).collect())
+    }
+
     /// With other colours to be compared.
     pub(super) fn compensated(mut self, colors: Vec<R>) -> Frame<R, Compensated, P> {
         self.compensated = Some(colors);
@@ -343,13 +331,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         self.add_medians(model, gradients)?;
         let Scores { terms, d_image, maps } = self.kept;
         let (of_maps, depth_map) = maps.into_gradients();
-        let d_canvas = CanvasGradient {
-            image: &d_image,
-            inverse_depths: &of_maps.inverse_depths,
-            inverse_squares: &of_maps.inverse_squares,
-            surface: &of_maps.surface,
-            through: &of_maps.through,
-        };
+        let d_canvas = of_maps.with_image(&d_image);
         let Self { view, drawing, seen, canvas, .. } = self;
         let (row_from_splat, screen) =
             seen.blended_bwd(model, &view, &drawing, &canvas, d_canvas)?;
@@ -359,6 +341,18 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
             return Ok(Ready(LossValues::default()));
         }
         surface::regularise(model, near, gradients, &terms).map(Ready)
+    }
+}
+
+impl<R: Real, P> Frame<R, Scored<Drawn>, P> {
+    /// Its splats, and their gradients on the screen by the terms at pixels.
+    pub(super) fn into_screen_gradients(self) -> (Vec<Splat<R>>, Vec<ScreenGradient<R>>) {
+        let Scores { d_image, maps, .. } = self.kept;
+        let (of_maps, _) = maps.into_gradients();
+        let d_canvas = of_maps.with_image(&d_image);
+        let Seen { splats, bins, .. } = self.seen;
+        let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);
+        (splats, screen)
     }
 }
 

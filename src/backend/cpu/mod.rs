@@ -15,11 +15,14 @@ mod model_faces;
 mod packed;
 mod parts;
 mod primitive;
+pub mod ranks;
+mod row_block;
 mod rows;
 mod seen;
 mod splat;
 mod stage;
 mod traits;
+mod without_frame;
 
 use std::marker::PhantomData;
 

@@ -69,6 +69,15 @@ pub struct ModelColumn<R> {
     pub second_moments: Vec<R>,
 }
 
+/// What rows are among those of all ranks.
+#[derive(Clone, Debug)]
+pub(super) struct AmongRanks {
+    /// The number of each row, ascending; `[n]`.
+    pub(super) numbers: Vec<u64>,
+    /// Rows of all ranks.
+    pub(super) total: usize,
+}
+
 /// Primitives in training.
 #[derive(Clone, Debug)]
 pub struct Model<R, P = Gaussians> {
@@ -88,6 +97,8 @@ pub struct Model<R, P = Gaussians> {
     pub(super) faces: ModelFaces<R>,
     /// What compact storage keeps in words.
     pub(super) packed: Vec<PackedPart>,
+    /// The rows' numbers among those of all ranks, ascending, and how many all have together; nothing where these are all.
+    pub(super) among: Option<AmongRanks>,
     rows_version: RowsVersion,
     primitive: PhantomData<P>,
 }
@@ -147,6 +158,16 @@ impl<R: Real, P: Primitive> Model<R, P> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |first| first.values.len() / first.width)
+    }
+
+    /// The number of a row among those of all ranks: what its random numbers go by.
+    pub(super) fn number(&self, row: usize) -> u64 {
+        self.among.as_ref().map_or(row as u64, |among| among.numbers[row])
+    }
+
+    /// Rows of all ranks together.
+    pub(super) fn len_of_all(&self) -> usize {
+        self.among.as_ref().map_or(self.len(), |among| among.total)
     }
 
     /// No rows at all.
@@ -241,6 +262,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
             filter_3d: Vec::new(),
             faces: ModelFaces::NONE,
             packed,
+            among: None,
             rows_version: RowsVersion::new(),
             primitive: PhantomData,
         }

@@ -191,7 +191,7 @@ fn retain<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
 }
 
 /// The rows of a column in another order, in exactly as much memory as they need.
-fn gathered<T: Copy>(values: &[T], width: usize, row_from_place: &[usize]) -> Vec<T> {
+pub(super) fn gathered<T: Copy>(values: &[T], width: usize, row_from_place: &[usize]) -> Vec<T> {
     let mut gathered = Vec::with_capacity(values.len());
     for row in row_from_place {
         gathered.extend_from_slice(&values[row * width..(row + 1) * width]);

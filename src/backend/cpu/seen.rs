@@ -46,6 +46,12 @@ impl<R: Real> Seen<R> {
         Ok(Self { splats, triangles, bins, fault })
     }
 
+    /// What a view sees of splats that were found before.
+    pub(super) fn of_splats(splats: Vec<Splat<R>>, size: [u32; 2]) -> Self {
+        let bins = bin::bin(&splats, size);
+        Self { splats, triangles: Vec::new(), bins, fault: None }
+    }
+
     fn layers(&self, drawing: &Drawing, window: Window) -> FaceLayers<'_, R> {
         let Self { splats, triangles, bins, .. } = self;
         let background = drawing.background.map(R::of_f32);

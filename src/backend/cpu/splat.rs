@@ -1,5 +1,7 @@
 //! What a view sees of a row.
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{Drawing, Footprint};
 use crate::math::Real;
 use crate::math::blend::{ALPHA_MAX, ScreenGradient, Shade, alpha, alpha_bwd, exponent};
@@ -27,7 +29,7 @@ impl<R> DrawnView<R> {
 }
 
 /// A row as a view sees it: an ellipse or a surfel, of one colour.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Splat<R> {
     /// Which row.
     pub row: usize,

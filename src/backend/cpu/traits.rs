@@ -16,13 +16,15 @@ use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
 use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
+use super::without_frame;
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
     DeviceError, DeviceInfo, Drawing, Filter3d, Footprint, Fuse, Look, Lpips, MaskedView, Measured,
-    ModelShape, Neighbours, Objective, Photo, Render, RenderSettings, Rendered, Rows, Snapshot,
-    Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows, chunks,
+    ModelShape, Neighbours, Objective, Photo, Ranks, Render, RenderSettings, Rendered, Rows,
+    Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -207,6 +209,8 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
     }
 }
 
+impl<R: Real> Ranks for Cpu<R> {}
+
 impl<R: Real> Filter3d for Cpu<R> {
     fn update_filter_3d(
         &mut self,
@@ -229,7 +233,7 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
-        frame::transmittances(model, view, settings, places)
+        without_frame::transmittances(model, view, settings, places)
     }
 }
 
@@ -253,7 +257,7 @@ impl<R: Real> Worths<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         sums: &mut WorthSums<R>,
     ) -> Result<Measured, DeviceError> {
-        frame::add_worths(model, view, settings, target, sums)
+        without_frame::add_worths(model, view, settings, target, sums)
     }
 
     fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {

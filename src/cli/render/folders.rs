@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use image::ExtendedColorType;
 
-use crate::cli::png::write_png;
 use crate::dataset::Image;
-use crate::files::{OutputError, create_folder, write_text};
+use crate::files::{OutputError, create_folder, write_png, write_text};
 use crate::train::eval::EvaluatedView;
 use crate::train::event::Picture;
 use crate::train::pictures::{photo_picture, render_picture};

@@ -8,8 +8,7 @@ use tempfile::TempDir;
 
 use super::encoder::Ffmpeg;
 use crate::cli::exit::UsageError;
-use crate::cli::png::write_png;
-use crate::files::{OutputError, create_folder};
+use crate::files::{OutputError, create_folder, write_png};
 use crate::train::event::Picture;
 
 /// Ends of names of videos.
@@ -110,6 +109,12 @@ impl FrameWriter {
     pub(super) fn write(&self, name: &str, picture: &Picture) -> Result<(), OutputError> {
         let size = [picture.width, picture.height];
         write_png(&self.folder.join(name), size, &picture.rgb, ExtendedColorType::Rgb8)
+    }
+
+    /// Takes a copy of a picture as a frame.
+    pub(super) fn copy(&self, name: &str, picture: &Path) -> Result<(), OutputError> {
+        let to = self.folder.join(name);
+        fs::copy(picture, &to).map(drop).map_err(|source| OutputError::new(&to, source))
     }
 
     /// Makes the video of the frames, which go then; what there is in the end.

@@ -1,5 +1,7 @@
 //! What a splat covers: the pixels and tiles that it may reach, and its span in rows of pixels.
 
+use serde::{Deserialize, Serialize};
+
 use std::ops::Range;
 
 use super::projection::Ellipse;
@@ -10,7 +12,7 @@ use crate::math::blend::ALPHA_MIN;
 pub const TILE: u32 = 16;
 
 /// A rectangle of pixels or tiles: `x0..x1` by `y0..y1`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Rect {
     /// First column.
     pub x0: u32,

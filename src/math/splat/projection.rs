@@ -1,5 +1,7 @@
 //! From a Gaussian in the world to an ellipse on the screen (EWA splatting, Zwicker et al. 2001).
 
+use serde::{Deserialize, Serialize};
+
 use crate::math::Real;
 use crate::math::linalg::{
     Mat3, Quat, Sym2, Vec3, add, cross, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
@@ -84,7 +86,7 @@ pub struct Shape<R> {
 }
 
 /// The ellipse that a Gaussian projects to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Ellipse<R> {
     /// Centre, px.
     pub mean_px: [R; 2],

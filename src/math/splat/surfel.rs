@@ -16,6 +16,8 @@
 //! Gaussian of variance ½ px² about the projected centre is taken, whichever of both is larger
 //! (section 4.2), at the centre's depth.
 
+use serde::{Deserialize, Serialize};
+
 use super::coverage::Bounds;
 use super::projection::{Ellipse, Shape, ShapeGradient, Viewpoint};
 use super::{bounds, coverage};
@@ -29,7 +31,7 @@ use crate::math::linalg::{
 pub const SURFEL_FACING_MIN: f64 = 1e-5;
 
 /// A surfel on the screen; see the head of this file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Surfel<R> {
     /// Centre, px.
     pub mean_px: [R; 2],

@@ -135,6 +135,14 @@ pub enum Event {
     Evaluated(Evaluation),
     /// One evaluated view as pictures; sent before the `Evaluated` that it belongs to.
     Pictures(Pictures),
+    /// A picture of the view of `--timelapse`.
+    TimelapsePicture {
+        /// Which of the run's; later ones have higher numbers.
+        number: u32,
+        /// The view as the model shows it.
+        #[serde(skip)]
+        picture: Picture,
+    },
     /// A file of the model begins to be written, by a thread where the host has room for a copy.
     Saving {
         /// Finished iterations.

@@ -60,9 +60,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut gradients = B::Gradients::default();
         let mut views = Vec::new();
         let (mut span, mut refused) = (ImageSpan { after: whole.before, ..whole }, None);
-        for image in whole.each() {
-            match self.add_view(image, &mut gradients) {
-                Ok(view) => views.push(view),
+        for round in whole.rounds(self.device.world()) {
+            match self.add_round(round, &mut gradients) {
+                Ok(of_round) => views.extend(of_round),
                 Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
                     // The views that are there have been observed, and must not be so again.
                     refused = Some(error);
@@ -70,9 +70,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 }
                 Err(error) => return Err(error),
             }
-            span.after = image;
-            if image < whole.after {
-                self.prefetch(image + 1)?;
+            span.after = round.after;
+            if span.after < whole.after {
+                self.prefetch(span.after + 1)?;
             }
         }
         self.tensors.gradients = gradients.bytes();
@@ -87,7 +87,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Adds the gradients of the view of an image to those of its batch.
-    fn add_view(
+    pub(super) fn add_view(
         &mut self,
         image: u32,
         gradients: &mut B::Gradients,
@@ -168,12 +168,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The terms of an iteration's loss.
-    fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
+    pub(super) fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
         terms::active(self.setup.config, self.stage(iteration), iteration, extras)
     }
 
     /// What density control learns of an iteration's view.
-    fn observes(&self, iteration: u32) -> Option<Statistics> {
+    pub(super) fn observes(&self, iteration: u32) -> Option<Statistics> {
         match self.stage(iteration) {
             TrainingStage::Photometric => self.strategy.observes(iteration),
             TrainingStage::Coarse { .. } => None,

@@ -38,7 +38,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
     if step.noise.is_some() {
         density_field(model, Capability::Noise)?;
     }
-    let count = model.len();
+    let (count, all) = (model.len(), model.len_of_all());
     let (splat_from_row, width, spans) =
         (gradients.splat_from_row(count), model.row_width(), model.spans());
     let packed = PackedStep::new(model, &splat_from_row, step, seed);
@@ -50,7 +50,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
             d_row.fill(R::ZERO);
             parameter_gradient(model, gradients, &splat_from_row, row, d_row);
             if regularises && let Some(field) = P::density_field(model) {
-                regularise(field, &step.regularisers, count, row, d_row);
+                regularise(field, &step.regularisers, all, row, d_row);
             }
         });
         if let Some(d_geometry) = &mut d_geometry {
@@ -126,7 +126,7 @@ fn add_noise<R: Real, P: Drawable>(
         .map(|row| {
             let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
             let offset =
-                jitter(&shape, sigmoid(opacity_logit), standard_normals(stream, row as u64));
+                jitter(&shape, sigmoid(opacity_logit), standard_normals(stream, model.number(row)));
             add(shape.mean_world, scale(offset, rate))
         })
         .collect();

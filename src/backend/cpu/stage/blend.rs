@@ -189,6 +189,14 @@ pub(crate) struct CanvasGradient<'a, R> {
     pub(crate) through: &'a [R],
 }
 
+impl<'a, R> CanvasGradient<'a, R> {
+    /// Of the image alone.
+    pub(crate) const fn of_image(image: &'a [R]) -> Self {
+        let (inverse_depths, inverse_squares, surface, through) = (&[], &[], &[], &[]);
+        Self { image, inverse_depths, inverse_squares, surface, through }
+    }
+}
+
 /// Gradients of every splat from those of the image and of what is drawn beside it; `[visible]`.
 pub(crate) fn backward<R: Real>(
     splats: &[Splat<R>],

@@ -139,13 +139,14 @@ pub(crate) fn select<R: Real>(
     Ok(selected)
 }
 
-/// Grows the selected rows, removes what is not to be kept, forgets the statistics.
+/// Grows the selected rows, removes what is not to be kept, forgets the statistics. Says, too, which rows were
+/// kept: of those before, and of one that each of the selected has added.
 pub(crate) fn edit<R: Real>(
     model: &mut Model<R>,
     selected: &[Growing],
     large: &Grow,
     keep: &Keep,
-) -> Edited {
+) -> (Edited, Vec<bool>) {
     let before = model.len();
     model.reserve_rows(selected.len());
     let mut done = Edited::default();
@@ -165,12 +166,13 @@ pub(crate) fn edit<R: Real>(
             }
         }
     }
-    done.removed = prune(model, keep, before);
+    let kept = prune(model, keep, before);
+    done.removed = kept.iter().filter(|&&kept| !kept).count();
     if done.copied + done.split + done.removed > 0 {
         model.invalidate_rows();
     }
     model.forget_statistics();
-    done
+    (done, kept)
 }
 
 /// Removes all rows but these, forgets the statistics.
@@ -338,7 +340,7 @@ impl<R: Real> Child<R> {
     fn of(model: &Model<R>, parent: usize, number: u64, shrink: f64, stream: RandomStream) -> Self {
         let shape = model.shape(parent);
         let offset = [0, 1, 2].map(|axis| {
-            let draw = stream.normal((parent as u64 * 2 + number) * 3 + axis as u64);
+            let draw = stream.normal((model.number(parent) * 2 + number) * 3 + axis as u64);
             R::of(draw) * shape.log_scale[axis].exp()
         });
         Self {
@@ -356,8 +358,8 @@ impl<R: Real> Child<R> {
 }
 
 /// Removes what is transparent or too large, newborn Gaussians included, and of the first rows, those before the
-/// round, what no view has seen; the order is kept.
-fn prune<R: Real>(model: &mut Model<R>, rule: &Keep, before: usize) -> usize {
+/// round, what no view has seen; the order is kept. Says which were kept.
+fn prune<R: Real>(model: &mut Model<R>, rule: &Keep, before: usize) -> Vec<bool> {
     let keep: Vec<bool> = (0..model.len())
         .map(|index| {
             let opacity = sigmoid(model.row(Parameter::OpacityLogits, index)[0]);
@@ -367,5 +369,5 @@ fn prune<R: Real>(model: &mut Model<R>, rule: &Keep, before: usize) -> usize {
         })
         .collect();
     model.retain_rows(&keep);
-    keep.iter().filter(|&&keep| !keep).count()
+    keep
 }

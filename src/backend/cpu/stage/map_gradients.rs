@@ -1,5 +1,6 @@
 //! Gradients of the maps that are drawn beside a frame's colours: what each comparison left, added up.
 
+use super::blend::CanvasGradient;
 use super::depth::ComparedDepths;
 use super::depth_map::DepthMap;
 use super::distortion::RayDistortion;
@@ -29,6 +30,14 @@ pub(crate) struct MapGradients<R> {
     pub(crate) surface: Vec<R>,
     /// Of the final transmittance, [height, width].
     pub(crate) through: Vec<R>,
+}
+
+impl<R> MapGradients<R> {
+    /// These with that of the image.
+    pub(crate) fn with_image<'a>(&'a self, image: &'a [R]) -> CanvasGradient<'a, R> {
+        let Self { inverse_depths, inverse_squares, surface, through } = self;
+        CanvasGradient { image, inverse_depths, inverse_squares, surface, through }
+    }
 }
 
 impl<R: Real> ComparedMaps<R> {

@@ -10,11 +10,11 @@ use crate::math::relocate::{is_dead, place, share, weight};
 #[derive(Debug)]
 pub(crate) struct DrawnSources {
     /// The row of each copy's source.
-    sources: Vec<usize>,
+    pub(crate) sources: Vec<usize>,
     /// The rows that become copies; those behind the last row where it is none.
-    dead: Option<Vec<usize>>,
+    pub(crate) dead: Option<Vec<usize>>,
     /// The least opacity of a share.
-    opacity_min: f64,
+    pub(crate) opacity_min: f64,
 }
 
 /// Draws the sources of copies by their opacities.
@@ -87,7 +87,11 @@ fn draw(sums: &[u64], stream: RandomStream, count: usize) -> Option<Vec<usize>> 
 }
 
 /// Gives each row its share of what it shares with its copies, and names these rows in their order.
-fn split_opacity<R: Real>(model: &mut Model<R>, opacity_min: f64, sources: &[usize]) -> Vec<usize> {
+pub(crate) fn split_opacity<R: Real>(
+    model: &mut Model<R>,
+    opacity_min: f64,
+    sources: &[usize],
+) -> Vec<usize> {
     let mut copies = vec![0_u32; model.len()];
     for &source in sources {
         copies[source] += 1;

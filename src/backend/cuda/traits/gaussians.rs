@@ -17,13 +17,15 @@ use crate::backend::cuda::stage::worth::WorthSums;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
-    Fuse, Look, Lpips, MaskedView, Measured, RenderSettings, TableStep, Transmittances, Worth,
-    Worths, check_absent,
+    Fuse, Look, Lpips, MaskedView, Measured, Ranks, RenderSettings, TableStep, Transmittances,
+    Worth, Worths, check_absent,
 };
 use crate::dataset::View;
 use crate::layout::BOUND_GRADIENTS;
 use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
+
+impl Ranks for Cuda {}
 
 impl Filter3d for Cuda {
     fn update_filter_3d(

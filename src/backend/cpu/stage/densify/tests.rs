@@ -42,7 +42,7 @@ fn scored(model: &Model<f32>) -> Candidates {
 fn densify(model: &mut Model<f32>, keep: &Keep, births: usize) -> Edited {
     let selected = select(model, &scored(model), births).unwrap();
     let key = RandomStream::new(3, 600, RandomUse::Split).key();
-    edit(model, &selected, &Grow::SplitRandom { shrink: 1.6, key }, keep)
+    edit(model, &selected, &Grow::SplitRandom { shrink: 1.6, key }, keep).0
 }
 
 const ALL: usize = usize::MAX;
@@ -183,7 +183,8 @@ fn a_parent_that_stays_keeps_place_size_and_moments_beside_its_child() {
     let (mut model, before) = (model(&rows), model(&rows));
     let selected = select(&model, &scored(&model), ALL).unwrap();
     let key = RandomStream::new(3, 600, RandomUse::Split).key();
-    let done = edit(&mut model, &selected, &Grow::AddChild { shrink: 1.6, key }, &KEEP);
+    let (done, kept) = edit(&mut model, &selected, &Grow::AddChild { shrink: 1.6, key }, &KEEP);
+    assert_eq!(kept, [true; 3]);
     assert_eq!((done, model.len()), (Edited { split: 1, ..Edited::default() }, 3));
     for (column, before) in model.columns.iter().zip(&before.columns) {
         let parent = 0..column.width;
@@ -276,7 +277,7 @@ fn growth_copies_large_ones_and_refuses_candidates_of_another_model() {
     let mut model = model(&[(0.05, 0.9), (0.5, 0.9)]);
     let candidates = scored(&model);
     let selected = select(&model, &candidates, ALL).unwrap();
-    let done = edit(&mut model, &selected, &Grow::Copy, &KEEP);
+    let (done, _) = edit(&mut model, &selected, &Grow::Copy, &KEEP);
     assert_eq!(done, Edited { copied: 2, ..Edited::default() });
     assert_eq!(model.row(Parameter::Means, 3), model.row(Parameter::Means, 1));
     let stale = select(&model, &candidates, ALL);

@@ -1,0 +1,111 @@
+//! Why a rank could not join.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::claim::Refusal;
+use crate::departure::Departure;
+use crate::message::MessageError;
+
+/// Why a rank could not join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The ranks do not fit together.
+    #[error("the ranks do not fit together: {0}")]
+    Refused(Refusal),
+    /// A rank was gone before all had joined.
+    #[error("before all ranks had joined, {0}")]
+    Gone(Departure),
+    /// Ranks did not come in time.
+    #[error(
+        "{} of {world} did not join within {seconds} s: see why on their hosts, and that they \
+         reach rank 0",
+        ranks_in_words(ranks)
+    )]
+    Missing {
+        /// Those who are missing, in ascending order.
+        ranks: Vec<u32>,
+        /// Number of ranks.
+        world: u32,
+        /// Time that they had.
+        seconds: u64,
+    },
+    /// The coordinator did not let this rank in.
+    #[error("rank {rank} was not let in: {why}")]
+    Turned {
+        /// This rank.
+        rank: u32,
+        /// The coordinator's reason, with the remedy.
+        why: String,
+    },
+    /// What calls itself the coordinator does not know the secret.
+    #[error(
+        "rank {rank} does not trust the coordinator at {address}: it cannot prove that it knows \
+         the secret of this run; give all ranks the same SPLAT_TOKEN, and see which program listens \
+         there"
+    )]
+    Unproven {
+        /// This rank.
+        rank: u32,
+        /// Where it found the coordinator.
+        address: SocketAddr,
+    },
+    /// No coordinator was found.
+    #[error(
+        "rank {rank} found no coordinator of its run at {place} within {seconds} s ({last}): \
+         start rank 0 there, and let its port through the firewall"
+    )]
+    NoCoordinator {
+        /// This rank.
+        rank: u32,
+        /// Where it was looked for.
+        place: String,
+        /// For how long.
+        seconds: u64,
+        /// What happened at the last trial.
+        last: String,
+    },
+    /// Rank 0 could not listen.
+    #[error(
+        "rank 0 cannot listen at {place}: {source}; name a free port of its host by \
+         SPLAT_RENDEZVOUS=HOST:PORT"
+    )]
+    NoPort {
+        /// Where it tried to.
+        place: String,
+        /// What the system says to the last port.
+        source: io::Error,
+    },
+    /// The conversation with the coordinator failed.
+    #[error("rank {rank} cannot join: {source}")]
+    Conversation {
+        /// This rank.
+        rank: u32,
+        /// What failed.
+        source: MessageError,
+    },
+    /// The system refused something else.
+    #[error("rank {rank} cannot join, for {what} failed: {source}")]
+    System {
+        /// This rank.
+        rank: u32,
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn ranks_in_words(ranks: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let mut words: Vec<_> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    if ranks.len() > SHOWN {
+        words.push(format!("{} more", ranks.len() - SHOWN));
+    }
+    let name = if ranks.len() == 1 { "rank" } else { "ranks" };
+    match words.split_last() {
+        Some((last, [])) => format!("{name} {last}"),
+        Some((last, first)) => format!("{name} {} and {last}", first.join(", ")),
+        None => "no rank".to_owned(),
+    }
+}

@@ -1,0 +1,280 @@
+//! The launchers, each by its variables.
+
+use std::net::SocketAddr;
+
+use crate::node_list::first_host;
+use crate::token::Token;
+
+use super::error::LaunchError;
+use super::place::{Launch, Meeting};
+
+/// Ports that rank 0 tries, one after the other.
+const TRIED_PORTS: u16 = 16;
+
+/// First of the ports for runs whose launcher names none.
+const FIRST_PORT: u16 = 20_000;
+
+/// Number of those ports.
+const PORTS: u16 = 20_000;
+
+/// What the variables of one launcher say.
+pub(super) enum Who {
+    /// Nothing: it may be another launcher.
+    Unknown,
+    /// The only process of its run.
+    Alone,
+    /// One of several.
+    Rank(Launch),
+}
+
+/// The environment.
+pub(super) struct Variables<'a> {
+    pub(super) env: &'a dyn Fn(&str) -> Option<String>,
+    /// Number of the parent process: on one host it is the same for all ranks that one launcher
+    /// started.
+    pub(super) parent: u32,
+}
+
+/// The variables by which a launcher tells rank and world, and the ranks of this host.
+struct Names {
+    rank: &'static str,
+    world: &'static str,
+    local_world: &'static str,
+}
+
+/// A rank before its place is known.
+struct Numbers {
+    rank: u32,
+    world: u32,
+    local_world: Option<u32>,
+}
+
+impl Variables<'_> {
+    fn get(&self, name: &str) -> Option<String> {
+        (self.env)(name)
+    }
+
+    fn number(
+        &self,
+        name: &'static str,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<u32>, LaunchError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match value.trim().parse() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(LaunchError::Number { name, value, least, most }),
+        }
+    }
+
+    /// None where neither rank nor world is there.
+    fn numbers(&self, names: &Names) -> Result<Option<Numbers>, LaunchError> {
+        let rank = self.number(names.rank, 0, u32::MAX)?;
+        let world = self.number(names.world, 1, u32::MAX)?;
+        let half = |name, value: u32, missing| {
+            Err(LaunchError::Half { name, value: value.to_string(), missing })
+        };
+        let (rank, world) = match (rank, world) {
+            (None, None) => return Ok(None),
+            (Some(rank), None) => return half(names.rank, rank, names.world),
+            (None, Some(world)) => return half(names.world, world, names.rank),
+            (Some(rank), Some(world)) => (rank, world),
+        };
+        if rank >= world {
+            let (name, of_world) = (names.rank, names.world);
+            return Err(LaunchError::Outside { name, rank, of_world, world });
+        }
+        let local_world = self.number(names.local_world, 1, u32::MAX)?;
+        Ok(Some(Numbers { rank, world, local_world }))
+    }
+
+    fn token(&self) -> Result<Option<Token>, LaunchError> {
+        let name = "SPLAT_TOKEN";
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let letters = text.chars().count();
+        Token::from_hex(&text).map(Some).ok_or(LaunchError::Secret { name, letters })
+    }
+
+    /// The place that the user names.
+    fn rendezvous(&self) -> Result<Option<Meeting>, LaunchError> {
+        let name = "SPLAT_RENDEZVOUS";
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let place = value.rsplit_once(':').and_then(|(host, port)| {
+            let port = port.parse().ok().filter(|port| *port > 0)?;
+            // An address of version 6 stands in brackets.
+            let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let host = inner.unwrap_or(host);
+            let is_name = !host.is_empty() && (inner.is_some() || !host.contains(':'));
+            is_name.then(|| (host.to_owned(), port))
+        });
+        match place {
+            Some((host, port)) => Ok(Some(Meeting::Hosts { host, ports: vec![port], run: value })),
+            None => Err(LaunchError::Address { name, value, form: "HOST:PORT" }),
+        }
+    }
+
+    /// A rank at the user's place, or at this one.
+    fn launch(
+        &self,
+        numbers: &Numbers,
+        place: impl FnOnce() -> Result<Meeting, LaunchError>,
+    ) -> Result<Who, LaunchError> {
+        let &Numbers { rank, world, local_world } = numbers;
+        if world == 1 {
+            return Ok(Who::Alone);
+        }
+        let meeting = self.rendezvous()?.map_or_else(place, Ok)?;
+        // A launcher may tell the room of a host, where there are fewer ranks.
+        let local_world = local_world.map(|here| here.min(world));
+        Ok(Who::Rank(Launch { rank, world, local_world, meeting, token: self.token()? }))
+    }
+
+    /// A place on this host for a run that a variable or the parent process names.
+    fn place_here(&self, launcher: &str, ids: &[&str]) -> Meeting {
+        let id = ids.iter().find_map(|name| self.get(name));
+        let run = format!("{launcher} {}", id.unwrap_or_else(|| format!("of {}", self.parent)));
+        Meeting::Hosts { host: "127.0.0.1".to_owned(), ports: ports_of(&run), run }
+    }
+
+    /// Refuses ranks on several hosts where no launcher says where they meet.
+    fn check_one_host(&self, name: &'static str, numbers: &Numbers) -> Result<(), LaunchError> {
+        let world = numbers.world;
+        match numbers.local_world {
+            Some(here) if here < world => Err(LaunchError::NoPlace { name, here, world }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tasks of a SLURM step on each host, where there are as many on all: `4` or `4(x2)`, not
+    /// `4(x2),3`.
+    fn equal_tasks(&self) -> Option<u32> {
+        let text = self.get("SLURM_STEP_TASKS_PER_NODE")?;
+        let tasks = match text.split_once("(x") {
+            Some((tasks, hosts)) => {
+                hosts.strip_suffix(')')?.parse::<u32>().ok()?;
+                tasks
+            }
+            None => text.as_str(),
+        };
+        tasks.parse().ok().filter(|tasks| *tasks > 0)
+    }
+}
+
+/// Our own supervisor; or by hand, with a place.
+pub(super) fn supervisor(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+    let (rank, world, coordinator) = ("SPLAT_RANK", "SPLAT_WORLD", "SPLAT_COORDINATOR");
+    let names = Names { rank, world, local_world: "SPLAT_LOCAL_WORLD" };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    let half = |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
+    let Some(value) = variables.get(coordinator) else {
+        return variables.launch(&numbers, || Err(half(coordinator)));
+    };
+    let Numbers { rank, world, local_world } = numbers;
+    if world == 1 {
+        return Ok(Who::Alone);
+    }
+    let address: SocketAddr = match value.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let form = "an address and a port like 127.0.0.1:4000";
+            return Err(LaunchError::Address { name: coordinator, value, form });
+        }
+    };
+    let token = Some(variables.token()?.ok_or_else(|| half("SPLAT_TOKEN"))?);
+    // The supervisor's ranks are all on its host.
+    let local_world = Some(local_world.unwrap_or(world).min(world));
+    let meeting = Meeting::Supervisor { address };
+    Ok(Who::Rank(Launch { rank, world, local_world, meeting, token }))
+}
+
+/// `torchrun`, and whatever sets the same variables.
+pub(super) fn torchrun(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+    let (rank, world, local_world) = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
+    let Some(numbers) = variables.numbers(&Names { rank, world, local_world })? else {
+        return Ok(Who::Unknown);
+    };
+    variables.launch(&numbers, || {
+        let half =
+            |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
+        let (address, port) = ("MASTER_ADDR", "MASTER_PORT");
+        let host = variables.get(address).ok_or_else(|| half(address))?;
+        if host.trim().is_empty() {
+            let form = "the name of rank 0's host";
+            return Err(LaunchError::Address { name: address, value: host, form });
+        }
+        let most = u32::from(u16::MAX - TRIED_PORTS);
+        let port = variables.number(port, 1, most)?.ok_or_else(|| half(port))?;
+        let id = variables.get("TORCHELASTIC_RUN_ID").unwrap_or_default();
+        // The port is the agent's own; ours come behind it.
+        let first = u16::try_from(port).unwrap_or(u16::MAX - TRIED_PORTS) + 1;
+        let run = format!("torchrun {port} {id}");
+        Ok(Meeting::Hosts { host, ports: from_port(first), run })
+    })
+}
+
+/// SLURM's `srun`. A batch script is one process, however many tasks its job may start.
+pub(super) fn slurm(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+    let step = "SLURM_STEP_ID";
+    let of_step = "SLURM_STEP_NUM_TASKS";
+    let is_in_step = variables.get(step).is_some();
+    let world = match variables.get(of_step) {
+        Some(_) => of_step,
+        None if is_in_step => "SLURM_NTASKS",
+        None => return Ok(Who::Unknown),
+    };
+    if variables.number(world, 1, u32::MAX)?.is_none_or(|tasks| tasks == 1) {
+        return Ok(Who::Unknown);
+    }
+    let names = Names { rank: "SLURM_PROCID", world, local_world: "SLURM_NTASKS_PER_NODE" };
+    let Some(mut numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    // The other one is what the job was asked for; a step may have fewer.
+    numbers.local_world = variables.equal_tasks().or(numbers.local_world);
+    variables.launch(&numbers, || {
+        let lists = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"];
+        let found = lists.into_iter().find_map(|name| Some((name, variables.get(name)?)));
+        let Some((name, list)) = found else {
+            let value = numbers.rank.to_string();
+            return Err(LaunchError::Half { name: "SLURM_PROCID", value, missing: lists[0] });
+        };
+        let host = first_host(&list).map_err(|source| LaunchError::Nodes { name, source })?;
+        let [job, step] =
+            ["SLURM_JOB_ID", step].map(|name| variables.get(name).unwrap_or_default());
+        let run = format!("slurm {job}.{step}");
+        Ok(Meeting::Hosts { host, ports: ports_of(&run), run })
+    })
+}
+
+/// Open MPI's `mpirun`.
+pub(super) fn open_mpi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+    let local_world = "OMPI_COMM_WORLD_LOCAL_SIZE";
+    let names = Names { rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", local_world };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    variables.launch(&numbers, || {
+        variables.check_one_host(local_world, &numbers)?;
+        Ok(variables.place_here("mpi", &["OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"]))
+    })
+}
+
+/// PMI, the interface of MPICH and Intel MPI.
+pub(super) fn pmi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
+    let local_world = "MPI_LOCALNRANKS";
+    let names = Names { rank: "PMI_RANK", world: "PMI_SIZE", local_world };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
+    variables.launch(&numbers, || {
+        variables.check_one_host(local_world, &numbers)?;
+        Ok(variables.place_here("pmi", &["PMI_JOBID"]))
+    })
+}
+
+/// The ports of a run, by its name: the same on every host.
+fn ports_of(run: &str) -> Vec<u16> {
+    // FNV-1a, for the standard library's hashes may change between versions.
+    let hash = run.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    from_port(FIRST_PORT + u16::try_from(hash % u64::from(PORTS)).unwrap_or(0))
+}
+
+fn from_port(first: u16) -> Vec<u16> {
+    (first..=first + (TRIED_PORTS - 1)).collect()
+}

@@ -1,0 +1,179 @@
+use std::net::TcpListener;
+
+use super::*;
+use crate::coordinator::{CoordinatorOptions, SILENCE};
+use crate::join::{Joined, join};
+use crate::launch::{Launch, Meeting};
+
+/// Longer than anything takes here.
+const LONG: Duration = Duration::from_secs(30);
+
+/// What a rank heard.
+#[derive(Clone, Debug, PartialEq)]
+enum Heard {
+    Stop,
+    End(Departure),
+}
+
+/// A coordinator that none of the ranks holds, and its ranks.
+struct Group {
+    coordinator: Coordinator,
+    links: Vec<Link>,
+}
+
+fn group(world: u32, silence: Duration) -> Group {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let options = CoordinatorOptions {
+        world,
+        run: String::new(),
+        token: None,
+        holder: None,
+        patience: LONG,
+        silence,
+    };
+    let coordinator = Coordinator::start(listener, options).unwrap();
+    let meeting = Meeting::Supervisor { address };
+    let links = joined(world, &meeting).into_iter().map(|joined| joined.link).collect();
+    Group { coordinator, links }
+}
+
+fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
+    let ranks = (0..world).map(|rank| {
+        let meeting = meeting.clone();
+        let launch = Launch { rank, world, local_world: None, meeting, token: None };
+        thread::spawn(move || join(&launch, &[], LONG).unwrap())
+    });
+    // All start before one is waited for.
+    let ranks: Vec<_> = ranks.collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+fn watched(link: &Link) -> Receiver<Heard> {
+    let (sender, heard) = channel();
+    let ends = sender.clone();
+    link.watch(
+        move || sender.send(Heard::Stop).unwrap(),
+        move |departure| ends.send(Heard::End(departure)).unwrap(),
+    )
+    .unwrap();
+    heard
+}
+
+fn end_of(heard: &Receiver<Heard>) -> Departure {
+    match heard.recv_timeout(LONG).unwrap() {
+        Heard::End(departure) => departure,
+        Heard::Stop => panic!("a stop"),
+    }
+}
+
+#[test]
+fn a_stop_reaches_all_also_those_who_watch_later() {
+    let Group { coordinator, links } = group(3, SILENCE);
+    let early = watched(&links[0]);
+    links[1].ask_stop();
+    assert_eq!(early.recv_timeout(LONG), Ok(Heard::Stop));
+    for link in &links[1..] {
+        assert_eq!(watched(link).recv_timeout(LONG), Ok(Heard::Stop));
+    }
+    // A second one is no news.
+    coordinator.stop();
+    links.iter().for_each(Link::leave);
+    assert!(early.recv_timeout(LONG).is_err(), "the watch ends with the link");
+}
+
+#[test]
+fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
+    let Group { coordinator, mut links } = group(3, SILENCE);
+    let heard = watched(&links[0]);
+    links[2].progress(12_340);
+    // A beat must bring it.
+    thread::sleep(BEAT * 3);
+    drop(links.pop());
+    let departure = end_of(&heard);
+    let pid = std::process::id();
+    let cause = Cause::Closed;
+    let expected = Departure { rank: Some(2), host: None, pid, cause, progress: Some(12_340) };
+    assert_eq!(departure, expected);
+    assert_eq!(coordinator.status().departure, Some(expected.clone()));
+    drop(links.pop());
+    assert!(coordinator.settled().departure == Some(expected), "the first counts");
+}
+
+#[test]
+fn a_process_that_was_reaped_names_its_signal() {
+    let Group { coordinator, mut links } = group(2, SILENCE);
+    let heard = watched(&links[0]);
+    drop(links.pop());
+    coordinator.reaped(1, std::process::id(), Cause::Killed { signal: 9 });
+    assert_eq!(end_of(&heard).cause, Cause::Killed { signal: 9 });
+}
+
+#[test]
+fn an_orderly_leave_is_no_death() {
+    let Group { coordinator, links } = group(3, SILENCE);
+    let heard = watched(&links[0]);
+    links[1].leave();
+    coordinator.reaped(1, std::process::id(), Cause::Exited { code: 130 });
+    links[2].leave();
+    assert_eq!(coordinator.settled().departure, None);
+    assert!(heard.try_recv().is_err());
+    links[0].leave();
+    assert!(heard.recv_timeout(LONG).is_err());
+    assert_eq!(coordinator.settled().departure, None);
+}
+
+#[test]
+fn a_failure_carries_code_and_message() {
+    let Group { coordinator, links } = group(3, SILENCE);
+    let heard = [watched(&links[0]), watched(&links[2])];
+    links[1].fail(4, "no memory for the photographs");
+    for heard in heard {
+        let text = end_of(&heard).to_string();
+        assert!(text.starts_with("rank 1 (pid ") && text.contains("failed with code 4"), "{text}");
+        assert!(text.ends_with(": no memory for the photographs"), "{text}");
+    }
+    coordinator.reaped(1, std::process::id(), Cause::Exited { code: 4 });
+    let cause = coordinator.settled().departure.unwrap().cause;
+    assert!(matches!(cause, Cause::Failed { code: 4, .. }), "{cause:?}");
+}
+
+#[test]
+fn a_silent_rank_is_dead_and_hears_it_itself() {
+    // Between its beats every rank is silent longer than this.
+    let Group { coordinator, links } = group(2, BEAT / 10);
+    let heard = [watched(&links[0]), watched(&links[1])].map(|heard| end_of(&heard));
+    assert_eq!(heard[0], heard[1]);
+    assert!(matches!(heard[0].cause, Cause::Silent { .. }), "{}", heard[0]);
+    assert_eq!(coordinator.status().departure.as_ref(), Some(&heard[0]));
+}
+
+#[test]
+fn ranks_that_beat_are_not_silent() {
+    let silence = BEAT * 4;
+    let Group { coordinator, links } = group(3, silence);
+    thread::sleep(silence + BEAT);
+    assert_eq!(coordinator.settled().departure, None);
+    links.iter().for_each(Link::leave);
+}
+
+#[test]
+fn a_coordinator_that_is_gone_is_told() {
+    let Group { coordinator, links } = group(2, SILENCE);
+    let heard = watched(&links[0]);
+    // Its connection alone: a coordinator that ends says farewell.
+    drop(watched(&links[1]));
+    links[0].stream.shutdown(Shutdown::Read).unwrap();
+    let departure = end_of(&heard);
+    assert_eq!((departure.rank, departure.cause), (None, Cause::Closed));
+    coordinator.finish(Duration::ZERO);
+}
+
+#[test]
+fn a_farewell_lets_ranks_go_on() {
+    let Group { coordinator, links } = group(2, SILENCE);
+    let heard = watched(&links[0]);
+    coordinator.finish(Duration::ZERO);
+    assert!(heard.recv_timeout(LONG).is_err(), "the watch ends without a word");
+    links.iter().for_each(Link::leave);
+}

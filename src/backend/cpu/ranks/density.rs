@@ -1,0 +1,279 @@
+//! Density control of all ranks: every rank finds the same candidates and the same selection by what is sent of
+//! all rows, and edits its own. No row changes its rank but by [`Shard::reorder`].
+
+use serde::{Deserialize, Serialize};
+
+use super::dealing::check_block;
+use super::numbering::Numbering;
+use super::shard::{ModelShare, Shard};
+use crate::backend::cpu::model::{Model, Parameter};
+use crate::backend::cpu::row_block::RowBlock;
+use crate::backend::cpu::stage::densify::{self, Growing};
+use crate::backend::cpu::stage::relocate::{self, DrawnSources};
+use crate::backend::cpu::stage::smooth;
+use crate::backend::rows_version::RowsVersion;
+use crate::backend::viewpoint::viewpoint;
+use crate::backend::{
+    Candidates, DeviceError, EditRule, Edited, Footprint, Grow, Keep, Pick, ScoreRule,
+};
+use crate::dataset::View;
+use crate::math::Real;
+use crate::math::random::RandomStream;
+use crate::model::Gaussians;
+
+/// Rows of all ranks that were selected, by their numbers.
+#[derive(Debug)]
+pub struct RankedSelection {
+    rows_version: RowsVersion,
+    picked: Selected,
+}
+
+#[derive(Debug)]
+enum Selected {
+    Best(Vec<Growing>),
+    /// Those that stay.
+    Retained(Vec<Growing>),
+    Drawn(DrawnSources),
+}
+
+/// What rows are scored by.
+#[derive(Debug, Deserialize, Serialize)]
+struct ScoredRows {
+    log_scales: Vec<f32>,
+    opacity_logits: Vec<f32>,
+    gradient_norm_sums: Vec<f32>,
+    views_seen: Vec<u32>,
+    absolute_norm_sums: Vec<f32>,
+}
+
+impl ScoredRows {
+    fn of(model: &Model<f32>) -> Self {
+        Self {
+            log_scales: model.column(Parameter::LogScales).values.clone(),
+            opacity_logits: model.column(Parameter::OpacityLogits).values.clone(),
+            gradient_norm_sums: model.gradient_norm_sums.clone(),
+            views_seen: model.views_seen.clone(),
+            absolute_norm_sums: model.absolute_norm_sums.clone(),
+        }
+    }
+}
+
+/// What an edit did on a rank.
+#[derive(Debug, Deserialize, Serialize)]
+struct RankEdit {
+    copied: usize,
+    split: usize,
+    removed: usize,
+    /// Which rows were kept: of those before, and of one that each of the selected has added.
+    kept: Vec<bool>,
+}
+
+impl Shard {
+    /// The rows of all ranks as far as they are scored, in the order of their numbers. Absolute gradients that
+    /// some ranks have and others have not are zero on the others, whose rows no view has seen.
+    fn all_scored(&mut self, share: &ModelShare) -> Result<Model<f32>, DeviceError> {
+        let mut of_ranks = self.all_gather(&ScoredRows::of(&share.local))?;
+        let has_absolute = of_ranks.iter().any(|scored| !scored.absolute_norm_sums.is_empty());
+        for scored in of_ranks.iter_mut().filter(|_| has_absolute) {
+            scored.absolute_norm_sums.resize(scored.views_seen.len(), 0.0);
+        }
+        let numbering = &share.numbering;
+        let mut floats = |of: fn(&mut ScoredRows) -> &mut Vec<f32>, width| {
+            let columns: Vec<_> = of_ranks.iter_mut().map(|s| std::mem::take(of(s))).collect();
+            numbering.check(&columns, width)?;
+            Ok::<_, DeviceError>(numbering.in_order(&columns, width))
+        };
+        let mut all = Model::new(&Gaussians::zeros(0, 0));
+        // What counts the rows; nothing looks at where they are.
+        all.columns[Parameter::Means as usize].values = vec![0.0; share.numbering.len() * 3];
+        all.column_mut(Parameter::LogScales).values = floats(|scored| &mut scored.log_scales, 3)?;
+        all.column_mut(Parameter::OpacityLogits).values =
+            floats(|scored| &mut scored.opacity_logits, 1)?;
+        all.gradient_norm_sums = floats(|scored| &mut scored.gradient_norm_sums, 1)?;
+        if has_absolute {
+            all.absolute_norm_sums = floats(|scored| &mut scored.absolute_norm_sums, 1)?;
+        }
+        let seen: Vec<_> = of_ranks.into_iter().map(|scored| scored.views_seen).collect();
+        numbering.check(&seen, 1)?;
+        all.views_seen = numbering.in_order(&seen, 1);
+        Ok(all)
+    }
+
+    /// Finds what makes a candidate among the rows of all ranks; called without a rule where another rank asks.
+    pub(super) fn score(
+        &mut self,
+        share: &ModelShare,
+        rule: Option<&ScoreRule>,
+    ) -> Result<Candidates, DeviceError> {
+        let all = self.all_scored(share)?;
+        Ok(match rule.and_then(|rule| Some((rule, rule.by_gradient()?))) {
+            Some((rule, gradient)) => densify::score(&all, rule, &gradient),
+            None => Candidates::NONE,
+        })
+    }
+
+    /// Selects among the candidates of all ranks.
+    pub(super) fn select(
+        &mut self,
+        share: &ModelShare,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<RankedSelection, DeviceError> {
+        let all = self.all_scored(share)?;
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(kept), ScoreRule::Weight) => {
+                Selected::Retained(densify::select(&all, candidates, kept)?)
+            }
+            (Pick::Best(births), _) => Selected::Best(densify::select(&all, candidates, births)?),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                Selected::Drawn(relocate::select(&all, min, into, RandomStream::of_key(key)))
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(RankedSelection { rows_version: share.local.rows_version().clone(), picked })
+    }
+
+    /// Edits the rows of this rank by what was selected of all; returns what was done on all.
+    pub(super) fn edit(
+        &mut self,
+        share: &mut ModelShare,
+        selection: RankedSelection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        if selection.rows_version != *share.local.rows_version() {
+            return Err(DeviceError::StaleSelection);
+        }
+        match (selection.picked, rule) {
+            (Selected::Best(rows), EditRule::Grow { large, keep }) => {
+                self.grow(share, &rows, large, keep)
+            }
+            (Selected::Retained(rows), EditRule::Retain) => Ok(self.retain(share, &rows)),
+            (Selected::Drawn(sources), EditRule::Share) => self.share(share, &sources),
+            _ => Err(DeviceError::UnsuitedEdit),
+        }
+    }
+
+    /// The selected rows that this rank has.
+    fn own(&self, numbering: &Numbering, selected: &[Growing]) -> Vec<Growing> {
+        let rank = self.rank();
+        let found = selected.iter().map(|growing| (numbering.find(growing.row), growing.size));
+        let own = found.filter(|((owner, _), _)| *owner == rank);
+        own.map(|((_, row), size)| Growing { row, size }).collect()
+    }
+
+    fn grow(
+        &mut self,
+        share: &mut ModelShare,
+        selected: &[Growing],
+        large: &Grow,
+        keep: &Keep,
+    ) -> Result<Edited, DeviceError> {
+        let own = self.own(&share.numbering, selected);
+        let (Edited { copied, split, removed, .. }, kept) =
+            densify::edit(&mut share.local, &own, large, keep);
+        let edits = self.all_gather(&RankEdit { copied, split, removed, kept })?;
+        let mut expected = share.numbering.counts();
+        for growing in selected {
+            expected[share.numbering.find(growing.row).0 as usize] += 1;
+        }
+        for ((rank, edit), rows) in (0..).zip(&edits).zip(expected) {
+            if edit.kept.len() != rows {
+                let message = format!("it has edited {} of {rows} rows", edit.kept.len());
+                return Err(DeviceError::OfRank { rank, message });
+            }
+        }
+        let sum = |of: fn(&RankEdit) -> usize| edits.iter().map(of).sum();
+        let done = Edited {
+            copied: sum(|edit| edit.copied),
+            split: sum(|edit| edit.split),
+            removed: sum(|edit| edit.removed),
+            moved: 0,
+        };
+        // A rank's rows before come first among its own, then one of each that was selected of it.
+        let mut next = vec![0; edits.len()];
+        let born = selected.iter().map(|growing| share.numbering.find(growing.row).0);
+        let mut owners = Vec::with_capacity(share.numbering.len() + selected.len());
+        for rank in share.numbering.owners().chain(born) {
+            let row = &mut next[rank as usize];
+            if edits[rank as usize].kept[*row] {
+                owners.push(rank);
+            }
+            *row += 1;
+        }
+        share.renumber(Numbering::of_owners(self.world(), owners), self.rank());
+        Ok(done)
+    }
+
+    fn retain(&self, share: &mut ModelShare, selected: &[Growing]) -> Edited {
+        let before = share.numbering.len();
+        densify::retain(&mut share.local, &self.own(&share.numbering, selected));
+        let owners = selected.iter().map(|growing| share.numbering.find(growing.row).0);
+        let numbering = Numbering::of_owners(self.world(), owners);
+        share.renumber(numbering, self.rank());
+        Edited { removed: before - selected.len(), ..Edited::default() }
+    }
+
+    /// Writes copies, of which each source has a share. New rows stay with their sources; to the dead of other
+    /// ranks the copies' parameters travel.
+    fn share(
+        &mut self,
+        share: &mut ModelShare,
+        drawn: &DrawnSources,
+    ) -> Result<Edited, DeviceError> {
+        let DrawnSources { sources, dead, opacity_min } = drawn;
+        let (rank, world) = (self.rank(), self.world());
+        let found: Vec<_> = sources.iter().map(|&number| share.numbering.find(number)).collect();
+        let own: Vec<usize> =
+            found.iter().filter(|&&(owner, _)| owner == rank).map(|&(_, row)| row).collect();
+        let shared = relocate::split_opacity(&mut share.local, *opacity_min, &own);
+        let Some(dead) = dead else {
+            share.local.append_copies(&own);
+            let born = found.iter().map(|&(owner, _)| owner);
+            let numbering = Numbering::of_owners(world, share.numbering.owners().chain(born));
+            share.renumber(numbering, rank);
+            return Ok(Edited { copied: sources.len(), ..Edited::default() });
+        };
+        for source in shared {
+            share.local.forget_row(source);
+        }
+        if !dead.is_empty() {
+            share.local.invalidate_rows();
+        }
+        let mut leaving = vec![Vec::new(); world as usize];
+        let mut arriving = vec![Vec::new(); world as usize];
+        for (&number, &(from, source)) in dead.iter().zip(&found) {
+            let (to, row) = share.numbering.find(number);
+            if from == rank {
+                leaving[to as usize].push(source);
+            }
+            if to == rank {
+                arriving[from as usize].push(row);
+            }
+        }
+        let outgoing: Vec<_> = leaving.iter().map(|rows| share.local.block(rows)).collect();
+        let incoming: Vec<RowBlock<f32>> = self.all_to_all(&outgoing)?;
+        for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
+            check_block(rank, block, rows.len())?;
+            share.local.take_parameters(rows, block);
+        }
+        Ok(Edited { moved: dead.len(), ..Edited::default() })
+    }
+
+    /// Finds the 3D filter anew: rows that no view samples get that of the farthest of all ranks.
+    pub(super) fn smooth(
+        &mut self,
+        share: &mut ModelShare,
+        views: &[View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        // The screen's filter does not matter to it.
+        let points = views.iter().map(|view| viewpoint(view, sampled_from, Footprint::DILATED));
+        let points: Vec<_> = points.collect();
+        let nearest = smooth::nearest(&share.local, &points);
+        let farthest = self.all_gather(&smooth::farthest(&nearest))?;
+        let farthest = farthest.into_iter().fold(0.0, Real::max);
+        smooth::set(&mut share.local, &points, &nearest, farthest);
+        share.optional.filter_3d = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
+
+use super::report::ViewReport;
+use super::shard::{ModelShare, Shard};
+use crate::abi::terms::Inputs;
+use crate::backend::cpu::frame::{self, Frame};
+use crate::backend::cpu::splat::{DrawnView, Splat};
+use crate::backend::cpu::stage::densify;
+use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
+use crate::backend::cpu::stage::project::project;
+use crate::backend::frame_state::{Drawn, Scored};
+use crate::backend::viewpoint::viewpoint;
+use crate::backend::{DeviceError, Drawing, RankView, RenderSettings, Sight, Statistics, Wants};
+use crate::dataset::View;
+use crate::math::Divisor;
+
+/// Views that ranks draw at the same time, one each at most.
+pub(super) struct SharedRound {
+    /// What the rows of this rank are in the view of each.
+    own: Vec<Option<OwnSplats>>,
+}
+
+/// The rows of this rank in a view.
+struct OwnSplats {
+    view: DrawnView<f32>,
+    drawing: Drawing,
+    /// By the rank's own rows.
+    splats: Vec<Splat<f32>>,
+    /// The first row that was left out because it is broken.
+    fault: Option<DeviceError>,
+}
+
+impl OwnSplats {
+    /// Whether a rank that has drawn them sends a value of each.
+    fn check(&self, rank: u32, values: usize) -> Result<(), DeviceError> {
+        if values == self.splats.len() {
+            return Ok(());
+        }
+        let message = format!("it sends values of {values} of {} splats", self.splats.len());
+        Err(DeviceError::OfRank { rank, message })
+    }
+}
+
+impl Sight {
+    /// A view on its way to be shown.
+    pub(super) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
+        let (view, settings) = (view.clone(), *settings);
+        Self { view, settings, surface, observe: None, divisor: Divisor::One }
+    }
+
+    fn drawing(&self) -> Drawing {
+        let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
+        let &Self { observe, divisor, .. } = self;
+        Drawing::trained(&self.settings, &Wants { observe, inputs, divisor, ..Wants::default() })
+    }
+}
+
+impl Shard {
+    /// Projects the rows of all ranks into these views, by rank; returns the splats of this rank's view in the
+    /// order of the rows' numbers, which they go by.
+    pub(super) fn project(
+        &mut self,
+        share: &ModelShare,
+        sights: &[Option<&Sight>],
+    ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
+        let own: Vec<_> = sights.iter().map(|sight| sight.map(|s| own_splats(share, s))).collect();
+        let outgoing = own.iter().map(|own| {
+            let splats = own.iter().flat_map(|own| &own.splats);
+            let number = |row| usize::try_from(share.local.number(row)).unwrap_or(usize::MAX);
+            splats.map(|splat| Splat { row: number(splat.row), ..*splat }).collect::<Vec<_>>()
+        });
+        let incoming: Vec<Vec<Splat<f32>>> = self.all_to_all(&outgoing.collect::<Vec<_>>())?;
+        let mut splats: Vec<Splat<f32>> = incoming.into_iter().flatten().collect();
+        splats.sort_unstable_by_key(|splat| splat.row);
+        let is_whole = splats.is_sorted_by(|a, b| a.row < b.row)
+            && splats.last().is_none_or(|last| last.row < share.numbering.len());
+        if !is_whole {
+            let message = "it gets splats of rows that are none".to_owned();
+            return Err(DeviceError::OfRank { rank: self.rank(), message });
+        }
+        Ok((SharedRound { own }, splats))
+    }
+
+    /// The same of views that are trained on, but for those whose photographs their ranks lack.
+    pub(super) fn project_to_train(
+        &mut self,
+        share: &ModelShare,
+        views: &[Option<RankView>],
+        has_photograph: bool,
+    ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
+        let ready = self.all_gather(&has_photograph)?;
+        let sights = views.iter().zip(ready);
+        let sights = sights.map(|(view, ready)| view.as_ref().filter(|_| ready).map(|v| &v.sight));
+        self.project(share, &sights.collect::<Vec<_>>())
+    }
+
+    /// Brings the gradients of a frame's splats to the ranks of their rows, which add them to their own and
+    /// to the statistics; returns what each rank reports, by rank. A rank whose view came to nothing has no frame.
+    pub(super) fn add_gradients(
+        &mut self,
+        share: &mut ModelShare,
+        round: SharedRound,
+        frame: Option<Frame<f32, Scored<Drawn>>>,
+        gradients: &mut Gradients<f32>,
+        report: &ViewReport,
+    ) -> Result<Vec<ViewReport>, DeviceError> {
+        let incoming = self.bring_back(share, frame.map(Frame::into_screen_gradients))?;
+        for ((rank, own), screen) in (0..).zip(round.own).zip(incoming) {
+            let (Some(own), Some(screen)) = (own, screen) else { continue };
+            own.check(rank, screen.len())?;
+            share.optional.absolute_norm_sums |= own.drawing.observe == Some(Statistics::Both);
+            let OwnSplats { view, drawing, splats, fault } = own;
+            densify::observe(&mut share.local, &splats, &screen, view.viewpoint.size, &drawing);
+            let row_from_splat = splats.iter().map(|splat| splat.row).collect();
+            let depth_map = None;
+            gradients.views.push(ViewGradients { view, row_from_splat, screen, depth_map, fault });
+        }
+        self.all_gather(report)
+    }
+
+    /// Adds the blend weights of all rows in these views to what the statistics hold.
+    pub(super) fn weigh(
+        &mut self,
+        share: &mut ModelShare,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        share.local.forget_statistics();
+        let rank = self.rank() as usize;
+        for round in views.chunks(self.world() as usize) {
+            let sights: Vec<_> =
+                round.iter().map(|view| Sight::shown(view, settings, false)).collect();
+            let mut by_rank: Vec<_> = sights.iter().map(Some).collect();
+            by_rank.resize(self.world() as usize, None);
+            let (round, splats) = self.project(share, &by_rank)?;
+            let weights = match by_rank[rank] {
+                Some(sight) => {
+                    let frame: Frame<f32, Drawn> =
+                        frame::draw_splats(&sight.view, sight.drawing(), splats)?;
+                    Some(frame.into_weights())
+                }
+                None => None,
+            };
+            let incoming = self.bring_back(share, weights)?;
+            for ((rank, own), weights) in (0..).zip(&round.own).zip(incoming) {
+                let (Some(own), Some(weights)) = (own, weights) else { continue };
+                own.check(rank, weights.len())?;
+                for (splat, weight) in own.splats.iter().zip(weights) {
+                    share.local.gradient_norm_sums[splat.row] += weight;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Values of a view's splats to the ranks of their rows; takes those of the own rows in the view of each
+    /// rank, in the order of the rows.
+    fn bring_back<T>(
+        &mut self,
+        share: &ModelShare,
+        found: Option<(Vec<Splat<f32>>, Vec<T>)>,
+    ) -> Result<Vec<Option<Vec<T>>>, DeviceError>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        let outgoing = match found {
+            None => (0..self.world()).map(|_| None).collect(),
+            Some((splats, values)) => {
+                let mut parts: Vec<_> = (0..self.world()).map(|_| Vec::new()).collect();
+                for (splat, value) in splats.iter().zip(values) {
+                    let (owner, _) = share.numbering.find(splat.row);
+                    parts[owner as usize].push(value);
+                }
+                parts.into_iter().map(Some).collect::<Vec<_>>()
+            }
+        };
+        self.all_to_all(&outgoing)
+    }
+}
+
+fn own_splats(share: &ModelShare, sight: &Sight) -> OwnSplats {
+    let drawing = sight.drawing();
+    let viewpoint = viewpoint(&sight.view, drawing.near, drawing.footprint);
+    let view = DrawnView::new(viewpoint, &drawing);
+    let (splats, fault) = project(&share.local, &view);
+    OwnSplats { view, drawing, splats, fault }
+}

@@ -1,0 +1,339 @@
+//! Ranks against one process that takes as many views a step: the same model, bit for bit.
+
+mod faults;
+
+use std::sync::Arc;
+use std::thread;
+
+use splat_ranks::exchange::Threads;
+
+use super::RankedCpu;
+use super::obeying::{ObeyingCpu, Order, RankTarget};
+use crate::abi::terms::Terms;
+use crate::backend::Edited;
+use crate::backend::cpu::Cpu;
+use crate::backend::{
+    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Noise, Objective,
+    Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, Render, RenderSettings,
+    Rendered, ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
+};
+use crate::dataset::{Camera, Image, Pose, View};
+use crate::math::morton::Cube;
+use crate::math::random::{RandomStream, RandomUse};
+use crate::math::{Divisor, Real};
+use crate::memory::plan::Storage;
+use crate::model::{Gaussians, Primitive};
+
+const SIZE: [u32; 2] = [40, 32];
+const ROWS: usize = 400;
+const TERMS: f64 = 0.2;
+const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 3.0 };
+
+/// Gaussians in a box before the cameras, of all sizes and opacities.
+fn gaussians() -> Gaussians {
+    let stream = RandomStream::new(7, 0, RandomUse::Initialise);
+    let mut next = (0..).map(|index| f32::of(stream.normal(index)));
+    let mut next = |share: f32| share * next.next().unwrap_or(0.0);
+    let mut host = Gaussians::zeros(1, ROWS);
+    host.means.iter_mut().for_each(|v| *v = next(0.8));
+    host.log_scales.iter_mut().for_each(|v| *v = -2.2 + next(0.5));
+    host.quats.iter_mut().for_each(|v| *v = next(1.0));
+    host.opacity_logits.iter_mut().for_each(|v| *v = next(3.0));
+    host.sh_dc.iter_mut().for_each(|v| *v = next(0.8));
+    host.sh_rest.iter_mut().for_each(|v| *v = next(0.3));
+    host
+}
+
+/// Views from places side by side.
+fn views() -> Vec<View> {
+    let [width, height] = SIZE;
+    let camera = Camera { width, height, focal_px: [40.0; 2], centre_px: [20.0, 16.0] };
+    let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    let view = |number: u8| View {
+        name: format!("{number}.png"),
+        camera,
+        pose: Pose { rotation, translation: [0.3 * f64::from(number) - 0.6, 0.1, 4.0] },
+    };
+    (0..5).map(view).collect()
+}
+
+/// The photograph of a view, by its index.
+fn photograph(index: usize) -> Arc<Image> {
+    let [width, height] = SIZE;
+    let stream = RandomStream::new(index as u64, 1, RandomUse::Initialise);
+    let rgb =
+        (0..u64::from(width * height * 3)).map(|at| stream.bits(at).to_le_bytes()[0]).collect();
+    Arc::new(Image { width, height, rgb, mask: None, depth: None })
+}
+
+fn settings() -> RenderSettings {
+    RenderSettings { sh_degree: 1, background: [0.1, 0.2, 0.3], ..RenderSettings::DEFAULT }
+}
+
+/// A photograph that no rank can decode.
+const BROKEN: usize = 99;
+
+/// A rank that obeys until it is let go.
+fn obey(mut cpu: ObeyingCpu, storage: Storage) -> Result<(), DeviceError> {
+    loop {
+        match cpu.obey()? {
+            Order::Done => {}
+            Order::End => return Ok(()),
+            Order::Begin { .. } => cpu.accept(Cpu::with_storage(storage, 3))?,
+            Order::Train(views) => {
+                let own = views[cpu.rank() as usize].as_ref();
+                let comparison = own.map(|view| match view.index {
+                    BROKEN => Err("99.png: cut short".to_owned()),
+                    index => Ok(RankTarget {
+                        target: photograph(index),
+                        terms: Terms::photometric(TERMS),
+                    }),
+                });
+                cpu.train(&views, comparison)?;
+            }
+        }
+    }
+}
+
+/// What `work` comes to on rank 0 of so many.
+fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
+    let mut group = Threads::group(world).into_iter();
+    let lead = group.next().unwrap();
+    thread::scope(|scope| {
+        let obeying = group.map(|exchange| {
+            let cpu = ObeyingCpu::new(Box::new(exchange));
+            scope.spawn(move || obey(cpu, storage))
+        });
+        let obeying: Vec<_> = obeying.collect();
+        let mut lead = RankedCpu::new(Cpu::with_storage(storage, 3), Box::new(lead));
+        Ranks::begin(&mut lead, String::new(), 0).unwrap();
+        let done = work(&mut lead);
+        // A run that has failed has failed on all.
+        let is_well = lead.end().is_ok();
+        drop(lead);
+        for rank in obeying {
+            let ended = rank.join().unwrap();
+            assert!(ended.is_ok() || !is_well, "{ended:?}");
+        }
+        done
+    })
+}
+
+/// A run on a device.
+struct TestRun<'a, D: TrainDevice> {
+    device: &'a mut D,
+    model: D::Model,
+    steps: u32,
+    statistics: Statistics,
+    footprint: Footprint,
+}
+
+impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
+    fn new(device: &'a mut D) -> Self {
+        let model = device.upload(&gaussians()).unwrap();
+        let (statistics, footprint) = (Statistics::Norms, Footprint::DILATED);
+        Self { device, model, steps: 0, statistics, footprint }
+    }
+
+    fn settings(&self) -> RenderSettings {
+        RenderSettings { footprint: self.footprint, ..settings() }
+    }
+
+    fn sight(&self, index: usize) -> Sight {
+        let (view, settings) = (views()[index % 5].clone(), self.settings());
+        let observe = Some(self.statistics);
+        Sight { view, settings, surface: false, observe, divisor: Divisor::One }
+    }
+
+    /// A step over these views; returns their losses.
+    fn step(&mut self, indices: &[usize]) -> Vec<f64> {
+        let terms = Terms::photometric(TERMS);
+        let mut gradients = D::Gradients::default();
+        let mut losses = Vec::new();
+        for round in indices.chunks(self.device.world() as usize) {
+            let others = round[1..].iter().map(|&index| RankView {
+                image: 1,
+                index,
+                sight: self.sight(index),
+                terms: terms.clone(),
+            });
+            self.device.share_views(1, others.collect());
+            let wants = Wants { observe: Some(self.statistics), ..Wants::default() };
+            let (view, settings) = (&views()[round[0]], self.settings());
+            let frame = self.device.render_train(&self.model, view, &settings, &wants).unwrap();
+            let target = &photograph(round[0]);
+            let objective = Objective { target, terms: &terms, near: None, other: None };
+            let (frame, values) = self.device.objective(&self.model, frame, &objective).unwrap();
+            self.device.backward(&mut self.model, frame, None, &mut gradients).unwrap();
+            let of_others = self.device.take_shared().into_iter().filter_map(|view| match view {
+                RankOutcome::Added([values, _]) => Some(values),
+                RankOutcome::Undecodable(_) => None,
+            });
+            let all = std::iter::once(values).chain(of_others);
+            losses.extend(all.map(|values| values.read().unwrap().total));
+        }
+        self.steps += 1;
+        let rates = Rates {
+            means: 2e-3,
+            log_scales: 5e-3,
+            quats: 1e-3,
+            opacity_logits: 2e-2,
+            sh_dc: 3e-3,
+            sh_rest: 2e-4,
+        };
+        let key = RandomStream::new(1, u64::from(self.steps), RandomUse::Noise).key();
+        let step = AdamStep {
+            regularisers: Regularisers { opacity: 0.01, scale: 0.01 },
+            noise: Some(Noise { rate: 10.0, key }),
+            ..AdamStep::new(self.steps, rates)
+        };
+        self.device.step(&mut self.model, gradients, &step).unwrap();
+        losses
+    }
+
+    fn round(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> Edited {
+        let candidates = self.device.score(&self.model, rule).unwrap();
+        let selection = self.device.select(&mut self.model, &candidates, pick).unwrap();
+        self.device.edit(&mut self.model, selection, edit).unwrap()
+    }
+
+    fn snapshot(&mut self) -> Snapshot<Gaussians> {
+        self.device.snapshot(&mut self.model).unwrap()
+    }
+}
+
+const KEEP: Keep = Keep { opacity_min: 0.2, scale_max: Some(0.5), unseen: true };
+
+/// Everything that strategies do with a model; what comes of each part.
+fn script<D: TrainDevice<Target = Arc<Image>>>(
+    device: &mut D,
+) -> Vec<(&'static str, Snapshot<Gaussians>)> {
+    let mut run = TestRun::new(device);
+    let mut found = vec![("upload", run.snapshot())];
+    run.device.reorder(&mut run.model, &CUBE).unwrap();
+    found.push(("reorder", run.snapshot()));
+    run.step(&[0, 1, 2]);
+    run.step(&[3, 4]);
+    run.step(&[1, 4, 0, 2]);
+    found.push(("steps", run.snapshot()));
+    let by_gradient = ScoreRule::Gradient { min: 1e-6, small_max: 0.17 };
+    let large = Grow::SplitRandom { shrink: 1.6, key: 5 };
+    let grown = run.round(&by_gradient, Pick::Best(120), &EditRule::Grow { large, keep: KEEP });
+    assert!(grown.split > 20 && grown.copied > 20 && grown.removed > 20, "{grown:?}");
+    found.push(("ADC", run.snapshot()));
+    run.statistics = Statistics::Both;
+    run.step(&[2, 0, 3]);
+    let by_quantile = ScoreRule::GradientOrQuantile { min: 2e-5, small_max: 0.17 };
+    let large = Grow::AddChild { shrink: 1.6, key: 6 };
+    run.round(&by_quantile, Pick::Best(40), &EditRule::Grow { large, keep: KEEP });
+    found.push(("GOF", run.snapshot()));
+    run.statistics = Statistics::Disagreement;
+    run.step(&[4, 1, 2]);
+    let by_draw = ScoreRule::Disagreement { small_max: 0.17, key: 8 };
+    run.round(&by_draw, Pick::Best(30), &EditRule::Grow { large, keep: KEEP });
+    found.push(("budget", run.snapshot()));
+    let by_opacity = ScoreRule::Opacity { min: 0.4 };
+    let dead = Pick::WithReplacement { into: Into::Dead, key: 9 };
+    let moved = run.round(&by_opacity, dead, &EditRule::Share);
+    assert!(moved.moved > 5, "{moved:?}");
+    found.push(("relocation", run.snapshot()));
+    let born = Pick::WithReplacement { into: Into::NewRows(50), key: 10 };
+    assert_eq!(run.round(&by_opacity, born, &EditRule::Share).copied, 50);
+    found.push(("births", run.snapshot()));
+    run.step(&[0, 3, 1]);
+    let all = views();
+    let views: Vec<&View> = all.iter().collect();
+    run.device.update_filter_3d(&mut run.model, &views, 0.2).unwrap();
+    run.device.adjust(&mut run.model, &Adjust::ResetOpacity(0.3)).unwrap();
+    run.footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
+    run.step(&[2, 4, 3]);
+    found.push(("filter and reset", run.snapshot()));
+    run.device.reorder(&mut run.model, &CUBE).unwrap();
+    run.device.weigh(&mut run.model, &views, &settings()).unwrap();
+    found.push(("weights", run.snapshot()));
+    let kept = run.round(&ScoreRule::Weight, Pick::Best(100), &EditRule::Retain);
+    assert!(kept.removed > 50, "{kept:?}");
+    run.step(&[1, 2, 3]);
+    found.push(("retained", run.snapshot()));
+    found
+}
+
+#[test]
+fn ranks_come_to_the_bytes_of_one_process() {
+    let one = script(&mut Cpu::<f32>::new());
+    for world in [1, 2, 3, 4] {
+        let ranks = with_ranks(world, Storage::Full, script);
+        for ((part, expected), (_, found)) in one.iter().zip(&ranks) {
+            assert_eq!(expected.views_seen.len(), found.views_seen.len(), "{part}, {world} ranks");
+            assert!(expected == found, "{part}, {world} ranks");
+        }
+    }
+}
+
+#[test]
+fn compact_state_is_that_of_one_process_until_it_is_rounded() {
+    let start = |mut run: TestRun<'_, RankedCpu>| {
+        run.device.reorder(&mut run.model, &CUBE).unwrap();
+        let start = run.snapshot();
+        run.step(&[0, 1, 2]);
+        (start, run.snapshot())
+    };
+    let (start, after) = with_ranks(3, Storage::Compact, |lead| start(TestRun::new(lead)));
+    let mut one = Cpu::<f32>::with_storage(Storage::Compact, 3);
+    let mut one = TestRun::new(&mut one);
+    one.device.reorder(&mut one.model, &CUBE).unwrap();
+    assert!(start == one.snapshot());
+    one.step(&[0, 1, 2]);
+    let expected = one.snapshot();
+    let far = expected.parameters.sh_dc.iter().zip(&after.parameters.sh_dc);
+    // A step is 3e-3, and 16-bit floats next to 1 are 5e-4 apart.
+    assert!(far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) < 2e-3);
+    assert_eq!(expected.views_seen, after.views_seen);
+}
+
+#[test]
+fn shown_views_and_samples_are_those_of_one_process() {
+    let look = |device: &mut RankedCpu| {
+        let model = &mut device.upload_test();
+        let frame = device.render_test(model, Look::COUNTS);
+        let maps = device.render_test(model, Look::SURFACE);
+        (frame, maps, Store::sample(device, model, &[399, 0, 0, 77]).unwrap())
+    };
+    let (image, maps, sample) = with_ranks(3, Storage::Full, look);
+    let mut one = Cpu::<f32>::new();
+    let mut model = one.upload_test();
+    assert_eq!(image, one.render_test(&model, Look::COUNTS));
+    assert_eq!(maps, one.render_test(&model, Look::SURFACE));
+    assert_eq!(sample, Store::sample(&mut one, &mut model, &[399, 0, 0, 77]).unwrap());
+}
+
+/// What the test above asks of both devices.
+trait Shows: TrainDevice {
+    fn upload_test(&mut self) -> Self::Model {
+        self.upload(&gaussians()).unwrap()
+    }
+
+    fn render_test(&mut self, model: &Self::Model, look: Look) -> Rendered {
+        let frame = self.render(model, &views()[1], &settings(), look).unwrap();
+        self.image(&frame).unwrap()
+    }
+}
+
+impl<D: TrainDevice> Shows for D {}
+
+#[test]
+fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {
+    let mut after = with_ranks(4, Storage::Full, |lead| {
+        let mut run = TestRun::new(lead);
+        run.step(&[0, 1, 2, 3]);
+        run.snapshot()
+    });
+    after.filter_3d = vec![0.5; ROWS];
+    for world in [1, 2, 3] {
+        let again = with_ranks(world, Storage::Full, |lead| {
+            let mut model = Store::load(lead, &mut after.clone()).unwrap();
+            Store::snapshot(lead, &mut model).unwrap()
+        });
+        assert!(again == after, "{world} ranks");
+    }
+}

@@ -1,0 +1,69 @@
+//! Devices of several processes, the ranks: each has a part of the model, and draws views of its own.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceError, Render, RenderSettings, Statistics};
+use crate::abi::terms::Terms;
+use crate::dataset::View;
+use crate::math::Divisor;
+use crate::model::Gaussians;
+
+/// How a view is drawn, as all ranks are told: each projects its part of the model into it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Sight {
+    /// The view.
+    pub view: View,
+    /// How it is drawn.
+    pub settings: RenderSettings,
+    /// Whether the depths and normals of the surface are drawn.
+    pub surface: bool,
+    /// What the backward pass adds to the statistics of density control.
+    pub observe: Option<Statistics>,
+    /// By how much it is smaller than its photograph.
+    pub divisor: Divisor,
+}
+
+/// A view of a step that a certain rank draws and compares.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct RankView {
+    /// The image of the run that it is.
+    pub image: u32,
+    /// The view's index in the dataset.
+    pub index: usize,
+    /// How it is drawn.
+    pub sight: Sight,
+    /// The terms that it is compared by. They do not travel: the rank has the same configuration.
+    #[serde(skip)]
+    pub terms: Terms,
+}
+
+/// What became of a view that another rank drew.
+#[derive(Clone, Debug)]
+pub enum RankOutcome<L> {
+    /// Its gradients are among those of the step. The values of the terms at pixels, and of those at samples.
+    Added([L; 2]),
+    /// Its photograph cannot be decoded: why. The step has one view less.
+    Undecodable(String),
+}
+
+/// A device that may be several ranks.
+pub trait Ranks: Render<Gaussians> {
+    /// How many ranks there are.
+    fn world(&self) -> u32 {
+        1
+    }
+
+    /// Has other ranks open the scene of a run, by its configuration in TOML and its fingerprint.
+    fn begin(&mut self, _config: String, _scene: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    /// Has other ranks draw these views while this one draws the next that is trained on, which is this image of
+    /// the run; from rank 1 on, at most one each.
+    fn share_views(&mut self, _image: u32, _others: Vec<RankView>) {}
+
+    /// What became of them, in their order, once the backward pass of this rank's view is done.
+    fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
+        Vec::new()
+    }
+}

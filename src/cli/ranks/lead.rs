@@ -1,0 +1,107 @@
+//! Rank 0: trains, and has the others do their part.
+
+use splat_ranks::launch::{Launch, Meeting};
+
+use super::super::device::Task;
+use super::super::exit::{Exit, Interrupted, UsageError, message};
+use super::super::signals;
+use super::party::{Party, wait_for_news};
+use super::threads::share_threads;
+use crate::backend::cpu::Cpu;
+use crate::backend::cpu::ranks::RankedCpu;
+use crate::backend::gpu;
+use crate::config::{Config, DeviceChoice, PrimitiveName};
+use crate::train::appearance::compensation;
+
+/// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
+pub(in crate::cli) fn lead<T>(
+    launch: &Launch,
+    work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    // Held to the end: the run takes the same, and a signal that comes before it counts.
+    let _stop = signals::stop_on_signals()?;
+    share_threads(launch);
+    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+        // The supervisor hears it, too, and passes it on.
+        signals::leave_interrupts_to_others();
+    }
+    let mut party = Party::join(launch)?;
+    let done = work(&mut party);
+    match &done {
+        Err(error) if !error.is::<Interrupted>() => {
+            wait_for_news(error);
+            party.link.fail(Exit::of(error).code(), &message(error));
+        }
+        _ => {
+            party.dismiss();
+            party.link.leave();
+        }
+    }
+    done
+}
+
+impl Party {
+    /// Has all ranks do the work of a device.
+    pub(in crate::cli) fn on_all<T: Task>(
+        &mut self,
+        cpu: Cpu<f32>,
+        task: T,
+    ) -> anyhow::Result<T::Output> {
+        let link = self.link.clone();
+        let exchange = self.take_exchange()?;
+        let mut device =
+            RankedCpu::new(cpu, exchange).with_progress(move |image| link.progress(image));
+        let done = task.run(&mut device);
+        if done.as_ref().err().is_none_or(|error| error.is::<Interrupted>()) {
+            // The run is over, whatever becomes of those that only have to go.
+            device.end().ok();
+        }
+        done
+    }
+
+    /// Lets the other ranks go, where there was nothing to do for them.
+    fn dismiss(&mut self) {
+        if let Ok(exchange) = self.take_exchange() {
+            RankedCpu::new(Cpu::new(), exchange).end().ok();
+        }
+    }
+
+    /// Refuses what several processes cannot train yet, and says which of them have nothing to draw.
+    pub(in crate::cli) fn refuse(&self, config: &Config) -> Result<(), UsageError> {
+        let is_gpu = match config.run.device {
+            DeviceChoice::Cuda => true,
+            DeviceChoice::Auto => gpu::is_present(),
+            DeviceChoice::Cpu => false,
+        };
+        let (problem, remedy) = if is_gpu {
+            ("trains on the processor alone so far, and not on GPUs", "Add --device cpu")
+        } else if config.optimize.primitive == PrimitiveName::Triangles {
+            ("trains no triangles, which share vertices", "Leave --primitive triangles out")
+        } else if config.has_coarse_stage() {
+            (
+                "has no coarse stage of SuGaR, whose Gaussians are compared with neighbours on other ranks",
+                "Leave --regularize out",
+            )
+        } else if compensation(&config.optimize).is_some() {
+            ("learns no colours of photographs", "Leave --appearance out")
+        } else {
+            self.warn_of_idle(config.optimize.batch_views);
+            return Ok(());
+        };
+        let world = self.world();
+        Err(UsageError(format!(
+            "--ranks {world}: a run of several processes {problem}. {remedy}, or leave --ranks out"
+        )))
+    }
+
+    fn warn_of_idle(&self, views: u32) {
+        let idle = self.world().saturating_sub(views);
+        if idle > 0 {
+            tracing::warn!(
+                "--batch-views {views}: {idle} of {} ranks have no view of a step to draw; they hold their \
+                 share of the Gaussians",
+                self.world()
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The ranks other than 0: they have their photographs and their share of the model, and do what rank 0 asks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use splat_ranks::launch::{Launch, Meeting};
+use splat_ranks::link::Link;
+
+use super::super::exit::{DataError, Exit, message};
+use super::super::images::open_images;
+use super::super::scene::open_scene;
+use super::super::signals;
+use super::party::{Party, wait_for_lead};
+use super::threads::share_threads;
+use crate::backend::DeviceError;
+use crate::backend::cpu::Cpu;
+use crate::backend::cpu::ranks::{ObeyingCpu, Order};
+use crate::config::Config;
+use crate::dataset::Dataset;
+use crate::memory::Bytes;
+use crate::train::obey::{ObeyingRank, fingerprint};
+
+/// How often a rank looks whether it was asked to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Does what rank 0 asks for, to the end of the run.
+pub(in crate::cli) fn obey(launch: &Launch) -> anyhow::Result<()> {
+    // Held to the end: a signal that comes late is none that ends this process alone.
+    let stop = signals::stop_on_signals()?;
+    share_threads(launch);
+    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+        signals::leave_interrupts_to_others();
+    }
+    let mut party = Party::join(launch)?;
+    pass_on(&party.link, &stop);
+    let exchange = party.take_exchange()?;
+    let link = &party.link;
+    let done = obey_lead(ObeyingCpu::new(exchange), link);
+    match &done {
+        Ok(()) => link.leave(),
+        Err(error) => {
+            wait_for_lead();
+            link.fail(Exit::of(error).code(), &message(error));
+        }
+    }
+    done
+}
+
+/// A signal to stop is for all ranks: rank 0 ends the run with a checkpoint.
+fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
+    let (link, stop) = (Arc::downgrade(link), Arc::clone(stop));
+    thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(LOOK);
+            if link.strong_count() == 0 {
+                return;
+            }
+        }
+        if let Some(link) = link.upgrade() {
+            link.ask_stop();
+        }
+    });
+}
+
+fn obey_lead(mut cpu: ObeyingCpu, link: &Arc<Link>) -> anyhow::Result<()> {
+    let (config, scene) = match cpu.obey()? {
+        Order::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
+        // There was nothing to train.
+        Order::End => return Ok(()),
+        order => {
+            let message = format!("it begins no run, but {order:?}");
+            return Err(DeviceError::OfRank { rank: 0, message }.into());
+        }
+    };
+    let dataset = match same_scene(&config, scene) {
+        Ok(dataset) => dataset,
+        Err(problem) => {
+            cpu.decline(message(&problem))?;
+            return Err(problem);
+        }
+    };
+    let (storage, seed) = (config.memory.optimize_memory.storage(), config.run.seed);
+    cpu.accept(Cpu::with_storage(storage, seed))?;
+    let images = open_images(&dataset, &config.memory, Bytes(0))?;
+    let progress = |image| link.progress(image);
+    let rank =
+        ObeyingRank { dataset: &dataset, images: &images, config: &config, progress: &progress };
+    Ok(rank.obey(&mut cpu)?)
+}
+
+/// The scene, if it is the one that rank 0 trains.
+fn same_scene(config: &Config, scene: u64) -> anyhow::Result<Dataset> {
+    let dataset = open_scene(&config.scene)?;
+    if fingerprint(&dataset) == scene {
+        return Ok(dataset);
+    }
+    let path = config.scene.source_path.clone().unwrap_or_default();
+    Err(DataError(format!(
+        "{}: the scene here is not that of rank 0: names of photographs, cameras or points differ. Copy the \
+         same scene to all hosts",
+        path.display()
+    ))
+    .into())
+}

@@ -1,0 +1,70 @@
+//! Which of a run's processes this one is.
+
+use splat_ranks::launch::{Launch, detect};
+
+use super::super::exit::UsageError;
+use super::super::train_args::TrainArgs;
+use super::count::RankCount;
+
+/// What a process does in a run.
+#[derive(Debug)]
+pub(in crate::cli) enum RankRole {
+    /// All of it.
+    Alone,
+    /// It starts the ranks, so many.
+    Supervisor(u32),
+    /// It is one of the ranks.
+    Rank(Launch),
+}
+
+impl RankRole {
+    /// What this process is to do, by what was asked for and by the environment.
+    pub(in crate::cli) fn of(args: &TrainArgs) -> Result<Self, UsageError> {
+        let role = Self::among(args.ranks)?;
+        if args.clean && !matches!(role, Self::Alone) {
+            return Err(UsageError(
+                "--clean: the processes of --ranks do not clean a model. Leave it out; splat clean -m MODEL cleans the \
+                 model afterwards"
+                    .to_owned(),
+            ));
+        }
+        if args.ranks.may_be_several() && matches!(role, Self::Alone) {
+            tracing::info!(
+                "--ranks auto: no launcher has started several processes, so that this one trains alone"
+            );
+        }
+        Ok(role)
+    }
+
+    fn among(count: RankCount) -> Result<Self, UsageError> {
+        if !count.may_be_several() {
+            return Ok(Self::Alone);
+        }
+        match (count, launched()?) {
+            (RankCount::Auto, None) => Ok(Self::Alone),
+            (RankCount::Count(world), None) => Ok(Self::Supervisor(world)),
+            (RankCount::Count(world), Some(launch)) if launch.world != world => {
+                Err(UsageError(format!(
+                    "--ranks {world}: the launcher has started {} processes. Give --ranks auto, or start \
+                     {world}",
+                    launch.world
+                )))
+            }
+            (_, Some(launch)) => Ok(Self::Rank(launch)),
+        }
+    }
+}
+
+/// Whether what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
+pub(in crate::cli) fn leaves_words_to_rank_0(count: RankCount) -> bool {
+    match RankRole::among(count) {
+        Ok(RankRole::Supervisor(_)) => true,
+        Ok(RankRole::Rank(launch)) => launch.rank > 0,
+        Ok(RankRole::Alone) | Err(_) => false,
+    }
+}
+
+/// This process's place among those that a launcher has started.
+fn launched() -> Result<Option<Launch>, UsageError> {
+    detect(&|name| std::env::var(name).ok()).map_err(|error| UsageError(error.to_string()))
+}

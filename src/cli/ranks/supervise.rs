@@ -1,0 +1,51 @@
+//! The process that starts the ranks, waits for them and says how the run ended.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Context;
+use splat_ranks::supervise::{Supervised, Verdict};
+
+use super::super::output::shell_word;
+use super::super::signals::stop_on_signals;
+use super::super::train_args::TrainArgs;
+use super::errors::{DeadRank, EndedRank};
+use super::threads::{THREADS, threads_each};
+
+/// How long the other ranks have to end when one is gone.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs this program's command line in so many ranks.
+pub(in crate::cli) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<()> {
+    let stop = stop_on_signals()?;
+    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let ranks = Supervised {
+        program,
+        args: std::env::args_os().skip(1).collect(),
+        world,
+        grace: GRACE,
+        env: threads_of_rank(world),
+    };
+    match splat_ranks::supervise::supervise(&ranks, &stop)? {
+        Verdict::Done => Ok(()),
+        Verdict::Ended { code } => Err(EndedRank(code).into()),
+        Verdict::Died(departure) => {
+            Err(DeadRank { departure, command: resume_command(args) }.into())
+        }
+    }
+}
+
+/// Ranks of one host share its threads, unless the user has said how many each takes.
+fn threads_of_rank(world: u32) -> Vec<(OsString, OsString)> {
+    if std::env::var_os(THREADS).is_some() {
+        return Vec::new();
+    }
+    vec![(THREADS.into(), threads_each(world).to_string().into())]
+}
+
+/// The command that continues the run.
+fn resume_command(args: &TrainArgs) -> String {
+    let folder = args.options.output.model_path.as_deref();
+    let folder = folder.map_or_else(|| "MODEL".to_owned(), |path| shell_word(path).to_string());
+    format!("splat train --resume -m {folder}{}", args.ranks.as_flag())
+}

@@ -1,0 +1,178 @@
+//! A rank that obeys rank 0: it has the photographs of its own views, and no trainer.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::batches::RankImages;
+use super::schedule::ViewOrder;
+use super::terms::{self, TrainingStage, ViewExtras};
+use super::views::Views;
+use crate::backend::cpu::ranks::{ObeyingCpu, Order, RankTarget};
+use crate::backend::{DeviceError, RankView};
+use crate::config::Config;
+use crate::dataset::{Dataset, ImageLoader};
+
+/// What a rank that obeys has of a run.
+pub struct ObeyingRank<'a> {
+    /// The scene.
+    pub dataset: &'a Dataset,
+    /// Its pixels.
+    pub images: &'a ImageLoader,
+    /// Everything resolved, as rank 0 has it.
+    pub config: &'a Config,
+    /// Called with the number of each image that a step begins with.
+    pub progress: &'a dyn Fn(u64),
+}
+
+impl ObeyingRank<'_> {
+    /// Does what rank 0 asks for, to the end of the run.
+    pub fn obey(&self, cpu: &mut ObeyingCpu) -> Result<(), DeviceError> {
+        let mut views = Views::new(self.dataset, self.images);
+        let mut ahead = Ahead::new(self.dataset, self.config, cpu.rank(), cpu.world());
+        loop {
+            match cpu.obey()? {
+                Order::Done => {}
+                Order::Begin { .. } => {
+                    let message = "it begins a run within a run".to_owned();
+                    return Err(DeviceError::OfRank { rank: 0, message });
+                }
+                Order::Train(all) => {
+                    let of = |rank: u32| all.get(rank as usize).and_then(Option::as_ref);
+                    if let Some(first) = of(0) {
+                        (self.progress)(u64::from(first.image));
+                    }
+                    let own = of(cpu.rank());
+                    if let Some(view) = own {
+                        ahead.announce(&views, view.image);
+                    }
+                    let comparison = own.map(|view| self.comparison(&mut views, view));
+                    cpu.train(&all, comparison)?;
+                }
+                Order::End => return Ok(()),
+            }
+        }
+    }
+
+    /// What a view is compared with, or why its photograph cannot be had.
+    fn comparison(&self, views: &mut Views<'_>, view: &RankView) -> Result<RankTarget, String> {
+        let source = self.dataset.sources.get(view.index);
+        let source = source.ok_or_else(|| format!("there is no view {}", view.index))?;
+        let image = views.fetch_to_train(view.index);
+        let unknown = || "its photograph cannot be decoded".to_owned();
+        let target =
+            image.ok_or_else(|| views.problem(view.index).map_or_else(unknown, str::to_owned))?;
+        let depth_map = source.depth.is_some();
+        let extras = ViewExtras { depth_map, other_view: false };
+        let stage = TrainingStage::Photometric;
+        let terms = terms::active(self.config, stage, view.image, extras);
+        Ok(RankTarget { target: Arc::clone(&target), terms })
+    }
+}
+
+/// Has the photographs of coming views decoded ahead.
+struct Ahead {
+    order: ViewOrder,
+    own: RankImages,
+    views: usize,
+    /// The epoch whose views are announced.
+    epoch: Option<usize>,
+}
+
+impl Ahead {
+    fn new(dataset: &Dataset, config: &Config, rank: u32, world: u32) -> Self {
+        let order = ViewOrder::new(config.run.seed, dataset.train.clone());
+        let own = RankImages::of(config, rank, world);
+        Self { order, own, views: dataset.train.len().max(1), epoch: None }
+    }
+
+    /// From an image on, the views of its epoch and of the next that this rank draws.
+    fn announce(&mut self, views: &Views<'_>, image: u32) {
+        let epoch = image.saturating_sub(1) as usize / self.views;
+        if self.epoch.replace(epoch) == Some(epoch) {
+            return;
+        }
+        let mut coming = self.order.coming(image).to_vec();
+        coming.extend(self.order.following(image));
+        let own = (image..).zip(coming).filter(|&(image, _)| self.own.has(image));
+        let order: Vec<usize> =
+            own.map(|(_, view)| view).filter(|&view| !views.is_broken(view)).collect();
+        views.schedule_decoding(&order);
+    }
+}
+
+/// A number that two scenes share only if they are the same: their views, where these were taken from, what there
+/// is beside their photographs, and their points. The photographs' pixels are not looked at.
+pub fn fingerprint(dataset: &Dataset) -> u64 {
+    let mut hasher = Sha256::new();
+    for indices in [&dataset.train, &dataset.test] {
+        hasher.update((indices.len() as u64).to_le_bytes());
+        indices.iter().for_each(|&index| hasher.update((index as u64).to_le_bytes()));
+    }
+    for view in &dataset.views {
+        hasher.update((view.name.len() as u64).to_le_bytes());
+        hasher.update(&view.name);
+        let camera = &view.camera;
+        hasher.update([camera.width, camera.height].map(u32::to_le_bytes).as_flattened());
+        let numbers = camera.focal_px.iter().chain(&camera.centre_px);
+        let pose = view.pose.rotation.as_flattened().iter().chain(&view.pose.translation);
+        numbers.chain(pose).for_each(|number| hasher.update(number.to_le_bytes()));
+    }
+    for source in &dataset.sources {
+        hasher.update([u8::from(source.depth.is_some()), u8::from(source.may_have_mask())]);
+    }
+    let places = dataset.points.positions.as_flattened().iter();
+    places.for_each(|number| hasher.update(number.to_le_bytes()));
+    hasher.update(dataset.points.colors.as_flattened());
+    let digest = hasher.finalize();
+    digest.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, PointCloud, Pose, View};
+
+    fn scene() -> Dataset {
+        let camera = Camera { width: 4, height: 3, focal_px: [5.0; 2], centre_px: [2.0, 1.5] };
+        let pose = Pose { rotation: [[0.0; 3]; 3], translation: [1.0, 2.0, 3.0] };
+        let view = |name: &str| View { name: name.to_owned(), camera, pose };
+        Dataset {
+            views: vec![view("a"), view("b"), view("c")],
+            train: vec![0, 2],
+            test: vec![1],
+            points: PointCloud { positions: vec![[0.5; 3]], colors: vec![[1, 2, 3]] },
+            root: "scene".into(),
+            sources: Vec::new(),
+            random_half_side: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn scenes_that_differ_in_anything_have_other_fingerprints() {
+        let same = fingerprint(&scene());
+        assert_eq!(same, fingerprint(&scene()));
+        let changes: [fn(&mut Dataset); 7] = [
+            |scene| scene.train = vec![0],
+            |scene| (scene.train, scene.test) = (vec![0, 2, 1], Vec::new()),
+            |scene| scene.views[1].name.push('x'),
+            |scene| scene.views[2].camera.height = 4,
+            |scene| scene.views[0].pose.translation[1] += 1e-9,
+            |scene| scene.points.positions[0][2] = 0.25,
+            |scene| scene.points.colors.push([0; 3]),
+        ];
+        let mut found: Vec<u64> = changes
+            .iter()
+            .map(|change| {
+                let mut scene = scene();
+                change(&mut scene);
+                fingerprint(&scene)
+            })
+            .collect();
+        found.push(same);
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), 8);
+    }
+}

@@ -1,0 +1,484 @@
+//! Several processes that train one model: the same bytes as one process, and an end with a word when one of
+//! them is gone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::common::program::{Ended, TestFolder, assert_no_litter, cut, end, splat, text};
+use crate::fixtures::fixture;
+use rstest::rstest;
+use serde_json::Value;
+
+/// Images of a run.
+const IMAGES: u32 = 400;
+
+/// Density control, resets and evaluations within them, in steps of three views.
+const EVENTFUL: [&str; 14] = [
+    "--batch-views=3",
+    "--sh-degree-interval=70",
+    "--densify-from-iter=40",
+    "--densify-until-iter=350",
+    "--densification-interval=30",
+    "--densify-grad-threshold=0.00005",
+    "--opacity-reset-interval=150",
+    "--max-points=1500",
+    "--random-background",
+    "--seed=3",
+    "--save-iterations=-1",
+    "--checkpoint-iterations=200",
+    "--eval",
+    "--iterations=400",
+];
+
+/// The first step of three after image 200, where a checkpoint is asked for.
+const CHECKPOINT: u32 = 201;
+
+/// How long processes may take to end when one of them is gone.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// A run of one process in `unbroken`.
+static ONE: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("ranks_of_one", |place| {
+        place.trained_into("unbroken", IMAGES, &EVENTFUL);
+    })
+});
+
+fn ranked(place: &TestFolder, model: &str, ranks: &str, flags: &[&str]) -> Ended {
+    end(place.train_into(model).args(["--ranks", ranks]).args(flags))
+}
+
+fn ply(place: &TestFolder, model: &str) -> Vec<u8> {
+    fs::read(place.ply_of(model, IMAGES)).unwrap()
+}
+
+/// The figures of the last evaluation of the held-out views.
+fn last_evaluation(model: &Path) -> Value {
+    let log = fs::read_to_string(model.join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut evaluations = events.filter(|event| event["event"] == "evaluated");
+    let mut last = evaluations.next_back().unwrap_or_else(|| panic!("no evaluation in {log}"));
+    if let Some(event) = last.as_object_mut() {
+        event.retain(|key, _| !key.contains("seconds") && !key.contains("time") && key != "ms");
+    }
+    last
+}
+
+#[rstest]
+#[case::two("2")]
+#[case::three("3")]
+#[case::more_than_views("5")]
+fn ranks_end_in_the_bytes_of_one_process(#[case] ranks: &str) {
+    let place = TestFolder::beside(&ONE);
+    let ended = ranked(&place, "model", ranks, &EVENTFUL).done();
+    assert!(ended.stderr.contains(&format!("{ranks} ranks")), "{ended:#?}");
+    assert_eq!(ended.stderr.matches("Training complete").count(), 1, "{ended:#?}");
+    assert!(ply(&ONE, "unbroken") == ply(&place, "model"), "PLY of {ranks} ranks");
+    assert_eq!(last_evaluation(&ONE.path("unbroken")), last_evaluation(&place.model()));
+    assert_no_litter(&place.model());
+}
+
+#[rstest]
+#[case::mcmc(&["--strategy=mcmc", "--max-points=600"])]
+#[case::gof(&["--strategy=gof"])]
+#[case::budget(&["--strategy=budget", "--max-points=600"])]
+#[case::filters(&["--antialiasing", "--filter-3d"])]
+#[case::surfels(&[
+    "--primitive=surfels",
+    "--opacity-reset-interval=350",
+    "--lambda-normal=0.05",
+    "--lambda-dist=100",
+    "--lambda-normal-from=0",
+    "--lambda-dist-from=0",
+])]
+#[case::a_view_a_step(&["--batch-views=1"])]
+#[case::views_that_are_no_multiple_of_ranks(&["--batch-views=4"])]
+#[case::smaller_views_at_first(&["--resolution-schedule=linear"])]
+#[case::target(&["--target-gaussians=150", "--densify-until-iter=100"])]
+fn what_trains_in_one_process_trains_in_three(#[case] flags: &[&str]) {
+    let place = TestFolder::beside(&ONE);
+    let flags = [&EVENTFUL[..], &["--iterations=130"], flags].concat();
+    let [one, three] = ["1", "3"].map(|ranks| {
+        ranked(&place, ranks, ranks, &flags).done();
+        fs::read(place.ply_of(ranks, 130)).unwrap()
+    });
+    assert!(one == three, "{flags:?}");
+}
+
+#[rstest]
+#[case::fewer("2")]
+#[case::one("1")]
+#[case::more("4")]
+fn a_run_that_is_stopped_goes_on_in_other_ranks(#[case] ranks: &str) {
+    let place = TestFolder::beside(&ONE);
+    let until = [&EVENTFUL[..], &["--iterations=201"]].concat();
+    ranked(&place, "model", "3", &until).done();
+    ranked(&place, "model", ranks, &["--resume", "--iterations=400"]).done();
+    assert!(ply(&ONE, "unbroken") == ply(&place, "model"), "3, then {ranks} ranks");
+}
+
+/// A run of three ranks in the background.
+struct Background {
+    supervisor: Child,
+    log: std::path::PathBuf,
+}
+
+impl Background {
+    fn start(place: &TestFolder, flags: &[&str]) -> Self {
+        let log = place.path("stderr");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+        command.args(["train", "--device", "cpu", "--ranks", "3", "-s"]).arg(place.scene());
+        command.arg("-m").arg(place.model()).args(EVENTFUL).args(flags);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(fs::File::create(&log).unwrap());
+        Self { supervisor: command.spawn().unwrap(), log }
+    }
+
+    fn told(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// The processes that it has started, in their order.
+    fn ranks(&self) -> Vec<u32> {
+        let parent = self.supervisor.id();
+        let stats = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let process: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            let after_name = stat.rsplit_once(") ")?.1;
+            let of: u32 = after_name.split(' ').nth(1)?.parse().ok()?;
+            (of == parent).then_some(process)
+        });
+        stats.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn wait_until(&self, what: &str, is_true: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_true() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{what}: {}", self.told());
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The exit code, which has to come in time, and what was said.
+    fn end_in_time(mut self, ranks: &[u32]) -> (Option<i32>, String) {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.supervisor.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < END_TIME, "still there: {}", self.told());
+            sleep(Duration::from_millis(20));
+        };
+        // Those whose parent is gone may have to be reaped by another process.
+        let state = |process: &u32| fs::read_to_string(format!("/proc/{process}/stat")).ok();
+        let is_there = |process: &u32| state(process).is_some_and(|stat| !stat.contains(") Z"));
+        while ranks.iter().any(is_there) {
+            assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", self.told());
+            sleep(Duration::from_millis(20));
+        }
+        (status.code(), self.told())
+    }
+}
+
+fn signal(process: u32, signal: &str) {
+    let status = Command::new("kill").args(["-s", signal, &process.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+#[rstest]
+#[case::the_lead(0)]
+#[case::another(2)]
+fn a_rank_that_is_killed_ends_all_and_the_checkpoint_resumes(#[case] rank: usize) {
+    let place = TestFolder::beside(&ONE);
+    let run = Background::start(&place, &[]);
+    run.wait_until("a checkpoint", || place.checkpoint(CHECKPOINT).exists());
+    let ranks = run.ranks();
+    assert_eq!(ranks.len(), 3);
+    signal(ranks[rank], "KILL");
+    let (code, told) = run.end_in_time(&ranks);
+    assert_eq!(code, Some(5), "{told}");
+    for part in [&format!("rank {rank} (pid {}", ranks[rank]), "signal 9", "--resume", "--ranks 3"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    ranked(&place, "model", "2", &["--resume"]).done();
+    assert!(ply(&ONE, "unbroken") == ply(&place, "model"));
+    assert_no_litter(&place.model());
+}
+
+#[test]
+fn a_kill_at_any_moment_of_a_rank_or_the_supervisor_ends_all() {
+    for number in 0..20_u8 {
+        let place = TestFolder::beside(&ONE);
+        let run = Background::start(&place, &["--iterations=100000"]);
+        run.wait_until("three ranks", || run.ranks().len() == 3);
+        let ranks = run.ranks();
+        // From the meeting on to the middle of training, in no order.
+        sleep(Duration::from_millis(u64::from(number) * 7 % 20 * 80));
+        let victim = usize::from(number) % 4;
+        signal(ranks.get(victim).copied().unwrap_or(run.supervisor.id()), "KILL");
+        let (code, told) = run.end_in_time(&ranks);
+        assert_eq!(code, if victim < 3 { Some(5) } else { None }, "{number}: {told}");
+        let named = format!("rank {victim} (pid");
+        assert!(victim == 3 || told.contains(&named), "{number}: {told}");
+        if number % 5 == 0 {
+            // The folder is of use again.
+            let again = [&EVENTFUL[..], &["--resume", "--iterations=700"]].concat();
+            ranked(&place, "model", "2", &again).done();
+            assert_no_litter(&place.model());
+        }
+    }
+}
+
+/// Whom a signal is sent to.
+#[derive(Clone, Copy)]
+enum Receiver {
+    Supervisor,
+    Rank(usize),
+    /// All at once, as Ctrl-C in a terminal does.
+    All,
+}
+
+#[rstest]
+#[case::the_supervisor(Receiver::Supervisor, "INT")]
+#[case::the_lead(Receiver::Rank(0), "TERM")]
+#[case::another(Receiver::Rank(2), "TERM")]
+#[case::all(Receiver::All, "INT")]
+fn a_signal_stops_all_ranks_with_a_checkpoint(#[case] receiver: Receiver, #[case] name: &str) {
+    let place = TestFolder::beside(&ONE);
+    let run = Background::start(&place, &["--iterations=100000"]);
+    run.wait_until("a checkpoint", || place.checkpoint(CHECKPOINT).exists());
+    let ranks = run.ranks();
+    match receiver {
+        Receiver::Supervisor => signal(run.supervisor.id(), name),
+        Receiver::Rank(rank) => signal(ranks[rank], name),
+        Receiver::All => {
+            ranks.iter().chain([&run.supervisor.id()]).for_each(|&process| signal(process, name));
+        }
+    }
+    let (code, told) = run.end_in_time(&ranks);
+    assert_eq!(code, Some(130), "{told}");
+    assert_eq!(told.matches("stopping after this iteration").count(), 1, "{told}");
+    assert!(told.contains("the checkpoint is written") && told.contains("--ranks 3"), "{told}");
+    let checkpoints = fs::read_dir(place.model().join("checkpoints")).unwrap().count();
+    assert_eq!(checkpoints, 2, "{told}");
+}
+
+#[test]
+fn a_signal_that_comes_before_the_first_iteration_counts() {
+    let place = TestFolder::beside(&ONE);
+    let run = Background::start(&place, &["--iterations=100000"]);
+    run.wait_until("three ranks", || run.ranks().len() == 3);
+    let ranks = run.ranks();
+    // Rank 0 listens to the supervisor as soon as it runs this program.
+    let runs = || fs::read_link(format!("/proc/{}/exe", ranks[0])).is_ok();
+    run.wait_until("rank 0", runs);
+    sleep(Duration::from_millis(100));
+    signal(run.supervisor.id(), "TERM");
+    let (code, told) = run.end_in_time(&ranks);
+    assert_eq!(code, Some(130), "{told}");
+}
+
+#[test]
+fn a_rank_that_stands_still_ends_all() {
+    let place = TestFolder::beside(&ONE);
+    let run = Background::start(&place, &["--iterations=100000"]);
+    run.wait_until("a checkpoint", || place.checkpoint(CHECKPOINT).exists());
+    let ranks = run.ranks();
+    signal(ranks[1], "STOP");
+    let (code, told) = run.end_in_time(&ranks);
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains("rank 1 (pid") && told.contains("was silent"), "{told}");
+}
+
+/// One of so many processes of a launcher that sets these variables, without its rank.
+fn launched(place: &TestFolder, flags: &[&str], variables: &[(&str, String)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    command.args(["train", "--device", "cpu", "--ranks", "auto", "-s"]).arg(place.scene());
+    command.arg("-m").arg(place.model()).args(EVENTFUL).arg("--iterations=60").args(flags);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The variables that torchrun sets for a rank.
+fn by_torchrun(rank: u32, world: u32, port: u16) -> Vec<(&'static str, String)> {
+    let numbers = [("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", world)];
+    let mut variables: Vec<_> =
+        numbers.iter().map(|&(name, number)| (name, number.to_string())).collect();
+    variables.push(("MASTER_ADDR", "127.0.0.1".to_owned()));
+    variables.push(("MASTER_PORT", port.to_string()));
+    variables
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// How two processes of a launcher end, the second with something changed.
+fn two(place: &TestFolder, flags: &[&str], change: impl Fn(&mut Command)) -> [Ended; 2] {
+    let port = free_port();
+    let of = |rank| launched(place, flags, &by_torchrun(rank, 2, port));
+    let (first, mut second) = (of(0), of(1));
+    change(&mut second);
+    let ranks = [first, second].map(|mut rank| rank.spawn().unwrap());
+    ranks.map(|rank| Ended::from(rank.wait_with_output().unwrap()))
+}
+
+#[test]
+fn processes_of_a_launcher_find_each_other() {
+    let place = TestFolder::beside(&ONE);
+    let [first, second] = two(&place, &[], |_| {}).map(Ended::done);
+    assert!(first.stderr.contains("Training complete"), "{first:#?}");
+    assert_eq!(second.stderr, "");
+    let one = [&EVENTFUL[..], &["--iterations=60"]].concat();
+    ranked(&place, "one", "1", &one).done();
+    let plys = ["one", "model"].map(|model| fs::read(place.ply_of(model, 60)).unwrap());
+    assert!(plys[0] == plys[1]);
+    // What is complete is left, and nobody waits.
+    let [first, _] = two(&place, &["--resume", "--iterations=30"], |_| {}).map(Ended::done);
+    assert!(!first.stderr.contains("Training complete"), "{first:#?}");
+}
+
+#[test]
+fn processes_that_are_started_by_hand_need_the_same_secret() {
+    let place = TestFolder::beside(&ONE);
+    let port = free_port();
+    let by_hand = |rank: u32, token: &str| {
+        let variables = [
+            ("SPLAT_RANK", rank.to_string()),
+            ("SPLAT_WORLD", "2".to_owned()),
+            ("SPLAT_RENDEZVOUS", format!("127.0.0.1:{port}")),
+            ("SPLAT_TOKEN", token.repeat(32)),
+        ];
+        launched(&place, &[], &variables).spawn().unwrap()
+    };
+    let [mut first, stranger] = [by_hand(0, "a"), by_hand(1, "b")];
+    let stranger = Ended::from(stranger.wait_with_output().unwrap());
+    stranger.refused(5, &["SPLAT_TOKEN"]);
+    assert!(first.try_wait().unwrap().is_none(), "the meeting goes on");
+    let second = by_hand(1, "a");
+    for rank in [first, second] {
+        Ended::from(rank.wait_with_output().unwrap()).done();
+    }
+}
+
+#[test]
+fn ranks_of_other_options_are_refused_before_an_iteration() {
+    let place = TestFolder::beside(&ONE);
+    let with_seed = two(&place, &[], |second| {
+        second.arg("--seed=4");
+    });
+    for rank in with_seed {
+        rank.refused(2, &["command line", "--seed=4", "same options"]);
+    }
+    assert!(!place.model().join("run.jsonl").exists());
+}
+
+/// A process that sees another folder where the scene is, as on another host. Nothing where the system does not
+/// let its users mount.
+fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Option<Command> {
+    let mount = "mount --bind \"$OTHER\" \"$SCENE\"";
+    let variables = [("OTHER", other.to_owned()), ("SCENE", place.scene())];
+    let mut can = Command::new("unshare");
+    can.args(["-Urm", "sh", "-c", mount]).envs(variables.clone());
+    if !can.output().is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
+    command.arg(rank.get_program()).args(rank.get_args()).envs(variables);
+    command.envs(rank.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    rank.stdin(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Some(command)
+}
+
+#[test]
+fn a_rank_with_another_scene_is_refused_before_an_iteration() {
+    let (place, other) = (TestFolder::beside(&ONE), TestFolder::with_scene());
+    let points = fs::read(other.points()).unwrap();
+    // A digit of a place of the last point.
+    fs::write(
+        other.points(),
+        [&points[..points.len() - 60], &[1], &points[points.len() - 59..]].concat(),
+    )
+    .unwrap();
+    let port = free_port();
+    let of = |rank| launched(&place, &[], &by_torchrun(rank, 2, port));
+    let Some(second) = with_other_scene(&other.scene(), of(1), &place) else { return };
+    let ranks = [of(0), second].map(|mut rank| rank.spawn().unwrap());
+    let [first, _] = ranks.map(|rank| Ended::from(rank.wait_with_output().unwrap()));
+    first.refused(3, &["rank 1", "scene", "not that of rank 0"]);
+    assert!(!place.model().join("run.jsonl").exists());
+}
+
+#[test]
+fn an_error_of_rank_0_is_told_once_and_ends_the_others_at_once() {
+    let place = TestFolder::beside(&ONE);
+    let begun = Instant::now();
+    let [first, second] = two(&place, &["--regularize=density"], |_| {});
+    first.refused(2, &["--regularize", "--ranks"]);
+    assert!(second.code != Some(0), "{second:#?}");
+    // Far less than ranks wait for one that does not come.
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn a_demonstration_trains_in_ranks() {
+    let place = TestFolder::beside(&ONE);
+    let mut command = splat();
+    command.args(["train", "--demo", "--device=cpu", "--ranks=2", "--iterations=20", "-m"]);
+    let ended = end(command.arg(place.model())).done();
+    assert!(ended.stderr.contains("2 ranks"), "{ended:#?}");
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("batch_views = 2"), "{config}");
+}
+
+#[rstest]
+#[case::appearance(&["--ranks=3", "--appearance", "exposure"], "--appearance")]
+#[case::triangles(&["--ranks=3", "--primitive", "triangles"], "triangles")]
+#[case::coarse(&["--ranks=3", "--regularize", "density"], "--regularize")]
+#[case::cleaning(&["--ranks=3", "--clean"], "--clean")]
+#[case::none(&["--ranks=0"], "--ranks")]
+fn what_ranks_cannot_do_is_refused_once_and_by_name(#[case] flags: &[&str], #[case] part: &str) {
+    let place = TestFolder::beside(&ONE);
+    let ended = end(place.train().args(flags)).refused(2, &[part, "--ranks"]);
+    assert_eq!(ended.stderr.matches("error").count(), 1, "{ended:#?}");
+    assert!(!place.model().exists());
+}
+
+#[test]
+fn a_view_that_cannot_be_decoded_is_left_out_by_all_ranks() {
+    let place = TestFolder::with_scene();
+    // Their sizes are still told, and most of their pixels are missing. Whichever ranks meet them first, most
+    // are not rank 0.
+    for view in [1, 3, 5, 6] {
+        cut(&place.image(view), 900);
+    }
+    let ended = ranked(&place, "model", "3", &EVENTFUL).done();
+    for view in [1, 3, 5, 6] {
+        let name = format!("view_{view:03}.png");
+        assert!(ended.stderr.contains(&name), "{name}: {ended:#?}");
+    }
+    assert_eq!(ended.stderr.matches("The view is left out").count(), 4, "{ended:#?}");
+    assert!(!ended.stderr.contains("[rank"), "rank 0 tells it: {ended:#?}");
+}
+
+#[test]
+fn a_program_without_others_says_that_it_trains_alone() {
+    let place = TestFolder::beside(&ONE);
+    let mut command = splat();
+    command.args(["train", "--device=cpu", "--ranks=auto", "-s"]).arg(place.scene());
+    command.args(["-m", text(&place.model()), "--iterations=3"]);
+    for name in ["RANK", "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"] {
+        command.env_remove(name);
+    }
+    end(&mut command).done().says(&["this one trains alone"]);
+}
