@@ -13,6 +13,7 @@ use crate::files::{
     OutputError, create_folder, entry_refusal, listing_refusal, numbered, remove_abandoned,
     write_text,
 };
+use crate::telemetry::TIMELAPSE;
 
 /// The model that `splat clean` leaves in a model folder, where no other place is named.
 pub(super) const CLEANED: &str = "clean";
@@ -21,7 +22,7 @@ pub(super) const CLEANED: &str = "clean";
 pub(super) const CLEANING: &str = "clean.json";
 
 /// What a run leaves in its folder, besides renders and TensorBoard's files.
-const RESULTS: [&str; 18] = [
+const RESULTS: [&str; 19] = [
     "checkpoints",
     "point_cloud",
     "results.json",
@@ -40,6 +41,7 @@ const RESULTS: [&str; 18] = [
     "input.ply",
     CLEANED,
     CLEANING,
+    TIMELAPSE,
 ];
 
 /// The folder of a run for which none was given: `output/` and the experiment's or scene's name,

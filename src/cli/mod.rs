@@ -40,6 +40,7 @@ mod stages;
 mod start;
 mod sugar;
 mod synth;
+mod timelapse;
 mod train;
 mod train_args;
 mod trained_views;

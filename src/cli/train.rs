@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
+use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
@@ -21,6 +21,7 @@ use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_scene, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
+use super::timelapse::check_timelapse;
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
@@ -144,10 +145,10 @@ impl Task for Training<'_> {
                  --eval"
             );
         }
+        check_timelapse(args, &mut intent, &dataset)?;
         if device.world() > 1 {
             device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
         }
-        refuse_unknown(intent.config.output.timelapse.as_deref(), &dataset)?;
         warn_of_background(&dataset, &intent.config);
         let is_on_processor = device.info().uuid.is_none();
         if is_on_processor {
@@ -291,19 +292,6 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
     };
     OutOfMemory { stopped: error, command, less }.into()
-}
-
-/// A view that is not there shows nothing.
-fn refuse_unknown(timelapse: Option<&str>, dataset: &Dataset) -> Result<(), UsageError> {
-    let Some(name) = timelapse else { return Ok(()) };
-    if dataset.views.iter().any(|view| view.name == name) {
-        return Ok(());
-    }
-    let some: Vec<&str> = dataset.views.iter().take(3).map(|view| view.name.as_str()).collect();
-    Err(UsageError(format!(
-        "--timelapse {name}: the scene has no such photograph. Name one as the scene does, like {}",
-        some.join(", ")
-    )))
 }
 
 /// Photographs that are blended over one colour teach the model that colour.

@@ -34,6 +34,7 @@ const LARGEST: u32 = 16_384;
 const MOST_FRAMES: f64 = 1e6;
 
 /// Arguments of `splat video`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(super) struct VideoArgs {
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use image::{ExtendedColorType, ImageEncoder};
+use image::{ExtendedColorType, ImageEncoder, ImageError};
 
 use super::{OutputError, write_atomically};
 
@@ -15,6 +15,10 @@ pub fn write_png(
 ) -> Result<(), OutputError> {
     write_atomically(path, |out| {
         let encoder = image::codecs::png::PngEncoder::new(out);
-        encoder.write_image(bytes, width, height, kind).map_err(std::io::Error::other)
+        encoder.write_image(bytes, width, height, kind).map_err(|error| match error {
+            // What the system says, such as that the disk is full.
+            ImageError::IoError(error) => error,
+            error => std::io::Error::other(error),
+        })
     })
 }

@@ -35,7 +35,7 @@ pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, up
 pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
-pub use timelapse::{TIMELAPSE, TimelapseFolder};
+pub use timelapse::{TIMELAPSE, TimelapseFolder, pictures as timelapse_pictures};
 
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;

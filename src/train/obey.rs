@@ -124,6 +124,15 @@ pub fn fingerprint(dataset: &Dataset) -> u64 {
     let places = dataset.points.positions.as_flattened().iter();
     places.for_each(|number| hasher.update(number.to_le_bytes()));
     hasher.update(dataset.points.colors.as_flattened());
+    first_bytes(hasher)
+}
+
+/// A number that two texts share only if they are the same.
+pub fn fingerprint_of(text: &[u8]) -> u64 {
+    first_bytes(Sha256::new_with_prefix(text))
+}
+
+fn first_bytes(hasher: Sha256) -> u64 {
     let digest = hasher.finalize();
     digest.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
@@ -153,11 +162,14 @@ mod tests {
     fn scenes_that_differ_in_anything_have_other_fingerprints() {
         let same = fingerprint(&scene());
         assert_eq!(same, fingerprint(&scene()));
-        let changes: [fn(&mut Dataset); 7] = [
+        let changes: [fn(&mut Dataset); 10] = [
             |scene| scene.train = vec![0],
             |scene| (scene.train, scene.test) = (vec![0, 2, 1], Vec::new()),
             |scene| scene.views[1].name.push('x'),
             |scene| scene.views[2].camera.height = 4,
+            |scene| scene.views[2].camera.focal_px[1] = 5.5,
+            |scene| scene.views[2].camera.centre_px[0] = 2.5,
+            |scene| scene.views[0].pose.rotation[2][1] = 0.5,
             |scene| scene.views[0].pose.translation[1] += 1e-9,
             |scene| scene.points.positions[0][2] = 0.25,
             |scene| scene.points.colors.push([0; 3]),
@@ -173,6 +185,6 @@ mod tests {
         found.push(same);
         found.sort_unstable();
         found.dedup();
-        assert_eq!(found.len(), 8);
+        assert_eq!(found.len(), 11);
     }
 }

@@ -275,10 +275,6 @@ fn a_signal_that_comes_before_the_first_iteration_counts() {
     let run = Background::start(&place, &["--iterations=100000"]);
     run.wait_until("three ranks", || run.ranks().len() == 3);
     let ranks = run.ranks();
-    // Rank 0 listens to the supervisor as soon as it runs this program.
-    let runs = || fs::read_link(format!("/proc/{}/exe", ranks[0])).is_ok();
-    run.wait_until("rank 0", runs);
-    sleep(Duration::from_millis(100));
     signal(run.supervisor.id(), "TERM");
     let (code, told) = run.end_in_time(&ranks);
     assert_eq!(code, Some(130), "{told}");
@@ -412,7 +408,10 @@ fn a_rank_with_another_scene_is_refused_before_an_iteration() {
     .unwrap();
     let port = free_port();
     let of = |rank| launched(&place, &[], &by_torchrun(rank, 2, port));
-    let Some(second) = with_other_scene(&other.scene(), of(1), &place) else { return };
+    let Some(second) = with_other_scene(&other.scene(), of(1), &place) else {
+        eprintln!("skipped: this system lets its users mount nothing");
+        return;
+    };
     let ranks = [of(0), second].map(|mut rank| rank.spawn().unwrap());
     let [first, _] = ranks.map(|rank| Ended::from(rank.wait_with_output().unwrap()));
     first.refused(3, &["rank 1", "scene", "not that of rank 0"]);

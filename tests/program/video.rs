@@ -230,8 +230,8 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     let kept = frames(&folder);
     // The start, and one after each of so few iterations.
     assert_eq!(kept.len(), 41, "{kept:?}");
-    assert_eq!(kept[0].file_name().unwrap(), "00000.png");
-    assert_eq!(kept[40].file_name().unwrap(), "00300.png");
+    assert_eq!(kept[0].file_name().unwrap(), "000000.png");
+    assert_eq!(kept[40].file_name().unwrap(), "000040.png");
     let photograph = pixels(&place.image(3));
     let [first, last] = [&kept[0], &kept[40]].map(|path| pixels(path));
     assert_eq!(photograph.dimensions(), last.dimensions());
@@ -254,6 +254,18 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     film("folder").done();
     assert_eq!(frames(&place.path("folder")).len(), 41);
     assert!(fs::read(&kept[40]).unwrap() == fs::read(place.path("folder/00040.png")).unwrap());
+    let own = folder.to_str().unwrap();
+    let mut command = splat();
+    command.args(["video", "--timelapse", "--overwrite", "-m"]).arg(place.model());
+    end(command.args(["--file", own])).refused(2, &["the pictures themselves"]);
+    assert_eq!(frames(&folder), kept);
+    // Another run into the folder has pictures of its own alone, and a run that goes on has none of another view.
+    place.trained(20, &flags);
+    assert_eq!(frames(&folder).len(), 21);
+    let other = ["--resume", "--iterations=25", "--timelapse", "view_004.png"];
+    end(place.train().args(other)).refused(2, &["view_003.png", "another folder"]);
+    end(place.train().args(["--resume", "--iterations=25"])).done();
+    assert_eq!(frames(&folder).len(), 26);
 }
 
 #[test]

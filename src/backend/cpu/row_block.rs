@@ -20,14 +20,24 @@ pub(super) struct RowBlock<R> {
     filter_3d: Vec<R>,
 }
 
-impl<R> RowBlock<R> {
-    /// How many they are.
-    pub(super) fn len(&self) -> usize {
-        self.views_seen.len()
-    }
-}
-
 impl<R: Real, P: Primitive> Model<R, P> {
+    /// Whether a block is of so many whole rows of a model kept like this one.
+    pub(super) fn takes(&self, block: &RowBlock<R>, rows: usize) -> bool {
+        let is = |found: usize, width: usize| found == rows * width;
+        let may_be = |found: usize, width: usize| found == 0 || is(found, width);
+        let widths = self.columns.iter().flat_map(|column| [column.width; 3]);
+        let floats = block.floats.iter().zip(widths);
+        let words = block.words.iter().zip(&self.packed);
+        block.floats.len() == 3 * self.columns.len()
+            && block.words.len() == self.packed.len()
+            && floats.into_iter().all(|(part, width)| may_be(part.len(), width))
+            && words.into_iter().all(|(part, packed)| is(part.len(), packed.width()))
+            && is(block.gradient_norm_sums.len(), 1)
+            && is(block.views_seen.len(), 1)
+            && may_be(block.absolute_norm_sums.len(), 1)
+            && may_be(block.filter_3d.len(), 1)
+    }
+
     /// These rows, in their order.
     pub(super) fn block(&self, rows: &[usize]) -> RowBlock<R> {
         let some = |values: &[R], width: usize| match values {
@@ -115,6 +125,9 @@ mod tests {
             assert_eq!((there.len(), &*there.views_seen), (3, &[69, 3, 40][..]));
             assert_eq!(there.sample(&[0, 1, 2]), model.sample(&[69, 3, 40]));
             assert_eq!(there.filter_3d, [69.0, 3.0, 40.0]);
+            assert!(there.takes(&model.block(&[1, 2]), 2) && !there.takes(&model.block(&[1]), 2));
+            let other = Model::<f32>::with_room(&Gaussians::empty(1), 0, storage);
+            assert!(!other.takes(&model.block(&[1]), 1), "of other widths");
             there.take_parameters(&[2, 0], &model.block(&[5, 6]));
             assert_eq!(there.sample(&[0, 1, 2]), model.sample(&[6, 3, 5]));
             assert_eq!(there.views_seen, [69, 3, 40], "statistics stay");

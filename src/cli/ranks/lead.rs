@@ -66,7 +66,7 @@ impl Party {
         }
     }
 
-    /// Refuses what several processes cannot train yet, and says which of them have nothing to draw.
+    /// Refuses what several processes cannot train yet, and says how many of them have nothing to draw.
     pub(in crate::cli) fn refuse(&self, config: &Config) -> Result<(), UsageError> {
         let is_gpu = match config.run.device {
             DeviceChoice::Cuda => true,

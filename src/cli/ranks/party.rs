@@ -18,13 +18,21 @@ use super::errors::NoParty;
 use crate::backend::DeviceError;
 use crate::backend::cpu::ranks::RANK_PROTOCOL;
 use crate::telemetry::{ProgressStyle, log_error};
+use crate::train::obey::fingerprint_of;
 
 /// How long a rank that has lost another waits to hear what became of it.
-const NEWS_TIME: Duration = Duration::from_secs(5);
+const NEWS_TIME: Duration = Duration::from_secs(8);
 
-/// How long a rank waits for what the others are to send it while they work together. A round of density control
-/// or an evaluation of one rank takes no such time.
+/// How long a rank that has failed leaves it to rank 0 to say so. Less than [`NEWS_TIME`]: what rank 0 does not know, it
+/// hears then.
+const LEAD_TIME: Duration = Duration::from_secs(3);
+
+/// How long a rank waits for what the others are to send it while they work together. The longest that they take is
+/// the opening of a scene.
 const STUCK_TIME: Duration = Duration::from_secs(300);
+
+/// Most bytes of a command line that a message takes.
+const LONGEST_LINE: usize = 8192;
 
 /// What a rank has of the others.
 pub(in crate::cli) struct Party {
@@ -69,11 +77,17 @@ impl Party {
 /// What must be equal on all ranks before they work together; their scenes are compared when a run begins.
 fn claims() -> Vec<Claim> {
     let claim = |what: &str, value: String, kind| Claim { what: what.to_owned(), value, kind };
-    let typed: Vec<_> = std::env::args().skip(1).collect();
+    let typed: Vec<_> = std::env::args_os().skip(1).map(|arg| format!("{arg:?}")).collect();
+    let mut line = typed.join(" ");
+    if line.len() > LONGEST_LINE {
+        let all = fingerprint_of(line.as_bytes());
+        let shown: String = line.chars().take(LONGEST_LINE / 4).collect();
+        line = format!("{shown} ... ({} bytes, {all:016x})", line.len());
+    }
     vec![
         claim("version of the program", env!("CARGO_PKG_VERSION").to_owned(), ClaimKind::Version),
         claim("version of what ranks send", RANK_PROTOCOL.to_string(), ClaimKind::Version),
-        claim("command line", typed.join(" "), ClaimKind::Options),
+        claim("command line", line, ClaimKind::Options),
     ]
 }
 
@@ -93,7 +107,7 @@ pub(super) fn wait_for_news(error: &anyhow::Error) {
     }
 }
 
-/// After an error of a rank that obeys: rank 0, which is told of it, ends the run and with it this process.
+/// After an error of a rank that obeys: rank 0 may have been told of it, and ends the run and with it this process.
 pub(super) fn wait_for_lead() {
-    sleep(NEWS_TIME);
+    sleep(LEAD_TIME);
 }

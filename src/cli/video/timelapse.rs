@@ -1,14 +1,13 @@
 //! The pictures that a run has kept with `--timelapse`, as a video.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::made::{Made, USUAL_FPS};
 use super::output::VideoOutput;
-use crate::cli::exit::DataError;
-use crate::telemetry::TIMELAPSE;
+use crate::cli::exit::{DataError, UsageError};
+use crate::telemetry::{TIMELAPSE, timelapse_pictures};
 
 /// Makes a video of the pictures in a model folder, or copies them as frames.
 pub(super) fn make(
@@ -20,6 +19,7 @@ pub(super) fn make(
     let folder = model_path.join(TIMELAPSE);
     let pictures = pictures(&folder)?;
     let [width, height] = common_size(&pictures)?;
+    refuse_own_folder(&output, &folder)?;
     let frames = output.begin()?;
     for (number, picture) in pictures.iter().enumerate() {
         frames.copy(&format!("{number:05}.png"), picture)?;
@@ -28,12 +28,9 @@ pub(super) fn make(
     Ok(Made { file, frames: pictures.len(), fps, width, height })
 }
 
-/// The pictures in the order of their numbers; two at least.
+/// The pictures in the order of training; two at least.
 fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut pictures: Vec<(u32, PathBuf)> =
-        entries.filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect();
-    pictures.sort();
+    let pictures = timelapse_pictures(folder);
     if pictures.len() < 2 {
         return Err(DataError(format!(
             "{}: holds {} pictures, and a video needs two. Train with --timelapse IMAGE, the name of a \
@@ -45,10 +42,17 @@ fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(pictures.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The number that a picture's name is.
-fn number(path: &Path) -> Option<u32> {
-    let is_png = path.extension().is_some_and(|extension| extension == "png");
-    path.file_stem().filter(|_| is_png)?.to_str()?.parse().ok()
+/// Frames that go where the pictures are would replace some of them before they are copied.
+fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
+    let VideoOutput::Frames(frames) = output else { return Ok(()) };
+    let places = [frames.canonicalize(), folder.canonicalize()];
+    match places {
+        [Ok(frames), Ok(folder)] if frames == folder => Err(UsageError(format!(
+            "--file {}: holds the pictures themselves. Name another folder",
+            frames.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The size that all pictures have.

@@ -137,8 +137,8 @@ pub enum Event {
     Pictures(Pictures),
     /// A picture of the view of `--timelapse`.
     TimelapsePicture {
-        /// Which of the run's; later ones have higher numbers.
-        number: u32,
+        /// Finished iterations.
+        iteration: u32,
         /// The view as the model shows it.
         #[serde(skip)]
         picture: Picture,

@@ -11,8 +11,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Keeps a picture where one is due after a step, or before the first.
     pub(super) fn keep_timelapse(&mut self, span: ImageSpan) -> Result<(), TrainError> {
         let Some(timelapse) = &self.timelapse else { return Ok(()) };
-        let due = if span.after == 0 { Some(0) } else { timelapse.due(span) };
-        let Some(number) = due else { return Ok(()) };
+        if span.after > 0 && !timelapse.is_due(span) {
+            return Ok(());
+        }
         let config = self.setup.config;
         let settings = RenderSettings {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration.max(1)),
@@ -26,11 +27,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
             Ok(rendered) => render_picture(&rendered),
             // A run does not end for a picture.
             Err(error) if error.is_out_of_memory() => {
-                tracing::debug!("picture {number} of --timelapse is left out: {error}");
+                tracing::debug!("a picture of --timelapse is left out: {error}");
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(self.sink.on(&Event::TimelapsePicture { number, picture })?)
+        Ok(self.sink.on(&Event::TimelapsePicture { iteration: self.iteration, picture })?)
     }
 }

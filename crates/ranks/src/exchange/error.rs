@@ -96,8 +96,7 @@ pub enum ExchangeError {
     /// A call took too long, though every rank lives: see [`Watched`](super::Watched).
     #[error(
         "no rank has gone, but this rank has waited for {seconds} s for the others: one of them is \
-         stuck or slower than that; see what each rank and its host do, or allow more time by \
-         --rank-timeout"
+         stuck or slower than that; see what each rank and its host do"
     )]
     Stuck {
         /// The time that a call may take, in whole seconds, rounded up.

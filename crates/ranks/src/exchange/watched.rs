@@ -8,6 +8,12 @@ use super::error::ExchangeError;
 use super::meeting::system;
 use super::{Aborter, Exchange};
 
+/// Time between two looks at what a call has left.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Most that counts of the time between two looks.
+const MOST_OF_TICK: Duration = Duration::from_secs(4);
+
 /// Another exchange, whose calls end with [`ExchangeError::Stuck`] when they take too long.
 ///
 /// A rank that ends is seen without it; one that is alive and stuck is not. [`Exchange::broadcast`] has no
@@ -47,8 +53,7 @@ impl<E: Exchange> Watched<E> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        // A limit beyond what a clock can tell is none.
-        self.timer.start(Instant::now().checked_add(self.timeout));
+        self.timer.start(self.timeout);
         let result = call(&mut self.inner);
         if !self.timer.stop() {
             return result;
@@ -119,8 +124,10 @@ struct CallTimer {
 
 #[derive(Debug, Default)]
 struct CallClock {
-    /// When the call that runs must have ended. None between calls.
-    deadline: Option<Instant>,
+    /// What the call that runs has left. None between calls.
+    left: Option<Duration>,
+    /// Calls so far.
+    calls: u64,
     /// The time of a call was over.
     has_rung: bool,
     /// The exchange is gone.
@@ -134,15 +141,18 @@ impl CallTimer {
     }
 
     /// A call begins.
-    fn start(&self, deadline: Option<Instant>) {
-        self.state().deadline = deadline;
+    fn start(&self, timeout: Duration) {
+        let mut state = self.state();
+        state.left = Some(timeout);
+        state.calls += 1;
+        drop(state);
         self.changed.notify_one();
     }
 
     /// A call has ended. Whether its time was over.
     fn stop(&self) -> bool {
         let mut state = self.state();
-        state.deadline = None;
+        state.left = None;
         state.has_rung
     }
 
@@ -154,19 +164,23 @@ impl CallTimer {
     fn run(&self, aborter: &Aborter) {
         let mut state = self.state();
         while !state.is_over {
-            let now = Instant::now();
-            state = match state.deadline {
-                Some(deadline) if deadline <= now => {
-                    state.has_rung = true;
-                    drop(state);
-                    return aborter.abort();
-                }
-                Some(deadline) => {
-                    let woken = self.changed.wait_timeout(state, deadline - now);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            let Some(left) = state.left else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
+            if left.is_zero() {
+                state.has_rung = true;
+                drop(state);
+                return aborter.abort();
+            }
+            let (call, begun) = (state.calls, Instant::now());
+            let woken = self.changed.wait_timeout(state, left.min(TICK));
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if state.calls == call {
+                // A process that was stopped for hours, and all others with it, has not waited.
+                let waited = begun.elapsed().min(MOST_OF_TICK);
+                state.left = state.left.map(|left| left.saturating_sub(waited));
+            }
         }
     }
 }

@@ -49,6 +49,11 @@ impl Shard {
             local.append(&self.swap_rows(&[])?);
         }
         let numbering = Numbering::dealt(self.world(), rows);
+        if numbering.counts()[self.rank() as usize] != local.len() {
+            let message =
+                format!("it deals {} rows out that are not those of this rank", local.len());
+            return Err(DeviceError::OfRank { rank: 0, message });
+        }
         Ok(ModelShare::new(local, numbering, self.rank()))
     }
 
@@ -160,7 +165,7 @@ impl Shard {
         let mut local = self.no_rows(share.local.sh_degree);
         let mut next = Vec::with_capacity(world);
         for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
-            check_block(rank, block, *rows)?;
+            check_block(&local, rank, block, *rows)?;
             next.push(local.len());
             local.append_block(block);
         }
@@ -178,13 +183,14 @@ impl Shard {
 
 /// Whether a rank sends as many rows as it has to.
 pub(super) fn check_block(
+    model: &Model<f32>,
     rank: u32,
     block: &RowBlock<f32>,
     rows: usize,
 ) -> Result<(), DeviceError> {
-    if block.len() == rows {
+    if model.takes(block, rows) {
         return Ok(());
     }
-    let message = format!("it sends {} of {rows} rows", block.len());
+    let message = format!("it does not send {rows} whole rows");
     Err(DeviceError::OfRank { rank, message })
 }

@@ -253,7 +253,7 @@ impl Shard {
         let outgoing: Vec<_> = leaving.iter().map(|rows| share.local.block(rows)).collect();
         let incoming: Vec<RowBlock<f32>> = self.all_to_all(&outgoing)?;
         for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
-            check_block(rank, block, rows.len())?;
+            check_block(&share.local, rank, block, rows.len())?;
             share.local.take_parameters(rows, block);
         }
         Ok(Edited { moved: dead.len(), ..Edited::default() })

@@ -70,14 +70,17 @@ impl Shard {
             splats.map(|splat| Splat { row: number(splat.row), ..*splat }).collect::<Vec<_>>()
         });
         let incoming: Vec<Vec<Splat<f32>>> = self.all_to_all(&outgoing.collect::<Vec<_>>())?;
+        for (rank, part) in (0..).zip(&incoming) {
+            let is_own = |splat: &Splat<f32>| {
+                splat.row < share.numbering.len() && share.numbering.find(splat.row).0 == rank
+            };
+            if !part.is_sorted_by(|a, b| a.row < b.row) || !part.iter().all(is_own) {
+                let message = "it sends splats of rows that it has not".to_owned();
+                return Err(DeviceError::OfRank { rank, message });
+            }
+        }
         let mut splats: Vec<Splat<f32>> = incoming.into_iter().flatten().collect();
         splats.sort_unstable_by_key(|splat| splat.row);
-        let is_whole = splats.is_sorted_by(|a, b| a.row < b.row)
-            && splats.last().is_none_or(|last| last.row < share.numbering.len());
-        if !is_whole {
-            let message = "it gets splats of rows that are none".to_owned();
-            return Err(DeviceError::OfRank { rank: self.rank(), message });
-        }
         Ok((SharedRound { own }, splats))
     }
 

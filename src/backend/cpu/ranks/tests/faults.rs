@@ -17,7 +17,7 @@ fn a_view_that_cannot_be_decoded_leaves_the_step_to_the_others() {
 #[test]
 fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
     for row in [0, 150, 399] {
-        let message = with_ranks(3, Storage::Full, |lead| {
+        let message = with_failing_ranks(3, |lead| {
             let mut host = gaussians();
             host.log_scales[row * 3] = f32::NAN;
             let mut model = Store::upload(lead, &host).unwrap();
@@ -79,4 +79,26 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
     assert_eq!(run.device.len(&run.model), 0);
     run.step(&[1, 2, 3]);
     [before, after]
+}
+
+#[test]
+fn a_rank_whose_scene_is_another_one_is_named_by_all() {
+    let mut group = Threads::group(3).into_iter();
+    let lead = group.next().unwrap();
+    thread::scope(|scope| {
+        for exchange in group {
+            scope.spawn(|| {
+                let mut cpu = ObeyingCpu::new(Box::new(exchange));
+                let Order::Begin { config, scene } = cpu.obey().unwrap() else { panic!("no run") };
+                assert_eq!((config.as_str(), scene), ("a = 1", 7));
+                match cpu.rank() {
+                    2 => cpu.decline("scene: has other points".to_owned()).unwrap(),
+                    _ => cpu.accept(Cpu::new()).unwrap(),
+                }
+            });
+        }
+        let mut lead = RankedCpu::new(Cpu::new(), Box::new(lead));
+        let refused = Ranks::begin(&mut lead, "a = 1".to_owned(), 7).unwrap_err();
+        assert_eq!(refused.to_string(), "rank 2: scene: has other points");
+    });
 }
