@@ -6,7 +6,7 @@
 //! to the numbers that one process with as many views a step comes to.
 //!
 //! Rank 0 leads: it has the trainer, whose calls [`RankedCpu`] passes on as commands. The others obey
-//! ([`ObeyingCpu`]). What is done together is done by the same method of a [`shard::Shard`] on all ranks.
+//! ([`ObeyingCpu`]). What is done together is done by the same method of a `Shard` on all ranks.
 //!
 //! | file | what ranks do together |
 //! |---|---|
