@@ -47,9 +47,8 @@ impl Intent {
     /// Where several ranks train, a step takes a view of each unless it is told otherwise.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
         let lowest = base_text(args.demo, ranks);
-        let demo = lowest.as_ref().map(ConfigText::layer);
         let layers = Layers {
-            base: demo,
+            base: lowest.as_ref().map(ConfigText::layer),
             preset: preset::named(args.preset.as_deref()),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),

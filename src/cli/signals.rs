@@ -15,8 +15,7 @@ static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 /// SIGINT, SIGTERM and SIGHUP ask for the end of the run that holds the returned flag; the second ends
 /// the process, as the first does where no run holds its flag any more. Who asks for the flag while it is held
-/// gets the same. A SIGHUP that is ignored when the
-/// program starts, as `nohup` has it, stays ignored.
+/// gets the same. A SIGHUP that is ignored when the program starts, as `nohup` has it, stays ignored.
 pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     static HANDLED: Once = Once::new();
     let stop = flag();

@@ -40,10 +40,10 @@ pub(super) struct TrainArgs {
 
     /// Train in so many processes, each with a share of the Gaussians
     ///
-    /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a number the program starts the processes itself; with auto they are those that torchrun,
-    /// SLURM, Open MPI or another launcher with PMI has started, on any number of hosts. On the processor alone
-    /// so far, and without SuGaR's coarse stage, triangles,
-    /// --appearance and --clean.
+    /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a
+    /// number the program starts the processes itself; with auto they are those that torchrun, SLURM, Open MPI or
+    /// another launcher with PMI has started, on any number of hosts. On the processor alone so far, and without
+    /// SuGaR's coarse stage, triangles, --appearance and --clean.
     #[arg(long, value_name = "N|auto", default_value = "1")]
     pub(super) ranks: RankCount,
 

@@ -31,8 +31,8 @@ const LEAD_TIME: Duration = Duration::from_secs(3);
 /// the opening of a scene.
 const STUCK_TIME: Duration = Duration::from_secs(300);
 
-/// Most bytes of a command line that a message takes.
-const LONGEST_LINE: usize = 8192;
+/// Most characters of a command line that are sent; of a longer one all is in a number.
+const LONGEST_LINE: usize = 2048;
 
 /// What a rank has of the others.
 pub(in crate::cli) struct Party {
@@ -79,9 +79,9 @@ fn claims() -> Vec<Claim> {
     let claim = |what: &str, value: String, kind| Claim { what: what.to_owned(), value, kind };
     let typed: Vec<_> = std::env::args_os().skip(1).map(|arg| format!("{arg:?}")).collect();
     let mut line = typed.join(" ");
-    if line.len() > LONGEST_LINE {
+    if line.chars().count() > LONGEST_LINE {
         let all = fingerprint_of(line.as_bytes());
-        let shown: String = line.chars().take(LONGEST_LINE / 4).collect();
+        let shown: String = line.chars().take(LONGEST_LINE).collect();
         line = format!("{shown} ... ({} bytes, {all:016x})", line.len());
     }
     vec![

@@ -58,7 +58,6 @@ pub struct Status {
     pub has_joined: Vec<bool>,
     /// The first rank that was gone before its work was done.
     pub departure: Option<Departure>,
-    /// Rank 0 was told that the meeting failed for another rank: what it does next is a
-    /// consequence.
+    /// Rank 0 has received the handshake error of another rank: its own exit follows from that error.
     pub lead_was_told: bool,
 }

@@ -77,8 +77,8 @@ impl Coordinator {
         self.send(Event::Reaped { rank, pid, cause });
     }
 
-    /// What it knows when all that was told to it until now is decided: whether the end of a
-    /// process or of a connection is a death takes it up to 200 ms.
+    /// The status after all events received so far are handled. To decide whether a process or a connection
+    /// that ended is a death takes up to 200 ms.
     #[must_use]
     pub fn settled(&self) -> Status {
         let (sender, answer) = channel();

@@ -14,7 +14,6 @@ use crate::backend::cpu::Cpu;
 use crate::backend::cpu::frame::{self, Frame, Ready};
 use crate::backend::cpu::stage::gradients::Gradients;
 use crate::backend::cpu::stage::neighbours::NearestLists;
-use crate::backend::cpu::stage::{adam, loss};
 use crate::backend::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
     AdamStep, Device, DeviceError, DeviceInfo, Drawing, Look, Measured, ModelShape, Objective,
@@ -55,16 +54,6 @@ impl RankedCpu {
     #[must_use]
     pub fn with_progress(self, progress: impl Fn(u64) + 'static) -> Self {
         Self { progress: Some(Box::new(progress)), ..self }
-    }
-
-    /// Has the other ranks open a run's scene. One that cannot, or whose scene is another one, is an error.
-    fn begin_run(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
-        self.shard.tell(&RankCommand::Begin { config, scene })?;
-        let problems = (0..).zip(self.shard.all_gather(&None::<String>)?);
-        let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
-        found
-            .next()
-            .map_or(Ok(()), |(rank, problem)| Err(DeviceError::OtherScene { rank, problem }))
     }
 
     /// Lets the other ranks go: nothing is asked of them any more.
@@ -279,43 +268,11 @@ impl Render<Gaussians> for RankedCpu {
         frame: &Frame<f32, S>,
         target: &Arc<Image>,
     ) -> Result<Measured, DeviceError> {
-        loss::measure(frame.compared(), frame.canvas.size, target)
+        self.shard.cpu.measure(frame, target)
     }
 
     fn image<S: FrameState>(&mut self, frame: &Frame<f32, S>) -> Result<Rendered, DeviceError> {
-        Ok(frame.rendered())
-    }
-}
-
-impl Shard {
-    /// Moves the rows of this rank; an error of any rank is one of all.
-    pub(super) fn step(
-        &mut self,
-        share: &mut ModelShare,
-        gradients: Gradients<f32>,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
-        // Rows of two ranks are rounded by different numbers.
-        let seed = self.cpu.seed ^ u64::from(self.rank()) << 32;
-        let moved = adam::step(&mut share.local, &gradients, step, seed, None);
-        let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
-        let moved = moved.map_err(|error| numbered(error, share));
-        let faults = self.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
-        moved?;
-        let mut faults = (0..).zip(faults);
-        let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));
-        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::OfRank { rank, message }))
-    }
-}
-
-/// The error of a row by the row's number.
-fn numbered(error: DeviceError, share: &ModelShare) -> DeviceError {
-    match error {
-        DeviceError::NotFinite { primitive, index, group, value } => {
-            let number = usize::try_from(share.local.number(index)).unwrap_or(index);
-            DeviceError::NotFinite { primitive, index: number, group, value }
-        }
-        error => error,
+        self.shard.cpu.image(frame)
     }
 }
 
@@ -325,7 +282,12 @@ impl Ranks for RankedCpu {
     }
 
     fn begin(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
-        self.begin_run(config, scene)
+        self.shard.tell(&RankCommand::Begin { config, scene })?;
+        let problems = (0..).zip(self.shard.all_gather(&None::<String>)?);
+        let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
+        found
+            .next()
+            .map_or(Ok(()), |(rank, problem)| Err(DeviceError::OtherScene { rank, problem }))
     }
 
     fn share_views(&mut self, image: u32, others: Vec<RankView>) {

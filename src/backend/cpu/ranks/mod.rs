@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `round.rs` | draw views, and bring gradients back |
 //! | `dealing.rs` | give rows to ranks, read them, put them in order |
+//! | `step.rs` | move the rows down their gradients |
 //! | `density.rs` | choose by the statistics of all rows, and edit |
 
 mod command;
@@ -25,6 +26,7 @@ mod refused;
 mod report;
 mod round;
 mod shard;
+mod step;
 
 pub use command::RANK_PROTOCOL;
 pub use lead::RankedCpu;

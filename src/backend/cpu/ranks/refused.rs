@@ -8,9 +8,8 @@ use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use super::lead::RankedCpu;
 use super::shard::ModelShare;
 use crate::backend::cpu::frame::Frame;
-use crate::backend::cpu::stage::appearance;
 use crate::backend::cpu::stage::gradients::Gradients;
-use crate::backend::cpu::stage::lpips::{self, LpipsModel};
+use crate::backend::cpu::stage::lpips::LpipsModel;
 use crate::backend::cpu::stage::neighbours::NearestLists;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
@@ -47,7 +46,7 @@ impl Lpips<Gaussians> for RankedCpu {
     type Net = LpipsModel;
 
     fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
-        Ok(LpipsModel::new(weights))
+        self.shard.cpu.load_lpips(weights)
     }
 
     fn lpips(
@@ -57,7 +56,7 @@ impl Lpips<Gaussians> for RankedCpu {
         target: &Arc<Image>,
         input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        lpips::perceive(net, &frame.canvas, target, input)
+        self.shard.cpu.lpips(net, frame, target, input)
     }
 }
 
@@ -108,11 +107,10 @@ impl Appearance<Gaussians> for RankedCpu {
 
     fn correct(
         &mut self,
-        mut frame: Frame<f32, Shown>,
+        frame: Frame<f32, Shown>,
         target: &Arc<Image>,
     ) -> Result<Frame<f32, Shown>, DeviceError> {
-        frame.compensated = Some(appearance::correct(&frame.canvas, target)?);
-        Ok(frame)
+        self.shard.cpu.correct(frame, target)
     }
 }
 

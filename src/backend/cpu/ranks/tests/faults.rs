@@ -20,27 +20,7 @@ fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
         let message = with_failing_ranks(3, |lead| {
             let mut host = gaussians();
             host.log_scales[row * 3] = f32::NAN;
-            let mut model = Store::upload(lead, &host).unwrap();
-            let (view, terms) = (&views()[0], Terms::photometric(TERMS));
-            let wants = Wants::default();
-            let mut gradients = Default::default();
-            let lead = &mut *lead;
-            let frame = Render::render_train(lead, &model, view, &settings(), &wants).unwrap();
-            let target = &photograph(0);
-            let objective = Objective { target, terms: &terms, near: None, other: None };
-            let (frame, _) = Render::objective(lead, &model, frame, &objective).unwrap();
-            Render::backward(lead, &mut model, frame, None, &mut gradients).unwrap();
-            let rates = Rates {
-                means: 0.0,
-                log_scales: 0.0,
-                quats: 0.0,
-                opacity_logits: 0.0,
-                sh_dc: 0.0,
-                sh_rest: 0.0,
-            };
-            let step = AdamStep::new(1, rates);
-            let refused = Render::step(lead, &mut model, gradients, &step);
-            refused.unwrap_err().to_string()
+            TestRun::of(lead, &host).try_step(&[0]).unwrap_err().to_string()
         });
         assert!(message.contains(&format!("Gaussian {row}:")), "{message}");
     }
@@ -55,9 +35,8 @@ fn ranks_without_rows_draw_and_are_given_some_when_rows_are_dealt_anew() {
 }
 
 fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gaussians>; 2] {
-    let model = device.upload(&Primitive::rows(&gaussians(), 0..20)).unwrap();
-    let (statistics, footprint) = (Statistics::Both, Footprint::DILATED);
-    let mut run = TestRun { device, model, steps: 0, statistics, footprint };
+    let mut run = TestRun::of(device, &Primitive::rows(&gaussians(), 0..20));
+    run.statistics = Statistics::Both;
     run.step(&[0, 1, 2]);
     let optional = run.device.optional(&run.model);
     assert!(optional.absolute_norm_sums, "whoever has the rows");

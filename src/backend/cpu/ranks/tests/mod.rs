@@ -14,8 +14,8 @@ use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
 use crate::backend::{
     AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Noise, Objective,
-    Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, Render, RenderSettings,
-    Rendered, ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
+    Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings, Rendered,
+    ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
 };
 use crate::dataset::{Camera, Image, Pose, View};
 use crate::math::morton::Cube;
@@ -140,7 +140,11 @@ struct TestRun<'a, D: TrainDevice> {
 
 impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
     fn new(device: &'a mut D) -> Self {
-        let model = device.upload(&gaussians()).unwrap();
+        Self::of(device, &gaussians())
+    }
+
+    fn of(device: &'a mut D, host: &Gaussians) -> Self {
+        let model = device.upload(host).unwrap();
         let (statistics, footprint) = (Statistics::Norms, Footprint::DILATED);
         Self { device, model, steps: 0, statistics, footprint }
     }
@@ -157,6 +161,10 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
 
     /// A step over these views; returns their losses.
     fn step(&mut self, indices: &[usize]) -> Vec<f64> {
+        self.try_step(indices).unwrap()
+    }
+
+    fn try_step(&mut self, indices: &[usize]) -> Result<Vec<f64>, DeviceError> {
         let terms = Terms::photometric(TERMS);
         let mut gradients = D::Gradients::default();
         let mut losses = Vec::new();
@@ -197,8 +205,8 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
             noise: Some(Noise { rate: 10.0, key }),
             ..AdamStep::new(self.steps, rates)
         };
-        self.device.step(&mut self.model, gradients, &step).unwrap();
-        losses
+        self.device.step(&mut self.model, gradients, &step)?;
+        Ok(losses)
     }
 
     fn round(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> Edited {
