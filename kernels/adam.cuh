@@ -122,6 +122,17 @@ __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<G
     }
 }
 
+// By what the rate of a centre is multiplied: (size / unit)^exponent, held to within 10 and its inverse, of
+// the geometric mean of the two largest scales.
+__device__ inline float centre_rate_factor(const AdamArgs& a, const AdamRow<GEOMETRY_WIDTH>& g) {
+    constexpr float LOG_MOST = 2.30258509f;
+    if (a.size_exponent == 0.0f) return 1.0f;
+    const float x = g.value[LOG_SCALE], y = g.value[LOG_SCALE + 1], z = g.value[LOG_SCALE + 2];
+    const float log_size = 0.5f * (x + y + z - fminf(fminf(x, y), z));
+    const float log_factor = fmaf(a.size_exponent, log_size, a.size_offset);
+    return expf(fmaxf(fminf(log_factor, LOG_MOST), -LOG_MOST));
+}
+
 // Gradients of a Gaussian's geometry, as the views give them.
 struct GeometryGradient {
     ShapeGradient d_shape;
@@ -146,11 +157,12 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
         if (a.d_geometry != nullptr) keep_gradients(a.d_geometry, gaussian, d_geometry);
     }
+    const float centre_rate = a.rates[0] * centre_rate_factor(a, g);
     FiniteCheck health[4] = {};
 #pragma unroll
     for (uint32_t k = 0; k < GEOMETRY_WIDTH; ++k) {
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
-        move<false>(a, g, k, a.rates[group], d_geometry[k], health[group]);
+        move<false>(a, g, k, group == 0 ? centre_rate : a.rates[group], d_geometry[k], health[group]);
     }
     if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
         add_noise(a, gaussian, g, health[0]);

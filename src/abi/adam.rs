@@ -112,6 +112,10 @@ abi! {
         pub d_scale: f32,
         /// Factor of the random motion; 0 of none.
         pub noise_rate: f32,
+        /// Exponent of a Gaussian's size in the rate of its centre; 0 where sizes say nothing of it.
+        pub size_exponent: f32,
+        /// Logarithm of the factor of that rate for a Gaussian of size 1.
+        pub size_offset: f32,
         /// Fills up to the alignment.
         pub reserved: u32,
     }

@@ -12,6 +12,8 @@ pub enum Capability {
     Noise,
     /// Be drawn to opacity and scale by weights on their means.
     Regularisers,
+    /// Move centres at rates that follow sizes.
+    SizedRates,
     /// Show depths and normals, and be compared at samples.
     Surfaces,
 }
@@ -23,6 +25,7 @@ impl Capability {
             Self::Filter3d => "3D filter",
             Self::Noise => "random motion",
             Self::Regularisers => "weights on opacity and scale",
+            Self::SizedRates => "learning rates that follow sizes",
             Self::Surfaces => "surface maps or terms at samples",
         }
     }

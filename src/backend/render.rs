@@ -11,6 +11,7 @@ use crate::abi::terms::Terms;
 use crate::dataset::View;
 use crate::layout::Rate;
 use crate::math::adam::Moments;
+use crate::math::position_rate::RateBySize;
 use crate::model::Primitive;
 
 /// A drawn view on the host.
@@ -95,6 +96,8 @@ pub struct AdamStep {
     pub moments: Moments,
     /// Learning rates.
     pub rates: Rates,
+    /// How those of the centres follow the sizes of their Gaussians, where they do.
+    pub by_size: Option<RateBySize>,
     /// What is added to the gradients of all Gaussians, seen or not.
     pub regularisers: Regularisers,
     /// Random motion of the centres after the step.
@@ -105,7 +108,8 @@ impl AdamStep {
     /// A step down the gradients and nothing else.
     pub fn new(number: u32, rates: Rates) -> Self {
         let moments = Moments::of_step(number);
-        Self { number, moments, rates, regularisers: Regularisers::default(), noise: None }
+        let regularisers = Regularisers::default();
+        Self { number, moments, rates, by_size: None, regularisers, noise: None }
     }
 }
 

@@ -134,6 +134,14 @@ options! {
         #[arg(value_name = "N")]
         position_lr_max_steps: u32 = 30_000, is count;
 
+        /// Exponent of the size in the position rate
+        ///
+        /// Large Gaussians move faster and small ones slower: the learning rate of a Gaussian's position is
+        /// multiplied by (s / (0.005 E))^X, at most 10 and at least 0.1, with the geometric mean s of its two
+        /// largest scales and the extent E of the cameras. At 0 all have the same rate.
+        #[arg(value_name = "X")]
+        position_lr_by_size: f64 = 0.0, is share, idle OF_TRIANGLES;
+
         /// Learning rate of the base colour
         #[arg(value_name = "RATE")]
         feature_lr: f64 = 2.5e-3, is rate;

@@ -21,6 +21,7 @@ pub mod noise;
 pub mod normals;
 pub mod opacity_floor;
 pub mod patches;
+pub mod position_rate;
 pub mod quantile;
 pub mod random;
 mod real;

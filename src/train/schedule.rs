@@ -3,10 +3,14 @@
 use super::span::ImageSpan;
 use crate::backend::Rates;
 use crate::config::{Config, OptimizeOptions, OutputOptions, PrimitiveName};
+use crate::math::position_rate::RateBySize;
 use crate::math::random::{RandomStream, RandomUse};
 
 /// The coefficients above degree 0 learn this much slower than the base colour, where no rate is given.
 const SH_REST_SLOWDOWN: f64 = 20.0;
+
+/// Size of a Gaussian whose position has its learning rate whatever sizes say, as a share of the cameras' extent.
+const SIZE_UNIT: f64 = 0.005;
 
 /// Learning rates of `iteration` (from 1); positions scale with the extent of the cameras, but for those of
 /// triangles' vertices.
@@ -42,6 +46,14 @@ pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32)
         sh_dc: rates.sh_dc * share,
         sh_rest: rates.sh_rest * share,
     }
+}
+
+/// How the rates of positions follow sizes in the photometric stage, where they do.
+pub fn rate_by_size(options: &OptimizeOptions, extent: f64) -> Option<RateBySize> {
+    let exponent = options.position_lr_by_size;
+    let unit = SIZE_UNIT * extent;
+    (exponent > 0.0 && unit > 0.0 && options.primitive != PrimitiveName::Triangles)
+        .then_some(RateBySize { exponent, unit })
 }
 
 /// What is left of a learning rate.
@@ -210,6 +222,17 @@ mod tests {
         }
         let whole = OptimizeOptions { final_lr_share: 1.0, ..options };
         assert_eq!(photometric_rates(&whole, 1.0, 1000), rates(&whole, 1.0, 1000));
+    }
+
+    #[test]
+    fn rates_follow_sizes_where_an_exponent_is_given() {
+        let options = OptimizeOptions { position_lr_by_size: 0.5, ..OptimizeOptions::default() };
+        let expected = RateBySize { exponent: 0.5, unit: 0.02 };
+        assert_eq!(rate_by_size(&options, 4.0), Some(expected));
+        assert_eq!(rate_by_size(&options, 0.0), None);
+        assert_eq!(rate_by_size(&OptimizeOptions::default(), 4.0), None);
+        let triangles = OptimizeOptions { primitive: PrimitiveName::Triangles, ..options };
+        assert_eq!(rate_by_size(&triangles, 4.0), None);
     }
 
     #[test]

@@ -188,7 +188,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 let StepExtras { regularisers, noise } = self.strategy.step_extras(span);
                 let rates =
                     schedule::photometric_rates(&config.optimize, self.scale.extent, span.after);
-                AdamStep { regularisers, noise, ..adam_step(&config.optimize, span, 0, rates) }
+                let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
+                let step = adam_step(&config.optimize, span, 0, rates);
+                AdamStep { by_size, regularisers, noise, ..step }
             }
             TrainingStage::Coarse { schedule, extent } => schedule.step(config, extent, span),
         }

@@ -2,6 +2,8 @@
 //! registers only, but for what surface terms have added to those of the geometry; rows that no view
 //! saw, and no such term, move on by their momentum, as in dense Adam.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::adam_packed::PackedStep;
@@ -15,6 +17,7 @@ use crate::backend::{AdamStep, Capability, DeviceError, Noise, Regularisers};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
+use crate::math::position_rate::RateBySize;
 use crate::math::random::RandomStream;
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
@@ -41,6 +44,9 @@ pub(crate) fn step<R: Real, P: Drawable>(
     let (count, all) = (model.len(), model.len_of_all());
     let (splat_from_row, width, spans) =
         (gradients.splat_from_row(count), model.row_width(), model.spans());
+    if step.by_size.is_some() {
+        density_field(model, Capability::SizedRates)?;
+    }
     let packed = PackedStep::new(model, &splat_from_row, step, seed);
     let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
@@ -58,8 +64,9 @@ pub(crate) fn step<R: Real, P: Drawable>(
             let rows = of_block.par_chunks_mut(GEOMETRY).zip(d_rows.par_chunks(width));
             rows.for_each(|(to, d_row)| to.copy_from_slice(&d_row[..GEOMETRY]));
         }
+        let factors = rate_factors(model, step.by_size, block.clone());
         if let Some(packed) = &packed {
-            packed.step_rows(model, block, d_rows);
+            packed.step_rows(model, block, d_rows, &factors);
             continue;
         }
         let columns = P::SCHEMA.columns.iter().zip(&mut model.columns).zip(&spans);
@@ -75,8 +82,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 .zip(column.first_moments[of_block.clone()].par_chunks_mut(of_row))
                 .zip(column.second_moments[of_block].par_chunks_mut(of_row))
                 .zip(d_rows.par_chunks(width))
+                .enumerate()
                 .with_min_len(256)
-                .for_each(|(((values, first), second), d_row)| {
+                .for_each(|(at, (((values, first), second), d_row))| {
+                    let constants = constants.of_row(described.rate, factors.get(at));
                     for (i, &d) in d_row[span.clone()].iter().enumerate() {
                         constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
@@ -87,6 +96,18 @@ pub(crate) fn step<R: Real, P: Drawable>(
         add_noise(model, noise)?;
     }
     check_finite(model, gradients)
+}
+
+/// By what the rates of the centres of these rows are multiplied; nothing where they are not.
+fn rate_factors<R: Real, P: Drawable>(
+    model: &Model<R, P>,
+    by_size: Option<RateBySize>,
+    rows: Range<usize>,
+) -> Vec<R> {
+    let (Some(by_size), Some(field)) = (by_size, P::density_field(model)) else {
+        return Vec::new();
+    };
+    rows.into_par_iter().map(|row| by_size.factor(field.ellipsoid(row).shape.log_scale)).collect()
 }
 
 /// Adds the gradients of the mean opacity and of the mean scale (Kheradmand et al. 2024, section

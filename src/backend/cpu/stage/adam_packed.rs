@@ -76,18 +76,20 @@ impl<'a> PackedStep<'a> {
         Some(Self { step, seen, streams })
     }
 
-    /// Moves these rows down their gradients, `[rows, values]`.
+    /// Moves these rows down their gradients, `[rows, values]`, with `factors` of the rates of their centres, if
+    /// there are any.
     pub(super) fn step_rows<R: Real, P: Primitive + Sync>(
         &self,
         model: &mut Model<R, P>,
         rows: Range<usize>,
         d_rows: &[R],
+        factors: &[R],
     ) {
         let (width, first) = (model.row_width(), rows.start);
         let moved: Vec<MovedRow<R>> = rows
             .into_par_iter()
             .zip(d_rows.par_chunks(width))
-            .map(|(row, d_row)| self.moved(model, row, d_row))
+            .map(|(row, d_row)| self.moved(model, row, d_row, factors.get(row - first)))
             .collect();
         for (row, moved) in (first..).zip(moved) {
             for (column, parts) in model.columns.iter_mut().zip(moved.columns) {
@@ -110,6 +112,7 @@ impl<'a> PackedStep<'a> {
         model: &Model<R, P>,
         row: usize,
         d_row: &[R],
+        factor: Option<&R>,
     ) -> MovedRow<R> {
         let column = |number| [0, 1, 2].map(|part| model.row_part(number, part, row).into_owned());
         let mut moved = MovedRow {
@@ -125,6 +128,7 @@ impl<'a> PackedStep<'a> {
             for (number, described) in P::SCHEMA.columns_of(table) {
                 let rate = self.step.rates.of(described.rate);
                 let constants = Constants::new(&self.step.moments, rate);
+                let constants = constants.of_row(described.rate, factor);
                 let [values, firsts, seconds] = &mut moved.columns[number];
                 let ds = &d_row[spans[number].clone()];
                 for (i, k) in model.span_in_table(number).enumerate() {

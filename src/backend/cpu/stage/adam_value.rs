@@ -1,5 +1,6 @@
 //! Adam on one value.
 
+use crate::layout::Rate;
 use crate::math::Real;
 use crate::math::adam::Moments;
 use crate::math::compact::{HALF_MAX, QUOTIENT_MAX};
@@ -33,6 +34,14 @@ impl<R: Real> Constants<R> {
             rate: R::of(rate / first_correction),
             inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
             epsilon: R::of(epsilon),
+        }
+    }
+
+    /// Those of a row whose centre's rate is multiplied by `factor`.
+    pub(super) fn of_row(self, rate: Rate, factor: Option<&R>) -> Self {
+        match factor {
+            Some(&factor) if rate == Rate::Means => Self { rate: self.rate * factor, ..self },
+            _ => self,
         }
     }
 

@@ -145,6 +145,8 @@ pub(crate) fn step<P: CudaPrimitive>(
         d_opacity: (step.regularisers.opacity / gaussians as f64) as f32,
         d_scale: (step.regularisers.scale / (3.0 * gaussians as f64)) as f32,
         noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
+        size_exponent: step.by_size.map_or(0.0, |by_size| by_size.exponent) as f32,
+        size_offset: step.by_size.map_or(0.0, |by_size| by_size.offset()) as f32,
         reserved: 0,
     };
     kernel.over(&session.stream, gaussians, &args)?;
