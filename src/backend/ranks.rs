@@ -28,6 +28,8 @@ pub struct Sight {
 pub struct RankView {
     /// The image of the run that it is.
     pub image: u32,
+    /// The iteration of the schedule that it is trained by, from 1.
+    pub iteration: u32,
     /// The view's index in the dataset.
     pub index: usize,
     /// How it is drawn.

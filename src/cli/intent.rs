@@ -14,7 +14,6 @@ use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
-use super::preset;
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
@@ -49,7 +48,7 @@ impl Intent {
         let lowest = base_text(args.demo, ranks);
         let layers = Layers {
             base: lowest.as_ref().map(ConfigText::layer),
-            preset: preset::named(args.preset.as_deref()),
+            preset: args.preset.name(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };

@@ -16,7 +16,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
 use super::output::print;
-use super::preset;
+use super::preset::PresetArgs;
 use super::refine::BoundOptions;
 use super::scene::named_or_here;
 use super::start::Start;
@@ -42,11 +42,8 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
 
-    /// Built-in options; --config and flags win over it
-    ///
-    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
-    #[arg(long, value_name = "NAME")]
-    preset: Option<String>,
+    #[command(flatten)]
+    preset: PresetArgs,
 
     /// Gaussians, or vertices of triangles, to plan for
     ///
@@ -92,7 +89,7 @@ pub(super) struct PlanArgs {
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut config = resolve(Layers {
         base: None,
-        preset: preset::named(args.preset.as_deref()),
+        preset: args.preset.name(),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
     })?;

@@ -1,4 +1,6 @@
-//! The preset that `--preset auto` takes.
+//! The preset that a command takes: by its name, for a GPU, or for a quality.
+
+use clap::{Args, ValueEnum};
 
 use crate::backend::gpu;
 use crate::config::preset_for_card;
@@ -7,8 +9,48 @@ use crate::memory::Bytes;
 /// The name that stands for the preset of this machine's GPU.
 const AUTO: &str = "auto";
 
+/// Which built-in options a command takes.
+#[derive(Args)]
+pub(super) struct PresetArgs {
+    /// Built-in options; --config and flags win over it
+    ///
+    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+
+    /// The preset for a quality: draft, fast or best
+    ///
+    /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes up to
+    /// four times as long as that.
+    #[arg(long, value_enum, value_name = "QUALITY", conflicts_with = "preset")]
+    quality: Option<Quality>,
+}
+
+/// What quality a model is to have, without numbers.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Quality {
+    /// A first look
+    Draft,
+    /// The preset fast
+    Normal,
+    /// The preset best
+    High,
+}
+
+impl PresetArgs {
+    /// The name of the preset; `None` where the options' defaults serve.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self.quality {
+            Some(Quality::Draft) => Some("draft"),
+            Some(Quality::Normal) => Some("fast"),
+            Some(Quality::High) => Some("best"),
+            None => named(self.preset.as_deref()),
+        }
+    }
+}
+
 /// The preset of this name. That for the GPU is said; `None` where the options' defaults serve.
-pub(super) fn named(name: Option<&str>) -> Option<&str> {
+fn named(name: Option<&str>) -> Option<&str> {
     if name != Some(AUTO) {
         return name;
     }

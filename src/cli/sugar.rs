@@ -19,7 +19,6 @@ use super::file_kind::model_folder_of;
 use super::folder;
 use super::output::{print_paths, shell_word};
 use super::parser::{command_of, parse};
-use super::preset;
 use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
@@ -204,10 +203,9 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
 
 /// The stage that trains, and the folder that it trains in.
 fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, CommandStage)> {
-    let TrainArgs { demo, config: file, preset: name, options, .. } = &args.train;
-    let preset = preset::named(name.as_deref());
+    let TrainArgs { demo, config: file, preset, options, .. } = &args.train;
     let layers = Layers {
-        preset,
+        preset: preset.name(),
         file: file.as_deref(),
         typed: Some(Typed { flags: options, matches }),
         ..Layers::default()
@@ -228,13 +226,13 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     };
     let command = command_of::<TrainArgs>(TRAIN);
     let mut line = forwarded(&command, matches, |id| {
-        !["model_path", "resume", "preset", "source_path"].contains(&id)
+        !["model_path", "resume", "preset", "quality", "source_path"].contains(&id)
     });
     if let Some(scene) = &options.scene.source_path {
         line.push(flag("source-path", &absolute(scene)));
     }
     line.push(flag("model-path", &model_path));
-    if let Some(preset) = preset {
+    if let Some(preset) = preset.name() {
         line.push(format!("--preset={preset}").into());
     }
     if config.sugar.regularize == Regularize::None {

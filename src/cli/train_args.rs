@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::preset::PresetArgs;
 use super::ranks::RankCount;
 use crate::config::Config;
 use crate::telemetry::ProgressStyle;
@@ -21,11 +22,8 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "FILE.toml")]
     pub(super) config: Option<PathBuf>,
 
-    /// Built-in options; --config and flags win over it
-    ///
-    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
-    #[arg(long, value_name = "NAME")]
-    pub(super) preset: Option<String>,
+    #[command(flatten)]
+    pub(super) preset: PresetArgs,
 
     /// Continue from this checkpoint
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]

@@ -14,6 +14,7 @@ use super::idle::Idle;
 use super::primitive::PrimitiveName;
 use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
+use super::time_budget::TimeBudget;
 use super::values::{count, holds, path, positive, rate, share};
 use super::{
     DensifyOptions, MemoryOptions, OutputOptions, RunOptions, SugarOptions, TrianglesOptions,
@@ -81,6 +82,33 @@ options! {
         iterations: u32 = 30_000, is count, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),
             words: "with -c, whose model is trained already",
+        };
+
+        /// Train for this long: 60s, 2m, 1h30m
+        ///
+        /// Of training: start, evaluations and files come on top. The schedule of --iterations (learning
+        /// rates, density control, sizes of views) passes with the clock, whatever number of images there is
+        /// time for. A new run without --preset, --strategy and --primitive takes --preset fast.
+        #[arg(value_name = "TIME")]
+        time_budget: Option<TimeBudget>;
+
+        /// Passes over the training views at most
+        ///
+        /// Where that is fewer images than --iterations, the schedule passes faster, and a --time-budget may end
+        /// before its time: more passes over few views make a model that fits these and no others. 0 for no
+        /// limit.
+        #[arg(value_name = "N")]
+        max_passes: u32 = 0;
+
+        /// End once views have this PSNR, dB
+        ///
+        /// The mean over the held-out views, or with none held out over the training views that
+        /// --eval-train evaluates. It is measured twenty times in a run, which is no part of the training
+        /// time. A run that does not reach it ends as it would without, and says so.
+        #[arg(value_name = "DB")]
+        until_psnr: Option<f64>, is |value| match value {
+            Some(value) => positive(value),
+            None => Ok(()),
         };
 
         /// What the model is made of

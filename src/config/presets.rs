@@ -4,9 +4,11 @@ use super::ConfigError;
 use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.
-const PRESETS: [(&str, &str); 11] = [
+const PRESETS: [(&str, &str); 13] = [
     ("default", include_str!("../../configs/default.toml")),
+    ("draft", include_str!("../../configs/draft.toml")),
     ("fast", include_str!("../../configs/fast.toml")),
+    ("best", include_str!("../../configs/best.toml")),
     ("8gb", include_str!("../../configs/8gb.toml")),
     ("12gb", include_str!("../../configs/12gb.toml")),
     ("16gb", include_str!("../../configs/16gb.toml")),

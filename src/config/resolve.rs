@@ -15,7 +15,9 @@ use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
 use super::stretch::{stretched, triangles_for};
 use super::values::holds;
-use super::{Config, ConfigError, DensifyOptions, PrimitiveName, SceneOptions, preset_text};
+use super::{
+    Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions, preset_text,
+};
 
 /// TOML text and where it is from.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,9 @@ pub struct Layers<'a> {
     /// The command line.
     pub typed: Option<Typed<'a>>,
 }
+
+/// The preset that a time budget brings.
+const PRESET_OF_BUDGETS: &str = "fast";
 
 /// The configuration that all layers give together, proven to be in range.
 ///
@@ -90,7 +95,7 @@ impl Layers<'_> {
             overlay(&mut table, read_strictly(origin, text)?);
         }
         let above = self.above_the_preset()?;
-        if let Some(name) = self.preset {
+        if let Some(name) = self.preset.or_else(|| self.implied_preset(&above)) {
             let preset = read_strictly(&format!("preset {name}"), preset_text(name)?)?;
             overlay(&mut table, stretched(name, preset, &above));
         }
@@ -98,6 +103,19 @@ impl Layers<'_> {
             overlay(&mut table, layer);
         }
         Ok(table)
+    }
+
+    /// The preset of a new run with a time budget, where nothing else says how it grows.
+    fn implied_preset(&self, above: &[Table]) -> Option<&'static str> {
+        let says = |section: &str, key: &str| {
+            let given =
+                |layer: &Table| layer.get(section).is_some_and(|table| table.get(key).is_some());
+            above.iter().any(given)
+        };
+        let is_open = self.base.is_none()
+            && !says(DensifyOptions::NAME, "strategy")
+            && !says(OptimizeOptions::NAME, "primitive");
+        (is_open && says(OptimizeOptions::NAME, "time_budget")).then_some(PRESET_OF_BUDGETS)
     }
 
     /// What wins over the preset.

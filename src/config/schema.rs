@@ -104,6 +104,7 @@ fn example(section: &str, flag: &Arg) -> String {
     let candidates = [
         format!("\"{name}\""),
         "\"12GiB\"".to_owned(),
+        "\"60s\"".to_owned(),
         "0.001".to_owned(),
         "1000000".to_owned(),
         "\"0.5,0.5,0.5\"".to_owned(),

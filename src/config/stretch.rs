@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::{DensifyOptions, OptimizeOptions, TrianglesOptions};
 
 /// Their names.
-const PRESETS: [&str; 1] = ["fast"];
+const PRESETS: [&str; 3] = ["draft", "fast", "best"];
 
 /// Iterations that are a share of the run's.
 const SHARES: [(&str, &str); 2] = [

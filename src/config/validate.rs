@@ -24,9 +24,30 @@ impl Config {
         self.check_surfels()?;
         self.check_triangles()?;
         self.check_resets()?;
+        self.check_ends()?;
         self.memory.check_values()?;
         self.output.check_values()?;
         self.run.check_values()
+    }
+
+    /// Checks that what ends a run early is known to what is learned in it.
+    fn check_ends(&self) -> Result<(), ConfigError> {
+        let OptimizeOptions { exposure, bilateral_grid, primitive, .. } = self.optimize;
+        let budget = self.optimize.time_budget;
+        let trains_on = self.has_coarse_stage();
+        let checked = holds(
+            budget.is_none() || !(exposure || bilateral_grid || trains_on),
+            budget.map_or(String::new(), |budget| budget.to_string()),
+            "none with --exposure, --bilateral-grid and --regularize, whose schedules go by iterations",
+        );
+        named(OptimizeOptions::NAME, "time_budget", checked)?;
+        let until = self.optimize.until_psnr;
+        let checked = holds(
+            until.is_none() || !(trains_on || primitive == PrimitiveName::Triangles),
+            until.unwrap_or_default(),
+            "none with --regularize and --primitive triangles, whose models are whole at the end alone",
+        );
+        named(OptimizeOptions::NAME, "until_psnr", checked)
     }
 
     /// Checks that some Gaussians are left in the round after opacities were reset.

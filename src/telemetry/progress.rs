@@ -138,6 +138,9 @@ impl Progress {
             Event::Saved { iteration, what: Saved::Checkpoint, .. } => {
                 self.print(&format!("[ITER {iteration}] Saving Checkpoint"));
             }
+            Event::Ended { iteration, message, .. } => {
+                self.print(&format!("[ITER {iteration}] {message}"));
+            }
             Event::Finished { .. } => self.finish(event),
             Event::Rung { change, held, budget, .. } => {
                 // What only makes less be asked for brings no bytes at once.

@@ -207,6 +207,7 @@ impl Sink for SummaryFile {
                 self.write()
             }
             Event::OpacityReset { .. }
+            | Event::Ended { .. }
             | Event::Rung { .. }
             | Event::ViewSize { .. }
             | Event::CoarseStarted { .. }

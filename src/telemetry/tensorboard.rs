@@ -131,6 +131,7 @@ impl<W: Write> TensorBoard<W> {
             Event::Surface(report) => self.surface(report),
             Event::Round(_)
             | Event::OpacityReset { .. }
+            | Event::Ended { .. }
             | Event::CoarseStarted { .. }
             | Event::Pruned { .. }
             | Event::PrunedToTarget(_)

@@ -29,9 +29,9 @@ pub fn compensation(options: &OptimizeOptions) -> Option<Compensation> {
     }
 }
 
-/// How its tables learn.
-pub fn rule(options: &OptimizeOptions, kind: Compensation) -> AppearanceRule {
-    let iterations = options.iterations;
+/// How its tables learn in a run of so many images.
+pub fn rule(options: &OptimizeOptions, kind: Compensation, images: u32) -> AppearanceRule {
+    let iterations = images;
     match kind {
         Compensation::Exposure => AppearanceRule {
             rate_init: options.exposure_lr_init,

@@ -17,6 +17,7 @@ mod metrics;
 pub mod near_surface;
 pub mod obey;
 mod other_views;
+pub mod pace;
 pub mod pictures;
 mod reference;
 pub mod refine;

@@ -65,7 +65,7 @@ impl ObeyingRank<'_> {
         let depth_map = source.depth.is_some();
         let extras = ViewExtras { depth_map, other_view: false };
         let stage = TrainingStage::Photometric;
-        let terms = terms::active(self.config, stage, view.image, extras);
+        let terms = terms::active(self.config, stage, view.iteration, extras);
         Ok(RankTarget { target: Arc::clone(&target), terms })
     }
 }

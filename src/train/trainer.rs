@@ -4,6 +4,8 @@ mod appearance;
 mod clock;
 mod coarse;
 mod coarse_state;
+mod density;
+mod ends;
 mod evaluation;
 mod govern;
 mod last_files;
@@ -13,6 +15,7 @@ mod multi_view;
 mod peak_recorder;
 mod peaks;
 mod pending;
+mod reached_psnr;
 mod reports;
 mod rounds;
 mod saving;
@@ -31,14 +34,16 @@ use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
 use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
+use self::reached_psnr::ReachedPsnr;
 use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
 use super::batches::{Batches, RankImages};
 use super::checkpoint::{Checkpoint, CheckpointKeeper, FaceState, StoredCheckpoint};
 use super::coarse::CoarseSchedule;
-use super::event::{Completion, Event, Phase, Round, RunTimes, Sink, Split, Tensors};
+use super::event::{Completion, Event, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::live::LivePage;
+use super::pace::{Pace, Passed};
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
@@ -46,7 +51,7 @@ use super::timelapse::Timelapse;
 use super::unexplained_growth::UnexplainedGrowth;
 use super::views::Views;
 use super::{SceneScale, TrainError};
-use crate::backend::{Adjust, TrainDevice};
+use crate::backend::TrainDevice;
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::math::Divisor;
@@ -94,11 +99,13 @@ pub struct Trainer<'a, B: TrainDevice> {
     feed: Feed<'a>,
     strategy: Box<dyn Strategy<B>>,
     scale: SceneScale,
-    batches: Batches,
-    /// Finished iterations.
+    pace: Pace,
+    /// Finished iterations of the schedule.
     iteration: u32,
-    /// Those of the last step.
+    /// Those that passed with the last step.
     last_step: ImageSpan,
+    /// The PSNR that ends the run.
+    reached: ReachedPsnr,
     /// By what the sides of its views were divided when that was last reported.
     divisor: Divisor,
     /// The step whose losses have not been read yet.
@@ -157,7 +164,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Result<Self, TrainError> {
         let SugarOptions { checkpoint_path, .. } = &setup.config.sugar;
         let done = if checkpoint_path.is_some() { setup.config.optimize.iterations } else { 0 };
-        let mut trainer = Self::new(setup, device, sink, model, done);
+        let progress = Passed { iteration: done, images: done, seconds: 0.0 };
+        let mut trainer = Self::new(setup, device, sink, model, progress);
         trainer.begin_appearance(None)?;
         Ok(trainer)
     }
@@ -176,13 +184,14 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             device.set_face_statistics(&mut model, &statistics)?;
         }
         let tables = checkpoint.appearance()?;
-        let Checkpoint { iteration, train_views, config, training_scale, .. } = checkpoint.about;
+        let progress = checkpoint.about.progress();
+        let Checkpoint { train_views, config, training_scale, .. } = checkpoint.about;
         device.use_training_scale(training_scale)?;
         let scale = device.training_scale();
-        let mut trainer = Self::new(setup, device, sink, model, iteration);
+        let mut trainer = Self::new(setup, device, sink, model, progress);
         trainer.feed.views.set_training_scale(scale);
         // What is due after that step comes at the beginning of the next.
-        trainer.last_step = Batches::of(&config).ended(iteration);
+        trainer.last_step = Batches::of(&config).ended(progress.iteration);
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
@@ -200,14 +209,18 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         device: &'a mut B,
         sink: &'a mut dyn Sink,
         model: B::Model,
-        iteration: u32,
+        progress: Passed,
     ) -> Self {
+        let iteration = progress.iteration;
         let scale = SceneScale::of(setup.dataset);
         let views = Views::new(setup.dataset, setup.images);
         let trained = views.names(Split::Train);
         let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
         let mut feed = Feed::new(views, setup.config.run.seed);
-        feed.expect_evaluations(schedule::evaluations(setup.config));
+        let pace = Pace::new(setup.config, setup.dataset.train.len(), progress);
+        if !pace.has_budget() {
+            feed.expect_evaluations(schedule::evaluations(setup.config));
+        }
         feed.compare_views(setup.dataset, setup.config);
         if device.world() > 1 {
             feed.share_images(RankImages::of(setup.config, 0, device.world()));
@@ -222,9 +235,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             appearance: None,
             coarse: CoarseSchedule::of(setup.config).map(CoarseState::new),
             feed,
-            batches: Batches::of(setup.config),
+            pace,
             iteration,
             last_step: ImageSpan::of(iteration),
+            reached: ReachedPsnr::default(),
             divisor: Divisor::One,
             pending: None,
             tensors: Tensors::default(),
@@ -265,8 +279,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         if self.iteration == 0 {
             self.keep_timelapse(self.last_step)?;
         }
-        let mut interrupted = false;
-        while self.iteration < last && !interrupted {
+        let (mut interrupted, mut is_last) = (false, self.iteration >= last);
+        while !is_last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
             if self.is_in_coarse() {
@@ -284,16 +298,22 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
                 self.prune_to_target()?;
                 self.drop_hidden_triangles()?;
             }
-            if self.iteration < last {
+            let is_reached = self.reaches_psnr()?;
+            is_last = is_reached || self.iteration >= last;
+            if !is_last {
                 self.serve_page()?;
             }
             // Asked to stop after the last iteration, a run is simply done.
-            interrupted = self.iteration < last && self.setup.stop.load(Ordering::Relaxed);
-            let mut due = Milestones::after(&config.output, self.last_step, &lasts);
+            interrupted = !is_last && self.setup.stop.load(Ordering::Relaxed);
+            let lasts = if is_reached { &[self.iteration][..] } else { &lasts };
+            let mut due = Milestones::after(&config.output, self.last_step, lasts);
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
-            self.meet(due, occasion, self.iteration == last || interrupted)?;
+            self.meet(due, occasion, is_last || interrupted)?;
+        }
+        if is_last {
+            self.announce_end()?;
         }
         self.wait_for_files(None)?;
         let waited = Instant::now();
@@ -312,7 +332,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.feed.schedule_decoding(self.device, self.iteration + 1);
+        self.feed.schedule_decoding(self.device, self.pace.next_image());
         let info = self.device.info();
         self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
@@ -324,54 +344,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             iteration: self.iteration,
             iterations: last,
         })?;
-        Ok(())
-    }
-
-    /// What the iteration before this one asks of the number of Gaussians and their opacities.
-    fn control_density(&mut self) -> Result<(), TrainError> {
-        let (iteration, span) = (self.iteration, self.last_step);
-        let (is_due, adjust) = (self.strategy.due(span), self.strategy.adjust(span));
-        if is_due || adjust.is_some() {
-            self.report_pending()?;
-        }
-        if is_due {
-            let started = Instant::now();
-            // So that the time of the round is the round's, and not that of the step before.
-            self.device.synchronize()?;
-            let begun = Instant::now();
-            let before = self.device.len(&self.model);
-            self.end_phase(Phase::Training);
-            let report = self.run_round()?;
-            if self.strategy.reorders(span) {
-                self.reorder()?;
-            }
-            self.smooth()?;
-            self.device.synchronize()?;
-            let ms = begun.elapsed().as_secs_f64() * 1e3;
-            let gaussians = self.device.len(&self.model);
-            self.clock.add_beside_iterations(started);
-            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
-            self.creep = UnexplainedGrowth::from(iteration);
-            self.profile(Phase::DensityControl)?;
-            self.end_phase(Phase::DensityControl);
-            if gaussians == 0 && before > 0 {
-                self.warn(format!(
-                    "iteration {iteration}: density control removed the last Gaussian; the model \
-                     is empty. Check the cameras, or start with a lower --opacity-lr"
-                ))?;
-            }
-        }
-        // Before opacities are lowered, which would hide what a Gaussian is worth.
-        self.prune_to_target()?;
-        if let Some(adjust) = adjust {
-            self.device.adjust(&mut self.model, &adjust)?;
-            match adjust {
-                Adjust::ResetOpacity(_) | Adjust::FadeOpacity { .. } => {
-                    self.sink.on(&Event::OpacityReset { iteration })?;
-                }
-                Adjust::RaiseOpacityFloor { .. } => {}
-            }
-        }
         Ok(())
     }
 }

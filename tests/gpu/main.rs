@@ -62,6 +62,7 @@ mod parity_neighbours;
 mod parity_normals;
 mod parity_patches;
 mod parity_quantile;
+mod parity_rates;
 mod parity_relocate;
 mod parity_render;
 mod parity_shrink;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
     Color, Compactness, Config, ConfigError, ConfigLayer, DensifyOptions, DeviceChoice, Layers,
-    StrategyName, TestList, Typed, default_toml, normalize_args, preset_names, preset_text,
-    resolve,
+    OptimizeOptions, StrategyName, TestList, Typed, default_toml, normalize_args, preset_names,
+    preset_text, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -128,6 +128,8 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.output.lpips_weights = Some("a".into());
     full.output.timelapse = Some("a".into());
     full.optimize.feature_rest_lr = Some(1e-3);
+    full.optimize.time_budget = Some("60s".parse().unwrap());
+    full.optimize.until_psnr = Some(30.0);
     full.densify.max_points = Some(1);
     full.densify.target_gaussians = Some(1);
     full.sugar.checkpoint_path = Some("a".into());
@@ -248,16 +250,54 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
 }
 
 #[test]
+fn a_time_budget_brings_the_preset_fast_where_nothing_else_does() {
+    let resolved = |words: &[&str], preset| {
+        let (flags, matches) = parsed(words);
+        let typed = Some(Typed { flags: &flags, matches: &matches });
+        resolve(Layers { preset, typed, ..Layers::default() }).unwrap()
+    };
+    let without = |config: Config| Config {
+        optimize: OptimizeOptions { time_budget: None, ..config.optimize },
+        ..config
+    };
+    let fast = resolved(&[], Some("fast"));
+    assert_eq!(without(resolved(&["--time-budget=5s"], None)), fast);
+    assert_eq!(without(resolved(&["--time-budget=5s"], Some("default"))), Config::default());
+    let mcmc = resolved(&["--strategy=mcmc"], None);
+    assert_eq!(without(resolved(&["--time-budget=5s", "--strategy=mcmc"], None)), mcmc);
+}
+
+#[test]
+fn draft_and_best_are_the_preset_fast_of_another_length() {
+    let preset = |name| resolve(Layers { preset: Some(name), ..Layers::default() }).unwrap();
+    let fast = preset("fast");
+    for (name, iterations) in [("draft", 2000), ("best", 24_000)] {
+        let other = preset(name);
+        let (optimize, densify) = (other.optimize, other.densify);
+        assert_eq!((optimize.iterations, densify.densify_until_iter), (iterations, iterations / 2));
+        let same = OptimizeOptions {
+            iterations: fast.optimize.iterations,
+            position_lr_max_steps: fast.optimize.position_lr_max_steps,
+            sh_degree_interval: fast.optimize.sh_degree_interval,
+            max_passes: fast.optimize.max_passes,
+            ..optimize
+        };
+        assert_eq!(same, fast.optimize, "{name}");
+        assert_eq!(densify.strategy, fast.densify.strategy);
+    }
+}
+
+#[test]
 fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
     let fast = resolve(Layers { preset: Some("fast"), ..Layers::default() }).unwrap();
     let (optimize, densify) = (&fast.optimize, &fast.densify);
     assert_eq!(optimize.position_lr_max_steps, optimize.iterations);
     assert!(densify.densify_until_iter < optimize.iterations && optimize.final_lr_share < 1.0);
     assert!(3 * optimize.sh_degree_interval < densify.densify_until_iter);
-    // The strategy brings its own interval.
+    // The strategy brings its own number.
     assert_eq!(
         (densify.strategy, densify.opacity_reset_interval, densify.max_points),
-        (StrategyName::Budget, 500, Some(500_000))
+        (StrategyName::Budget, 750, Some(500_000))
     );
     let ends = |words: &[&str]| {
         let (flags, matches) = parsed(words);
@@ -266,9 +306,9 @@ fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
         let DensifyOptions { densify_from_iter, densify_until_iter, .. } = config.densify;
         (config.optimize.position_lr_max_steps, [densify_from_iter, densify_until_iter])
     };
-    assert_eq!(ends(&[]), (6000, [500, 4800]));
-    assert_eq!(ends(&["--iterations=10000"]), (10_000, [500, 8000]));
-    assert_eq!(ends(&["--iterations=600"]), (600, [120, 480]));
+    assert_eq!(ends(&[]), (6000, [500, 3000]));
+    assert_eq!(ends(&["--iterations=10000"]), (10_000, [500, 5000]));
+    assert_eq!(ends(&["--iterations=600"]), (600, [75, 300]));
     assert_eq!(ends(&["--iterations=10000", "--densify-until-iter=5"]), (10_000, [500, 5]));
 }
 
@@ -379,7 +419,7 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
         error.to_string().contains(
-            "`9gb`; the presets are: default, fast, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+            "`9gb`; the presets are: default, draft, fast, best, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
         ),
         "{error}"
     );

@@ -25,6 +25,7 @@ mod depths;
 #[cfg(unix)]
 mod depths_and_normals;
 mod empty_backgrounds;
+mod ends;
 mod export;
 mod fixtures;
 mod foreign_files;

@@ -39,7 +39,17 @@ fn step(iteration: u32) -> Event {
     let (total, ms) = (0.2, 20.0);
     let values = TermValues(vec![("l1", 0.1), ("ssim", 0.9)]);
     let gaussians = 1000 + 10 * iteration as usize;
-    Event::Step(Step { iteration, images: 1, iterations: 300, values, total, gaussians, ms })
+    let before = iteration - 1;
+    Event::Step(Step {
+        before,
+        iteration,
+        images: 1,
+        iterations: 300,
+        values,
+        total,
+        gaussians,
+        ms,
+    })
 }
 
 /// A GPU that holds more by 64 MiB every 100 iterations.

@@ -210,11 +210,11 @@ fn schedules_that_follow_the_iterations_do_so_only_with_their_preset() {
     let place = TestFolder::with_scene();
     place.trained(10, &["--preset=fast"]);
     let ended = resumed(&place, &["--iterations=20"]);
-    ended.says(&["--position-lr-max-steps 10 ", "-until-iter 8 ", "--preset fast --iterations 20"]);
+    ended.says(&["--position-lr-max-steps 10 ", "-until-iter 5 ", "--preset fast --iterations 20"]);
     let ended = resumed(&place, &["--preset=fast", "--iterations=30"]);
     assert!(!ended.stderr.contains("--position-lr-max-steps"), "{}", ended.stderr);
     let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
-    for line in ["position_lr_max_steps = 30\n", "densify_until_iter = 24\n"] {
+    for line in ["position_lr_max_steps = 30\n", "densify_until_iter = 15\n"] {
         assert!(config.contains(line), "{config}");
     }
 }

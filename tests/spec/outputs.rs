@@ -36,6 +36,7 @@ fn model_folder(name: &str) -> PathBuf {
 fn step(iteration: u32, iterations: u32) -> Event {
     let x = f64::from(iteration);
     Event::Step(Step {
+        before: iteration - 1,
         iteration,
         images: 1,
         iterations,

@@ -145,7 +145,8 @@ fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);
         let (iterations, gaussians, ms) = (9000, 1_234_567, 20.0);
-        Event::Step(Step { iteration, images: 1, iterations, values, total, gaussians, ms })
+        let before = iteration - 1;
+        Event::Step(Step { before, iteration, images: 1, iterations, values, total, gaussians, ms })
     };
     let [early, late] = [(800, Some(0.5)), (900, None)].map(|(iteration, dn)| SurfaceReport {
         iteration,

@@ -97,7 +97,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
         let (config, train_views) = (Config::default(), Vec::new());
-        let about = Checkpoint { iteration: 7, config, train_views, occasion, training_scale };
+        let about = Checkpoint {
+            iteration: 7,
+            config,
+            train_views,
+            occasion,
+            training_scale,
+            clocked: None,
+        };
         let zeros = Gaussians::zeros(1, 2);
         let mut model = Snapshot {
             parameters: zeros.clone(),

@@ -28,6 +28,7 @@ pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 use crate::config::{Config, ConfigError};
 use crate::files::numbered;
 use crate::memory::TrainingScale;
+use crate::train::pace::Passed;
 
 /// What the files call themselves.
 const FORMAT: &str = "splat checkpoint";
@@ -40,6 +41,9 @@ const BY_TIME: (&str, &str) = ("written", "by time");
 
 /// Metadata of a checkpoint whose run draws views smaller than they are: how often by 0.9.
 const TRAINING_SCALE: &str = "training_scale";
+
+/// Metadata of a checkpoint of a run with a time budget: images, and seconds of training.
+const CLOCKED: [&str; 2] = ["images", "training_seconds"];
 
 /// Why a checkpoint was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +68,26 @@ pub struct Checkpoint {
     pub occasion: Occasion,
     /// The size at which views were drawn, where memory was short.
     pub training_scale: TrainingScale,
+    /// What a run had done whose iterations passed with the clock.
+    pub clocked: Option<Clocked>,
+}
+
+/// How far a run with a time budget had come, beside its iterations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clocked {
+    /// Images trained on.
+    pub images: u32,
+    /// Seconds of training.
+    pub seconds: f64,
+}
+
+impl Checkpoint {
+    /// How far the run had come.
+    pub fn progress(&self) -> Passed {
+        let Clocked { images, seconds } =
+            self.clocked.unwrap_or(Clocked { images: self.iteration, seconds: 0.0 });
+        Passed { iteration: self.iteration, images, seconds }
+    }
 }
 
 /// A checkpoint that cannot be used.

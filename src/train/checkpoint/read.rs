@@ -15,7 +15,10 @@ use super::columns::{
     ABSOLUTE_NORM_SUMS, CheckpointColumn, FILTER_3D, bytes_mut, columns, counting_column, place,
 };
 use super::faces::{FaceState, StoredFaces};
-use super::{BY_TIME, Checkpoint, CheckpointError, FORMAT, Occasion, TRAINING_SCALE, VERSION};
+use super::{
+    BY_TIME, CLOCKED, Checkpoint, CheckpointError, Clocked, FORMAT, Occasion, TRAINING_SCALE,
+    VERSION,
+};
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, check_rows};
 use crate::config::Config;
 use crate::layout::Schema;
@@ -329,7 +332,24 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
     let occasion = occasion(&about);
     let times = if about.contains_key(TRAINING_SCALE) { number(TRAINING_SCALE)? } else { 0 };
     let training_scale = TrainingScale::after(times);
-    Ok((Checkpoint { iteration, config, train_views, occasion, training_scale }, sh_degree))
+    let clocked = clocked(&about).map_err(damaged)?;
+    let about = Checkpoint { iteration, config, train_views, occasion, training_scale, clocked };
+    Ok((about, sh_degree))
+}
+
+/// How far a run with a time budget had come.
+fn clocked(about: &HashMap<String, String>) -> Result<Option<Clocked>, String> {
+    let [images, seconds] = CLOCKED.map(|key| (key, about.get(key)));
+    let ((images_key, Some(images)), (seconds_key, Some(seconds))) = (images, seconds) else {
+        return Ok(None);
+    };
+    let wrong = |key: &str, text: &str| format!("`{key}` is `{text}`");
+    let images = images.parse().map_err(|_| wrong(images_key, images))?;
+    let parsed: Option<f64> = seconds.parse().ok();
+    let seconds = parsed
+        .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
+        .ok_or_else(|| wrong(seconds_key, seconds))?;
+    Ok(Some(Clocked { images, seconds }))
 }
 
 /// The number of rows, and where in the file each column begins.

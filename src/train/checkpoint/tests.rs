@@ -34,6 +34,7 @@ fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
 
 fn about(iteration: u32) -> Checkpoint {
     Checkpoint {
+        clocked: None,
         iteration,
         config: Config::default(),
         train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],

@@ -12,7 +12,9 @@ use super::appearance::{Tensor, tensors};
 use super::bound;
 use super::columns::{CheckpointColumn, bytes, columns};
 use super::faces::{self, FaceState};
-use super::{BY_TIME, Checkpoint, FORMAT, Occasion, TRAINING_SCALE, VERSION, path};
+use super::{
+    BY_TIME, CLOCKED, Checkpoint, Clocked, FORMAT, Occasion, TRAINING_SCALE, VERSION, path,
+};
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
 use crate::memory::TrainingScale;
@@ -138,6 +140,14 @@ impl Checkpoint {
         }
         if self.training_scale != TrainingScale::FULL {
             about.insert(TRAINING_SCALE.to_owned(), self.training_scale.times().to_string());
+        }
+        if let Some(Clocked { images, seconds }) = self.clocked {
+            about.extend(
+                CLOCKED
+                    .map(str::to_owned)
+                    .into_iter()
+                    .zip([images.to_string(), seconds.to_string()]),
+            );
         }
         let mut end = 0;
         let mut tensors: Vec<(String, TensorInfo)> = columns

@@ -168,6 +168,15 @@ pub enum Event {
         /// By which the page knows it again.
         id: String,
     },
+    /// A PSNR that was asked for, or the clock, ended training; or the PSNR was not reached.
+    Ended {
+        /// Finished iterations of the schedule.
+        iteration: u32,
+        /// Images trained on.
+        images: u32,
+        /// One sentence.
+        message: String,
+    },
     /// Something the user should know; training goes on.
     Warning {
         /// One sentence.

@@ -28,7 +28,10 @@ impl Serialize for TermValues {
 /// One finished step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Finished iterations, one for each image.
+    /// Finished iterations of the schedule before it.
+    #[serde(skip)]
+    pub before: u32,
+    /// Finished iterations of the schedule: one for each image, unless the run has a time budget.
     pub iteration: u32,
     /// Images of the step; values are means over them.
     #[serde(skip)]
@@ -50,9 +53,9 @@ pub struct Step {
 }
 
 impl Step {
-    /// The images of the step.
+    /// The iterations that passed with it.
     pub fn span(&self) -> ImageSpan {
-        ImageSpan { before: self.iteration.saturating_sub(self.images), after: self.iteration }
+        ImageSpan { before: self.before, after: self.iteration }
     }
 }
 

@@ -74,6 +74,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let ms = self.reported.elapsed().as_secs_f64() * 1e3;
         self.reported = Instant::now();
         self.sink.on(&Event::Step(Step {
+            before: iteration.saturating_sub(1),
             iteration,
             images: 1,
             iterations: self.setup.rule.iterations,

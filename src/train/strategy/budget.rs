@@ -11,6 +11,7 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
@@ -77,7 +78,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    fn step_extras(&self, _span: ImageSpan) -> StepExtras {
+    fn step_extras(&self, _turn: Turn) -> StepExtras {
         self.extras
     }
 

@@ -9,6 +9,7 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
@@ -126,7 +127,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         self.rounds.may_follow(iteration).then_some(self.statistics)
     }
 
-    fn step_extras(&self, _span: ImageSpan) -> StepExtras {
+    fn step_extras(&self, _turn: Turn) -> StepExtras {
         self.extras
     }
 

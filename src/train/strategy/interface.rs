@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
@@ -17,8 +18,8 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// What the backward pass of `iteration` (from 1) adds to the statistics, if anything.
     fn observes(&self, iteration: u32) -> Option<Statistics>;
 
-    /// What the step over these images has beside the gradients of the loss.
-    fn step_extras(&self, span: ImageSpan) -> StepExtras;
+    /// What a step has beside the gradients of the loss.
+    fn step_extras(&self, turn: Turn) -> StepExtras;
 
     /// Whether there is a round after a step.
     fn due(&self, span: ImageSpan) -> bool;

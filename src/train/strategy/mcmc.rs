@@ -11,6 +11,7 @@ use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::adam::rate_factor;
 use crate::train::event::RoundReport;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError, schedule};
 
@@ -51,18 +52,18 @@ impl Mcmc {
         RandomStream::new(self.seed, u64::from(iteration), purpose).key()
     }
 
-    /// The random motion of the step over these images. It acts as it would in a scene of the unit size:
+    /// The random motion of a step. It acts as it would in a scene of the unit size:
     /// it is divided by the unit's square, since it goes with covariances.
-    fn noise(&self, span: ImageSpan) -> Option<Noise> {
-        let iteration = span.after;
+    fn noise(&self, turn: Turn) -> Option<Noise> {
+        let iteration = turn.iterations.after;
         let SceneScale { extent, unit } = self.scene;
         (self.noise_lr > 0.0).then(|| Noise {
             // The rate after this iteration's change of it, as gsplat has it.
             rate: schedule::rates(&self.optimize, extent, iteration.saturating_add(1)).means
-                * rate_factor(&self.optimize, span)
+                * rate_factor(&self.optimize, turn.images)
                 * self.noise_lr
                 / (unit * unit),
-            key: self.key(iteration, RandomUse::Noise),
+            key: self.key(turn.images.after, RandomUse::Noise),
         })
     }
 
@@ -97,8 +98,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
     }
 
     /// The motion lasts as long as the run.
-    fn step_extras(&self, span: ImageSpan) -> StepExtras {
-        StepExtras { noise: self.noise(span), ..self.extras }
+    fn step_extras(&self, turn: Turn) -> StepExtras {
+        StepExtras { noise: self.noise(turn), ..self.extras }
     }
 
     fn due(&self, span: ImageSpan) -> bool {
@@ -174,7 +175,7 @@ mod tests {
         config.optimize.scale_reg = 0.25;
         let scene = SceneScale { extent: 2.0, unit: 4.0 };
         let extras =
-            |config: &Config, iteration| mcmc(config, scene).step_extras(ImageSpan::of(iteration));
+            |config: &Config, iteration| mcmc(config, scene).step_extras(Turn::of(iteration));
         let noise = extras(&config, 29_999).noise.unwrap();
         // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
         assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);

@@ -15,6 +15,7 @@ use crate::math::opacity_floor::floored;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::train::event::RoundReport;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::triangles::connect::{Connected, connect};
 use crate::train::triangles::draw::{FaceDraw, areas, draw};
@@ -205,9 +206,9 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
         self.rounds.may_follow(iteration).then_some(Statistics::Norms)
     }
 
-    fn step_extras(&self, span: ImageSpan) -> StepExtras {
+    fn step_extras(&self, turn: Turn) -> StepExtras {
         let mut extras = self.extras;
-        if span.after < self.options.start_opacity_floor {
+        if turn.iterations.after < self.options.start_opacity_floor {
             extras.regularisers.opacity += self.options.lambda_weight;
         }
         extras
@@ -317,7 +318,7 @@ mod tests {
     fn opacities_cost_until_the_floor_rises() {
         let rounds = rounds("optimize.opacity_reg = 0.5", 100);
         let cost = |i| {
-            let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, ImageSpan::of(i));
+            let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, Turn::of(i));
             extras.regularisers.opacity
         };
         assert_eq!([cost(4999), cost(5000)], [0.5 + 1.9e-6, 0.5]);

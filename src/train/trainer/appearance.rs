@@ -54,16 +54,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-/// The table of a view, by its index in the dataset, and how it learns in an iteration.
+/// The table of the view of image `number`, by its index in the dataset, and how it learns in a run of so many
+/// images.
 pub(super) fn color_step<'a, A>(
     tables: Option<&'a mut A>,
     options: &OptimizeOptions,
     trained: &[usize],
     view: usize,
-    iteration: u32,
+    [number, images]: [u32; 2],
 ) -> Option<ColorStep<'a, A>> {
     let kind = compensation(options)?;
     let place = trained.iter().position(|&other| other == view)?;
-    let step = TableStep { view: place, number: iteration, rule: rule(options, kind) };
+    let step = TableStep { view: place, number, rule: rule(options, kind, images) };
     Some(ColorStep { tables: tables?, step })
 }

@@ -94,7 +94,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 
     /// How many of the views trained on are evaluated; all where that is not said.
-    fn train_sample(&self) -> Option<usize> {
+    pub(super) fn train_sample(&self) -> Option<usize> {
         match self.setup.config.output.eval_train {
             TrainSample::Views(count) => Some(count as usize),
             TrainSample::All => None,
@@ -103,7 +103,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// What is asked of these views where nothing is shown, and nothing but the figures that every
     /// evaluation has is measured.
-    fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
+    pub(super) fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
         let config = self.setup.config;
         EvalRequest {
             split,

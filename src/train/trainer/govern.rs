@@ -63,7 +63,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             return Ok(());
         }
         self.device.use_training_scale(scale)?;
-        self.feed.set_training_scale(self.device, scale, self.iteration + 1);
+        self.feed.set_training_scale(self.device, scale, self.pace.next_image());
         self.creep = UnexplainedGrowth::from(self.iteration);
         if scale.is_below(before) {
             self.warn(format!(

@@ -52,7 +52,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             }
         }
         if due.evaluate || due.save {
-            self.feed.schedule_decoding(self.device, self.iteration + 1);
+            self.feed.schedule_decoding(self.device, self.pace.next_image());
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Steps whose losses are not known yet.
 
 use crate::backend::{Pending as _, Terms, TrainDevice};
-use crate::train::span::ImageSpan;
+use crate::train::pace::Turn;
 
 /// A step on its way.
 pub(super) struct PendingStep<B: TrainDevice> {
-    pub(super) span: ImageSpan,
+    pub(super) turn: Turn,
     pub(super) gaussians: usize,
     pub(super) views: Vec<PendingView<B>>,
 }

@@ -17,6 +17,7 @@ use crate::train::appearance::compensation;
 use crate::train::event::{Event, Split, Step, TermValues};
 use crate::train::feed::TakenOther;
 use crate::train::mean_losses::MeanLosses;
+use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
 use crate::train::terms::{self, TrainingStage, ViewExtras};
@@ -32,10 +33,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// the device never waits for the log.
     pub(super) fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
-        let pending = self.train_step(self.batches.next(self.iteration));
+        let turn = self.pace.next(self.iteration, self.clock.seconds());
+        let pending = self.train_step(turn);
         self.warn_of_images()?;
         let pending = pending?;
-        (self.iteration, self.last_step) = (pending.span.after, pending.span);
+        self.pace.trained(pending.turn.images);
+        self.last_step = pending.turn.iterations;
+        self.iteration = self.last_step.after;
         self.clock.add_since(started);
         let is_ready = pending.is_ready();
         let before = self.pending.replace(pending);
@@ -47,12 +51,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// The step over these images, or over the first of them where there is no memory for all.
-    fn train_step(&mut self, whole: ImageSpan) -> Result<PendingStep<B>, TrainError> {
+    fn train_step(&mut self, turn: Turn) -> Result<PendingStep<B>, TrainError> {
         self.follow_training_scale()?;
-        self.tell_view_size(whole)?;
+        let whole = turn.images;
+        self.tell_view_size(turn.iteration_of(whole.before + 1))?;
         // Before a photograph is taken, which may be evicted while neighbours are searched.
         for image in whole.each() {
-            let terms = self.terms(image, ViewExtras::default());
+            let terms = self.terms(turn.iteration_of(image), ViewExtras::default());
             if terms.has_topic(Topic::Surface) {
                 self.find_neighbours(&terms)?;
             }
@@ -61,7 +66,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut views = Vec::new();
         let (mut span, mut refused) = (ImageSpan { after: whole.before, ..whole }, None);
         for round in whole.rounds(self.device.world()) {
-            match self.add_round(round, &mut gradients) {
+            match self.add_round(round, turn, &mut gradients) {
                 Ok(of_round) => views.extend(of_round),
                 Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
                     // The views that are there have been observed, and must not be so again.
@@ -76,32 +81,36 @@ impl<B: TrainDevice> Trainer<'_, B> {
             }
         }
         self.tensors.gradients = gradients.bytes();
-        let step = self.adam_step(span);
+        let turn = turn.cut(span);
+        let step = self.adam_step(turn);
         self.device.step(&mut self.model, gradients, &step)?;
-        self.prefetch(span.after + 1)?;
+        if turn.iterations.after < self.setup.config.last_iteration() {
+            self.prefetch(span.after + 1)?;
+        }
         if let Some(error) = refused {
             self.make_room_for_batch(&error)?;
         }
         let gaussians = self.device.len(&self.model);
-        Ok(PendingStep { span, gaussians, views })
+        Ok(PendingStep { turn, gaussians, views })
     }
 
-    /// Adds the gradients of the view of an image to those of its batch.
+    /// Adds the gradients of the view of an image, which is trained by this iteration, to those of its batch.
     pub(super) fn add_view(
         &mut self,
         image: u32,
+        iteration: u32,
         gradients: &mut B::Gradients,
     ) -> Result<PendingView<B>, TrainError> {
         let options = &self.setup.config.optimize;
-        let (observe, settings) = (self.observes(image), self.settings_of(image));
+        let (observe, settings) = (self.observes(iteration), self.settings_in(image, iteration));
         let (view, target) = self.feed.take(self.device, image)?;
         let other = self.feed.take_other(self.device, image, view)?;
         let extras = ViewExtras {
             depth_map: self.setup.dataset.sources[view].depth.is_some(),
             other_view: other.is_some(),
         };
-        let terms = self.terms(image, extras);
-        let divisor = view_divisor(self.setup.config, image);
+        let terms = self.terms(iteration, extras);
+        let divisor = view_divisor(self.setup.config, iteration);
         let (drawn, divisor) = self.feed.views.divided_view(view, divisor);
         let inputs = ViewInputs {
             view: &drawn,
@@ -114,7 +123,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
             other: other.as_ref().map(TakenOther::as_view),
         };
         let trained = self.feed.views.split(Split::Train);
-        let colors = color_step(self.appearance.as_mut(), options, trained, view, image);
+        let numbers = [image, self.pace.all_images(options.iterations)];
+        let colors = color_step(self.appearance.as_mut(), options, trained, view, numbers);
         let model = &mut self.model;
         let outputs = add_view(self.device, model, &target, &inputs, colors, gradients)?;
         let ViewOutputs { pixels, samples, activations } = outputs;
@@ -122,14 +132,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(PendingView { terms, losses: [pixels, samples] })
     }
 
-    /// Tells at what size the first view of a step is drawn, where that is another than before.
-    fn tell_view_size(&mut self, span: ImageSpan) -> Result<(), TrainError> {
-        let divisor = view_divisor(self.setup.config, span.before.saturating_add(1));
+    /// Tells at what size the view of an iteration is drawn, where that is another than before.
+    fn tell_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
+        let divisor = view_divisor(self.setup.config, iteration);
         if divisor != self.divisor {
             self.divisor = divisor;
             // Other views take more memory, and explain it.
-            self.creep = UnexplainedGrowth::from(span.before);
-            let (iteration, divisor) = (span.before, divisor.get());
+            self.creep = UnexplainedGrowth::from(self.iteration);
+            let (iteration, divisor) = (self.iteration, divisor.get());
             self.sink.on(&Event::ViewSize { iteration, divisor })?;
         }
         Ok(())
@@ -137,9 +147,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Brings the photograph of an image on its way, while the device works.
     fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
-        if image > self.setup.config.last_iteration() {
-            return Ok(());
-        }
         match self.feed.prefetch(self.device, image) {
             // What there is no room for now is asked for again when it is needed.
             Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
@@ -181,18 +188,20 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// How parameters move.
-    fn adam_step(&self, span: ImageSpan) -> AdamStep {
-        let config = self.setup.config;
-        match self.stage(span.after) {
+    fn adam_step(&self, turn: Turn) -> AdamStep {
+        let (config, iteration) = (self.setup.config, turn.iterations.after);
+        match self.stage(iteration) {
             TrainingStage::Photometric => {
-                let StepExtras { regularisers, noise } = self.strategy.step_extras(span);
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(turn);
                 let rates =
-                    schedule::photometric_rates(&config.optimize, self.scale.extent, span.after);
+                    schedule::photometric_rates(&config.optimize, self.scale.extent, iteration);
                 let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
-                let step = adam_step(&config.optimize, span, 0, rates);
+                let step = adam_step(&config.optimize, turn.images, 0, rates);
                 AdamStep { by_size, regularisers, noise, ..step }
             }
-            TrainingStage::Coarse { schedule, extent } => schedule.step(config, extent, span),
+            TrainingStage::Coarse { schedule, extent } => {
+                schedule.step(config, extent, turn.iterations)
+            }
         }
     }
 
@@ -208,6 +217,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
+    /// How the view of an image is drawn that is trained by an iteration.
+    pub(super) fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
+        let background = self.training_background(image);
+        RenderSettings { background, ..self.settings_of(iteration) }
+    }
+
     fn training_background(&self, iteration: u32) -> [f32; 3] {
         let config = self.setup.config;
         if config.optimize.random_background {
@@ -220,7 +235,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Reports a step once it is done; its milliseconds are those since the one before was.
     fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
-        let Some(PendingStep { span, gaussians, views }) = pending else {
+        let Some(PendingStep { turn, gaussians, views }) = pending else {
             return Ok(());
         };
         let started = Instant::now();
@@ -229,8 +244,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
             mean.add(terms, [pixels.read()?, samples.read()?]);
         }
         self.clock.add_since(started);
-        let ms = self.clock.take_report_ms() / f64::from(span.images().max(1));
-        let (iteration, images, pairs) = (span.after, span.images(), mean.pairs());
+        let (span, images) = (turn.iterations, turn.images.images());
+        let ms = self.clock.take_report_ms() / f64::from(images.max(1));
+        let (before, iteration, pairs) = (span.before, span.after, mean.pairs());
         self.keep_surface_losses(iteration, &mean.terms, &pairs);
         let photometric = self.setup.config.optimize.iterations;
         let iterations =
@@ -240,7 +256,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             TrainingStage::Coarse { .. } => TermValues::of(&mean.terms, Topic::Photograph, &pairs),
         };
         let total = mean.total();
-        let step = Step { iteration, images, iterations, values, total, gaussians, ms };
+        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
         // While it is told the device trains on: that is part of an iteration's time.
         let started = Instant::now();
         self.sink.on(&Event::Step(step))?;

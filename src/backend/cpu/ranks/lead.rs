@@ -219,7 +219,9 @@ impl Render<Gaussians> for RankedCpu {
         let &Wants { observe, divisor, .. } = wants;
         let (settings, surface) = (*settings, wants.inputs.maps);
         let sight = Sight { view: view.clone(), settings, surface, observe, divisor };
-        let own = RankView { image: self.image, index: 0, sight, terms: Terms::default() };
+        // What else it is compared by is this rank's own affair.
+        let (image, terms) = (self.image, Terms::default());
+        let own = RankView { image, iteration: image, index: 0, sight, terms };
         let views = self.by_rank(own);
         self.shard.tell(&RankCommand::Train(views.clone()))?;
         let (round, splats) = self.shard.project_to_train(model, &views, true)?;

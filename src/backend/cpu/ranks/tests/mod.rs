@@ -171,6 +171,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         for round in indices.chunks(self.device.world() as usize) {
             let others = round[1..].iter().map(|&index| RankView {
                 image: 1,
+                iteration: 1,
                 index,
                 sight: self.sight(index),
                 terms: terms.clone(),

@@ -1,0 +1,382 @@
+//! How a run passes through its schedule: with its images, with the clock, or faster than its images.
+
+use super::batches::Batches;
+use super::span::ImageSpan;
+use crate::config::{Config, TimeBudget};
+
+/// One step: the images that it trains on, and the iterations of the schedule that pass with it.
+///
+/// As a rule an iteration passes with each image. With a time budget iterations pass with the clock: more of them
+/// than images where the budget is short, and fewer, or none in a step, where it is long. Where passes over the
+/// views are limited to fewer images than iterations, some more pass with each image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The images.
+    pub images: ImageSpan,
+    /// The iterations.
+    pub iterations: ImageSpan,
+}
+
+impl Turn {
+    /// Of one image in a run without a budget.
+    pub fn of(image: u32) -> Self {
+        Self { images: ImageSpan::of(image), iterations: ImageSpan::of(image) }
+    }
+
+    /// The same with no more than these images of it, the first ones. Without a budget no more iterations pass.
+    pub(super) fn cut(self, images: ImageSpan) -> Self {
+        if self.images.images() != self.iterations.images() {
+            return Self { images, ..self };
+        }
+        let after = self.iterations.before + images.images();
+        Self { images, iterations: ImageSpan { after, ..self.iterations } }
+    }
+
+    /// The iteration (from 1) that image `image` of the step is trained by.
+    pub fn iteration_of(self, image: u32) -> u32 {
+        if self.images.images() == self.iterations.images() {
+            return self.iterations.before + (image - self.images.before);
+        }
+        self.iterations.after.max(1)
+    }
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passed {
+    /// Finished iterations of the schedule.
+    pub iteration: u32,
+    /// Images trained on.
+    pub images: u32,
+    /// Seconds of training.
+    pub seconds: f64,
+}
+
+/// The steps of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Pace {
+    batches: Batches,
+    batch_views: u32,
+    budget: Option<PaceBudget>,
+    images: u32,
+    /// Seconds of training before this process began.
+    earlier_seconds: f64,
+    /// Seconds at the beginnings of the last three steps.
+    begun: [f64; 3],
+    /// Images before the last round, and before opacities were last lowered.
+    rested_at: [u32; 2],
+}
+
+/// What has iterations pass otherwise than with images.
+#[derive(Clone, Copy, Debug)]
+struct PaceBudget {
+    /// Seconds of training; nothing where the clock says nothing.
+    seconds: Option<f64>,
+    /// Images of the run, at most.
+    most_images: Option<u32>,
+    /// Iterations of the schedule.
+    last: u32,
+    /// Where this process began.
+    from: Passed,
+}
+
+impl PaceBudget {
+    /// That of a run over so many training views; nothing where iterations pass with images.
+    fn of(config: &Config, views: usize, from: Passed) -> Option<Self> {
+        let options = &config.optimize;
+        let seconds = options.time_budget.map(TimeBudget::seconds);
+        let passes = options.max_passes;
+        let views = u32::try_from(views).unwrap_or(u32::MAX);
+        let most_images = (passes > 0).then(|| passes.saturating_mul(views).max(1));
+        let is_short = most_images.is_some_and(|most| most < options.iterations);
+        (seconds.is_some() || is_short).then_some(Self {
+            seconds,
+            most_images,
+            last: options.iterations,
+            from,
+        })
+    }
+
+    /// The last iteration that has passed by then.
+    fn iteration_at(&self, seconds: f64, images: u32) -> u32 {
+        let by_images = self.most_images.map_or(0, |most| self.by_images(images, most));
+        let by_clock = self.seconds.map_or(0, |all| {
+            self.share_of_rest(share(seconds - self.from.seconds, all - self.from.seconds))
+        });
+        by_images.max(by_clock)
+    }
+
+    /// A function of the number of images alone, so that a run that goes on from a checkpoint goes the same way as
+    /// one that was never stopped; unless its options have changed.
+    fn by_images(&self, images: u32, most: u32) -> u32 {
+        let at = |images: u32| u64::from(images) * u64::from(self.last) / u64::from(most);
+        if at(self.from.images) == u64::from(self.from.iteration) {
+            return u32::try_from(at(images)).unwrap_or(u32::MAX).min(self.last);
+        }
+        let since = f64::from(images) - f64::from(self.from.images);
+        self.share_of_rest(share(since, f64::from(most) - f64::from(self.from.images)))
+    }
+
+    /// A run that goes on has what is left of its budget for what is left of the schedule.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of the iterations, from 0 to 1"
+    )]
+    fn share_of_rest(&self, share: f64) -> u32 {
+        let left = self.last.saturating_sub(self.from.iteration);
+        self.from.iteration + (share * f64::from(left)) as u32
+    }
+}
+
+/// What part of `whole` has passed, 0 to 1.
+fn share(passed: f64, whole: f64) -> f64 {
+    if passed >= whole { 1.0 } else { passed.max(0.0) / whole }
+}
+
+impl Pace {
+    /// That of a run over so many training views, from where it is on.
+    pub(super) fn new(config: &Config, views: usize, from: Passed) -> Self {
+        Self {
+            batches: Batches::of(config),
+            batch_views: config.optimize.batch_views.max(1),
+            budget: PaceBudget::of(config, views, from),
+            images: from.images,
+            earlier_seconds: from.seconds,
+            begun: [0.0; 3],
+            rested_at: [from.images; 2],
+        }
+    }
+
+    /// The step after `iteration`, of which this process has trained for so many seconds.
+    ///
+    /// With a budget it passes to where the clock will be when it is done, if it takes as long as the shorter of the
+    /// two before it.
+    pub(super) fn next(&mut self, iteration: u32, seconds: f64) -> Turn {
+        self.begun = [self.begun[1], self.begun[2], seconds];
+        let images = |count: u32| ImageSpan {
+            before: self.images,
+            after: self.images.saturating_add(count),
+        };
+        let budget = self.budget.filter(|budget| iteration < budget.last);
+        let Some(budget) = budget else {
+            let iterations = self.batches.next(iteration);
+            return Turn { images: images(iterations.images()), iterations };
+        };
+        let left = budget.most_images.map_or(u32::MAX, |most| most.saturating_sub(self.images));
+        let images = images(self.batch_views.min(left.max(1)));
+        let [first, second, third] = self.begun;
+        let expected = (third - second).min(second - first);
+        let done = self.earlier_seconds + seconds + expected;
+        let after = budget.iteration_at(done, images.after).max(iteration);
+        Turn { images, iterations: ImageSpan { before: iteration, after } }
+    }
+
+    /// The step has trained on all images up to this one.
+    pub(super) fn trained(&mut self, images: ImageSpan) {
+        self.images = images.after;
+    }
+
+    /// Whether a round of density control, or a fade of opacities, may come: with the clock, not before so many
+    /// images have been trained on since the last one, which the schedule may have come too soon for.
+    pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
+        self.rests(0, least_images)
+    }
+
+    /// The same of what lowers opacities, which have to rise again.
+    pub(super) fn takes_adjustment(&mut self, least_images: u32) -> bool {
+        self.rests(1, least_images)
+    }
+
+    fn rests(&mut self, kind: usize, least_images: u32) -> bool {
+        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        let is_rested = self.images - self.rested_at[kind] >= least_images;
+        if !has_clock || is_rested {
+            self.rested_at[kind] = self.images;
+            return true;
+        }
+        false
+    }
+
+    /// The first image that no step has trained on.
+    pub(super) fn next_image(&self) -> u32 {
+        self.images.saturating_add(1)
+    }
+
+    /// How far the run has come, of which this process has trained for so many seconds.
+    pub(super) fn progress(&self, iteration: u32, seconds: f64) -> Passed {
+        Passed { iteration, images: self.images, seconds: self.earlier_seconds + seconds }
+    }
+
+    /// Whether iterations pass otherwise than with images.
+    pub(super) fn has_budget(&self) -> bool {
+        self.budget.is_some()
+    }
+
+    /// Whether the run has trained on as many images as it may.
+    pub(super) fn ends_by_images(&self) -> bool {
+        let most = self.budget.and_then(|budget| budget.most_images);
+        most.is_some_and(|most| self.images >= most)
+    }
+
+    /// Images of the run, where the clock says nothing of their number.
+    pub(super) fn all_images(&self, iterations: u32) -> u32 {
+        let most = self.budget.and_then(|budget| budget.most_images);
+        most.map_or(iterations, |most| most.min(iterations))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OptimizeOptions;
+
+    fn config(budget: Option<&str>, batch_views: u32) -> Config {
+        let time_budget = budget.map(|text| text.parse().unwrap());
+        let optimize = OptimizeOptions {
+            iterations: 1000,
+            time_budget,
+            batch_views,
+            max_passes: if budget.is_some() { 10 } else { 0 },
+            ..OptimizeOptions::default()
+        };
+        Config { optimize, ..Config::default() }
+    }
+
+    /// The steps of a run whose steps take so many seconds, to the end of its schedule.
+    fn turns(pace: &mut Pace, mut iteration: u32, step_seconds: f64) -> Vec<Turn> {
+        let (mut seconds, mut turns) = (0.0, Vec::new());
+        while iteration < 1000 {
+            let turn = pace.next(iteration, seconds);
+            pace.trained(turn.images);
+            iteration = turn.iterations.after;
+            seconds += step_seconds;
+            turns.push(turn);
+        }
+        turns
+    }
+
+    #[test]
+    fn without_a_budget_an_iteration_passes_with_each_image() {
+        for views in [1, 3, 8] {
+            let mut pace = Pace::new(&config(None, views), 5, Passed::default());
+            let turns = turns(&mut pace, 0, 1.0);
+            assert!(turns.iter().all(|turn| turn.images == turn.iterations));
+            assert_eq!(turns.len(), 1000_usize.div_ceil(views as usize));
+            let last = turns[turns.len() - 1];
+            assert!(last.images.each().all(|image| last.iteration_of(image) == image));
+        }
+    }
+
+    #[test]
+    fn a_budget_ends_in_time_however_long_steps_take() {
+        for (step_seconds, steps) in [(0.001, 2000), (0.01, 200), (0.11, 18), (5.0, 1)] {
+            let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, Passed::default());
+            let turns = turns(&mut pace, 0, step_seconds);
+            // The first two steps do not know how long they take.
+            let apart = turns.len().abs_diff(steps);
+            assert!(
+                apart <= 1 || steps < 3 && turns.len() <= 3,
+                "{step_seconds} s: {}",
+                turns.len()
+            );
+            let whole = |turn: &Turn| turn.images.images() == 1;
+            assert!(turns.iter().all(whole));
+            let gapless =
+                turns.windows(2).all(|two| two[0].iterations.after == two[1].iterations.before);
+            assert!(gapless);
+        }
+    }
+
+    #[test]
+    fn iterations_pass_with_the_clock_and_not_with_images() {
+        let mut pace = Pace::new(&config(Some("4s"), 4), 1_000_000, Passed::default());
+        let turns = turns(&mut pace, 0, 0.001);
+        let (last, half) = (turns.len() - 1, turns[turns.len() / 2]);
+        assert_eq!(turns[last].images.after, 4 * u32::try_from(turns.len()).unwrap());
+        assert!(half.iterations.after.abs_diff(500) <= 1, "{half:?}");
+        assert!(turns.iter().any(|turn| turn.iterations.images() == 0));
+        let images = turns[0].images;
+        let none = Turn { images, iterations: ImageSpan { before: 0, after: 0 } };
+        assert_eq!(none.iteration_of(3), 1);
+    }
+
+    #[test]
+    fn a_resumed_run_has_the_rest_of_the_time_for_the_rest() {
+        let from = Passed { iteration: 400, images: 9000, seconds: 1.5 };
+        let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, from);
+        let first = pace.next(400, 0.0);
+        assert_eq!((first.images.before, first.iterations.before), (9000, 400));
+        let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, from);
+        let steps = turns(&mut pace, 400, 0.001).len();
+        assert!(steps.abs_diff(500) <= 1, "{steps}");
+        let progress = pace.progress(1000, 0.5);
+        assert_eq!((progress.images - 9000) as usize, steps);
+        assert_eq!(progress.seconds, 2.0);
+    }
+
+    #[test]
+    fn a_budget_that_is_spent_leaves_one_step() {
+        let from = Passed { iteration: 400, images: 9000, seconds: 2.5 };
+        let mut pace = Pace::new(&config(Some("2s"), 1), 1_000_000, from);
+        assert_eq!(turns(&mut pace, 400, 0.001).len(), 1);
+    }
+
+    #[test]
+    fn rounds_of_a_run_with_a_clock_wait_for_images() {
+        let mut pace = Pace::new(&config(Some("1s"), 1), 50, Passed::default());
+        let mut taken = Vec::new();
+        for image in 1..=10 {
+            pace.trained(ImageSpan::of(image));
+            if pace.takes_round(4) {
+                taken.push(image);
+            }
+        }
+        assert_eq!(taken, [4, 8]);
+        assert!(pace.takes_adjustment(10) && !pace.takes_adjustment(1));
+        let mut without = Pace::new(&config(None, 1), 50, Passed::default());
+        assert!(without.takes_round(4) && without.takes_round(4));
+    }
+
+    #[test]
+    fn passes_over_few_views_end_a_long_budget() {
+        let mut pace = Pace::new(&config(Some("60s"), 1), 30, Passed::default());
+        assert_eq!(turns(&mut pace, 0, 0.001).len(), 300);
+        assert!(pace.ends_by_images());
+        let mut endless = config(Some("1s"), 1);
+        endless.optimize.max_passes = 0;
+        let mut pace = Pace::new(&endless, 30, Passed::default());
+        assert!(turns(&mut pace, 0, 0.001).len() > 990);
+        assert!(!pace.ends_by_images());
+    }
+
+    #[test]
+    fn the_schedule_of_few_views_passes_faster_and_resumes_the_same() {
+        let mut short = config(None, 4);
+        short.optimize.max_passes = 7;
+        let mut whole = Pace::new(&short, 31, Passed::default());
+        let turns_of_all = turns(&mut whole, 0, 1.0);
+        assert_eq!(turns_of_all.len(), 217_usize.div_ceil(4));
+        let last = turns_of_all[turns_of_all.len() - 1];
+        assert_eq!((last.images.after, last.iterations.after), (217, 1000));
+        assert_eq!((whole.all_images(1000), whole.ends_by_images()), (217, true));
+        for (at, turn) in turns_of_all.iter().enumerate() {
+            let (iteration, images) = (turn.iterations.after, turn.images.after);
+            let from = Passed { iteration, images, seconds: 0.0 };
+            let resumed = turns(&mut Pace::new(&short, 31, from), iteration, 1.0);
+            assert_eq!(resumed, turns_of_all[at + 1..]);
+        }
+        // Of many views the limit is none.
+        let mut many = Pace::new(&short, 143, Passed::default());
+        assert!(turns(&mut many, 0, 1.0).iter().all(|turn| turn.images == turn.iterations));
+    }
+
+    #[test]
+    fn a_run_that_goes_on_for_longer_passes_on_from_where_it_was() {
+        let mut longer = config(None, 1);
+        longer.optimize.max_passes = 10;
+        let from = Passed { iteration: 300, images: 50, seconds: 0.0 };
+        let turns = turns(&mut Pace::new(&longer, 20, from), 300, 1.0);
+        assert_eq!((turns.len(), turns[74].iterations.after), (150, 650));
+    }
+}

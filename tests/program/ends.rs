@@ -1,0 +1,154 @@
+//! What ends a run beside its last iteration: `--time-budget`, `--max-passes`, `--until-psnr`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::common::program::{TestFolder, end, text};
+
+/// A run that a small scene takes.
+const GROWING: [&str; 4] =
+    ["--preset=fast", "--max-points=400", "--eval", "--checkpoint-iterations=3000"];
+
+/// Training views of the scene: two of its eight are held out.
+fn training_views(place: &TestFolder) -> u64 {
+    events(place, "model", "started")[0]["train_views"].as_u64().unwrap()
+}
+
+fn events(place: &TestFolder, model: &str, name: &str) -> Vec<Value> {
+    let log = fs::read_to_string(place.path(model).join("run.jsonl")).unwrap();
+    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records.filter(|record| record["event"] == name).collect()
+}
+
+/// Seconds of training, images, and what was said.
+fn ended(place: &TestFolder, model: &str) -> (f64, u64, String) {
+    let last = |name| events(place, model, name).pop().unwrap();
+    let (end, finished) = (last("ended"), last("finished"));
+    let message = end["message"].as_str().unwrap().to_owned();
+    (finished["training_seconds"].as_f64().unwrap(), end["images"].as_u64().unwrap(), message)
+}
+
+#[test]
+fn a_time_budget_ends_in_time_with_its_schedule_done() {
+    let place = TestFolder::with_scene();
+    let flags = [&GROWING[..], &["--time-budget=2s", "--max-passes=0"]].concat();
+    end(place.train().args(flags)).done().says(&["the time budget of 2s is over"]);
+    let (seconds, images, message) = ended(&place, "model");
+    // A step of this scene takes some ten milliseconds, and a shared machine may stop in one.
+    assert!((1.9..2.5).contains(&seconds), "{seconds} s: {message}");
+    assert!(images > 0 && message.contains(&images.to_string()), "{message}");
+    assert!(place.ply(6000).exists());
+    assert!(!events(&place, "model", "densified").is_empty());
+}
+
+#[test]
+fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
+    let place = TestFolder::with_scene();
+    let flags = [&GROWING[..], &["--time-budget=2s", "--max-passes=0", "--save-iterations=-1"]];
+    end(place.train().args(flags.concat())).done();
+    let steps = events(&place, "model", "saved");
+    let middle = steps.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
+    let checkpoint = middle["path"].as_str().unwrap().to_owned();
+    let flags = ["--start-checkpoint", &checkpoint];
+    end(place.train_into("second").args(flags)).done().says(&["the time budget of 2s is over"]);
+    let ([_, first_images, _], [seconds, second_images, _]) =
+        (parts(ended(&place, "model")), parts(ended(&place, "second")));
+    assert!((0.8..1.5).contains(&seconds), "{seconds} s");
+    // It counts on from the images of the first half.
+    assert!(second_images > 0.5 * first_images, "{second_images} of {first_images}");
+}
+
+fn parts((seconds, images, _): (f64, u64, String)) -> [f64; 3] {
+    [seconds, images as f64, 0.0]
+}
+
+#[test]
+fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
+    let place = TestFolder::with_scene();
+    let flags = [
+        "--iterations=300",
+        "--max-passes=20",
+        "--densify-from-iter=20",
+        "--densify-until-iter=200",
+        "--densification-interval=30",
+        "--opacity-reset-interval=90",
+        "--sh-degree-interval=50",
+        "--checkpoint-iterations=150",
+        "--batch-views=2",
+    ];
+    end(place.train().args(flags)).done().says(&["images, as --max-passes 20 has it"]);
+    let images = 20 * training_views(&place);
+    assert!(images < 300, "the scene has too many views to tell");
+    assert_eq!(ended(&place, "model").1, images);
+    let saved = events(&place, "model", "saved");
+    let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
+    let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
+    end(place.train_into("second").args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert_eq!(ended(&place, "second").1, images);
+    assert!(fs::read(place.ply(300)).unwrap() == fs::read(place.ply_of("second", 300)).unwrap());
+}
+
+#[test]
+fn a_run_ends_once_its_held_out_views_have_a_psnr() {
+    let place = TestFolder::with_scene();
+    let flags = ["--iterations=100", "--eval", "--until-psnr=5"];
+    end(place.train().args(flags)).done().says(&["reaches --until-psnr 5 after 5 images"]);
+    assert!(place.ply(5).exists() && place.checkpoint(5).exists());
+    let tested = events(&place, "model", "evaluated");
+    let psnr = tested[0]["mean"]["psnr"].as_f64().unwrap();
+    assert!(psnr >= 5.0, "{psnr}");
+    // The rest of the run can still be had.
+    end(place.train().args(["--resume", "auto", "--until-psnr=80"]))
+        .done()
+        .says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
+    assert!(place.ply(100).exists());
+}
+
+#[test]
+fn without_held_out_views_training_views_are_measured() {
+    let place = TestFolder::with_scene();
+    end(place.train().args(["--iterations=40", "--until-psnr=5", "--eval-train=2"]))
+        .done()
+        .says(&["reaches --until-psnr 5 after 2 images"]);
+    end(place.train_into("none").args(["--iterations=40", "--until-psnr=5", "--eval-train=0"]))
+        .done()
+        .says(&["--until-psnr 5 is not reached: no view could be measured"]);
+}
+
+#[test]
+fn a_quality_is_a_preset_by_another_name() {
+    let place = TestFolder::with_scene();
+    for (quality, preset) in [("draft", "draft"), ("normal", "fast"), ("high", "best")] {
+        let model = format!("by_{quality}");
+        let flags = [format!("--quality={quality}"), "--iterations=10".to_owned()];
+        end(place.train_into(&model).args(flags)).done();
+        let named = format!("as_{preset}");
+        place.trained_into(&named, 10, &[&format!("--preset={preset}")]);
+        let config = |model: &str| {
+            let config = fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+            config.replace(&format!("\"{}\"", text(&place.path(model))), "MODEL")
+        };
+        assert_eq!(config(&model), config(&named), "{quality}");
+    }
+}
+
+#[test]
+fn what_cannot_end_early_is_refused_by_name() {
+    let place = TestFolder::with_scene();
+    for (flags, words) in [
+        (&["--time-budget=0s"][..], "no time above 0"),
+        (&["--time-budget=5x"], "60s, 2m or 1h30m"),
+        (&["--time-budget=5s", "--exposure"], "--exposure"),
+        (&["--time-budget=5s", "--regularize=sdf"], "--regularize"),
+        (&["--until-psnr=0"], "--until-psnr"),
+        (&["--until-psnr=20", "--primitive=triangles"], "--primitive triangles"),
+        (&["--quality=draft", "--preset=fast"], "--preset"),
+        (&["--quality=superb"], "draft, normal, high"),
+    ] {
+        let ended = end(place.train().args(flags));
+        assert_eq!(ended.code, Some(2), "{flags:?}");
+        assert!(ended.stderr.contains(words), "{flags:?}: {}", ended.stderr);
+    }
+    assert!(!place.model().exists());
+}
