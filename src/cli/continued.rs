@@ -10,7 +10,7 @@ use super::file_kind::{check_checkpoint, with_ply};
 use super::folder::{self, ConfigText};
 use super::output::shell_word;
 use crate::config::{Config, follows_iterations};
-use crate::train::checkpoint::{self, CheckpointError, StoredCheckpoint};
+use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 
 /// The checkpoint of `--start-checkpoint`.
 pub(super) fn named_checkpoint(path: &Path) -> anyhow::Result<StoredCheckpoint> {
@@ -102,6 +102,36 @@ fn without_checkpoint(model_path: &Path) -> String {
             shell_word(ply)
         ),
         None => "Train again without it".to_owned(),
+    }
+}
+
+/// Where a run that has iterations left may train on no more images, or for no more time, one step would do them all.
+pub(super) fn refuse_spent(
+    path: &Path,
+    about: &Checkpoint,
+    now: &Config,
+) -> Result<(), UsageError> {
+    let options = &now.optimize;
+    if about.iteration >= options.iterations {
+        return Ok(());
+    }
+    let (path, passed) = (path.display(), about.progress());
+    let views = about.train_views.len() as u64;
+    let passes = options.max_passes;
+    if passes > 0 && u64::from(passed.images) >= u64::from(passes) * views {
+        return Err(UsageError(format!(
+            "{path}: the run has trained on {} images, which is all that --max-passes {passes} allows for its {views} \
+             views. To train on, give a larger number with it, or 0 for no limit",
+            passed.images
+        )));
+    }
+    match options.time_budget {
+        Some(budget) if passed.seconds >= budget.seconds() => Err(UsageError(format!(
+            "{path}: the run has trained for {:.1} s, and --time-budget {budget} is over. To train on, give a \
+             longer time",
+            passed.seconds
+        ))),
+        _ => Ok(()),
     }
 }
 

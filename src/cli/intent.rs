@@ -8,7 +8,8 @@ use clap::parser::ValueSource;
 
 use super::base::{DEMO_SCENE, base_text};
 use super::continued::{
-    earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, warn_of_longer,
+    earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
+    warn_of_longer,
 };
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
@@ -48,7 +49,8 @@ impl Intent {
         let lowest = base_text(args.demo, ranks);
         let layers = Layers {
             base: lowest.as_ref().map(ConfigText::layer),
-            preset: args.preset.name(),
+            is_new: !args.demo,
+            preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };
@@ -73,7 +75,7 @@ impl Intent {
                 // Before values that go with one are held against the other.
                 keep_primitive(path, before, &config)?;
             }
-            config = resolve(Layers { base, ..layers })?;
+            config = resolve(Layers { base, is_new: false, ..layers })?;
             read_test_list(&mut config.scene)?;
             keep_primitive(path, before, &config)?;
             keep_filter(path, before, &config)?;
@@ -87,6 +89,7 @@ impl Intent {
                     None => NothingToTrain(problem).into(),
                 });
             }
+            refuse_spent(path, &checkpoint.about, &config)?;
             fit_degree(checkpoint, config.optimize.sh_degree)?;
             report_resume_point(&origin, checkpoint.about.iteration, &config);
         } else {
@@ -95,7 +98,7 @@ impl Intent {
                 _ => None,
             };
             let base = earlier.as_ref().map(ConfigText::layer).or(layers.base);
-            let layers = Layers { base, ..layers };
+            let layers = Layers { base, is_new: layers.is_new && earlier.is_none(), ..layers };
             config = resolve(layers)?;
             if let Some(handover) = Handover::find(&config.sugar)? {
                 config = imported_model(args, &handover, layers)?;

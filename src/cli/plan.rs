@@ -89,7 +89,8 @@ pub(super) struct PlanArgs {
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut config = resolve(Layers {
         base: None,
-        preset: args.preset.name(),
+        is_new: true,
+        preset: args.preset.named(),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
     })?;

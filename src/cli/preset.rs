@@ -18,7 +18,7 @@ pub(super) struct PresetArgs {
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// The preset for a quality: draft, fast or best
+    /// The preset for a quality: draft, normal or high
     ///
     /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes up to
     /// four times as long as that.
@@ -38,8 +38,8 @@ enum Quality {
 }
 
 impl PresetArgs {
-    /// The name of the preset; `None` where the options' defaults serve.
-    pub(super) fn name(&self) -> Option<&str> {
+    /// The name of the preset; `None` where the options' defaults serve. That for the GPU is said.
+    pub(super) fn named(&self) -> Option<&str> {
         match self.quality {
             Some(Quality::Draft) => Some("draft"),
             Some(Quality::Normal) => Some("fast"),

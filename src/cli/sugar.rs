@@ -204,8 +204,9 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
 /// The stage that trains, and the folder that it trains in.
 fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, CommandStage)> {
     let TrainArgs { demo, config: file, preset, options, .. } = &args.train;
+    let preset = preset.named();
     let layers = Layers {
-        preset: preset.name(),
+        preset,
         file: file.as_deref(),
         typed: Some(Typed { flags: options, matches }),
         ..Layers::default()
@@ -232,7 +233,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         line.push(flag("source-path", &absolute(scene)));
     }
     line.push(flag("model-path", &model_path));
-    if let Some(preset) = preset.name() {
+    if let Some(preset) = preset {
         line.push(format!("--preset={preset}").into());
     }
     if config.sugar.regularize == Regularize::None {

@@ -10,6 +10,7 @@ use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
+use super::folder::point_clouds;
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
@@ -349,7 +350,9 @@ fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
 }
 
 fn demo_summary(intent: &Intent) -> String {
-    let (folder, last) = (intent.model_path.display(), intent.config.last_iteration());
+    let folder = intent.model_path.display();
+    // A run may have ended before its last iteration.
+    let last = point_clouds(&intent.model_path).last().map_or(0, |(iteration, _)| *iteration);
     let word = shell_word(&intent.model_path);
     format!(
         "\nThe demonstration is trained.\n\

@@ -88,7 +88,8 @@ options! {
         ///
         /// Of training: start, evaluations and files come on top. The schedule of --iterations (learning
         /// rates, density control, sizes of views) passes with the clock, whatever number of images there is
-        /// time for. A new run without --preset, --strategy and --primitive takes --preset fast.
+        /// time for. A new run without --preset, --strategy and --primitive takes --preset fast; --demo has its own
+        /// values.
         #[arg(value_name = "TIME")]
         time_budget: Option<TimeBudget>;
 
@@ -103,7 +104,7 @@ options! {
         /// End once views have this PSNR, dB
         ///
         /// The mean over the held-out views, or with none held out over the training views that
-        /// --eval-train evaluates. It is measured twenty times in a run, which is no part of the training
+        /// --eval-train evaluates. It is measured some twenty times in a run, which is no part of the training
         /// time. A run that does not reach it ends as it would without, and says so.
         #[arg(value_name = "DB")]
         until_psnr: Option<f64>, is |value| match value {

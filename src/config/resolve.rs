@@ -42,6 +42,8 @@ pub struct Typed<'a> {
 pub struct Layers<'a> {
     /// The configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
     pub base: Option<ConfigLayer<'a>>,
+    /// Whether that is no earlier run's, so that a time budget may bring a preset.
+    pub is_new: bool,
     /// Name of a preset.
     pub preset: Option<&'a str>,
     /// A configuration file.
@@ -112,7 +114,7 @@ impl Layers<'_> {
                 |layer: &Table| layer.get(section).is_some_and(|table| table.get(key).is_some());
             above.iter().any(given)
         };
-        let is_open = self.base.is_none()
+        let is_open = (self.base.is_none() || self.is_new)
             && !says(DensifyOptions::NAME, "strategy")
             && !says(OptimizeOptions::NAME, "primitive");
         (is_open && says(OptimizeOptions::NAME, "time_budget")).then_some(PRESET_OF_BUDGETS)

@@ -70,9 +70,20 @@ impl Serialize for TimeBudget {
     }
 }
 
+/// A time as a configuration file may have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Given {
+    Seconds(f64),
+    Text(String),
+}
+
 impl<'de> Deserialize<'de> for TimeBudget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+        let text = match Given::deserialize(deserializer)? {
+            Given::Seconds(seconds) => seconds.to_string(),
+            Given::Text(text) => text,
+        };
         text.parse().map_err(serde::de::Error::custom)
     }
 }

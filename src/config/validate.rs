@@ -30,7 +30,7 @@ impl Config {
         self.run.check_values()
     }
 
-    /// Checks that what ends a run early is known to what is learned in it.
+    /// Checks that what ends a run before its last iteration leaves nothing of it undone.
     fn check_ends(&self) -> Result<(), ConfigError> {
         let OptimizeOptions { exposure, bilateral_grid, primitive, .. } = self.optimize;
         let budget = self.optimize.time_budget;
@@ -45,7 +45,7 @@ impl Config {
         let checked = holds(
             until.is_none() || !(trains_on || primitive == PrimitiveName::Triangles),
             until.unwrap_or_default(),
-            "none with --regularize and --primitive triangles, whose models are whole at the end alone",
+            "none with --regularize and --primitive triangles, whose models are complete only at the end",
         );
         named(OptimizeOptions::NAME, "until_psnr", checked)
     }

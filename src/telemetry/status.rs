@@ -38,7 +38,12 @@ pub(super) struct RunStatus {
     pub(super) stage: RunStage,
     step: Option<Step>,
     loss: f64,
+    /// Of an image, smoothed.
     ms: f64,
+    /// Of an iteration of the schedule, smoothed: another time than that of an image in a run with a time budget.
+    ms_of_iteration: Option<f64>,
+    /// Since the last step with which an iteration passed.
+    waiting_ms: f64,
     memory: Option<MemoryReport>,
     gpu: GpuSample,
 }
@@ -47,6 +52,13 @@ impl RunStatus {
     pub(super) fn take_step(&mut self, step: &Step) {
         if self.step.is_none() {
             (self.loss, self.ms) = (step.total, step.ms);
+        }
+        self.waiting_ms += step.ms * f64::from(step.images);
+        let passed = step.iteration.saturating_sub(step.before);
+        if passed > 0 {
+            let ms = std::mem::take(&mut self.waiting_ms) / f64::from(passed);
+            let before = self.ms_of_iteration.unwrap_or(ms);
+            self.ms_of_iteration = Some(before + TIME_WEIGHT * (ms - before));
         }
         self.loss += LOSS_WEIGHT * (step.total - self.loss);
         self.ms += TIME_WEIGHT * (step.ms - self.ms);
@@ -83,7 +95,7 @@ impl RunStatus {
             percent(self.gpu.utilization.map(f64::from)),
             speed(self.ms),
             clock(elapsed.as_secs_f64()),
-            clock(left * self.ms / 1000.0),
+            clock(left * self.ms_of_iteration.unwrap_or(self.ms) / 1000.0),
         )
     }
 
@@ -218,6 +230,24 @@ mod tests {
         );
         status.take_memory(&report(400, 5571));
         assert!(status.line(Duration::ZERO).contains(" R:34% "));
+    }
+
+    #[test]
+    fn what_remains_is_reckoned_by_iterations_however_many_images_pass() {
+        for (images_of_iteration, expected) in [(1, "0:00:45"), (10, "0:07:30")] {
+            let mut status = RunStatus::default();
+            for image in 1..=100 * images_of_iteration {
+                let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
+                let [before, iteration] =
+                    [image - 1, image].map(|image| image / images_of_iteration);
+                let (images, iterations) = (1, 1000);
+                let step =
+                    Step { before, iteration, images, iterations, values, total, gaussians, ms };
+                status.take_step(&step);
+            }
+            let line = status.line(Duration::ZERO);
+            assert!(line.ends_with(expected) && line.contains("20.0it/s"), "{line}");
+        }
     }
 
     #[test]

@@ -30,8 +30,7 @@ pub fn compensation(options: &OptimizeOptions) -> Option<Compensation> {
 }
 
 /// How its tables learn in a run of so many images.
-pub fn rule(options: &OptimizeOptions, kind: Compensation, images: u32) -> AppearanceRule {
-    let iterations = images;
+pub fn rule(options: &OptimizeOptions, kind: Compensation, iterations: u32) -> AppearanceRule {
     match kind {
         Compensation::Exposure => AppearanceRule {
             rate_init: options.exposure_lr_init,

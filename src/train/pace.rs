@@ -1,6 +1,7 @@
 //! How a run passes through its schedule: with its images, with the clock, or faster than its images.
 
 use super::batches::Batches;
+use super::passed::{Paced, Passed};
 use super::span::ImageSpan;
 use crate::config::{Config, TimeBudget};
 
@@ -15,41 +16,37 @@ pub struct Turn {
     pub images: ImageSpan,
     /// The iterations.
     pub iterations: ImageSpan,
+    /// Whether an iteration passes with each image.
+    pub is_plain: bool,
 }
 
 impl Turn {
     /// Of one image in a run without a budget.
     pub fn of(image: u32) -> Self {
-        Self { images: ImageSpan::of(image), iterations: ImageSpan::of(image) }
+        Self { images: ImageSpan::of(image), iterations: ImageSpan::of(image), is_plain: true }
     }
 
-    /// The same with no more than these images of it, the first ones. Without a budget no more iterations pass.
+    /// The same with these images of it alone, the first ones.
     pub(super) fn cut(self, images: ImageSpan) -> Self {
-        if self.images.images() != self.iterations.images() {
+        if !self.is_plain {
             return Self { images, ..self };
         }
         let after = self.iterations.before + images.images();
-        Self { images, iterations: ImageSpan { after, ..self.iterations } }
+        Self { images, iterations: ImageSpan { after, ..self.iterations }, is_plain: true }
     }
 
     /// The iteration (from 1) that image `image` of the step is trained by.
     pub fn iteration_of(self, image: u32) -> u32 {
-        if self.images.images() == self.iterations.images() {
+        if self.is_plain {
             return self.iterations.before + (image - self.images.before);
         }
+        self.iteration()
+    }
+
+    /// The iteration (from 1) that the step is taken by.
+    pub fn iteration(self) -> u32 {
         self.iterations.after.max(1)
     }
-}
-
-/// How far a run has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Passed {
-    /// Finished iterations of the schedule.
-    pub iteration: u32,
-    /// Images trained on.
-    pub images: u32,
-    /// Seconds of training.
-    pub seconds: f64,
 }
 
 /// The steps of a run.
@@ -63,8 +60,8 @@ pub(super) struct Pace {
     earlier_seconds: f64,
     /// Seconds at the beginnings of the last three steps.
     begun: [f64; 3],
-    /// Images before the last round, and before opacities were last lowered.
-    rested_at: [u32; 2],
+    /// Images before the last round, and before opacities were last lowered, of this process.
+    rested_at: [Option<u32>; 2],
 }
 
 /// What has iterations pass otherwise than with images.
@@ -144,7 +141,7 @@ impl Pace {
             images: from.images,
             earlier_seconds: from.seconds,
             begun: [0.0; 3],
-            rested_at: [from.images; 2],
+            rested_at: [None; 2],
         }
     }
 
@@ -161,7 +158,7 @@ impl Pace {
         let budget = self.budget.filter(|budget| iteration < budget.last);
         let Some(budget) = budget else {
             let iterations = self.batches.next(iteration);
-            return Turn { images: images(iterations.images()), iterations };
+            return Turn { images: images(iterations.images()), iterations, is_plain: true };
         };
         let left = budget.most_images.map_or(u32::MAX, |most| most.saturating_sub(self.images));
         let images = images(self.batch_views.min(left.max(1)));
@@ -169,7 +166,7 @@ impl Pace {
         let expected = (third - second).min(second - first);
         let done = self.earlier_seconds + seconds + expected;
         let after = budget.iteration_at(done, images.after).max(iteration);
-        Turn { images, iterations: ImageSpan { before: iteration, after } }
+        Turn { images, iterations: ImageSpan { before: iteration, after }, is_plain: false }
     }
 
     /// The step has trained on all images up to this one.
@@ -177,8 +174,8 @@ impl Pace {
         self.images = images.after;
     }
 
-    /// Whether a round of density control, or a fade of opacities, may come: with the clock, not before so many
-    /// images have been trained on since the last one, which the schedule may have come too soon for.
+    /// Whether a round of density control may come. With the clock rounds may be due so soon after one another that
+    /// there is little to go by: then one is left out unless there were so many images since the last.
     pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
         self.rests(0, least_images)
     }
@@ -190,12 +187,19 @@ impl Pace {
 
     fn rests(&mut self, kind: usize, least_images: u32) -> bool {
         let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
-        let is_rested = self.images - self.rested_at[kind] >= least_images;
-        if !has_clock || is_rested {
-            self.rested_at[kind] = self.images;
-            return true;
+        let is_rested = self.rested_at[kind].is_none_or(|at| self.images - at >= least_images);
+        let is_taken = !has_clock || is_rested;
+        if is_taken {
+            self.rested_at[kind] = Some(self.images);
         }
-        false
+        is_taken
+    }
+
+    /// Images that pass with an iteration of a run with a clock, as far as it has come.
+    pub(super) fn images_per_iteration(&self, iteration: u32) -> Option<f64> {
+        let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
+        let iterations = iteration.checked_sub(budget.from.iteration).filter(|&since| since > 0)?;
+        Some(f64::from(self.images - budget.from.images) / f64::from(iterations))
     }
 
     /// The first image that no step has trained on.
@@ -213,16 +217,26 @@ impl Pace {
         self.budget.is_some()
     }
 
-    /// Whether the run has trained on as many images as it may.
-    pub(super) fn ends_by_images(&self) -> bool {
-        let most = self.budget.and_then(|budget| budget.most_images);
-        most.is_some_and(|most| self.images >= most)
+    /// Images that the run ends with at the latest, where that is before all iterations have passed with images.
+    pub(super) fn most_images(&self) -> Option<u32> {
+        self.budget.and_then(|budget| budget.most_images)
+    }
+
+    /// What a checkpoint says beside the iterations, of which the last step was these.
+    pub(super) fn paced(&self, last_step: ImageSpan, seconds: f64) -> Option<Paced> {
+        let ImageSpan { before, after } = last_step;
+        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        let passed = self.progress(after, seconds);
+        (self.has_budget() || passed.images != after).then_some(Paced {
+            images: passed.images,
+            before,
+            seconds: has_clock.then_some(passed.seconds),
+        })
     }
 
     /// Images of the run, where the clock says nothing of their number.
     pub(super) fn all_images(&self, iterations: u32) -> u32 {
-        let most = self.budget.and_then(|budget| budget.most_images);
-        most.map_or(iterations, |most| most.min(iterations))
+        self.most_images().map_or(iterations, |most| most.min(iterations))
     }
 }
 
@@ -297,7 +311,7 @@ mod tests {
         assert!(half.iterations.after.abs_diff(500) <= 1, "{half:?}");
         assert!(turns.iter().any(|turn| turn.iterations.images() == 0));
         let images = turns[0].images;
-        let none = Turn { images, iterations: ImageSpan { before: 0, after: 0 } };
+        let none = Turn { images, iterations: ImageSpan { before: 0, after: 0 }, is_plain: false };
         assert_eq!(none.iteration_of(3), 1);
     }
 
@@ -332,7 +346,7 @@ mod tests {
                 taken.push(image);
             }
         }
-        assert_eq!(taken, [4, 8]);
+        assert_eq!(taken, [1, 5, 9]);
         assert!(pace.takes_adjustment(10) && !pace.takes_adjustment(1));
         let mut without = Pace::new(&config(None, 1), 50, Passed::default());
         assert!(without.takes_round(4) && without.takes_round(4));
@@ -342,12 +356,12 @@ mod tests {
     fn passes_over_few_views_end_a_long_budget() {
         let mut pace = Pace::new(&config(Some("60s"), 1), 30, Passed::default());
         assert_eq!(turns(&mut pace, 0, 0.001).len(), 300);
-        assert!(pace.ends_by_images());
+        assert_eq!(pace.most_images(), Some(pace.next_image() - 1));
         let mut endless = config(Some("1s"), 1);
         endless.optimize.max_passes = 0;
         let mut pace = Pace::new(&endless, 30, Passed::default());
         assert!(turns(&mut pace, 0, 0.001).len() > 990);
-        assert!(!pace.ends_by_images());
+        assert_eq!(pace.most_images(), None);
     }
 
     #[test]
@@ -359,7 +373,7 @@ mod tests {
         assert_eq!(turns_of_all.len(), 217_usize.div_ceil(4));
         let last = turns_of_all[turns_of_all.len() - 1];
         assert_eq!((last.images.after, last.iterations.after), (217, 1000));
-        assert_eq!((whole.all_images(1000), whole.ends_by_images()), (217, true));
+        assert_eq!((whole.all_images(1000), whole.most_images()), (217, Some(217)));
         for (at, turn) in turns_of_all.iter().enumerate() {
             let (iteration, images) = (turn.iterations.after, turn.images.after);
             let from = Passed { iteration, images, seconds: 0.0 };

@@ -1,5 +1,6 @@
-//! The images that one step trains on. Schedules count images, so that what is due in a run does not
-//! depend on how many images a step takes.
+//! The images that one step trains on. As a rule schedules count images, so that what is due in a run does not
+//! depend on how many images a step takes. Where iterations of the schedule pass otherwise, those that pass with a step
+//! are such a span as well.
 
 /// Images from after `before` to `after`: those of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

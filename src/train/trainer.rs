@@ -43,7 +43,8 @@ use super::coarse::CoarseSchedule;
 use super::event::{Completion, Event, RunTimes, Sink, Split, Tensors};
 use super::feed::Feed;
 use super::live::LivePage;
-use super::pace::{Pace, Passed};
+use super::pace::Pace;
+use super::passed::{Paced, Passed};
 use super::schedule::{self, Milestones};
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
@@ -185,13 +186,17 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         let tables = checkpoint.appearance()?;
         let progress = checkpoint.about.progress();
-        let Checkpoint { train_views, config, training_scale, .. } = checkpoint.about;
+        let Checkpoint { paced, train_views, config, training_scale, .. } = checkpoint.about;
         device.use_training_scale(training_scale)?;
         let scale = device.training_scale();
         let mut trainer = Self::new(setup, device, sink, model, progress);
         trainer.feed.views.set_training_scale(scale);
         // What is due after that step comes at the beginning of the next.
-        trainer.last_step = Batches::of(&config).ended(progress.iteration);
+        let after = progress.iteration;
+        trainer.last_step = match paced {
+            Some(Paced { before, .. }) => ImageSpan { before: before.min(after), after },
+            None => Batches::of(&config).ended(after),
+        };
         if train_views != trainer.feed.views.names(Split::Train) {
             trainer.warn(
                 "the scene's training views are not those of the checkpoint; the views come in \
@@ -277,9 +282,10 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
         self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
         if self.iteration == 0 {
-            self.keep_timelapse(self.last_step)?;
+            self.keep_picture()?;
         }
         let (mut interrupted, mut is_last) = (false, self.iteration >= last);
+        let begins_at_end = is_last;
         while !is_last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.
@@ -312,7 +318,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.report_milestones(due, last)?;
             self.meet(due, occasion, is_last || interrupted)?;
         }
-        if is_last {
+        if is_last && !begins_at_end {
             self.announce_end()?;
         }
         self.wait_for_files(None)?;

@@ -89,7 +89,7 @@ fn about() -> Checkpoint {
     let train_views = vec!["view.png".to_owned()];
     let config = Config::default();
     let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
-    Checkpoint { iteration: 20, config, train_views, occasion, training_scale, clocked: None }
+    Checkpoint { iteration: 20, config, train_views, occasion, training_scale, paced: None }
 }
 
 fn a_model_goes_through_a_checkpoints_file_bit_for_bit<B: TrainDevice>(device: &mut B) {

@@ -155,7 +155,7 @@ fn a_number_that_no_round_grows_to_is_said() {
     place.trained_into("short", 20, &["--preset=fast", "--densification-interval=2"]);
     let rounds = events(&place, "short", "densified");
     let first = [&rounds[0], &rounds[rounds.len() - 1]].map(|round| round["iteration"].as_u64());
-    assert_eq!(first, [Some(6), Some(14)]);
+    assert_eq!(first, [Some(4), Some(8)]);
 }
 
 #[test]

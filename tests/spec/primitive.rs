@@ -51,7 +51,7 @@ fn about() -> Checkpoint {
     let train_views = vec!["a.png".to_owned()];
     let config = Config::default();
     let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
-    Checkpoint { iteration: 3, config, train_views, occasion, training_scale, clocked: None }
+    Checkpoint { iteration: 3, config, train_views, occasion, training_scale, paced: None }
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
     assert!(read_ply(&ply).unwrap() == as_in_a_ply(snapshot.parameters.clone()));
 
     let about = Checkpoint {
-        clocked: None,
+        paced: None,
         iteration: 7,
         config: Config::default(),
         train_views: vec!["a".to_owned()],

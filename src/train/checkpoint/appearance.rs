@@ -102,7 +102,7 @@ mod tests {
         let train_views = (0..views).map(|view| format!("{view}.png")).collect();
         let config = Config::default();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
-        Checkpoint { iteration: 7, config, train_views, occasion, training_scale, clocked: None }
+        Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None }
     }
 
     fn model() -> Snapshot<Gaussians> {

@@ -97,14 +97,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
         let (config, train_views) = (Config::default(), Vec::new());
-        let about = Checkpoint {
-            iteration: 7,
-            config,
-            train_views,
-            occasion,
-            training_scale,
-            clocked: None,
-        };
+        let about =
+            Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None };
         let zeros = Gaussians::zeros(1, 2);
         let mut model = Snapshot {
             parameters: zeros.clone(),

@@ -127,7 +127,7 @@ mod tests {
         let train_views = (0..views).map(|view| format!("{view}.png")).collect();
         let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
         Checkpoint {
-            clocked: None,
+            paced: None,
             iteration: 7,
             config: Config::default(),
             train_views,

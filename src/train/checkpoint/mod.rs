@@ -28,7 +28,7 @@ pub use read::{StoredCheckpoint, is_checkpoint, is_timed};
 use crate::config::{Config, ConfigError};
 use crate::files::numbered;
 use crate::memory::TrainingScale;
-use crate::train::pace::Passed;
+use crate::train::passed::{Paced, Passed};
 
 /// What the files call themselves.
 const FORMAT: &str = "splat checkpoint";
@@ -42,8 +42,10 @@ const BY_TIME: (&str, &str) = ("written", "by time");
 /// Metadata of a checkpoint whose run draws views smaller than they are: how often by 0.9.
 const TRAINING_SCALE: &str = "training_scale";
 
-/// Metadata of a checkpoint of a run with a time budget: images, and seconds of training.
-const CLOCKED: [&str; 2] = ["images", "training_seconds"];
+/// Metadata of [`Paced`]: images, iterations before the last step, and seconds of training.
+const IMAGES: &str = "images";
+const ITERATION_BEFORE: &str = "iteration_before";
+const TRAINING_SECONDS: &str = "training_seconds";
 
 /// Why a checkpoint was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,25 +70,18 @@ pub struct Checkpoint {
     pub occasion: Occasion,
     /// The size at which views were drawn, where memory was short.
     pub training_scale: TrainingScale,
-    /// What a run had done whose iterations passed with the clock.
-    pub clocked: Option<Clocked>,
-}
-
-/// How far a run with a time budget had come, beside its iterations.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Clocked {
-    /// Images trained on.
-    pub images: u32,
-    /// Seconds of training.
-    pub seconds: f64,
+    /// How far a run had come whose iterations do not pass with its images.
+    pub paced: Option<Paced>,
 }
 
 impl Checkpoint {
     /// How far the run had come.
     pub fn progress(&self) -> Passed {
-        let Clocked { images, seconds } =
-            self.clocked.unwrap_or(Clocked { images: self.iteration, seconds: 0.0 });
-        Passed { iteration: self.iteration, images, seconds }
+        let iteration = self.iteration;
+        let Some(Paced { images, seconds, .. }) = self.paced else {
+            return Passed { iteration, images: iteration, seconds: 0.0 };
+        };
+        Passed { iteration, images, seconds: seconds.unwrap_or(0.0) }
     }
 }
 

@@ -16,8 +16,8 @@ use super::columns::{
 };
 use super::faces::{FaceState, StoredFaces};
 use super::{
-    BY_TIME, CLOCKED, Checkpoint, CheckpointError, Clocked, FORMAT, Occasion, TRAINING_SCALE,
-    VERSION,
+    BY_TIME, Checkpoint, CheckpointError, FORMAT, IMAGES, ITERATION_BEFORE, Occasion,
+    TRAINING_SCALE, TRAINING_SECONDS, VERSION,
 };
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, check_rows};
 use crate::config::Config;
@@ -26,6 +26,7 @@ use crate::memory::TrainingScale;
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive};
 use crate::train::TrainError;
+use crate::train::passed::Paced;
 
 /// Longest header that is read; ours are a few kilobytes plus the names of the views.
 const MAX_HEADER_BYTES: u64 = 100 << 20;
@@ -332,24 +333,24 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
     let occasion = occasion(&about);
     let times = if about.contains_key(TRAINING_SCALE) { number(TRAINING_SCALE)? } else { 0 };
     let training_scale = TrainingScale::after(times);
-    let clocked = clocked(&about).map_err(damaged)?;
-    let about = Checkpoint { iteration, config, train_views, occasion, training_scale, clocked };
+    let paced = paced(&about).map_err(damaged)?;
+    let about = Checkpoint { iteration, config, train_views, occasion, training_scale, paced };
     Ok((about, sh_degree))
 }
 
-/// How far a run with a time budget had come.
-fn clocked(about: &HashMap<String, String>) -> Result<Option<Clocked>, String> {
-    let [images, seconds] = CLOCKED.map(|key| (key, about.get(key)));
-    let ((images_key, Some(images)), (seconds_key, Some(seconds))) = (images, seconds) else {
-        return Ok(None);
-    };
+/// How far a run had come whose iterations do not pass with its images.
+fn paced(about: &HashMap<String, String>) -> Result<Option<Paced>, String> {
+    let Some(images) = about.get(IMAGES) else { return Ok(None) };
     let wrong = |key: &str, text: &str| format!("`{key}` is `{text}`");
-    let images = images.parse().map_err(|_| wrong(images_key, images))?;
-    let parsed: Option<f64> = seconds.parse().ok();
-    let seconds = parsed
-        .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
-        .ok_or_else(|| wrong(seconds_key, seconds))?;
-    Ok(Some(Clocked { images, seconds }))
+    let images = images.parse().map_err(|_| wrong(IMAGES, images))?;
+    let before = about.get(ITERATION_BEFORE).map_or("", String::as_str);
+    let before = before.parse().map_err(|_| wrong(ITERATION_BEFORE, before))?;
+    let seconds = about.get(TRAINING_SECONDS).map(|text| {
+        let seconds =
+            text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
+        seconds.ok_or_else(|| wrong(TRAINING_SECONDS, text))
+    });
+    Ok(Some(Paced { images, before, seconds: seconds.transpose()? }))
 }
 
 /// The number of rows, and where in the file each column begins.

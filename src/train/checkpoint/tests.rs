@@ -8,6 +8,7 @@ use safetensors::SafeTensors;
 use super::*;
 use crate::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot};
 use crate::model::{Gaussians, Primitive};
+use crate::train::passed::Paced;
 
 /// A model in which few values are alike.
 fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
@@ -34,7 +35,7 @@ fn model(sh_degree: u32, count: usize) -> Snapshot<Gaussians> {
 
 fn about(iteration: u32) -> Checkpoint {
     Checkpoint {
-        clocked: None,
+        paced: None,
         iteration,
         config: Config::default(),
         train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
@@ -68,6 +69,16 @@ fn what_is_written_is_read_again() {
     let path_of_smaller = smaller.write(folder.path(), &mut model(2, 5), None).unwrap();
     let stored = StoredCheckpoint::open(&path_of_smaller).unwrap();
     assert_eq!(stored.about.training_scale, TrainingScale::after(2));
+    for seconds in [None, Some(12.5)] {
+        let paced = Some(Paced { images: 4000, before: 69, seconds });
+        let run = Checkpoint { paced, ..about(72) };
+        let path = run.write(folder.path(), &mut model(2, 5), None).unwrap();
+        let stored = StoredCheckpoint::open(&path).unwrap();
+        assert_eq!(stored.about.paced, paced);
+        let passed = stored.about.progress();
+        assert_eq!((passed.iteration, passed.images), (72, 4000));
+        assert_eq!(passed.seconds, seconds.unwrap_or(0.0));
+    }
     // Another reader of the format agrees, alignment of the data included.
     let bytes = fs::read(&path).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();

@@ -13,7 +13,8 @@ use super::bound;
 use super::columns::{CheckpointColumn, bytes, columns};
 use super::faces::{self, FaceState};
 use super::{
-    BY_TIME, CLOCKED, Checkpoint, Clocked, FORMAT, Occasion, TRAINING_SCALE, VERSION, path,
+    BY_TIME, Checkpoint, FORMAT, IMAGES, ITERATION_BEFORE, Occasion, TRAINING_SCALE,
+    TRAINING_SECONDS, VERSION, path,
 };
 use crate::backend::{AppearanceTables, BoundState, Rows, Snapshot, chunks};
 use crate::files::{OutputError, create_folder, replace_file};
@@ -22,6 +23,7 @@ use crate::model::Primitive;
 use crate::train::TrainError;
 use crate::train::event::Completion;
 use crate::train::finite::check_snapshot;
+use crate::train::passed::Paced;
 
 impl Checkpoint {
     /// Writes the checkpoint of this model, and what was learned of the photographs' colours, into the
@@ -141,13 +143,11 @@ impl Checkpoint {
         if self.training_scale != TrainingScale::FULL {
             about.insert(TRAINING_SCALE.to_owned(), self.training_scale.times().to_string());
         }
-        if let Some(Clocked { images, seconds }) = self.clocked {
-            about.extend(
-                CLOCKED
-                    .map(str::to_owned)
-                    .into_iter()
-                    .zip([images.to_string(), seconds.to_string()]),
-            );
+        if let Some(Paced { images, before, seconds }) = self.paced {
+            about.insert(IMAGES.to_owned(), images.to_string());
+            about.insert(ITERATION_BEFORE.to_owned(), before.to_string());
+            let seconds = seconds.map(|seconds| (TRAINING_SECONDS.to_owned(), seconds.to_string()));
+            about.extend(seconds);
         }
         let mut end = 0;
         let mut tensors: Vec<(String, TensorInfo)> = columns

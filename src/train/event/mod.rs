@@ -168,7 +168,8 @@ pub enum Event {
         /// By which the page knows it again.
         id: String,
     },
-    /// A PSNR that was asked for, or the clock, ended training; or the PSNR was not reached.
+    /// A PSNR that was asked for, the clock, or a number of passes over the views ended training; or the PSNR was not
+    /// reached.
     Ended {
         /// Finished iterations of the schedule.
         iteration: u32,

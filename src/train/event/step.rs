@@ -31,7 +31,8 @@ pub struct Step {
     /// Finished iterations of the schedule before it.
     #[serde(skip)]
     pub before: u32,
-    /// Finished iterations of the schedule: one for each image, unless the run has a time budget.
+    /// Finished iterations of the schedule: one for each image, unless
+    /// the run has a time budget or a limit of passes over few views.
     pub iteration: u32,
     /// Images of the step; values are means over them.
     #[serde(skip)]

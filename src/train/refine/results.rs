@@ -26,7 +26,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let state = self.device.read_binding(&self.binding)?;
         let (setup, iteration) = (self.setup, self.iteration);
         let about = Checkpoint {
-            clocked: None,
+            paced: None,
             iteration,
             config: setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),

@@ -4,7 +4,7 @@
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{Site, StepExtras, Strategy};
-use super::rounds::Rounds;
+use super::rounds::{Rounds, least_images};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, ScoreRule, Statistics};
 use crate::config::Config;
 use crate::math::random::{RandomStream, RandomUse};
@@ -28,6 +28,8 @@ const FADE_FLOOR: f64 = 1.0 / 128.0;
 /// Growth to a number of Gaussians.
 pub(super) struct BudgetGrowth {
     rounds: Rounds,
+    /// Images between two rounds at least, where iterations pass with the clock.
+    round_images: u32,
     extras: StepExtras,
     /// Largest scale that is copied, not split, world units.
     small_max: f64,
@@ -46,11 +48,13 @@ impl BudgetGrowth {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
+        let round_images = least_images(options, views);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
         let whole_passes = interval.div_ceil(views).saturating_mul(views);
         let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
         Self {
             rounds: Rounds::every(whole_passes.min(longest), from..until),
+            round_images,
             extras: StepExtras::of(config, scene),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
@@ -62,9 +66,15 @@ impl BudgetGrowth {
 
     /// How many of so many Gaussians give birth in the round of `iteration`: the rest of the way to the goal,
     /// dealt to the rounds that are left.
-    fn births(&self, gaussians: usize, iteration: u32) -> usize {
+    ///
+    /// Where fewer images pass than iterations, rounds are left out, and those that come have more births.
+    fn births(&self, gaussians: usize, iteration: u32, images_per_iteration: Option<f64>) -> usize {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
-        let rounds = usize::try_from(self.rounds.left(iteration).max(1)).unwrap_or(usize::MAX);
+        let rounds = self.rounds.left(iteration);
+        let rounds = images_per_iteration.map_or(rounds, |images| {
+            rounds.min(self.rounds.left_of_images(iteration, images, self.round_images))
+        });
+        let rounds = usize::try_from(rounds.max(1)).unwrap_or(usize::MAX);
         most.saturating_sub(gaussians).div_ceil(rounds)
     }
 
@@ -95,7 +105,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         let key = self.key(iteration, RandomUse::Multiply);
         let score = ScoreRule::Disagreement { small_max: self.small_max, key };
         let candidates = site.score(&score)?;
-        let wanted = self.births(site.len(), iteration).min(candidates.count());
+        let wanted =
+            self.births(site.len(), iteration, site.images_per_iteration()).min(candidates.count());
         let rule = EditRule::Grow {
             large: Grow::AddChild {
                 shrink: SPLIT_SHRINK,
@@ -170,15 +181,30 @@ mod tests {
         let mut gaussians = 1000;
         let mut born = Vec::new();
         for iteration in (600..15_000).step_by(100) {
-            let births = budget.births(gaussians, iteration);
+            let births = budget.births(gaussians, iteration, None);
             gaussians += births;
             born.push(births);
         }
         assert_eq!(gaussians, 10_000);
         assert_eq!((born.iter().min(), born.iter().max()), (Some(&62), Some(&63)));
         // What was pruned is born again.
-        assert_eq!(budget.births(9_000, 14_900), 1000);
-        assert_eq!(budget.births(10_001, 14_900), 0);
+        assert_eq!(budget.births(9_000, 14_900, None), 1000);
+        assert_eq!(budget.births(10_001, 14_900, None), 0);
+    }
+
+    #[test]
+    fn rounds_that_are_left_out_pass_their_births_on() {
+        let mut config = Config::default();
+        config.densify.max_points = Some(10_000);
+        let budget = BudgetGrowth::new(&config, UNIT, 50);
+        // Ten iterations pass with an image, so that of ten rounds every fifth has its 50 images.
+        let (mut gaussians, mut rounds) = (1000, 0);
+        for iteration in (600..15_000).step_by(500) {
+            gaussians += budget.births(gaussians, iteration, Some(0.1));
+            rounds += 1;
+        }
+        assert_eq!((gaussians, rounds), (10_000, 29));
+        assert_eq!(budget.births(1000, 600, Some(1.0)), budget.births(1000, 600, None));
     }
 
     #[test]
@@ -190,7 +216,7 @@ mod tests {
         let is_due = |&i: &u32| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i));
         let rounds: Vec<u32> = (1..=1500).filter(is_due).collect();
         assert_eq!((rounds.len(), rounds.last()), (9, Some(&1400)));
-        let grown = rounds.into_iter().fold(300, |count, i| count + budget.births(count, i));
+        let grown = rounds.into_iter().fold(300, |count, i| count + budget.births(count, i, None));
         assert_eq!(grown, 2000);
     }
 

@@ -61,13 +61,24 @@ pub struct Site<'a, D: Edit<Gaussians>> {
     device: &'a mut D,
     model: &'a mut D::Model,
     span: ImageSpan,
+    images_per_iteration: Option<f64>,
     left_out: Vec<String>,
 }
 
 impl<'a, D: Edit<Gaussians>> Site<'a, D> {
     /// A model after a step.
     pub fn new(device: &'a mut D, model: &'a mut D::Model, span: ImageSpan) -> Self {
-        Self { device, model, span, left_out: Vec::new() }
+        Self { device, model, span, images_per_iteration: None, left_out: Vec::new() }
+    }
+
+    /// The same in a run whose iterations pass with the clock, so many images with each.
+    pub fn with_pace(self, images_per_iteration: Option<f64>) -> Self {
+        Self { images_per_iteration, ..self }
+    }
+
+    /// Images that pass with an iteration, where iterations pass with the clock.
+    pub fn images_per_iteration(&self) -> Option<f64> {
+        self.images_per_iteration
     }
 
     /// The step that is done.

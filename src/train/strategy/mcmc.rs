@@ -55,7 +55,7 @@ impl Mcmc {
     /// The random motion of a step. It acts as it would in a scene of the unit size:
     /// it is divided by the unit's square, since it goes with covariances.
     fn noise(&self, turn: Turn) -> Option<Noise> {
-        let iteration = turn.iterations.after;
+        let iteration = turn.iteration();
         let SceneScale { extent, unit } = self.scene;
         (self.noise_lr > 0.0).then(|| Noise {
             // The rate after this iteration's change of it, as gsplat has it.

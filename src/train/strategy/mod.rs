@@ -12,6 +12,7 @@ mod triangles;
 
 pub use growth::fade_depth;
 pub use interface::{Site, StepExtras, Strategy};
+pub use rounds::least_images;
 
 use self::adc::adc;
 use self::budget::BudgetGrowth;

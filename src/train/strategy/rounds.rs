@@ -16,6 +16,11 @@ pub(super) struct Rounds {
     interval: u32,
 }
 
+/// Images between two rounds over so many views at least: those of a pass, or of an interval if that is less.
+pub fn least_images(options: &DensifyOptions, views: usize) -> u32 {
+    options.densification_interval.min(u32::try_from(views).unwrap_or(u32::MAX))
+}
+
 impl Rounds {
     /// Those that the options ask for.
     pub(super) fn new(options: &DensifyOptions) -> Self {
@@ -34,6 +39,18 @@ impl Rounds {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
+    /// How many are left, that of `iteration` included, where so many images pass with an iteration and each round
+    /// but the first waits for `least` of them.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of rounds, rounded down"
+    )]
+    pub(super) fn left_of_images(self, iteration: u32, per_iteration: f64, least: u32) -> u32 {
+        let images = per_iteration * f64::from(self.until.saturating_sub(iteration));
+        1 + (images / f64::from(least.max(1))) as u32
+    }
+
     /// Whether there is one after a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
@@ -41,8 +58,9 @@ impl Rounds {
 
     /// The iteration of a step that a round comes for, if there is one.
     fn iteration_of(self, span: ImageSpan) -> Option<u32> {
-        let window = self.from.saturating_add(1)..self.until;
-        span.multiple(self.interval).filter(|round| window.contains(round))
+        let last = self.until.saturating_sub(1).max(span.before);
+        let inside = ImageSpan { after: span.after.min(last), ..span };
+        inside.multiple(self.interval).filter(|&round| round > self.from)
     }
 
     /// Whether a round may follow `iteration`, so that what is observed in it may be used.
@@ -70,6 +88,15 @@ mod tests {
         let due: Vec<u32> = (1..=30_000).filter(|&i| rounds.is_due(ImageSpan::of(i))).collect();
         assert_eq!((due[0], due[1], due[due.len() - 1]), (600, 700, 14_900));
         assert_eq!(due.len(), 144);
+    }
+
+    #[test]
+    fn of_several_iterations_the_last_round_that_may_come_does() {
+        let rounds = Rounds::every(10, 20..55);
+        let due = |before, after| rounds.iteration_of(ImageSpan { before, after });
+        let spans = [(15, 20), (15, 25), (15, 31), (45, 80), (51, 80), (60, 80)];
+        let found = spans.map(|(before, after)| due(before, after));
+        assert_eq!(found, [None, None, Some(30), Some(50), None, None]);
     }
 
     #[test]

@@ -4,21 +4,21 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{Adjust, TrainDevice};
-use crate::train::TrainError;
 use crate::train::event::{Event, Phase, Round};
 use crate::train::unexplained_growth::UnexplainedGrowth;
+use crate::train::{TrainError, strategy};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// What the iteration before this one asks of the number of Gaussians and their opacities.
     pub(super) fn control_density(&mut self) -> Result<(), TrainError> {
         let (iteration, span) = (self.iteration, self.last_step);
-        let interval = self.setup.config.densify.densification_interval;
-        let pass = u32::try_from(self.setup.dataset.train.len()).unwrap_or(u32::MAX);
-        let is_due = self.strategy.due(span) && self.pace.takes_round(interval.min(pass));
+        let options = &self.setup.config.densify;
+        let least = strategy::least_images(options, self.setup.dataset.train.len());
+        let is_due = self.strategy.due(span) && self.pace.takes_round(least);
         // Floors of opacities only rise, and say themselves how far.
         let adjust = self.strategy.adjust(span).filter(|adjust| {
             matches!(adjust, Adjust::RaiseOpacityFloor { .. })
-                || self.pace.takes_adjustment(interval)
+                || self.pace.takes_adjustment(options.densification_interval)
         });
         if is_due || adjust.is_some() {
             self.report_pending()?;

@@ -94,7 +94,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 
     /// How many of the views trained on are evaluated; all where that is not said.
-    pub(super) fn train_sample(&self) -> Option<usize> {
+    fn train_sample(&self) -> Option<usize> {
         match self.setup.config.output.eval_train {
             TrainSample::Views(count) => Some(count as usize),
             TrainSample::All => None,
@@ -103,7 +103,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// What is asked of these views where nothing is shown, and nothing but the figures that every
     /// evaluation has is measured.
-    pub(super) fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
+    fn plain_request(&self, split: Split, most: Option<usize>) -> EvalRequest<'a> {
         let config = self.setup.config;
         EvalRequest {
             split,
@@ -135,7 +135,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let evaluation = match evaluate(device, &self.model, views, &request, |_| Ok(())) {
             // As of other evaluations.
             Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => {
-                self.warn(format!("the PSNR of the prune is left out: {error}"))?;
+                self.warn(format!("the PSNR of these views is left out: {error}"))?;
                 None
             }
             done => done?,

@@ -90,7 +90,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// A round of density control.
     pub(super) fn run_round(&mut self) -> Result<RoundReport, TrainError> {
-        let mut site = Site::new(&mut *self.device, &mut self.model, self.last_step);
+        let images = self.pace.images_per_iteration(self.iteration);
+        let site = Site::new(&mut *self.device, &mut self.model, self.last_step);
+        let mut site = site.with_pace(images);
         let report = self.strategy.round(&mut site);
         let left_out = site.into_left_out();
         self.report_memory_changes()?;

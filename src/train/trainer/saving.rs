@@ -20,12 +20,10 @@ use crate::model::Gaussians;
 use crate::train::TrainError;
 use crate::train::background_files::WrittenFile;
 use crate::train::checkpoint::{
-    self, BesideRows, Checkpoint, CheckpointKeeper, Clocked, FACE_BYTES, FaceState, Occasion,
-    row_bytes,
+    self, BesideRows, Checkpoint, CheckpointKeeper, FACE_BYTES, FaceState, Occasion, row_bytes,
 };
 use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
-use crate::train::pace::Passed;
 use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
 
@@ -237,12 +235,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// What a checkpoint says of the run as it is now.
     pub(super) fn about_checkpoint(&self, occasion: Occasion) -> Checkpoint {
-        let Passed { images, seconds, .. } =
-            self.pace.progress(self.iteration, self.clock.seconds());
-        let is_clocked = self.pace.has_budget() || images != self.iteration;
         Checkpoint {
             iteration: self.iteration,
-            clocked: is_clocked.then_some(Clocked { images, seconds }),
+            paced: self.pace.paced(self.last_step, self.clock.seconds()),
             config: self.setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
             occasion,

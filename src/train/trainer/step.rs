@@ -189,7 +189,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// How parameters move.
     fn adam_step(&self, turn: Turn) -> AdamStep {
-        let (config, iteration) = (self.setup.config, turn.iterations.after);
+        let (config, iteration) = (self.setup.config, turn.iteration());
         match self.stage(iteration) {
             TrainingStage::Photometric => {
                 let StepExtras { regularisers, noise } = self.strategy.step_extras(turn);
@@ -223,11 +223,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         RenderSettings { background, ..self.settings_of(iteration) }
     }
 
-    fn training_background(&self, iteration: u32) -> [f32; 3] {
+    fn training_background(&self, number: u32) -> [f32; 3] {
         let config = self.setup.config;
         if config.optimize.random_background {
             let seed = config.run.seed;
-            let stream = RandomStream::new(seed, u64::from(iteration), RandomUse::Background);
+            let stream = RandomStream::new(seed, u64::from(number), RandomUse::Background);
             return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
         }
         config.scene.background_color().0

@@ -33,7 +33,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 TargetPsnr { split, before: finite(before), after: finite(after) }
             });
             // Other views were wanted in between.
-            self.feed.schedule_decoding(self.device, iteration + 1);
+            self.feed.schedule_decoding(self.device, self.pace.next_image());
         }
         self.sink.on(&Event::PrunedToTarget(report))?;
         Ok(())

@@ -8,12 +8,15 @@ use crate::train::span::ImageSpan;
 use crate::train::{TrainError, schedule};
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Keeps a picture where one is due after a step, or before the first.
+    /// Keeps a picture where one is due after a step.
     pub(super) fn keep_timelapse(&mut self, span: ImageSpan) -> Result<(), TrainError> {
+        let is_due = self.timelapse.as_ref().is_some_and(|timelapse| timelapse.is_due(span));
+        if is_due { self.keep_picture() } else { Ok(()) }
+    }
+
+    /// Keeps a picture of the model as it is, where pictures are kept.
+    pub(super) fn keep_picture(&mut self) -> Result<(), TrainError> {
         let Some(timelapse) = &self.timelapse else { return Ok(()) };
-        if span.after > 0 && !timelapse.is_due(span) {
-            return Ok(());
-        }
         let config = self.setup.config;
         let settings = RenderSettings {
             sh_degree: schedule::sh_degree(&config.optimize, self.iteration.max(1)),
