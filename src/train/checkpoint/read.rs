@@ -342,9 +342,9 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
 fn paced(about: &HashMap<String, String>) -> Result<Option<Paced>, String> {
     let Some(images) = about.get(IMAGES) else { return Ok(None) };
     let wrong = |key: &str, text: &str| format!("`{key}` is `{text}`");
-    let images = images.parse().map_err(|_| wrong(IMAGES, images))?;
+    let images = images.parse().ok().ok_or_else(|| wrong(IMAGES, images))?;
     let before = about.get(ITERATION_BEFORE).map_or("", String::as_str);
-    let before = before.parse().map_err(|_| wrong(ITERATION_BEFORE, before))?;
+    let before = before.parse().ok().ok_or_else(|| wrong(ITERATION_BEFORE, before))?;
     let seconds = about.get(TRAINING_SECONDS).map(|text| {
         let seconds =
             text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
