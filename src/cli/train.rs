@@ -50,8 +50,10 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let trained = match RankRole::of(args)? {
         RankRole::Alone => train(args, matches, None)?,
         RankRole::Supervisor(world) => return ranks::supervise(world, args),
-        RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch),
-        RankRole::Rank(launch) => ranks::lead(&launch, |party| train(args, matches, Some(party)))?,
+        RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch, args),
+        RankRole::Rank(launch) => {
+            ranks::lead(&launch, args, |party| train(args, matches, Some(party)))?
+        }
     };
     let Some(TrainedModel { mut model_path, primitive }) = trained else {
         return Ok(());

@@ -20,6 +20,9 @@ const PRESETS: [(&str, &str); 13] = [
     ("smoke", include_str!("../../configs/smoke.toml")),
 ];
 
+/// Other names of presets.
+const ALIASES: [(&str, &str); 1] = [("reference", "default")];
+
 /// The presets for cards, and the GiB that each is for, ascending.
 const OF_CARDS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
 
@@ -45,6 +48,7 @@ pub fn preset_names() -> impl Iterator<Item = &'static str> {
 
 /// The TOML text of a preset.
 pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
+    let name = ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, of)| of);
     PRESETS.into_iter().find(|&(known, _)| known == name).map(|(_, text)| text).ok_or_else(|| {
         ConfigError::UnknownPreset {
             name: name.to_owned(),
@@ -56,6 +60,12 @@ pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reference_is_another_name_of_the_default() {
+        assert_eq!(preset_text("reference").unwrap(), preset_text("default").unwrap());
+        assert!(preset_text("refer").is_err());
+    }
 
     #[test]
     fn a_card_gets_the_largest_preset_that_is_not_above_it() {

@@ -4,8 +4,10 @@ use crate::common::oracle::{Counted, Shot, settings, shot};
 use crate::common::prelude::*;
 use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
+use splat::backend::cpu::Cpu;
 use splat::backend::{AdamStep, Snapshot, TrainDevice};
 use splat::math::position_rate::RateBySize;
+use splat::memory::plan::Storage;
 use splat::model::Gaussians;
 
 each_backend!(
@@ -72,6 +74,27 @@ fn assert_lengths<B: TrainDevice>(device: &mut B, views: u64, by_size: Option<Ra
         .iter()
         .fold([f64::INFINITY, 0.0_f64], |[low, high], &factor| [low.min(factor), high.max(factor)]);
     assert!(by_size.is_none() || range[1] > 3.0 * range[0], "{range:?}");
+}
+
+/// Geometry is in single precision in any storage.
+fn stored_models_follow_sizes<B: TrainDevice>(open: impl Fn(Storage) -> B) {
+    for storage in [Storage::HalfColors, Storage::Compact] {
+        for views in [1, 2] {
+            assert_lengths(&mut open(storage), views, Some(BY_SIZE));
+        }
+    }
+}
+
+#[test]
+fn compact_models_follow_sizes_on_the_processor() {
+    stored_models_follow_sizes(|storage| Cpu::<f32>::with_storage(storage, 5));
+}
+
+#[cfg(kernels)]
+#[test]
+#[ignore = "needs a CUDA device"]
+fn compact_models_follow_sizes_on_a_gpu() {
+    stored_models_follow_sizes(crate::common::compact::open);
 }
 
 fn first_steps_of_centres_are_as_long_as_their_sizes_say<B: TrainDevice>(device: &mut B) {

@@ -75,6 +75,27 @@ fn images_of(checkpoint: &Path) -> u64 {
 }
 
 #[test]
+fn a_long_budget_keeps_a_picture_an_iteration_at_most() {
+    let place = TestFolder::with_scene();
+    let flags =
+        ["--preset=default", "--iterations=20", "--time-budget=1s", "--timelapse=view_000.png"];
+    end(place.train().args(flags)).done();
+    let pictures = fs::read_dir(place.path("model").join("timelapse")).unwrap().count();
+    // One of the start, and the folder may say of which view they are.
+    assert!((2..=22).contains(&pictures), "{pictures} pictures");
+    let (_, images, _) = ended(&place, "model");
+    assert!(images > 0);
+}
+
+#[test]
+fn triangles_become_opaque_in_the_time_that_there_is() {
+    let place = TestFolder::with_scene();
+    let flags = ["--primitive=triangles", "--time-budget=1.5s", "--max-points=2000", "--eval"];
+    end(place.train().args(flags)).done().says(&["the time budget of 1.5s is over"]);
+    assert!(place.ply(30_000).exists());
+}
+
+#[test]
 fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
     let place = TestFolder::with_scene();
     let flags = [

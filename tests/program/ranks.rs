@@ -100,6 +100,8 @@ fn ranks_end_in_the_bytes_of_one_process(#[case] ranks: &str) {
 #[case::views_that_are_no_multiple_of_ranks(&["--batch-views=4"])]
 #[case::smaller_views_at_first(&["--resolution-schedule=linear"])]
 #[case::target(&["--target-gaussians=150", "--densify-until-iter=100"])]
+#[case::passes(&["--max-passes=12"])]
+#[case::sizes(&["--position-lr-by-size=0.5"])]
 fn what_trains_in_one_process_trains_in_three(#[case] flags: &[&str]) {
     let place = TestFolder::beside(&ONE);
     let flags = [&EVENTFUL[..], &["--iterations=130"], flags].concat();
@@ -340,6 +342,31 @@ fn processes_of_a_launcher_find_each_other() {
     // What is complete is left, and nobody waits.
     let [first, _] = two(&place, &["--resume", "--iterations=30"], |_| {}).map(Ended::done);
     assert!(!first.stderr.contains("Training complete"), "{first:#?}");
+}
+
+#[test]
+fn the_death_of_a_launched_rank_is_an_event_of_the_others() {
+    let place = TestFolder::beside(&ONE);
+    let port = free_port();
+    let flags = ["--progress=json", "--iterations=100000"];
+    let [first, second] = [0, 1].map(|rank| launched(&place, &flags, &by_torchrun(rank, 2, port)));
+    let [first, mut second] = [first, second].map(|mut rank| rank.spawn().unwrap());
+    let begun = Instant::now();
+    let log = place.model().join("run.jsonl");
+    while !fs::read_to_string(&log).is_ok_and(|log| log.contains("\"step\"")) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no iteration");
+        sleep(Duration::from_millis(20));
+    }
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let ended = Ended::from(first.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(5), "{ended:#?}");
+    let records = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told = records.filter(|record| record["level"] == "error").last().unwrap().to_string();
+    let resume = format!("splat train --resume -m {} --ranks auto", text(&place.model()));
+    for part in ["rank 1", resume.as_str()] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use splat_ranks::launch::{Launch, Meeting};
 use super::super::device::Task;
 use super::super::exit::{Exit, Interrupted, UsageError, message};
 use super::super::signals;
+use super::super::train_args::TrainArgs;
 use super::party::{Party, wait_for_news};
 use super::threads::share_threads;
 use crate::backend::cpu::Cpu;
@@ -16,6 +17,7 @@ use crate::train::appearance::compensation;
 /// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
 pub(in crate::cli) fn lead<T>(
     launch: &Launch,
+    args: &TrainArgs,
     work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
@@ -25,7 +27,7 @@ pub(in crate::cli) fn lead<T>(
         // The supervisor hears it, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch)?;
+    let mut party = Party::join(launch, args)?;
     let done = work(&mut party);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {

@@ -12,6 +12,7 @@ use super::super::exit::{DataError, Exit, message};
 use super::super::images::open_images;
 use super::super::scene::open_scene;
 use super::super::signals;
+use super::super::train_args::TrainArgs;
 use super::party::{Party, wait_for_lead};
 use super::threads::share_threads;
 use crate::backend::DeviceError;
@@ -26,14 +27,14 @@ use crate::train::obey::{ObeyingRank, fingerprint};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Does what rank 0 asks for, to the end of the run.
-pub(in crate::cli) fn obey(launch: &Launch) -> anyhow::Result<()> {
+pub(in crate::cli) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = signals::stop_on_signals()?;
     share_threads(launch);
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch)?;
+    let mut party = Party::join(launch, args)?;
     pass_on(&party.link, &stop);
     let exchange = party.take_exchange()?;
     let link = &party.link;

@@ -9,15 +9,17 @@ use anyhow::Context as _;
 use splat_ranks::exchange::{Exchange, Mesh, Sockets, Watched};
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
 use splat_ranks::launch::{Launch, Meeting};
-use splat_ranks::link::{Departure, Link};
+use splat_ranks::link::Link;
 use splat_ranks::supervise::JOIN_TIME;
 
 use super::super::exit::{Exit, device_error};
 use super::super::signals;
-use super::errors::NoParty;
+use super::super::train_args::TrainArgs;
+use super::errors::{DeadRank, NoParty};
+use super::supervise::resume_command;
 use crate::backend::DeviceError;
 use crate::backend::cpu::ranks::RANK_PROTOCOL;
-use crate::telemetry::{ProgressStyle, log_error};
+use crate::telemetry::log_error;
 use crate::train::obey::fingerprint_of;
 
 /// How long a rank that has lost another waits to hear what became of it.
@@ -43,8 +45,8 @@ pub(in crate::cli) struct Party {
 }
 
 impl Party {
-    /// Meets the other ranks. From then on a rank that is gone ends this process.
-    pub(super) fn join(launch: &Launch) -> anyhow::Result<Self> {
+    /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
+    pub(super) fn join(launch: &Launch, args: &TrainArgs) -> anyhow::Result<Self> {
         let joined = join(launch, &claims(), JOIN_TIME).map_err(|source| NoParty { source })?;
         let Joined { rank, world, data, peers, key, link, warning } = joined;
         if let Some(warning) = warning.filter(|_| rank == 0) {
@@ -52,7 +54,15 @@ impl Party {
         }
         let link = Arc::new(link);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
-        link.watch(signals::ask_to_stop, move |departure| end(&departure, is_supervised))?;
+        let (style, command) = (args.style(), resume_command(args));
+        let told = move |departure| {
+            if !is_supervised {
+                let died = DeadRank { departure, command: command.clone() };
+                log_error(style, &died.to_string());
+            }
+            end();
+        };
+        link.watch(signals::ask_to_stop, told)?;
         let mesh = Mesh { rank, listener: data, peers, key, patience: JOIN_TIME };
         let connected = Sockets::connect(mesh);
         let watched = connected.and_then(|sockets| Watched::new(sockets, STUCK_TIME));
@@ -93,10 +103,7 @@ fn claims() -> Vec<Claim> {
 
 /// Ends this process since another rank is gone. The supervisor, where there is one, says so.
 #[expect(clippy::exit, reason = "the thread that trains waits for a rank that is gone")]
-fn end(departure: &Departure, is_supervised: bool) {
-    if !is_supervised {
-        log_error(ProgressStyle::Plain, &departure.to_string());
-    }
+fn end() {
     process::exit(i32::from(Exit::Device.code()));
 }
 

@@ -1,11 +1,13 @@
 //! The process that starts the ranks, waits for them and says how the run ended.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use splat_ranks::supervise::{Supervised, Verdict};
 
+use super::super::folder::default_path;
 use super::super::output::shell_word;
 use super::super::signals::stop_on_signals;
 use super::super::train_args::TrainArgs;
@@ -18,6 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Runs this program's command line in so many ranks.
 pub(in crate::cli) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<()> {
     let stop = stop_on_signals()?;
+    let command = resume_command(args);
     let program = std::env::current_exe().context("this program's own file is not known")?;
     let ranks = Supervised {
         program,
@@ -29,9 +32,7 @@ pub(in crate::cli) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<
     match splat_ranks::supervise::supervise(&ranks, &stop)? {
         Verdict::Done => Ok(()),
         Verdict::Ended { code } => Err(EndedRank(code).into()),
-        Verdict::Died(departure) => {
-            Err(DeadRank { departure, command: resume_command(args) }.into())
-        }
+        Verdict::Died(departure) => Err(DeadRank { departure, command }.into()),
     }
 }
 
@@ -43,9 +44,12 @@ fn threads_of_rank(world: u32) -> Vec<(OsString, OsString)> {
     vec![(THREADS.into(), threads_each(world).to_string().into())]
 }
 
-/// The command that continues the run.
-fn resume_command(args: &TrainArgs) -> String {
-    let folder = args.options.output.model_path.as_deref();
-    let folder = folder.map_or_else(|| "MODEL".to_owned(), |path| shell_word(path).to_string());
-    format!("splat train --resume -m {folder}{}", args.ranks.as_flag())
+/// The command that continues the run, which is about to make its folder.
+pub(super) fn resume_command(args: &TrainArgs) -> String {
+    let named = args.options.output.model_path.clone();
+    let folder = named.unwrap_or_else(|| match args.demo {
+        true => Path::new("output").join("demo"),
+        false => default_path(&args.options, args.resume.is_some()),
+    });
+    format!("splat train --resume -m {}{}", shell_word(&folder), args.ranks.as_flag())
 }
