@@ -11,7 +11,7 @@ use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::join::{ClaimKind, JoinError};
 
-use super::ranks::{DeadRank, EndedRank, NoParty};
+use super::ranks::{DeadRank, EndedRank, NoParty, StoppedMeeting};
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -181,7 +181,7 @@ impl Exit {
         if let Some(error) = cause.downcast_ref::<DeviceError>() {
             return Some(Self::of_device(error));
         }
-        if cause.is::<Interrupted>() {
+        if cause.is::<Interrupted>() || cause.is::<StoppedMeeting>() {
             return Some(Self::Interrupted);
         }
         match cause.downcast_ref::<TrainError>() {

@@ -10,7 +10,7 @@ mod supervise;
 mod threads;
 
 pub(super) use count::RankCount;
-pub(super) use errors::{DeadRank, EndedRank, NoParty};
+pub(super) use errors::{DeadRank, EndedRank, NoParty, StoppedMeeting};
 pub(super) use lead::lead;
 pub(super) use obey::obey;
 pub(super) use party::Party;

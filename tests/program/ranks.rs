@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -280,6 +280,29 @@ fn a_signal_that_comes_before_the_first_iteration_counts() {
     signal(run.supervisor.id(), "TERM");
     let (code, told) = run.end_in_time(&ranks);
     assert_eq!(code, Some(130), "{told}");
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_other_ranks() {
+    let place = TestFolder::beside(&ONE);
+    let port = free_port();
+    let variables = [
+        ("SPLAT_RANK", "0".to_owned()),
+        ("SPLAT_WORLD", "2".to_owned()),
+        ("SPLAT_RENDEZVOUS", format!("127.0.0.1:{port}")),
+    ];
+    let alone = launched(&place, &[], &variables).spawn().unwrap();
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not listen");
+        sleep(Duration::from_millis(20));
+    }
+    let signalled = Instant::now();
+    signal(alone.id(), "INT");
+    let ended = Ended::from(alone.wait_with_output().unwrap());
+    assert!(signalled.elapsed() < END_TIME);
+    assert_eq!(ended.code, Some(130), "{ended:#?}");
+    assert!(ended.stderr.contains("interrupted before all ranks"), "{ended:#?}");
 }
 
 #[test]

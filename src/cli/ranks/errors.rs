@@ -26,3 +26,8 @@ pub(in crate::cli) struct DeadRank {
     /// What continues the run.
     pub(super) command: String,
 }
+
+/// The user did not want to wait for the other ranks any longer.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted before all ranks had come together; nothing is trained")]
+pub(in crate::cli) struct StoppedMeeting;

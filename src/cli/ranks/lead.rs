@@ -21,13 +21,13 @@ pub(in crate::cli) fn lead<T>(
     work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
-    let _stop = signals::stop_on_signals()?;
+    let stop = signals::stop_on_signals()?;
     share_threads(launch);
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
         // The supervisor hears it, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args)?;
+    let mut party = Party::join(launch, args, &stop)?;
     let done = work(&mut party);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {

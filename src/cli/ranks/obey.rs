@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
@@ -13,7 +12,7 @@ use super::super::images::open_images;
 use super::super::scene::open_scene;
 use super::super::signals;
 use super::super::train_args::TrainArgs;
-use super::party::{Party, wait_for_lead};
+use super::party::{LOOK, Party, wait_for_lead};
 use super::threads::share_threads;
 use crate::backend::DeviceError;
 use crate::backend::cpu::Cpu;
@@ -23,9 +22,6 @@ use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::train::obey::{ObeyingRank, fingerprint};
 
-/// How often a rank looks whether it was asked to stop.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// Does what rank 0 asks for, to the end of the run.
 pub(in crate::cli) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
@@ -34,7 +30,7 @@ pub(in crate::cli) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
         signals::leave_interrupts_to_others();
     }
-    let mut party = Party::join(launch, args)?;
+    let mut party = Party::join(launch, args, &stop)?;
     pass_on(&party.link, &stop);
     let exchange = party.take_exchange()?;
     let link = &party.link;

@@ -2,7 +2,9 @@
 
 use std::process;
 use std::sync::Arc;
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,12 +17,15 @@ use splat_ranks::supervise::JOIN_TIME;
 use super::super::exit::{Exit, device_error};
 use super::super::signals;
 use super::super::train_args::TrainArgs;
-use super::errors::{DeadRank, NoParty};
+use super::errors::{DeadRank, NoParty, StoppedMeeting};
 use super::supervise::resume_command;
 use crate::backend::DeviceError;
 use crate::backend::cpu::ranks::RANK_PROTOCOL;
 use crate::telemetry::log_error;
 use crate::train::obey::fingerprint_of;
+
+/// How often a rank looks whether it was asked to stop.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a rank that has lost another waits to hear what became of it.
 const NEWS_TIME: Duration = Duration::from_secs(8);
@@ -46,8 +51,13 @@ pub(in crate::cli) struct Party {
 
 impl Party {
     /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
-    pub(super) fn join(launch: &Launch, args: &TrainArgs) -> anyhow::Result<Self> {
-        let joined = join(launch, &claims(), JOIN_TIME).map_err(|source| NoParty { source })?;
+    /// Until all are there, `stop` ends the waiting.
+    pub(super) fn join(
+        launch: &Launch,
+        args: &TrainArgs,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let joined = join_unless(stop, launch)?;
         let Joined { rank, world, data, peers, key, link, warning } = joined;
         if let Some(warning) = warning.filter(|_| rank == 0) {
             tracing::warn!("{warning}");
@@ -81,6 +91,26 @@ impl Party {
     /// The way to the other ranks, which only one device can have.
     pub(super) fn take_exchange(&mut self) -> anyhow::Result<Box<dyn Exchange>> {
         self.exchange.take().context("the ranks have done their work already")
+    }
+}
+
+/// Meets the other ranks, unless it is asked to stop first: then the thread that waits for them ends with this
+/// process.
+fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
+    let (tell, told) = mpsc::channel();
+    let (launch, claims) = (launch.clone(), claims());
+    thread::spawn(move || tell.send(join(&launch, &claims, JOIN_TIME)).ok());
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(joined) => return Ok(joined.map_err(|source| NoParty { source })?),
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(StoppedMeeting.into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the thread that meets the other ranks has failed")
+            }
+        }
     }
 }
 
