@@ -111,8 +111,12 @@ pub(super) fn refuse_spent(
     about: &Checkpoint,
     now: &Config,
 ) -> Result<(), UsageError> {
-    let options = &now.optimize;
-    if about.iteration >= options.iterations {
+    let (options, before) = (&now.optimize, &about.config.optimize);
+    // With the options that it had, a last step is left at most.
+    let is_same = options.iterations == before.iterations
+        && options.max_passes == before.max_passes
+        && options.time_budget == before.time_budget;
+    if is_same || about.iteration >= options.iterations {
         return Ok(());
     }
     let (path, passed) = (path.display(), about.progress());

@@ -15,11 +15,12 @@ use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
+use super::preset::tell_budget;
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
-use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
+use crate::config::{Config, ConfigLayer, Layers, OptimizeOptions, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::export::read_ply_primitive;
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
@@ -103,6 +104,9 @@ impl Intent {
             if let Some(handover) = Handover::find(&config.sugar)? {
                 config = imported_model(args, &handover, layers)?;
             }
+        }
+        if found.is_none() {
+            tell_budget(&config);
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);
@@ -349,7 +353,10 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
 
 /// What a run gets longer by.
 fn more(config: &Config) -> &'static str {
+    let OptimizeOptions { time_budget, max_passes, .. } = config.optimize;
     match config.sugar.sugar_schedule {
+        _ if time_budget.is_some() => "--iterations and a longer --time-budget",
+        _ if max_passes > 0 => "--iterations and a larger --max-passes, or --max-passes 0",
         SugarSchedule::Relative if config.has_coarse_stage() => "--sugar-iterations",
         SugarSchedule::Absolute if config.has_coarse_stage() => "--sugar-schedule relative",
         _ => "--iterations",

@@ -1,9 +1,9 @@
-//! The preset that a command takes: by its name, for a GPU, or for a quality.
+//! The preset that a command takes: by its name, for a GPU, for a quality, or for a time budget.
 
 use clap::{Args, ValueEnum};
 
 use crate::backend::gpu;
-use crate::config::preset_for_card;
+use crate::config::{Config, OptimizeOptions, preset_for_card};
 use crate::memory::Bytes;
 
 /// The name that stands for the preset of this machine's GPU.
@@ -20,8 +20,8 @@ pub(super) struct PresetArgs {
 
     /// The preset for a quality: draft, normal or high
     ///
-    /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes up to
-    /// four times as long as that.
+    /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes about four
+    /// times as long as that.
     #[arg(long, value_enum, value_name = "QUALITY", conflicts_with = "preset")]
     quality: Option<Quality>,
 }
@@ -47,6 +47,26 @@ impl PresetArgs {
             None => named(self.preset.as_deref()),
         }
     }
+}
+
+/// Says what a time budget is spent on.
+pub(super) fn tell_budget(config: &Config) {
+    let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
+    else {
+        return;
+    };
+    let strategy = config.densify.strategy.to_possible_value();
+    let strategy = strategy.as_ref().map_or("", |strategy| strategy.get_name());
+    let most =
+        config.densify.max_points.map_or(String::new(), |most| format!(", up to {most} Gaussians"));
+    let passes = if max_passes > 0 {
+        format!(", at most {max_passes} passes over the views")
+    } else {
+        String::new()
+    };
+    tracing::info!(
+        "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
+    );
 }
 
 /// The preset of this name. That for the GPU is said; `None` where the options' defaults serve.

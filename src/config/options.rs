@@ -97,7 +97,7 @@ options! {
         ///
         /// Where that is fewer images than --iterations, the schedule passes faster, and a --time-budget may end
         /// before its time: more passes over few views make a model that fits these and no others. 0 for no
-        /// limit.
+        /// limit. The presets draft, fast and best set one.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 

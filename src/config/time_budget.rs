@@ -12,9 +12,9 @@ pub struct TimeBudget(f64);
 /// Units and their seconds, the longest first.
 const UNITS: [(char, f64); 3] = [('h', 3600.0), ('m', 60.0), ('s', 1.0)];
 
-/// A text that is no time above 0.
+/// A text that is no such time.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no time above 0, such as 60s, 2m or 1h30m")]
+#[error("`{0}` is no time: write one above 0 such as 60s, 2m or 1h30m")]
 pub struct ParseTimeError(String);
 
 impl TimeBudget {
@@ -60,7 +60,15 @@ fn plain(text: &str) -> Option<f64> {
 
 impl fmt::Display for TimeBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}s", self.0)
+        let mut left = self.0;
+        for (unit, of_unit) in UNITS {
+            let whole = if unit == 's' { left } else { (left / of_unit).floor() };
+            if whole > 0.0 {
+                write!(f, "{whole}{unit}")?;
+                left -= whole * of_unit;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -107,6 +115,11 @@ mod tests {
             assert_eq!(time.seconds(), expected, "{text}");
             assert_eq!(time.to_string().parse::<TimeBudget>().unwrap(), time);
         }
+        let shown = |text: &str| text.parse::<TimeBudget>().unwrap().to_string();
+        assert_eq!(
+            ["90", "2h", "5405.5", "0.25"].map(shown),
+            ["1m30s", "2h", "1h30m5.5s", "0.25s"]
+        );
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(super) struct RunStatus {
     ms: f64,
     /// Of an iteration of the schedule, smoothed: another time than that of an image in a run with a time budget.
     ms_of_iteration: Option<f64>,
+    /// Steps that this is the time of.
+    timed: u32,
     /// Since the last step with which an iteration passed.
     waiting_ms: f64,
     memory: Option<MemoryReport>,
@@ -58,7 +60,10 @@ impl RunStatus {
         if passed > 0 {
             let ms = std::mem::take(&mut self.waiting_ms) / f64::from(passed);
             let before = self.ms_of_iteration.unwrap_or(ms);
-            self.ms_of_iteration = Some(before + TIME_WEIGHT * (ms - before));
+            self.timed += 1;
+            // The first of a run take longer than those that follow.
+            let weight = TIME_WEIGHT.max(1.0 / f64::from(self.timed));
+            self.ms_of_iteration = Some(before + weight * (ms - before));
         }
         self.loss += LOSS_WEIGHT * (step.total - self.loss);
         self.ms += TIME_WEIGHT * (step.ms - self.ms);

@@ -27,6 +27,8 @@ pub struct SummaryFile {
     drops_test: bool,
     summary: RunSummary,
     steps: VecDeque<Step>,
+    /// Whether iterations pass otherwise than with images, so that their number says nothing of the speed.
+    is_paced: bool,
 }
 
 /// Seconds of a run.
@@ -50,6 +52,7 @@ impl SummaryFile {
             drops_test: false,
             summary: RunSummary { version, options: options.collect(), ..RunSummary::default() },
             steps: VecDeque::new(),
+            is_paced: false,
         })
     }
 
@@ -149,7 +152,7 @@ impl SummaryFile {
         summary.peak_host = summary.peak_host.max(peak_resident_memory());
         let done = summary.iteration.saturating_sub(summary.first_iteration);
         let speed = f64::from(done) / summary.training_seconds;
-        summary.iterations_per_second = finite(speed).filter(|_| done > 0);
+        summary.iterations_per_second = finite(speed).filter(|_| done > 0 && !self.is_paced);
         summary.write(&self.model_path)
     }
 }

@@ -284,8 +284,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         if self.iteration == 0 {
             self.keep_picture()?;
         }
-        let (mut interrupted, mut is_last) = (false, self.iteration >= last);
-        let begins_at_end = is_last;
+        let begins_at_end = self.iteration >= last;
+        let (mut interrupted, mut is_last) = (false, begins_at_end || self.has_reached_psnr()?);
         while !is_last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
             // saved and checkpointed is the model as it was optimised, before opacities are reset.

@@ -109,7 +109,7 @@ fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
         "--checkpoint-iterations=149",
         "--batch-views=2",
     ];
-    end(place.train().args(flags)).done().says(&["images, as --max-passes 20 has it"]);
+    end(place.train().args(flags)).done().says(&["images: --max-passes 20 allows no more"]);
     let images = 20 * training_views(&place);
     assert!(images < 300, "the scene has too many views to tell");
     assert_eq!(ended(&place, "model").1, images);
@@ -137,6 +137,9 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
     let tested = events(&place, "model", "evaluated");
     let psnr = tested[0]["mean"]["psnr"].as_f64().unwrap();
     assert!(psnr >= 5.0, "{psnr}");
+    // Who asks again finds it done, and nothing is written anew.
+    end(place.train().args(["--resume", "auto"])).done().says(&["reaches --until-psnr 5"]);
+    assert_eq!(fs::read_dir(place.path("model").join("point_cloud")).unwrap().count(), 1);
     // The rest of the run can still be had.
     end(place.train().args(["--resume", "auto", "--until-psnr=80"]))
         .done()
@@ -176,7 +179,7 @@ fn a_quality_is_a_preset_by_another_name() {
 fn what_cannot_end_early_is_refused_by_name() {
     let place = TestFolder::with_scene();
     for (flags, words) in [
-        (&["--time-budget=0s"][..], "no time above 0"),
+        (&["--time-budget=0s"][..], "is no time"),
         (&["--time-budget=5x"], "60s, 2m or 1h30m"),
         (&["--time-budget=5s", "--exposure"], "--exposure"),
         (&["--time-budget=5s", "--regularize=sdf"], "--regularize"),

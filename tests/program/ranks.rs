@@ -385,7 +385,8 @@ fn the_death_of_a_launched_rank_is_an_event_of_the_others() {
     let ended = Ended::from(first.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(5), "{ended:#?}");
     let records = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told = records.filter(|record| record["level"] == "error").last().unwrap().to_string();
+    let mut errors = records.filter(|record| record["level"] == "error");
+    let told = errors.next_back().unwrap().to_string();
     let resume = format!("splat train --resume -m {} --ranks auto", text(&place.model()));
     for part in ["rank 1", resume.as_str()] {
         assert!(told.contains(part), "{part}: {told}");

@@ -49,6 +49,8 @@ pub(super) fn resume_command(args: &TrainArgs) -> String {
     let named = args.options.output.model_path.clone();
     let folder = named.unwrap_or_else(|| match args.demo {
         true => Path::new("output").join("demo"),
+        // Files may name another.
+        false if args.config.is_some() || args.start_checkpoint.is_some() => "MODEL".into(),
         false => default_path(&args.options, args.resume.is_some()),
     });
     format!("splat train --resume -m {}{}", shell_word(&folder), args.ranks.as_flag())

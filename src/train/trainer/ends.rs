@@ -23,11 +23,23 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let is_due = is_pruned
             && self.iteration <= options.iterations
             && (self.last_step.crosses(interval) || self.last_step.hits(options.iterations));
-        let Some(wanted) = options.until_psnr.filter(|_| is_due) else { return Ok(false) };
+        if options.until_psnr.is_none() || !is_due {
+            return Ok(false);
+        }
         self.report_pending()?;
         let started = Instant::now();
         self.device.synchronize()?;
         self.clock.add_since(started);
+        self.has_psnr()
+    }
+
+    /// The same of a run that goes on from a checkpoint, before its first step.
+    pub(super) fn has_reached_psnr(&mut self) -> Result<bool, TrainError> {
+        if self.iteration == 0 || self.is_in_coarse() { Ok(false) } else { self.has_psnr() }
+    }
+
+    fn has_psnr(&mut self) -> Result<bool, TrainError> {
+        let Some(wanted) = self.setup.config.optimize.until_psnr else { return Ok(false) };
         let started = Instant::now();
         self.end_phase(self.phase());
         let measured = self.within_training(|run| run.with_memory_retry(Self::mean_psnr))?;
@@ -66,10 +78,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 "{images} images in {seconds:.1} s: the time budget of {budget} is over"
             )),
             (None, Some(most)) => {
-                Some(format!("{most} images, as --max-passes {} has it", options.max_passes))
+                Some(format!("{most} images: --max-passes {} allows no more", options.max_passes))
             }
             (None, None) => None,
         };
+        let views = self.setup.dataset.train.len();
+        if options.time_budget.is_some() && (images as usize) < views {
+            self.warn(format!(
+                "the run has trained on {images} images, which are fewer than its {views} views: the model is poor. \
+                 Give a longer --time-budget, or smaller photographs with -r"
+            ))?;
+        }
         let iteration = self.iteration;
         for message in by_psnr.into_iter().chain(by_length) {
             self.sink.on(&Event::Ended { iteration, images, message })?;
