@@ -56,16 +56,8 @@ mod tests {
             let ms = f64::from(iteration);
             let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
             let (images, iterations) = (1, 23);
-            let step = Step {
-                before: iteration - images,
-                iteration,
-                images,
-                iterations,
-                values,
-                total,
-                gaussians,
-                ms,
-            };
+            let before = iteration - images;
+            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
         }
         assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);
@@ -78,16 +70,8 @@ mod tests {
         let mut recorded = Vec::new();
         for (iteration, images, ms) in [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)] {
             let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
-            let step = Step {
-                before: iteration - images,
-                iteration,
-                images,
-                iterations: 27,
-                values,
-                total,
-                gaussians,
-                ms,
-            };
+            let (before, iterations) = (iteration - images, 27);
+            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
             recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
         }
         assert_eq!(recorded, [(16, 1.5), (27, 20.0 / 11.0)]);

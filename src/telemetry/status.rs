@@ -218,16 +218,8 @@ mod tests {
         assert_eq!(status.line(Duration::ZERO), "");
         let (values, total, ms, gaussians) = (TermValues::default(), 0.2141, 50.0, 1_234_567);
         let (iteration, images, iterations) = (491, 1, 30_000);
-        let step = Step {
-            before: iteration - images,
-            iteration,
-            images,
-            iterations,
-            values,
-            total,
-            gaussians,
-            ms,
-        };
+        let before = iteration - images;
+        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
         status.take_step(&step);
         assert_eq!(
             status.line(Duration::from_secs(571)),
@@ -315,16 +307,8 @@ mod tests {
     fn the_memory_share_is_of_all_programs_if_the_gpu_reports_it() {
         let (values, total, ms, gaussians) = (TermValues::default(), 0.2, 50.0, 1);
         let (iteration, images, iterations) = (50, 1, 100);
-        let step = Step {
-            before: iteration - images,
-            iteration,
-            images,
-            iterations,
-            values,
-            total,
-            gaussians,
-            ms,
-        };
+        let before = iteration - images;
+        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
         let mut status = RunStatus::default();
         status.take_step(&step);
         let vram = Vram { reserved: Bytes(6 << 30), ..Vram::default() };

@@ -148,6 +148,18 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
 }
 
 #[test]
+fn a_psnr_ends_no_run_before_its_prune() {
+    let place = TestFolder::with_scene();
+    let flags = ["--eval", "--until-psnr=5", "--target-gaussians=100", "--densify-until-iter=20"];
+    place.trained(60, &[&flags[..], &["--checkpoint-iterations=10"]].concat());
+    // At 21 the Gaussians are pruned, and 3 iterations lie between two measurements.
+    assert!(place.ply(21).exists());
+    let checkpoint = place.checkpoint(10);
+    end(place.train_into("second").args(["--start-checkpoint", text(&checkpoint)])).done();
+    assert!(place.ply_of("second", 21).exists());
+}
+
+#[test]
 fn without_held_out_views_training_views_are_measured() {
     let place = TestFolder::with_scene();
     end(place.train().args(["--iterations=40", "--until-psnr=5", "--eval-train=2"]))

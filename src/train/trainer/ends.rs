@@ -16,12 +16,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn reaches_psnr(&mut self) -> Result<bool, TrainError> {
         let options = &self.setup.config.optimize;
         let interval = options.iterations.div_ceil(MEASUREMENTS);
-        let densify = &self.setup.config.densify;
-        // A run that is to end with fewer Gaussians has to come to their prune.
-        let is_pruned =
-            densify.target_gaussians.is_none() || self.iteration > densify.densify_until_iter;
-        let is_due = is_pruned
-            && self.iteration <= options.iterations
+        let is_due = self.iteration <= options.iterations
             && (self.last_step.crosses(interval) || self.last_step.hits(options.iterations));
         if options.until_psnr.is_none() || !is_due {
             return Ok(false);
@@ -39,7 +34,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     fn has_psnr(&mut self) -> Result<bool, TrainError> {
-        let Some(wanted) = self.setup.config.optimize.until_psnr else { return Ok(false) };
+        let (options, densify) = (&self.setup.config.optimize, &self.setup.config.densify);
+        // A run that is to end with fewer Gaussians has to come to their prune.
+        let is_pruned =
+            densify.target_gaussians.is_none() || self.iteration > densify.densify_until_iter;
+        let Some(wanted) = options.until_psnr.filter(|_| is_pruned) else { return Ok(false) };
         let started = Instant::now();
         self.end_phase(self.phase());
         let measured = self.within_training(|run| run.with_memory_retry(Self::mean_psnr))?;
@@ -83,7 +82,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
             (None, None) => None,
         };
         let views = self.setup.dataset.train.len();
-        if options.time_budget.is_some() && (images as usize) < views {
+        let is_short = !self.reached.is_enough && (images as usize) < views;
+        if options.time_budget.is_some() && is_short {
             self.warn(format!(
                 "the run has trained on {images} images, which are fewer than its {views} views: the model is poor. \
                  Give a longer --time-budget, or smaller photographs with -r"
