@@ -24,6 +24,7 @@ mod patches;
 pub mod probe;
 mod project;
 mod quantile;
+mod ranks;
 mod rays;
 mod relocate;
 mod reorder;
@@ -90,6 +91,7 @@ pub use patches::{
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
+pub use ranks::{NumberSplatsArgs, PackSplatsArgs, RANKS_BLOCK, UnpackSplatsArgs};
 pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs, RaysBwdArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};
@@ -127,6 +129,8 @@ pub fn header() -> String {
         &adam::structs(),
         &project::constants(),
         &project::structs(),
+        &ranks::constants(),
+        &ranks::structs(),
         &bin::constants(),
         &bin::structs(),
         &blend::constants(),

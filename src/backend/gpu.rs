@@ -20,6 +20,18 @@ fn driver_shows_gpu() -> bool {
     false
 }
 
+/// How many GPUs the driver shows to this program.
+#[cfg(kernels)]
+pub fn count() -> u32 {
+    super::cuda::driver::shown_gpus()
+}
+
+/// A program without kernels can use none.
+#[cfg(not(kernels))]
+pub fn count() -> u32 {
+    0
+}
+
 /// Memory of the GPU that training uses, used or not; `None` where there is none.
 #[cfg(kernels)]
 pub fn memory() -> Option<Bytes> {

@@ -26,7 +26,7 @@ pub mod nvidia;
 mod other_view;
 #[cfg(feature = "bench")]
 mod profiler;
-mod ranks;
+pub mod ranks;
 mod render;
 mod rows;
 mod rows_version;
@@ -71,9 +71,8 @@ pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 #[cfg(kernels)]
 pub(crate) use settings::ColorRoom;
-pub(crate) use settings::Drawing;
 pub use settings::{
-    Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,
+    Drawing, Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,
 };
 pub use snapshot::Snapshot;
 pub use stage::Stage;

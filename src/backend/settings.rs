@@ -208,7 +208,7 @@ pub struct Wants {
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[cfg_attr(not(kernels), allow(dead_code, reason = "what only a GPU keeps apart"))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawing {
+pub struct Drawing {
     pub(crate) sh_degree: u32,
     pub(crate) background: [f32; 3],
     pub(crate) near: f64,

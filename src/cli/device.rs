@@ -40,6 +40,9 @@ pub(super) trait Task {
 #[derive(Clone)]
 pub(super) struct DeviceOptions {
     device: DeviceChoice,
+    /// The number of the GPU among those that the driver shows.
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "without kernels none is opened"))]
+    ordinal: u32,
     seed: u64,
     memory: MemoryOptions,
     /// Options that were typed; nothing where all that differ from their defaults are worth a word.
@@ -57,12 +60,30 @@ impl DeviceOptions {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             device: config.run.device,
+            ordinal: 0,
             seed: config.run.seed,
             memory: config.memory.clone(),
             typed: None,
             target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
             inputs: forecast::inputs(config, false),
+        }
+    }
+
+    /// The same of a rank, which trains on the GPU of this number. What all ranks would have to give up together is
+    /// not given up.
+    pub(super) fn of_rank(config: &Config, ordinal: u32) -> Self {
+        let mut this = Self { ordinal, ..Self::of(config) };
+        this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
+        this
+    }
+
+    /// Whether it is a GPU.
+    pub(super) fn is_gpu(&self) -> bool {
+        match self.device {
+            DeviceChoice::Cpu => false,
+            DeviceChoice::Cuda => true,
+            DeviceChoice::Auto => gpu::is_present(),
         }
     }
 
@@ -102,12 +123,7 @@ impl DeviceOptions {
 ///
 /// Nobody trains on the processor by accident: on a machine with an NVIDIA GPU it has to be named.
 pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    match options.device {
-        DeviceChoice::Cpu => on_cpu(options, task),
-        DeviceChoice::Cuda => on_cuda(options, task),
-        DeviceChoice::Auto if gpu::is_present() => on_cuda(options, task),
-        DeviceChoice::Auto => on_cpu(options, task),
-    }
+    if options.is_gpu() { on_cuda(options, task) } else { on_cpu(options, task) }
 }
 
 /// Whether the demonstration trains on the processor although the machine has a GPU: it shows what the
@@ -150,9 +166,10 @@ fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
 
 /// The GPU, or why it cannot be used.
 #[cfg(kernels)]
-fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
+pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     let memory = &options.memory;
     let opened = Cuda::open(&CudaOptions {
+        ordinal: options.ordinal,
         vram_limit: memory.vram_limit,
         vram_threshold: memory.vram_threshold,
         give_up: memory.give_up.clone(),
@@ -232,15 +249,20 @@ pub(super) fn try_gpu() -> Result<UsableGpu, GpuProblem> {
 
 #[cfg(not(kernels))]
 fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Output> {
+    Err(no_kernels(options).into())
+}
+
+/// Why a program without kernels does not train where it was asked to.
+#[cfg(not(kernels))]
+pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
     let asked = match options.device {
         DeviceChoice::Cuda => "--device cuda: this",
         DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
-    Err(DeviceError::Unavailable(format!(
+    DeviceError::Unavailable(format!(
         "{asked} program was built without CUDA kernels. {REBUILD}, or train on the processor, far \
          slower, with --device cpu"
     ))
-    .into())
 }
 
 /// How a program comes by CUDA kernels.

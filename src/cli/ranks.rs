@@ -2,6 +2,7 @@
 
 mod count;
 mod errors;
+mod gpus;
 mod lead;
 mod obey;
 mod party;
@@ -11,6 +12,7 @@ mod threads;
 
 pub(super) use count::RankCount;
 pub(super) use errors::{DeadRank, EndedRank, NoParty, StoppedMeeting};
+pub(super) use gpus::GpuCount;
 pub(super) use lead::lead;
 pub(super) use obey::obey;
 pub(super) use party::Party;

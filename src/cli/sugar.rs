@@ -57,7 +57,7 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         )
         .into());
     }
-    if args.train.ranks.may_be_several() {
+    if args.train.ranks().may_be_several() {
         return Err(UsageError(
             "--ranks: splat sugar trains in one process, since its coarse stage compares each Gaussian with its \
              neighbours. Leave it out"

@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace};
+use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::folder::point_clouds;
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
@@ -82,6 +82,15 @@ pub(super) fn train(
         }
         made => made?,
     };
+    if args.gpus.is_some() {
+        if intent.config.run.device == DeviceChoice::Cpu {
+            return Err(UsageError(
+                "--gpus trains on GPUs, and --device cpu on none: give one of both".to_owned(),
+            )
+            .into());
+        }
+        intent.config.run.device = DeviceChoice::Cuda;
+    }
     if args.clean {
         refuse_triangles(intent.config.optimize.primitive, NO_CLEANING)?;
     }
@@ -105,13 +114,13 @@ pub(super) fn train(
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
         intent.config.output.lpips_weights = Some(absolute(network));
     }
-    let options = DeviceOptions::of(&intent.config);
     let Some(party) = party else {
+        let options = DeviceOptions::of(&intent.config);
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
     party.refuse(&intent.config)?;
-    let cpu = device::processor(&options)?;
-    party.on_all(cpu, Training { args, intent, lpips, started }).map(Some)
+    let options = party.device_options(&intent.config);
+    party.on_all(&options, Training { args, intent, lpips, started }).map(Some)
 }
 
 /// Why triangles are not cleaned.
@@ -271,7 +280,7 @@ fn host_room(
 /// The command that continues the run.
 fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
     let clean = if args.clean { " --clean" } else { "" };
-    let ranks = args.ranks.as_flag();
+    let ranks = args.ranks_flag();
     format!("splat train --resume -m {}{ranks}{clean}", shell_word(&intent.model_path))
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::preset::PresetArgs;
-use super::ranks::RankCount;
+use super::ranks::{GpuCount, RankCount};
 use crate::config::Config;
 use crate::telemetry::ProgressStyle;
 
@@ -36,14 +36,21 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 
+    /// Train on so many GPUs of this machine, each with a share of the Gaussians
+    ///
+    /// The same as --ranks with a process for each GPU, which exchange what they draw by NCCL (2.18 or later; splat
+    /// doctor says whether it is here).
+    #[arg(long, value_name = "N|all", conflicts_with = "ranks")]
+    pub(super) gpus: Option<GpuCount>,
+
     /// Train in so many processes, each with a share of the Gaussians
     ///
     /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a
     /// number the program starts the processes itself; with auto they are those that torchrun, SLURM, Open MPI or
-    /// another launcher with PMI has started, on any number of hosts. On the processor alone so far, and without
-    /// SuGaR's coarse stage, triangles, --appearance and --clean.
+    /// another launcher with PMI has started, on any number of hosts. Without SuGaR's coarse stage, surfels and
+    /// triangles, --appearance and --clean.
     #[arg(long, value_name = "N|auto", default_value = "1")]
-    pub(super) ranks: RankCount,
+    ranks: RankCount,
 
     /// Clean the trained model, into MODEL/clean
     ///
@@ -65,6 +72,16 @@ pub(super) struct TrainArgs {
 }
 
 impl TrainArgs {
+    /// How many processes train.
+    pub(super) fn ranks(&self) -> RankCount {
+        self.gpus.map_or(self.ranks, GpuCount::ranks)
+    }
+
+    /// The flag that asks for them, with a space before it; nothing for one process.
+    pub(super) fn ranks_flag(&self) -> String {
+        self.gpus.map_or_else(|| self.ranks.as_flag(), GpuCount::as_flag)
+    }
+
     /// How progress is shown.
     pub(super) fn style(&self) -> ProgressStyle {
         if self.quiet { ProgressStyle::None } else { self.progress }

@@ -15,6 +15,10 @@ slots! {
             "what the buffers of an iteration lie in";
         pub STATUS: u64 = "status", Reports, ProcessLen, 1, "what kernels report in";
         pub COUNTS: u64 = "counts", Reports, ProcessLen, 1, "numbers that kernels report";
+        pub RANK_COUNTS: u64 = "counts of ranks", Reports, ProcessLen, 2,
+            "how much of the model each rank's view sees";
+        pub RANK_COUNTS_READ: u64 = "counts of ranks read", Reports, ProcessLen, 2,
+            "numbers that kernels report";
         pub REPORTS: u64 = "reports", Reports, ProcessLen, 1, "numbers that kernels report";
     }
     ModelLen {

@@ -1,15 +1,13 @@
 //! A rank that obeys rank 0: it has the photographs of its own views, and no trainer.
 
-use std::sync::Arc;
-
 use sha2::{Digest as _, Sha256};
 
 use super::batches::RankImages;
 use super::schedule::ViewOrder;
 use super::terms::{self, TrainingStage, ViewExtras};
 use super::views::Views;
-use crate::backend::cpu::ranks::{ObeyingCpu, Order, RankTarget};
-use crate::backend::{DeviceError, RankView};
+use crate::backend::ranks::{Obeying, Order, RankShard, RankTarget};
+use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 
@@ -27,27 +25,25 @@ pub struct ObeyingRank<'a> {
 
 impl ObeyingRank<'_> {
     /// Does what rank 0 asks for, to the end of the run.
-    pub fn obey(&self, cpu: &mut ObeyingCpu) -> Result<(), DeviceError> {
+    pub fn obey<S: RankShard>(&self, rank: &mut Obeying<S>) -> Result<(), DeviceError> {
         let mut views = Views::new(self.dataset, self.images);
-        let mut ahead = Ahead::new(self.dataset, self.config, cpu.rank(), cpu.world());
+        let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
         loop {
-            match cpu.obey()? {
+            match rank.obey()? {
                 Order::Done => {}
-                Order::Begin { .. } => {
-                    let message = "it begins a run within a run".to_owned();
-                    return Err(DeviceError::OfRank { rank: 0, message });
-                }
                 Order::Train(all) => {
                     let of = |rank: u32| all.get(rank as usize).and_then(Option::as_ref);
                     if let Some(first) = of(0) {
                         (self.progress)(u64::from(first.image));
                     }
-                    let own = of(cpu.rank());
-                    if let Some(view) = own {
-                        ahead.announce(&views, view.image);
-                    }
-                    let comparison = own.map(|view| self.comparison(&mut views, view));
-                    cpu.train(&all, comparison)?;
+                    let comparison = match of(rank.rank()) {
+                        None => None,
+                        Some(view) => {
+                            ahead.announce(&views, view.image);
+                            Some(self.comparison(rank.device(), &mut views, view)?)
+                        }
+                    };
+                    rank.train(&all, comparison)?;
                 }
                 Order::End => return Ok(()),
             }
@@ -55,18 +51,31 @@ impl ObeyingRank<'_> {
     }
 
     /// What a view is compared with, or why its photograph cannot be had.
-    fn comparison(&self, views: &mut Views<'_>, view: &RankView) -> Result<RankTarget, String> {
-        let source = self.dataset.sources.get(view.index);
-        let source = source.ok_or_else(|| format!("there is no view {}", view.index))?;
-        let image = views.fetch_to_train(view.index);
-        let unknown = || "its photograph cannot be decoded".to_owned();
-        let target =
-            image.ok_or_else(|| views.problem(view.index).map_or_else(unknown, str::to_owned))?;
-        let depth_map = source.depth.is_some();
-        let extras = ViewExtras { depth_map, other_view: false };
+    fn comparison<D: Device>(
+        &self,
+        device: &mut D,
+        views: &mut Views<'_>,
+        view: &RankView,
+    ) -> Result<Result<RankTarget<D::Target>, String>, DeviceError> {
+        let Some(source) = self.dataset.sources.get(view.index) else {
+            return Ok(Err(format!("there is no view {}", view.index)));
+        };
+        let target = match device.resident(view.index) {
+            Some(target) => target,
+            None => {
+                let Some(image) = views.fetch_to_train(view.index) else {
+                    let why = views.problem(view.index);
+                    return Ok(Err(why.unwrap_or("its photograph cannot be decoded").to_owned()));
+                };
+                let stay = Stay::Resident(view.index);
+                device.upload_target(Photo { image: &image, stay })?
+            }
+        };
+        views.release(device, view.index);
+        let extras = ViewExtras { depth_map: source.depth.is_some(), other_view: false };
         let stage = TrainingStage::Photometric;
         let terms = terms::active(self.config, stage, view.iteration, extras);
-        Ok(RankTarget { target: Arc::clone(&target), terms })
+        Ok(Ok(RankTarget { target, terms }))
     }
 }
 

@@ -25,6 +25,8 @@ mod device_model;
 #[cfg(kernels)]
 mod device_plan;
 #[cfg(kernels)]
+mod device_ranks;
+#[cfg(kernels)]
 mod device_residency;
 #[cfg(kernels)]
 mod device_sugar;

@@ -52,7 +52,7 @@ fn held<B: TrainDevice>(device: &mut B, model: &B::Model) -> MemoryInUse {
 
 #[cfg(kernels)]
 fn driver_free() -> Option<Bytes> {
-    Some(splat::backend::cuda::driver::CudaDevice::open().unwrap().free().unwrap())
+    Some(splat::backend::cuda::driver::CudaDevice::open(0).unwrap().free().unwrap())
 }
 
 /// Only a device with a driver has memory of its own.

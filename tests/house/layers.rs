@@ -12,8 +12,8 @@ const LINES: usize = 400;
 const LONG: [(&str, &str); 0] = [];
 
 /// The folders of the crates' sources, relative to the root.
-pub(super) const SOURCES: [&str; 4] =
-    ["src", "crates/formats/src", "crates/mesh/src", "crates/ranks/src"];
+pub(super) const SOURCES: [&str; 5] =
+    ["src", "crates/formats/src", "crates/mesh/src", "crates/nccl/src", "crates/ranks/src"];
 
 pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
@@ -204,12 +204,13 @@ const PARTS: [(&str, &str); 29] = [
 ];
 
 /// Files beside the stages that are of none.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("src/backend/cuda/stage/probe.rs", "for the tests of the headers"),
     ("kernels/probe.cu", "for the tests of the headers"),
     ("kernels/cub.cu", "sorts and sums of several stages"),
     ("kernels/model.cu", "rows of the model on their way to the host"),
     ("kernels/pack.cu", "the model's compact storage"),
+    ("kernels/ranks.cu", "splats between ranks"),
 ];
 
 /// Each file of a stage is in the table of lib.rs, or is named above.

@@ -66,13 +66,6 @@ struct Scores<R> {
 #[derive(Clone, Debug, Default)]
 pub struct Ready(LossValues);
 
-impl Ready {
-    /// These.
-    pub(super) fn new(values: LossValues) -> Self {
-        Self(values)
-    }
-}
-
 impl Pending<LossValues> for Ready {
     fn is_ready(&self) -> bool {
         true

@@ -5,7 +5,7 @@ use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
 use crate::backend::Inputs;
-use crate::backend::frame_state::Drawn;
+use crate::backend::frame_state::FrameState;
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, PlannedCoarse, largest_births,
 };
@@ -58,9 +58,9 @@ impl ScratchHighWater {
     }
 
     /// A view was drawn for training, beside what earlier views of its batch hold.
-    pub(super) fn observe<P: Primitive>(
+    pub(super) fn observe<S: FrameState, P: Primitive>(
         &mut self,
-        frame: &Frame<Drawn, P>,
+        frame: &Frame<S, P>,
         gaussians: usize,
         earlier: Bytes,
         heap: &Heap,
@@ -77,9 +77,9 @@ impl ScratchHighWater {
 
     /// What a view needed of the scratch, or would have needed in bands where these are allowed; one that
     /// is drawn smaller, or without what terms need later, at the size of its photograph and with that.
-    fn needed<P: Primitive>(
+    fn needed<S: FrameState, P: Primitive>(
         &self,
-        frame: &Frame<Drawn, P>,
+        frame: &Frame<S, P>,
         gaussians: usize,
         earlier: Bytes,
         heap: &Heap,

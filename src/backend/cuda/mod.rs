@@ -15,6 +15,7 @@ mod photos;
 pub mod primitive;
 #[cfg(feature = "bench")]
 mod profile;
+pub mod ranks;
 pub mod session;
 mod stage;
 #[cfg(test)]
@@ -54,6 +55,8 @@ use crate::model::Primitive;
 /// What a GPU is opened with.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
+    /// The number of the GPU among those that the driver shows.
+    pub ordinal: u32,
     /// What the program may take of the card's memory; without it, all.
     pub vram_limit: Option<Limit>,
     /// Share of that limit that is never exceeded.
@@ -79,6 +82,7 @@ impl Default for CudaOptions {
     fn default() -> Self {
         let options = MemoryOptions::default();
         Self {
+            ordinal: 0,
             vram_limit: options.vram_limit,
             vram_threshold: options.vram_threshold,
             give_up: options.give_up,
@@ -106,9 +110,10 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Opens the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` chooses).
+    /// Opens a GPU.
     pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
-        Self::over(Session::open_limited(options.vram_limit, options.vram_threshold)?, options)
+        let &CudaOptions { ordinal, vram_limit, vram_threshold, .. } = options;
+        Self::over(Session::open_limited(ordinal, vram_limit, vram_threshold)?, options)
     }
 
     fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {

@@ -78,16 +78,23 @@ impl Session {
     /// Opens the GPU, loads all code and gives out at most `budget` of its memory, context and
     /// code included; without a budget, all of it.
     pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
-        Self::within(|card| Allowance::new(budget.map(Limit::Bytes), 1.0, card))
+        Self::within(0, |card| Allowance::new(budget.map(Limit::Bytes), 1.0, card))
     }
 
-    /// The same within a share of a limit, or of the card.
-    pub fn open_limited(limit: Option<Limit>, threshold: f64) -> Result<Self, DeviceError> {
-        Self::within(|card| Allowance::new(limit, threshold, card))
+    /// The same of the GPU of this number within a share of a limit, or of the card.
+    pub fn open_limited(
+        ordinal: u32,
+        limit: Option<Limit>,
+        threshold: f64,
+    ) -> Result<Self, DeviceError> {
+        Self::within(ordinal, |card| Allowance::new(limit, threshold, card))
     }
 
-    fn within(allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self, DeviceError> {
-        let device = CudaDevice::open()?;
+    fn within(
+        ordinal: u32,
+        allowance_on: impl FnOnce(Bytes) -> Allowance,
+    ) -> Result<Self, DeviceError> {
+        let device = CudaDevice::open(ordinal)?;
         let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
         let copies = Stream::new()?;
@@ -135,6 +142,19 @@ impl Session {
             view_size: TrainingViewSize::default(),
             device,
         })
+    }
+
+    /// Writes down what a library takes of the GPU's memory for itself while `work` is done.
+    pub(super) fn charge_library<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, DeviceError>,
+    ) -> Result<T, DeviceError> {
+        let before = self.device.free()?;
+        let done = work()?;
+        self.device.synchronize()?;
+        let taken = before.0.saturating_sub(self.device.free()?.0);
+        self.heap.charge_fixed(Bytes(taken))?;
+        Ok(done)
     }
 
     /// The kernels of a primitive, which are loaded once. Code of others than Gaussians is not among what

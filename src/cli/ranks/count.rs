@@ -12,7 +12,7 @@ pub(in crate::cli) enum RankCount {
 }
 
 /// Most ranks: beyond, a step of a small batch is all exchange.
-const MOST: u32 = 64;
+pub(super) const MOST: u32 = 64;
 
 impl FromStr for RankCount {
     type Err = String;

@@ -2,16 +2,18 @@
 
 use splat_ranks::launch::{Launch, Meeting};
 
-use super::super::device::Task;
+use super::super::device::{self, DeviceOptions, Task};
 use super::super::exit::{Exit, Interrupted, UsageError, message};
 use super::super::signals;
 use super::super::train_args::TrainArgs;
 use super::party::{Party, wait_for_news};
 use super::threads::share_threads;
 use crate::backend::cpu::Cpu;
-use crate::backend::cpu::ranks::RankedCpu;
-use crate::backend::gpu;
-use crate::config::{Config, DeviceChoice, PrimitiveName};
+use crate::backend::cpu::ranks::CpuShard;
+#[cfg(kernels)]
+use crate::backend::cuda::ranks::CudaShard;
+use crate::backend::ranks::{RankLine, RankShard, Ranked};
+use crate::config::{Config, PrimitiveName};
 use crate::train::appearance::compensation;
 
 /// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
@@ -43,16 +45,39 @@ pub(in crate::cli) fn lead<T>(
 }
 
 impl Party {
-    /// Has all ranks do the work of a device.
+    /// Has all ranks do the work, each on its device.
     pub(in crate::cli) fn on_all<T: Task>(
         &mut self,
-        cpu: Cpu<f32>,
+        options: &DeviceOptions,
+        task: T,
+    ) -> anyhow::Result<T::Output> {
+        if options.is_gpu() {
+            return self.on_gpus(options, task);
+        }
+        let cpu = device::processor(options)?;
+        self.by(|line| CpuShard::new(cpu, line), task)
+    }
+
+    #[cfg(kernels)]
+    fn on_gpus<T: Task>(&mut self, options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+        let cuda = device::open_cuda(options)?;
+        self.by(|line| CudaShard::new(cuda, line), task)
+    }
+
+    #[cfg(not(kernels))]
+    fn on_gpus<T: Task>(&mut self, options: &DeviceOptions, _: T) -> anyhow::Result<T::Output> {
+        Err(device::no_kernels(options).into())
+    }
+
+    /// Has all ranks do the work of a device, by the shard that this one has of it.
+    fn by<S: RankShard, T: Task>(
+        &mut self,
+        shard: impl FnOnce(RankLine) -> S,
         task: T,
     ) -> anyhow::Result<T::Output> {
         let link = self.link.clone();
-        let exchange = self.take_exchange()?;
-        let mut device =
-            RankedCpu::new(cpu, exchange).with_progress(move |image| link.progress(image));
+        let shard = shard(self.take_line()?);
+        let mut device = Ranked::new(shard).with_progress(move |image| link.progress(image));
         let done = task.run(&mut device);
         if done.as_ref().err().is_none_or(|error| error.is::<Interrupted>()) {
             // The run is over, whatever becomes of those that only have to go.
@@ -63,20 +88,16 @@ impl Party {
 
     /// Lets the other ranks go, where there was nothing to do for them.
     fn dismiss(&mut self) {
-        if let Ok(exchange) = self.take_exchange() {
-            RankedCpu::new(Cpu::new(), exchange).end().ok();
+        if let Ok(line) = self.take_line() {
+            Ranked::new(CpuShard::new(Cpu::new(), line)).end().ok();
         }
     }
 
     /// Refuses what several processes cannot train yet, and says how many of them have nothing to draw.
     pub(in crate::cli) fn refuse(&self, config: &Config) -> Result<(), UsageError> {
-        let is_gpu = match config.run.device {
-            DeviceChoice::Cuda => true,
-            DeviceChoice::Auto => gpu::is_present(),
-            DeviceChoice::Cpu => false,
-        };
-        let (problem, remedy) = if is_gpu {
-            ("trains on the processor alone so far, and not on GPUs", "Add --device cpu")
+        let is_gpu = self.device_options(config).is_gpu();
+        let (problem, remedy) = if config.optimize.primitive == PrimitiveName::Surfels && is_gpu {
+            ("trains no surfels on GPUs", "Leave --primitive surfels out")
         } else if config.optimize.primitive == PrimitiveName::Triangles {
             ("trains no triangles, which share vertices", "Leave --primitive triangles out")
         } else if config.has_coarse_stage() {
@@ -92,7 +113,7 @@ impl Party {
         };
         let world = self.world();
         Err(UsageError(format!(
-            "--ranks {world}: a run of several processes {problem}. {remedy}, or leave --ranks out"
+            "a run of several processes, here {world}, {problem}. {remedy}, or train in one process"
         )))
     }
 

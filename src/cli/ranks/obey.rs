@@ -7,6 +7,7 @@ use std::thread;
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
 
+use super::super::device::{self, DeviceOptions};
 use super::super::exit::{DataError, Exit, message};
 use super::super::images::open_images;
 use super::super::scene::open_scene;
@@ -15,8 +16,10 @@ use super::super::train_args::TrainArgs;
 use super::party::{LOOK, Party, wait_for_lead};
 use super::threads::share_threads;
 use crate::backend::DeviceError;
-use crate::backend::cpu::Cpu;
-use crate::backend::cpu::ranks::{ObeyingCpu, Order};
+use crate::backend::cpu::ranks::CpuShard;
+#[cfg(kernels)]
+use crate::backend::cuda::ranks::CudaShard;
+use crate::backend::ranks::{Obeying, Opening, RankLine, RankShard};
 use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
@@ -32,9 +35,9 @@ pub(in crate::cli) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<
     }
     let mut party = Party::join(launch, args, &stop)?;
     pass_on(&party.link, &stop);
-    let exchange = party.take_exchange()?;
+    let line = party.take_line()?;
+    let done = obey_lead(&party, line);
     let link = &party.link;
-    let done = obey_lead(ObeyingCpu::new(exchange), link);
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
@@ -61,30 +64,72 @@ fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
     });
 }
 
-fn obey_lead(mut cpu: ObeyingCpu, link: &Arc<Link>) -> anyhow::Result<()> {
-    let (config, scene) = match cpu.obey()? {
-        Order::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
+fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
+    let (config, scene) = match Opening::hear(&line)? {
+        Opening::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
         // There was nothing to train.
-        Order::End => return Ok(()),
-        order => {
-            let message = format!("it begins no run, but {order:?}");
-            return Err(DeviceError::OfRank { rank: 0, message }.into());
-        }
+        Opening::End => return Ok(()),
     };
+    let way = line.clone();
+    let decline = |problem: &anyhow::Error| Opening::decline(&way, message(problem));
     let dataset = match same_scene(&config, scene) {
         Ok(dataset) => dataset,
         Err(problem) => {
-            cpu.decline(message(&problem))?;
+            decline(&problem)?;
             return Err(problem);
         }
     };
-    let (storage, seed) = (config.memory.optimize_memory.storage(), config.run.seed);
-    cpu.accept(Cpu::with_storage(storage, seed))?;
-    let images = open_images(&dataset, &config.memory, Bytes(0))?;
-    let progress = |image| link.progress(image);
-    let rank =
-        ObeyingRank { dataset: &dataset, images: &images, config: &config, progress: &progress };
-    Ok(rank.obey(&mut cpu)?)
+    let work = RankWork { config: &config, dataset: &dataset, party };
+    let options = party.device_options(&config);
+    if options.is_gpu() {
+        return work.on_gpu(&options, line, decline);
+    }
+    work.obey(CpuShard::new(device::processor(&options)?, line))
+}
+
+/// What a rank has of a run.
+struct RankWork<'a> {
+    config: &'a Config,
+    dataset: &'a Dataset,
+    party: &'a Party,
+}
+
+impl RankWork<'_> {
+    #[cfg(kernels)]
+    fn on_gpu(
+        &self,
+        options: &DeviceOptions,
+        line: RankLine,
+        decline: impl Fn(&anyhow::Error) -> Result<(), DeviceError>,
+    ) -> anyhow::Result<()> {
+        match device::open_cuda(options) {
+            Ok(cuda) => self.obey(CudaShard::new(cuda, line)),
+            Err(problem) => {
+                decline(&problem)?;
+                Err(problem)
+            }
+        }
+    }
+
+    #[cfg(not(kernels))]
+    fn on_gpu(
+        &self,
+        options: &DeviceOptions,
+        _line: RankLine,
+        decline: impl Fn(&anyhow::Error) -> Result<(), DeviceError>,
+    ) -> anyhow::Result<()> {
+        let problem = device::no_kernels(options).into();
+        decline(&problem)?;
+        Err(problem)
+    }
+
+    fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
+        let &Self { config, dataset, party } = self;
+        let images = open_images(dataset, &config.memory, Bytes(0))?;
+        let progress = |image| party.link.progress(image);
+        let rank = ObeyingRank { dataset, images: &images, config, progress: &progress };
+        Ok(rank.obey(&mut Obeying::join(shard)?)?)
+    }
 }
 
 /// The scene, if it is the one that rank 0 trains.

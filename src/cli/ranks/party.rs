@@ -8,19 +8,22 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use splat_ranks::exchange::{Exchange, Mesh, Sockets, Watched};
+use splat_ranks::exchange::{Mesh, Sockets, Watched};
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
 use splat_ranks::supervise::JOIN_TIME;
 
+use super::super::device::DeviceOptions;
 use super::super::exit::{Exit, device_error};
 use super::super::signals;
 use super::super::train_args::TrainArgs;
 use super::errors::{DeadRank, NoParty, StoppedMeeting};
+use super::gpus::gpu_of;
 use super::supervise::resume_command;
 use crate::backend::DeviceError;
-use crate::backend::cpu::ranks::RANK_PROTOCOL;
+use crate::backend::ranks::{RANK_PROTOCOL, RankLine};
+use crate::config::Config;
 use crate::telemetry::log_error;
 use crate::train::obey::fingerprint_of;
 
@@ -45,7 +48,9 @@ const LONGEST_LINE: usize = 2048;
 pub(in crate::cli) struct Party {
     world: u32,
     /// Nothing once it is taken.
-    exchange: Option<Box<dyn Exchange>>,
+    line: Option<RankLine>,
+    /// The number of its GPU among those that the driver shows, where it trains on one.
+    gpu: u32,
     pub(super) link: Arc<Link>,
 }
 
@@ -80,7 +85,8 @@ impl Party {
             link.fail(Exit::Device.code(), &error.to_string());
             DeviceError::from(error)
         })?;
-        Ok(Self { world, exchange: Some(Box::new(exchange)), link })
+        let line = Some(RankLine::new(Box::new(exchange)));
+        Ok(Self { world, line, gpu: gpu_of(launch), link })
     }
 
     /// How many ranks there are.
@@ -88,9 +94,14 @@ impl Party {
         self.world
     }
 
+    /// What is asked of the device of this rank.
+    pub(in crate::cli) fn device_options(&self, config: &Config) -> DeviceOptions {
+        DeviceOptions::of_rank(config, self.gpu)
+    }
+
     /// The way to the other ranks, which only one device can have.
-    pub(super) fn take_exchange(&mut self) -> anyhow::Result<Box<dyn Exchange>> {
-        self.exchange.take().context("the ranks have done their work already")
+    pub(super) fn take_line(&mut self) -> anyhow::Result<RankLine> {
+        self.line.take().context("the ranks have done their work already")
     }
 }
 

@@ -19,16 +19,20 @@ pub(in crate::cli) enum RankRole {
 
 impl RankRole {
     /// What this process is to do, by what was asked for and by the environment.
-    pub(in crate::cli) fn of(args: &TrainArgs) -> Result<Self, UsageError> {
-        let role = Self::among(args.ranks)?;
+    pub(in crate::cli) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
+        let role = Self::among(args.ranks())?;
+        if let (Some(gpus), Self::Supervisor(_) | Self::Alone) = (args.gpus, &role) {
+            gpus.check()?;
+        }
         if args.clean && !matches!(role, Self::Alone) {
             return Err(UsageError(
-                "--clean: the processes of --ranks do not clean a model. Leave it out; splat clean -m MODEL cleans the \
+                "--clean: several processes do not clean a model. Leave it out; splat clean -m MODEL cleans the \
                  model afterwards"
                     .to_owned(),
-            ));
+            )
+            .into());
         }
-        if args.ranks.may_be_several() && matches!(role, Self::Alone) {
+        if args.ranks().may_be_several() && matches!(role, Self::Alone) {
             tracing::info!(
                 "--ranks auto: no launcher has started several processes, so that this one trains alone"
             );

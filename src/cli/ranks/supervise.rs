@@ -53,5 +53,5 @@ pub(super) fn resume_command(args: &TrainArgs) -> String {
         false if args.config.is_some() || args.start_checkpoint.is_some() => "MODEL".into(),
         false => default_path(&args.options, args.resume.is_some()),
     });
-    format!("splat train --resume -m {}{}", shell_word(&folder), args.ranks.as_flag())
+    format!("splat train --resume -m {}{}", shell_word(&folder), args.ranks_flag())
 }

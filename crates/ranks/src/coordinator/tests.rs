@@ -186,7 +186,14 @@ fn without_the_token_nobody_speaks_for_a_rank() {
     assert!(why.contains("SPLAT_TOKEN"), "{why}");
     assert_eq!(coordinator.settled().has_joined, [false]);
     let meeting = Meeting::Supervisor { address };
-    let launch = Launch { rank: 0, world: 1, local_world: None, meeting, token: Some(token) };
+    let launch = Launch {
+        rank: 0,
+        world: 1,
+        local_world: None,
+        local_rank: None,
+        meeting,
+        token: Some(token),
+    };
     // The right one, but of a coordinator of another run.
     assert!(crate::join::join(&launch, &[], LONG).is_err());
 }

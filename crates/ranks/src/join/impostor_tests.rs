@@ -40,7 +40,7 @@ fn nonce_of(introduction: &str) -> [u8; 16] {
 
 fn launch(address: SocketAddr, token: &Token) -> Launch {
     let (meeting, token) = (Meeting::Supervisor { address }, Some(token.clone()));
-    Launch { rank: 1, world: 2, local_world: None, meeting, token }
+    Launch { rank: 1, world: 2, local_world: None, local_rank: None, meeting, token }
 }
 
 fn welcome() -> Told {

@@ -39,7 +39,7 @@ impl Meeters {
         let (host, run) = ("127.0.0.1".to_owned(), format!("test {:?}", self.ports));
         let meeting = Meeting::Hosts { host, ports: self.ports.clone(), run };
         let token = self.tokens[rank as usize].clone();
-        Launch { rank, world: self.world, local_world: None, meeting, token }
+        Launch { rank, world: self.world, local_world: None, local_rank: None, meeting, token }
     }
 
     /// Joins these ranks at one time.
@@ -171,7 +171,7 @@ fn a_taken_port_is_passed_over() {
         let (host, run) = ("127.0.0.1".to_owned(), "a".to_owned());
         let ports = [vec![taken.local_addr().unwrap().port()], free.clone()].concat();
         let meeting = Meeting::Hosts { host, ports, run };
-        Launch { rank, world: 2, local_world: None, meeting, token: None }
+        Launch { rank, world: 2, local_world: None, local_rank: None, meeting, token: None }
     };
     // The stranger at the first port answers, but is of another run.
     let stranger = taken.try_clone().unwrap();
@@ -192,7 +192,8 @@ fn a_taken_port_is_passed_over() {
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
     let meeting = Meeting::Hosts { host, ports: vec![port], run: String::new() };
-    let launch = Launch { rank: 0, world: 2, local_world: None, meeting, token: None };
+    let launch =
+        Launch { rank: 0, world: 2, local_world: None, local_rank: None, meeting, token: None };
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
     assert!(
         error.contains(&format!("127.0.0.1:{port}")) && error.contains("RENDEZVOUS"),

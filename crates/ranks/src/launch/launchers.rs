@@ -40,6 +40,7 @@ struct Names {
     rank: &'static str,
     world: &'static str,
     local_world: &'static str,
+    local_rank: &'static str,
 }
 
 /// A rank before its place is known.
@@ -47,6 +48,7 @@ struct Numbers {
     rank: u32,
     world: u32,
     local_world: Option<u32>,
+    local_rank: Option<u32>,
 }
 
 impl Variables<'_> {
@@ -85,7 +87,8 @@ impl Variables<'_> {
             return Err(LaunchError::Outside { name, rank, of_world, world });
         }
         let local_world = self.number(names.local_world, 1, u32::MAX)?;
-        Ok(Some(Numbers { rank, world, local_world }))
+        let local_rank = self.number(names.local_rank, 0, u32::MAX)?;
+        Ok(Some(Numbers { rank, world, local_world, local_rank }))
     }
 
     fn token(&self) -> Result<Option<Token>, LaunchError> {
@@ -119,14 +122,15 @@ impl Variables<'_> {
         numbers: &Numbers,
         place: impl FnOnce() -> Result<Meeting, LaunchError>,
     ) -> Result<Who, LaunchError> {
-        let &Numbers { rank, world, local_world } = numbers;
+        let &Numbers { rank, world, local_world, local_rank } = numbers;
         if world == 1 {
             return Ok(Who::Alone);
         }
         let meeting = self.rendezvous()?.map_or_else(place, Ok)?;
         // A launcher may tell the room of a host, where there are fewer ranks.
         let local_world = local_world.map(|here| here.min(world));
-        Ok(Who::Rank(Launch { rank, world, local_world, meeting, token: self.token()? }))
+        let token = self.token()?;
+        Ok(Who::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
     }
 
     /// A place on this host for a run that a variable or the parent process names.
@@ -163,13 +167,14 @@ impl Variables<'_> {
 /// Our own supervisor; or by hand, with a place.
 pub(super) fn supervisor(variables: &Variables<'_>) -> Result<Who, LaunchError> {
     let (rank, world, coordinator) = ("SPLAT_RANK", "SPLAT_WORLD", "SPLAT_COORDINATOR");
-    let names = Names { rank, world, local_world: "SPLAT_LOCAL_WORLD" };
+    let (local_world, local_rank) = ("SPLAT_LOCAL_WORLD", "SPLAT_LOCAL_RANK");
+    let names = Names { rank, world, local_world, local_rank };
     let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
     let half = |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
     let Some(value) = variables.get(coordinator) else {
         return variables.launch(&numbers, || Err(half(coordinator)));
     };
-    let Numbers { rank, world, local_world } = numbers;
+    let Numbers { rank, world, local_world, local_rank } = numbers;
     if world == 1 {
         return Ok(Who::Alone);
     }
@@ -184,15 +189,15 @@ pub(super) fn supervisor(variables: &Variables<'_>) -> Result<Who, LaunchError> 
     // The supervisor's ranks are all on its host.
     let local_world = Some(local_world.unwrap_or(world).min(world));
     let meeting = Meeting::Supervisor { address };
-    Ok(Who::Rank(Launch { rank, world, local_world, meeting, token }))
+    let local_rank = Some(local_rank.unwrap_or(rank));
+    Ok(Who::Rank(Launch { rank, world, local_world, local_rank, meeting, token }))
 }
 
 /// `torchrun`, and whatever sets the same variables.
 pub(super) fn torchrun(variables: &Variables<'_>) -> Result<Who, LaunchError> {
     let (rank, world, local_world) = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE");
-    let Some(numbers) = variables.numbers(&Names { rank, world, local_world })? else {
-        return Ok(Who::Unknown);
-    };
+    let names = Names { rank, world, local_world, local_rank: "LOCAL_RANK" };
+    let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
     variables.launch(&numbers, || {
         let half =
             |missing| LaunchError::Half { name: rank, value: numbers.rank.to_string(), missing };
@@ -225,7 +230,8 @@ pub(super) fn slurm(variables: &Variables<'_>) -> Result<Who, LaunchError> {
     if variables.number(world, 1, u32::MAX)?.is_none_or(|tasks| tasks == 1) {
         return Ok(Who::Unknown);
     }
-    let names = Names { rank: "SLURM_PROCID", world, local_world: "SLURM_NTASKS_PER_NODE" };
+    let (local_world, local_rank) = ("SLURM_NTASKS_PER_NODE", "SLURM_LOCALID");
+    let names = Names { rank: "SLURM_PROCID", world, local_world, local_rank };
     let Some(mut numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
     // The other one is what the job was asked for; a step may have fewer.
     numbers.local_world = variables.equal_tasks().or(numbers.local_world);
@@ -247,7 +253,9 @@ pub(super) fn slurm(variables: &Variables<'_>) -> Result<Who, LaunchError> {
 /// Open MPI's `mpirun`.
 pub(super) fn open_mpi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
     let local_world = "OMPI_COMM_WORLD_LOCAL_SIZE";
-    let names = Names { rank: "OMPI_COMM_WORLD_RANK", world: "OMPI_COMM_WORLD_SIZE", local_world };
+    let local_rank = "OMPI_COMM_WORLD_LOCAL_RANK";
+    let (rank, world) = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+    let names = Names { rank, world, local_world, local_rank };
     let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
     variables.launch(&numbers, || {
         variables.check_one_host(local_world, &numbers)?;
@@ -258,7 +266,8 @@ pub(super) fn open_mpi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
 /// PMI, the interface of MPICH and Intel MPI.
 pub(super) fn pmi(variables: &Variables<'_>) -> Result<Who, LaunchError> {
     let local_world = "MPI_LOCALNRANKS";
-    let names = Names { rank: "PMI_RANK", world: "PMI_SIZE", local_world };
+    let local_rank = "MPI_LOCALRANKID";
+    let names = Names { rank: "PMI_RANK", world: "PMI_SIZE", local_world, local_rank };
     let Some(numbers) = variables.numbers(&names)? else { return Ok(Who::Unknown) };
     variables.launch(&numbers, || {
         variables.check_one_host(local_world, &numbers)?;

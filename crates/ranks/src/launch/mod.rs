@@ -32,7 +32,8 @@ use launchers::{Variables, Who, open_mpi, pmi, slurm, supervisor, torchrun};
 /// (32 hexadecimal digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`,
 /// `LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the
 /// same for all hosts, else `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's
-/// other variables.
+/// other variables. A rank's number among them is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`,
+/// `SLURM_LOCALID` or `MPI_LOCALRANKID`.
 ///
 /// An error where a variable is broken or missing beside those that belong to it.
 pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launch>, LaunchError> {

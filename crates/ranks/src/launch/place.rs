@@ -14,6 +14,8 @@ pub struct Launch {
     /// Number of ranks on its host, this one among them, where the launcher says so. They share the
     /// host's processor.
     pub local_world: Option<u32>,
+    /// Its number among those, where the launcher says so.
+    pub local_rank: Option<u32>,
     /// Where the ranks meet.
     pub meeting: Meeting,
     /// The secret of the run, where there is one.

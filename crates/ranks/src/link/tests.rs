@@ -41,7 +41,8 @@ fn group(world: u32, silence: Duration) -> Group {
 fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
     let ranks = (0..world).map(|rank| {
         let meeting = meeting.clone();
-        let launch = Launch { rank, world, local_world: None, meeting, token: None };
+        let launch =
+            Launch { rank, world, local_world: None, local_rank: None, meeting, token: None };
         thread::spawn(move || join(&launch, &[], LONG).unwrap())
     });
     // All start before one is waited for.

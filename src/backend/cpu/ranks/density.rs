@@ -1,20 +1,22 @@
 //! Density control of all ranks: every rank finds the same candidates and the same selection by what is sent of
-//! all rows, and edits its own. No row changes its rank but by [`Shard::reorder`].
+//! all rows, and edits its own. No row changes its rank but by [`CpuShard::reorder`].
 
 use serde::{Deserialize, Serialize};
 
 use super::dealing::check_block;
-use super::numbering::Numbering;
-use super::shard::{ModelShare, Shard};
+use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::row_block::RowBlock;
 use crate::backend::cpu::stage::densify::{self, Growing};
 use crate::backend::cpu::stage::relocate::{self, DrawnSources};
 use crate::backend::cpu::stage::smooth;
+use crate::backend::ranks::SharedEdits;
+use crate::backend::ranks::numbering::Numbering;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
-    Candidates, DeviceError, EditRule, Edited, Footprint, Grow, Keep, Pick, ScoreRule,
+    Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Footprint, Grow, Keep, Pick,
+    RenderSettings, ScoreRule,
 };
 use crate::dataset::View;
 use crate::math::Real;
@@ -68,11 +70,93 @@ struct RankEdit {
     kept: Vec<bool>,
 }
 
-impl Shard {
+impl SharedEdits for CpuShard {
+    type Selection = RankedSelection;
+
+    fn weigh(
+        &mut self,
+        share: &mut ModelShare,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        self.add_weights(share, views, settings)
+    }
+
+    fn score(&mut self, share: &ModelShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        let all = self.all_scored(share)?;
+        Ok(match rule.by_gradient() {
+            Some(gradient) => densify::score(&all, rule, &gradient),
+            None => Candidates { rule: *rule, ..Candidates::NONE },
+        })
+    }
+
+    fn select(
+        &mut self,
+        share: &mut ModelShare,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<RankedSelection, DeviceError> {
+        let all = self.all_scored(share)?;
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(kept), ScoreRule::Weight) => {
+                Selected::Retained(densify::select(&all, candidates, kept)?)
+            }
+            (Pick::Best(births), _) => Selected::Best(densify::select(&all, candidates, births)?),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                Selected::Drawn(relocate::select(&all, min, into, RandomStream::of_key(key)))
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(RankedSelection { rows_version: share.local.rows_version().clone(), picked })
+    }
+
+    fn edit(
+        &mut self,
+        share: &mut ModelShare,
+        selection: RankedSelection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        if selection.rows_version != *share.local.rows_version() {
+            return Err(DeviceError::StaleSelection);
+        }
+        match (selection.picked, rule) {
+            (Selected::Best(rows), EditRule::Grow { large, keep }) => {
+                self.grow(share, &rows, large, keep)
+            }
+            (Selected::Retained(rows), EditRule::Retain) => Ok(self.retain(share, &rows)),
+            (Selected::Drawn(sources), EditRule::Share) => self.share(share, &sources),
+            _ => Err(DeviceError::UnsuitedEdit),
+        }
+    }
+
+    fn adjust(&mut self, share: &mut ModelShare, adjust: &Adjust) -> Result<(), DeviceError> {
+        self.cpu.adjust(&mut share.local, adjust)
+    }
+
+    fn smooth(
+        &mut self,
+        share: &mut ModelShare,
+        views: &[View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        // The screen's filter does not matter to it.
+        let points = views.iter().map(|view| viewpoint(view, sampled_from, Footprint::DILATED));
+        let points: Vec<_> = points.collect();
+        let nearest = smooth::nearest(&share.local, &points);
+        // Rows that no view samples get that of the farthest of all ranks.
+        let farthest = self.line.all_gather(&smooth::farthest(&nearest))?;
+        let farthest = farthest.into_iter().fold(0.0, Real::max);
+        smooth::set(&mut share.local, &points, &nearest, farthest);
+        share.optional.filter_3d = true;
+        Ok(())
+    }
+}
+
+impl CpuShard {
     /// The rows of all ranks as far as they are scored, in the order of their numbers. Absolute gradients that
     /// some ranks have and others have not are zero on the others, whose rows no view has seen.
     fn all_scored(&mut self, share: &ModelShare) -> Result<Model<f32>, DeviceError> {
-        let mut of_ranks = self.all_gather(&ScoredRows::of(&share.local))?;
+        let mut of_ranks = self.line.all_gather(&ScoredRows::of(&share.local))?;
         let has_absolute = of_ranks.iter().any(|scored| !scored.absolute_norm_sums.is_empty());
         for scored in of_ranks.iter_mut().filter(|_| has_absolute) {
             scored.absolute_norm_sums.resize(scored.views_seen.len(), 0.0);
@@ -99,60 +183,6 @@ impl Shard {
         Ok(all)
     }
 
-    /// Finds what makes a candidate among the rows of all ranks; called without a rule where another rank asks.
-    pub(super) fn score(
-        &mut self,
-        share: &ModelShare,
-        rule: Option<&ScoreRule>,
-    ) -> Result<Candidates, DeviceError> {
-        let all = self.all_scored(share)?;
-        Ok(match rule.and_then(|rule| Some((rule, rule.by_gradient()?))) {
-            Some((rule, gradient)) => densify::score(&all, rule, &gradient),
-            None => Candidates::NONE,
-        })
-    }
-
-    /// Selects among the candidates of all ranks.
-    pub(super) fn select(
-        &mut self,
-        share: &ModelShare,
-        candidates: &Candidates,
-        pick: Pick,
-    ) -> Result<RankedSelection, DeviceError> {
-        let all = self.all_scored(share)?;
-        let picked = match (pick, candidates.rule) {
-            (Pick::Best(kept), ScoreRule::Weight) => {
-                Selected::Retained(densify::select(&all, candidates, kept)?)
-            }
-            (Pick::Best(births), _) => Selected::Best(densify::select(&all, candidates, births)?),
-            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
-                Selected::Drawn(relocate::select(&all, min, into, RandomStream::of_key(key)))
-            }
-            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
-        };
-        Ok(RankedSelection { rows_version: share.local.rows_version().clone(), picked })
-    }
-
-    /// Edits the rows of this rank by what was selected of all; returns what was done on all.
-    pub(super) fn edit(
-        &mut self,
-        share: &mut ModelShare,
-        selection: RankedSelection,
-        rule: &EditRule,
-    ) -> Result<Edited, DeviceError> {
-        if selection.rows_version != *share.local.rows_version() {
-            return Err(DeviceError::StaleSelection);
-        }
-        match (selection.picked, rule) {
-            (Selected::Best(rows), EditRule::Grow { large, keep }) => {
-                self.grow(share, &rows, large, keep)
-            }
-            (Selected::Retained(rows), EditRule::Retain) => Ok(self.retain(share, &rows)),
-            (Selected::Drawn(sources), EditRule::Share) => self.share(share, &sources),
-            _ => Err(DeviceError::UnsuitedEdit),
-        }
-    }
-
     /// The selected rows that this rank has.
     fn own(&self, numbering: &Numbering, selected: &[Growing]) -> Vec<Growing> {
         let rank = self.rank();
@@ -171,7 +201,7 @@ impl Shard {
         let own = self.own(&share.numbering, selected);
         let (Edited { copied, split, removed, .. }, kept) =
             densify::edit(&mut share.local, &own, large, keep);
-        let edits = self.all_gather(&RankEdit { copied, split, removed, kept })?;
+        let edits = self.line.all_gather(&RankEdit { copied, split, removed, kept })?;
         let mut expected = share.numbering.counts();
         for growing in selected {
             expected[share.numbering.find(growing.row).0 as usize] += 1;
@@ -251,29 +281,11 @@ impl Shard {
             }
         }
         let outgoing: Vec<_> = leaving.iter().map(|rows| share.local.block(rows)).collect();
-        let incoming: Vec<RowBlock<f32>> = self.all_to_all(&outgoing)?;
+        let incoming: Vec<RowBlock<f32>> = self.line.all_to_all(&outgoing)?;
         for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
             check_block(&share.local, rank, block, rows.len())?;
             share.local.take_parameters(rows, block);
         }
         Ok(Edited { moved: dead.len(), ..Edited::default() })
-    }
-
-    /// Finds the 3D filter anew: rows that no view samples get that of the farthest of all ranks.
-    pub(super) fn smooth(
-        &mut self,
-        share: &mut ModelShare,
-        views: &[View],
-        sampled_from: f64,
-    ) -> Result<(), DeviceError> {
-        // The screen's filter does not matter to it.
-        let points = views.iter().map(|view| viewpoint(view, sampled_from, Footprint::DILATED));
-        let points: Vec<_> = points.collect();
-        let nearest = smooth::nearest(&share.local, &points);
-        let farthest = self.all_gather(&smooth::farthest(&nearest))?;
-        let farthest = farthest.into_iter().fold(0.0, Real::max);
-        smooth::set(&mut share.local, &points, &nearest, farthest);
-        share.optional.filter_3d = true;
-        Ok(())
     }
 }

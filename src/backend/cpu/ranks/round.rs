@@ -1,21 +1,19 @@
 //! Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
 
-use super::report::ViewReport;
-use super::shard::{ModelShare, Shard};
-use crate::abi::terms::Inputs;
+use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::frame::{self, Frame};
 use crate::backend::cpu::splat::{DrawnView, Splat};
 use crate::backend::cpu::stage::densify;
 use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
-use crate::backend::frame_state::{Drawn, Scored};
+use crate::backend::frame_state::{Drawn, Fresh, Scored};
+use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::viewpoint::viewpoint;
-use crate::backend::{DeviceError, Drawing, RankView, RenderSettings, Sight, Statistics, Wants};
+use crate::backend::{AdamStep, DeviceError, Drawing, RankView, RenderSettings, Sight, Statistics};
 use crate::dataset::View;
-use crate::math::Divisor;
 
 /// Views that ranks draw at the same time, one each at most.
-pub(super) struct SharedRound {
+pub struct SharedRound {
     /// What the rows of this rank are in the view of each.
     own: Vec<Option<OwnSplats>>,
 }
@@ -41,24 +39,12 @@ impl OwnSplats {
     }
 }
 
-impl Sight {
-    /// A view on its way to be shown.
-    pub(super) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
-        let (view, settings) = (view.clone(), *settings);
-        Self { view, settings, surface, observe: None, divisor: Divisor::One }
-    }
+impl SharedViews for CpuShard {
+    type Round = SharedRound;
+    /// In the order of the rows' numbers, which they go by.
+    type Splats = Vec<Splat<f32>>;
 
-    fn drawing(&self) -> Drawing {
-        let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
-        let &Self { observe, divisor, .. } = self;
-        Drawing::trained(&self.settings, &Wants { observe, inputs, divisor, ..Wants::default() })
-    }
-}
-
-impl Shard {
-    /// Projects the rows of all ranks into these views, by rank; returns the splats of this rank's view in the
-    /// order of the rows' numbers, which they go by.
-    pub(super) fn project(
+    fn project(
         &mut self,
         share: &ModelShare,
         sights: &[Option<&Sight>],
@@ -69,7 +55,7 @@ impl Shard {
             let number = |row| usize::try_from(share.local.number(row)).unwrap_or(usize::MAX);
             splats.map(|splat| Splat { row: number(splat.row), ..*splat }).collect::<Vec<_>>()
         });
-        let incoming: Vec<Vec<Splat<f32>>> = self.all_to_all(&outgoing.collect::<Vec<_>>())?;
+        let incoming: Vec<Vec<Splat<f32>>> = self.line.all_to_all(&outgoing.collect::<Vec<_>>())?;
         for (rank, part) in (0..).zip(&incoming) {
             let is_own = |splat: &Splat<f32>| {
                 splat.row < share.numbering.len() && share.numbering.find(splat.row).0 == rank
@@ -84,29 +70,37 @@ impl Shard {
         Ok((SharedRound { own }, splats))
     }
 
-    /// The same of views that are trained on, but for those whose photographs their ranks lack.
-    pub(super) fn project_to_train(
+    fn project_to_train(
         &mut self,
         share: &ModelShare,
         views: &[Option<RankView>],
-        has_photograph: bool,
-    ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
-        let ready = self.all_gather(&has_photograph)?;
-        let sights = views.iter().zip(ready);
-        let sights = sights.map(|(view, ready)| view.as_ref().filter(|_| ready).map(|v| &v.sight));
-        self.project(share, &sights.collect::<Vec<_>>())
+        news: RankNews,
+    ) -> Result<(SharedRound, Vec<Splat<f32>>, Vec<RankNews>), DeviceError> {
+        let news = self.line.all_gather(&news)?;
+        let sights = views.iter().zip(&news);
+        let sights = sights
+            .map(|(view, of)| view.as_ref().filter(|_| of.problem.is_none()).map(|v| &v.sight));
+        let (round, splats) = self.project(share, &sights.collect::<Vec<_>>())?;
+        Ok((round, splats, news))
     }
 
-    /// Brings the gradients of a frame's splats to the ranks of their rows, which add them to their own and
-    /// to the statistics; returns what each rank reports, by rank. A rank whose view came to nothing has no frame.
-    pub(super) fn add_gradients(
+    fn draw<S: Fresh>(
+        &mut self,
+        _: &ModelShare,
+        view: &View,
+        drawing: Drawing,
+        splats: Vec<Splat<f32>>,
+    ) -> Result<Frame<f32, S>, DeviceError> {
+        frame::draw_splats(view, drawing, splats)
+    }
+
+    fn add_gradients(
         &mut self,
         share: &mut ModelShare,
         round: SharedRound,
         frame: Option<Frame<f32, Scored<Drawn>>>,
         gradients: &mut Gradients<f32>,
-        report: &ViewReport,
-    ) -> Result<Vec<ViewReport>, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let incoming = self.bring_back(share, frame.map(Frame::into_screen_gradients))?;
         for ((rank, own), screen) in (0..).zip(round.own).zip(incoming) {
             let (Some(own), Some(screen)) = (own, screen) else { continue };
@@ -118,11 +112,22 @@ impl Shard {
             let depth_map = None;
             gradients.views.push(ViewGradients { view, row_from_splat, screen, depth_map, fault });
         }
-        self.all_gather(report)
+        Ok(())
     }
 
+    fn step(
+        &mut self,
+        share: &mut ModelShare,
+        gradients: Gradients<f32>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        self.move_rows(share, gradients, step)
+    }
+}
+
+impl CpuShard {
     /// Adds the blend weights of all rows in these views to what the statistics hold.
-    pub(super) fn weigh(
+    pub(super) fn add_weights(
         &mut self,
         share: &mut ModelShare,
         views: &[View],
@@ -177,7 +182,7 @@ impl Shard {
                 parts.into_iter().map(Some).collect::<Vec<_>>()
             }
         };
-        self.all_to_all(&outgoing)
+        self.line.all_to_all(&outgoing)
     }
 }
 

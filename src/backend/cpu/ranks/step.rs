@@ -1,13 +1,13 @@
 //! A step of Adam on the rows of each rank.
 
-use super::shard::{ModelShare, Shard};
+use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::stage::adam;
 use crate::backend::cpu::stage::gradients::Gradients;
 use crate::backend::{AdamStep, DeviceError};
 
-impl Shard {
+impl CpuShard {
     /// Moves the rows of this rank; an error of any rank is one of all.
-    pub(super) fn step(
+    pub(super) fn move_rows(
         &mut self,
         share: &mut ModelShare,
         gradients: Gradients<f32>,
@@ -18,7 +18,7 @@ impl Shard {
         let moved = adam::step(&mut share.local, &gradients, step, seed, None);
         let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
         let moved = moved.map_err(|error| numbered(error, share));
-        let faults = self.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
+        let faults = self.line.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
         moved?;
         let mut faults = (0..).zip(faults);
         let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));

@@ -41,9 +41,9 @@ pub struct CudaDevice {
 const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
 impl CudaDevice {
-    /// Takes the first GPU that the driver shows (`CUDA_VISIBLE_DEVICES` decides which that is)
-    /// and makes its context current in this thread.
-    pub fn open() -> Result<Rc<Self>, DeviceError> {
+    /// Takes the GPU of this number among those that the driver shows (`CUDA_VISIBLE_DEVICES` decides which
+    /// these are) and makes its context current in this thread.
+    pub fn open(ordinal: u32) -> Result<Rc<Self>, DeviceError> {
         check_driver()?;
         if let Err(error) = result::init() {
             return Err(if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE {
@@ -52,10 +52,18 @@ impl CudaDevice {
                 failed("cuInit")(error)
             });
         }
-        if result::device::get_count().map_err(failed("cuDeviceGetCount"))? == 0 {
+        let shown =
+            result::device::get_count().map_err(failed("cuDeviceGetCount"))?.cast_unsigned();
+        if shown == 0 {
             return Err(no_gpu());
         }
-        let id = result::device::get(0).map_err(failed("cuDeviceGet"))?;
+        if ordinal >= shown {
+            return Err(DeviceError::Unavailable(format!(
+                "there is no GPU {ordinal}: the driver shows {shown}, counted from 0 (CUDA_VISIBLE_DEVICES \
+                 decides which)"
+            )));
+        }
+        let id = result::device::get(ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
         let mut device = Self::describe(id)?;
         if !runs(device.arch, fatbins::ARCHS) {
             return Err(DeviceError::NoCode {
@@ -181,9 +189,17 @@ impl CudaDevice {
 
 /// Whether a driver is installed and shows a GPU.
 pub fn shows_gpu() -> bool {
+    shown_gpus() > 0
+}
+
+/// How many GPUs an installed driver shows.
+pub fn shown_gpus() -> u32 {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     let has_driver = unsafe { sys::is_culib_present() };
-    has_driver && result::init().is_ok() && result::device::get_count().is_ok_and(|count| count > 0)
+    if !has_driver || result::init().is_err() {
+        return 0;
+    }
+    result::device::get_count().map_or(0, i32::unsigned_abs)
 }
 
 /// Memory of the first GPU that the driver shows, asked without a context.

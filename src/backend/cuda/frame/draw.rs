@@ -48,8 +48,21 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
     if wants.median && wants.records == Records::Ellipses {
         rays::add(session, model, &camera, wants, &mut splats)?;
     }
-    let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let sizes = splats.sizes(model.len(), &camera);
+    draw_splats(session, model.len(), drawn, &mut Some(splats))
+}
+
+/// Draws the splats of a view, which are taken once that is done. Where it fails it may be tried again.
+pub(in crate::backend::cuda) fn draw_splats<S: Fresh, P: CudaPrimitive>(
+    session: &mut Session,
+    gaussians: usize,
+    drawn: DrawnView<'_>,
+    projected: &mut Option<Splats>,
+) -> Result<Frame<S, P>, DeviceError> {
+    let DrawnView { camera, settings } = drawn;
+    let wants = &blend::wants(settings);
+    let splats = projected.as_mut().ok_or(DeviceError::NoView)?;
+    let front_to_back = bin::sort_by_depth(session, splats)?;
+    let sizes = splats.sizes(gaussians, camera);
     let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
     // Here, where a refusal finds room: the loss is computed when the photograph is in use.
     let (mut d_image, mut d_inverse_depths, mut d_inverse_squares) = (None, None, None);
@@ -69,8 +82,9 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
             paint::forward(session, splats, bins, view, &mut canvas)?;
             median::depths(session, splats, bins, view.camera, canvas.median_depths.as_mut())
         };
-        bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?
+        bands::draw(session, splats, front_to_back, drawn, &mut paint)?
     };
+    let splats = projected.take().ok_or(DeviceError::NoView)?;
     Ok(Frame {
         d_image,
         d_inverse_depths,
@@ -83,7 +97,7 @@ pub(in crate::backend::cuda) fn draw<S: Fresh, P: CudaPrimitive>(
         canvas,
         lists,
         splats,
-        camera,
+        camera: *camera,
         settings: *settings,
         primitive: PhantomData,
     })

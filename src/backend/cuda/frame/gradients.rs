@@ -40,10 +40,10 @@ impl<P> Default for Gradients<P> {
 }
 
 /// The screen-space gradients of one view.
-struct ViewGradients {
-    splats: Splats,
-    camera: ViewCamera,
-    settings: Drawing,
+pub(in crate::backend::cuda) struct ViewGradients {
+    pub(in crate::backend::cuda) splats: Splats,
+    pub(in crate::backend::cuda) camera: ViewCamera,
+    pub(in crate::backend::cuda) settings: Drawing,
     /// Its depths, where samples were compared with them.
     depth_map: Option<DepthMap>,
 }
@@ -51,10 +51,23 @@ struct ViewGradients {
 impl<P: CudaPrimitive> Frame<Drawn, P> {
     /// Adds the blend weights of its splats to those of the views before. Other gradients are not found.
     pub(in crate::backend::cuda) fn weigh(
-        mut self,
+        self,
         session: &mut Session,
         model: &mut Model<P>,
     ) -> Result<(), DeviceError> {
+        let splats = self.into_weights(session, model)?;
+        if splats.kind == Records::Triangles {
+            return Ok(());
+        }
+        weights::add(session, model, &splats)
+    }
+
+    /// Leaves the blend weights of its splats in the place of gradients.
+    pub(in crate::backend::cuda) fn into_weights(
+        mut self,
+        session: &mut Session,
+        model: &mut Model<P>,
+    ) -> Result<Splats, DeviceError> {
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let mut face_weights = Out::NULL;
         if self.splats.kind == Records::Triangles {
@@ -76,10 +89,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         };
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
-        if self.splats.kind == Records::Triangles {
-            return Ok(());
-        }
-        weights::add(session, model, &self.splats)
+        Ok(self.splats)
     }
 }
 
@@ -110,19 +120,23 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         near: Option<&NearestLists<P>>,
         gradients: &mut Gradients<P>,
     ) -> Result<PendingLosses, DeviceError> {
-        let most = MAX_VIEWS as usize;
-        if gradients.views.len() >= most {
-            return Err(DeviceError::TooManyViews { most });
-        }
-        if !gradients.views.is_empty() && model.stored_kernels().step_views.is_none() {
-            return Err(no_batches::<P>());
-        }
+        gradients.check_room(model)?;
         let (mut view, terms) = self.pixels_backward(session, model)?;
+        view.observe(session, model)?;
         rays::backward(session, model, &view.camera, &mut view.splats, &mut gradients.geometry)?;
         let losses = view.regularise(session, model, near, &mut gradients.geometry, &terms)?;
         view.release_splats();
         gradients.views.push(view);
         Ok(losses)
+    }
+
+    /// Leaves the gradients of the splats, which are not observed.
+    pub(in crate::backend::cuda) fn into_view_gradients(
+        self,
+        session: &mut Session,
+        model: &mut Model<P>,
+    ) -> Result<ViewGradients, DeviceError> {
+        Ok(self.pixels_backward(session, model)?.0)
     }
 
     /// Leaves the gradients of the splats.
@@ -160,13 +174,31 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         splats_backward(session, &mut self.splats, &self.lists, view, pixels)?;
         triangles::backward(session, model, &mut self.splats, &self.settings)?;
-        observe::observe(session, model, &self.splats, view)?;
         let Self { splats, camera, settings, kept: Scores { terms, depth_map, .. }, .. } = self;
         Ok((ViewGradients { splats, camera, settings, depth_map }, terms))
     }
 }
 
 impl ViewGradients {
+    /// Of the rows of this rank in a view that another draws.
+    pub(in crate::backend::cuda) fn of_rank(
+        splats: Splats,
+        camera: ViewCamera,
+        settings: Drawing,
+    ) -> Self {
+        Self { splats, camera, settings, depth_map: None }
+    }
+
+    /// Adds them to the statistics of density control, where the view is observed.
+    fn observe<P: CudaPrimitive>(
+        &self,
+        session: &Session,
+        model: &mut Model<P>,
+    ) -> Result<(), DeviceError> {
+        let view = DrawnView { camera: &self.camera, settings: &self.settings };
+        observe::observe(session, model, &self.splats, view)
+    }
+
     /// Adds the gradients of the terms at samples to those of the geometry of the Gaussians that the
     /// view sees and of their neighbours.
     fn regularise<P: CudaPrimitive>(
@@ -203,6 +235,32 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
+    /// Fails where a step takes no view more.
+    fn check_room(&self, model: &Model<P>) -> Result<(), DeviceError> {
+        let most = MAX_VIEWS as usize;
+        if self.views.len() >= most {
+            return Err(DeviceError::TooManyViews { most });
+        }
+        if !self.views.is_empty() && model.stored_kernels().step_views.is_none() {
+            return Err(no_batches::<P>());
+        }
+        Ok(())
+    }
+
+    /// Observes a view of which there are the gradients of the splats alone, and adds it.
+    pub(in crate::backend::cuda) fn add(
+        &mut self,
+        session: &Session,
+        model: &mut Model<P>,
+        mut view: ViewGradients,
+    ) -> Result<(), DeviceError> {
+        self.check_room(model)?;
+        view.observe(session, model)?;
+        view.release_splats();
+        self.views.push(view);
+        Ok(())
+    }
+
     /// Moves every parameter, and leaves the gradients of the geometry in `kept` where they are asked for.
     /// An error where no backward pass came before.
     pub(in crate::backend::cuda) fn step(

@@ -6,6 +6,7 @@ mod gradients;
 mod score;
 mod view;
 
-pub(super) use draw::{add_worths, draw, transmittances};
+pub(super) use draw::{add_worths, draw, draw_splats, transmittances};
 pub use gradients::Gradients;
+pub(super) use gradients::ViewGradients;
 pub use view::Frame;

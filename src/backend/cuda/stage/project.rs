@@ -1,6 +1,6 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{self, In, Out, ProjectArgs, TileRect, ViewCamera};
+use crate::abi::{self, Counts, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::device::timers::Stage;
@@ -64,6 +64,11 @@ impl SplatRecords {
         self.0.as_ref().map_or(In::NULL, Buffer::read)
     }
 
+    /// The memory that they lie in; an error where they are given back.
+    pub(crate) fn block(&self) -> Result<&Block<f32>, DeviceError> {
+        self.0.as_ref().ok_or(DeviceError::NoView)
+    }
+
     /// The same for a kernel that writes.
     pub(crate) fn write(&mut self) -> Out<'_, f32> {
         self.0.as_mut().map_or(Out::NULL, Buffer::write)
@@ -71,6 +76,22 @@ impl SplatRecords {
 }
 
 impl Splats {
+    /// Those that were projected, which are so many.
+    pub(crate) fn of(projected: Projected<Heap>, kind: RecordKind, counts: &SplatCounts) -> Self {
+        let Projected { splat_from_gaussian, splats, .. } = projected;
+        Self {
+            visible: counts.visible,
+            instances: counts.instances,
+            kind,
+            records: SplatRecords(Some(splats.records)),
+            splat_from_gaussian,
+            gradients: splats.gradients,
+            features: None,
+            rays: None,
+            vertices: None,
+        }
+    }
+
     /// Sizes of the view.
     pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
@@ -204,20 +225,11 @@ pub(crate) fn forward<P: CudaPrimitive>(
     let mut room = sizes(session.most_visible);
     let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
-        let SplatCounts { instances, visible } = launch(session, model, drawn, &mut projected)?;
+        session.status.clear_counts(&session.stream)?;
+        launch(session, model, drawn, &mut projected, None)?;
+        let SplatCounts { instances, visible } = session.status.read_counts(&session.stream)?;
         if visible as u64 <= room.capacity {
-            let Projected { splat_from_gaussian, splats, .. } = projected;
-            return Ok(Splats {
-                visible,
-                instances,
-                kind,
-                records: SplatRecords(Some(splats.records)),
-                splat_from_gaussian,
-                gradients: splats.gradients,
-                features: None,
-                rays: None,
-                vertices: None,
-            });
+            return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
         }
         // Twice the work, once: later views start with this capacity.
         session.most_visible = visible;
@@ -226,20 +238,22 @@ pub(crate) fn forward<P: CudaPrimitive>(
     }
 }
 
-fn launch<P: CudaPrimitive>(
+/// Projects the model into the room there is, and adds how much the view sees to these counts, or to those of the
+/// session.
+pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings: &Drawing { sh_degree, footprint, .. } }: DrawnView<'_>,
     projected: &mut Projected<Heap>,
-) -> Result<SplatCounts, DeviceError> {
+    counts: Option<Out<'_, Counts>>,
+) -> Result<(), DeviceError> {
     let gaussians = model.len();
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
-    session.status.clear_counts(&session.stream)?;
     let layout::SplatSlots { gradients, records } = &mut projected.splats;
     let kind = footprint.records();
     let capacity = gradients.len() / kind.width() as usize;
     let mut order = Order::of(gradients, kind)?;
-    let (counts, fault) = session.status.counts_and_fault(P::SCHEMA);
+    let (own, fault) = session.status.counts_and_fault(P::SCHEMA);
     let args = ProjectArgs {
         geometry: model.geometry(),
         filter_3d: model.filter(),
@@ -254,7 +268,7 @@ fn launch<P: CudaPrimitive>(
         splat_indices: order.splat_indices[0].write(),
         instance_counts: order.instance_counts.write(),
         fault,
-        counts,
+        counts: counts.unwrap_or(own),
         camera: *camera,
         lazy: model.momentum.now(),
         gaussians: count_u32(gaussians)?,
@@ -274,6 +288,5 @@ fn launch<P: CudaPrimitive>(
         RecordKind::Ellipses => plain,
     };
     kernel.over(&session.stream, gaussians, &args)?;
-    session.timers.end(&begun, &session.stream)?;
-    session.status.read_counts(&session.stream)
+    session.timers.end(&begun, &session.stream)
 }

@@ -1,8 +1,9 @@
 //! Stage `smooth`: the twin of `backend/cpu/stage/smooth.rs`.
 
-use crate::abi::{ResetSmoothedArgs, SmoothArgs, SmoothView};
+use crate::abi::{Out, ResetSmoothedArgs, SmoothArgs, SmoothView};
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::memory::heap::Buffer;
+use crate::backend::cuda::device::launch::Kernel;
+use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::viewpoint::viewpoint;
@@ -12,13 +13,25 @@ use crate::layout::Smoothing;
 use crate::math::Real;
 use crate::math::filter::smoothing_per_depth;
 
-/// Gives every Gaussian the filter of the nearest view that samples it. Where memory is refused the
-/// model stays as it was.
+/// Gives every Gaussian the filter of the nearest view that samples it, and those that no view samples that of
+/// the farthest. Where memory is refused the model stays as it was.
 pub(crate) fn smooth(
     session: &Session,
     model: &mut Model,
     views: &[&View],
     sampled_from: f64,
+) -> Result<(), DeviceError> {
+    smooth_among(session, model, views, sampled_from, |_| Ok(()))
+}
+
+/// The same of a part of the Gaussians. `agree` makes of the bits of the farthest depth of these, `[1]`, those of
+/// the farthest of all.
+pub(crate) fn smooth_among(
+    session: &Session,
+    model: &mut Model,
+    views: &[&View],
+    sampled_from: f64,
+    agree: impl FnOnce(&mut Block<u32>) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
     // Before anything changes.
@@ -29,18 +42,24 @@ pub(crate) fn smooth(
     on_device.upload(&session.stream, 0, &host)?;
     farthest.zero(&session.stream)?;
     let focal_px = host.iter().map(|view| view.focal_px[0]).fold(0.0, f32::max);
-    let args = SmoothArgs {
-        geometry: model.tables[GEOMETRY].read().floats(),
-        views: on_device.read(),
-        filter_3d: model.filter_3d.write(),
-        farthest: farthest.write(),
-        n: count_u32(rows)?,
-        views_len: count_u32(views.len())?,
-        smoothing_per_depth: if host.is_empty() { 0.0 } else { smoothing_per_depth(focal_px) },
-        sampled_from: f32::of(sampled_from),
-    };
-    session.kernels.smooth_nearest.over(&session.stream, rows, &args)?;
-    session.kernels.smooth_spread.over(&session.stream, rows, &args)
+    let smoothing_per_depth = if host.is_empty() { 0.0 } else { smoothing_per_depth(focal_px) };
+    let launch =
+        |kernel: &Kernel<SmoothArgs<'static>>, model: &mut Model, farthest: Out<'_, u32>| {
+            let args = SmoothArgs {
+                geometry: model.tables[GEOMETRY].read().floats(),
+                views: on_device.read(),
+                filter_3d: model.filter_3d.write(),
+                farthest,
+                n: count_u32(rows)?,
+                views_len: count_u32(views.len())?,
+                smoothing_per_depth,
+                sampled_from: f32::of(sampled_from),
+            };
+            kernel.over(&session.stream, rows, &args)
+        };
+    launch(&session.kernels.smooth_nearest, model, farthest.write())?;
+    agree(&mut farthest)?;
+    launch(&session.kernels.smooth_spread, model, farthest.write())
 }
 
 fn smooth_view(view: &View) -> SmoothView {

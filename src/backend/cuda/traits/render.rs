@@ -11,6 +11,7 @@ use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::{self, NearestLists};
+use crate::backend::cuda::stage::project::{DrawnView, Splats};
 use crate::backend::frame_state::{Drawn, FrameState, Fresh, Scored, Shown, Trainable};
 use crate::backend::neighbours::list_len;
 use crate::backend::{
@@ -57,14 +58,43 @@ impl Cuda {
     ) -> Result<Frame<S, P>, DeviceError> {
         let frame: Frame<S, P> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
+        self.note_bands(&frame, model.len());
+        Ok(frame)
+    }
+
+    /// Draws the splats of a view that ranks have projected of so many Gaussians of this one.
+    pub(in crate::backend::cuda) fn draw_splats<S: Fresh>(
+        &mut self,
+        gaussians: usize,
+        drawn: DrawnView<'_>,
+        splats: Splats,
+    ) -> Result<Frame<S>, DeviceError> {
+        let earlier = Bytes(self.session.heap.live_scratch().0.saturating_sub(splats.bytes().0));
+        let mut splats = Some(splats);
+        let frame: Result<Frame<S>, _> =
+            self.with_room(|session| frame::draw_splats(session, gaussians, drawn, &mut splats));
+        let frame = self.note_refusal(drawn.camera.size, frame)?;
+        self.note_bands(&frame, gaussians);
+        if drawn.settings.trains {
+            let (heap, ladder) = (&self.session.heap, &self.ladder);
+            self.high_water.observe(&frame, gaussians, earlier, heap, ladder);
+        }
+        Ok(frame)
+    }
+
+    /// Writes down that a view is drawn in bands, where it is.
+    fn note_bands<S: FrameState, P: CudaPrimitive>(
+        &mut self,
+        frame: &Frame<S, P>,
+        gaussians: usize,
+    ) {
         // What is only aimed at is no shortage.
         if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
             let whole =
-                frame.scratch(self.session.heap.cub_scratch(), model.len(), Inputs::NONE, false);
+                frame.scratch(self.session.heap.cub_scratch(), gaussians, Inputs::NONE, false);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }
-        Ok(frame)
     }
 }
 

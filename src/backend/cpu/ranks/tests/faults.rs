@@ -67,16 +67,20 @@ fn a_rank_whose_scene_is_another_one_is_named_by_all() {
     thread::scope(|scope| {
         for exchange in group {
             scope.spawn(|| {
-                let mut cpu = ObeyingCpu::new(Box::new(exchange));
-                let Order::Begin { config, scene } = cpu.obey().unwrap() else { panic!("no run") };
+                let line = RankLine::new(Box::new(exchange));
+                let opening = Opening::hear(&line).unwrap();
+                let Opening::Begin { config, scene } = opening else { panic!("no run") };
                 assert_eq!((config.as_str(), scene), ("a = 1", 7));
-                match cpu.rank() {
-                    2 => cpu.decline("scene: has other points".to_owned()).unwrap(),
-                    _ => cpu.accept(Cpu::new()).unwrap(),
+                if line.rank() == 2 {
+                    Opening::decline(&line, "scene: has other points".to_owned()).unwrap();
+                } else {
+                    let refused = Obeying::join(CpuShard::new(Cpu::new(), line)).err().unwrap();
+                    assert_eq!(refused.to_string(), "rank 2: scene: has other points");
                 }
             });
         }
-        let mut lead = RankedCpu::new(Cpu::new(), Box::new(lead));
+        let line = RankLine::new(Box::new(lead));
+        let mut lead = Ranked::new(CpuShard::new(Cpu::new(), line));
         let refused = Ranks::begin(&mut lead, "a = 1".to_owned(), 7).unwrap_err();
         assert_eq!(refused.to_string(), "rank 2: scene: has other points");
     });

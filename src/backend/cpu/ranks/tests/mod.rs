@@ -7,11 +7,11 @@ use std::thread;
 
 use splat_ranks::exchange::Threads;
 
-use super::RankedCpu;
-use super::obeying::{ObeyingCpu, Order, RankTarget};
+use super::CpuShard;
 use crate::abi::terms::Terms;
 use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
+use crate::backend::ranks::{Obeying, Opening, Order, RankLine, RankTarget, Ranked};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Noise, Objective,
     Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings, Rendered,
@@ -73,13 +73,25 @@ fn settings() -> RenderSettings {
 /// A photograph that no rank can decode.
 const BROKEN: usize = 99;
 
+type RankedCpu = Ranked<CpuShard>;
+
+/// Rank 0.
+fn lead_of(exchange: Threads, storage: Storage) -> RankedCpu {
+    let line = RankLine::new(Box::new(exchange));
+    let mut lead = Ranked::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
+    Ranks::begin(&mut lead, String::new(), 0).unwrap();
+    lead
+}
+
 /// A rank that obeys until it is let go.
-fn obey(mut cpu: ObeyingCpu, storage: Storage) -> Result<(), DeviceError> {
+fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
+    let line = RankLine::new(Box::new(exchange));
+    assert!(matches!(Opening::hear(&line)?, Opening::Begin { .. }));
+    let mut cpu = Obeying::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
     loop {
         match cpu.obey()? {
             Order::Done => {}
             Order::End => return Ok(()),
-            Order::Begin { .. } => cpu.accept(Cpu::with_storage(storage, 3))?,
             Order::Train(views) => {
                 let own = views[cpu.rank() as usize].as_ref();
                 let comparison = own.map(|view| match view.index {
@@ -100,13 +112,9 @@ fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu)
     let mut group = Threads::group(world).into_iter();
     let lead = group.next().unwrap();
     thread::scope(|scope| {
-        let obeying = group.map(|exchange| {
-            let cpu = ObeyingCpu::new(Box::new(exchange));
-            scope.spawn(move || obey(cpu, storage))
-        });
+        let obeying = group.map(|exchange| scope.spawn(move || obey(exchange, storage)));
         let obeying: Vec<_> = obeying.collect();
-        let mut lead = RankedCpu::new(Cpu::with_storage(storage, 3), Box::new(lead));
-        Ranks::begin(&mut lead, String::new(), 0).unwrap();
+        let mut lead = lead_of(lead, storage);
         let done = work(&mut lead);
         lead.end().unwrap();
         drop(lead);
@@ -121,11 +129,9 @@ fn with_failing_ranks<T>(world: u32, work: impl FnOnce(&mut RankedCpu) -> T) -> 
     let lead = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
-            scope.spawn(|| obey(ObeyingCpu::new(Box::new(exchange)), Storage::Full).unwrap_err());
+            scope.spawn(|| obey(exchange, Storage::Full).unwrap_err());
         }
-        let mut lead = RankedCpu::new(Cpu::new(), Box::new(lead));
-        Ranks::begin(&mut lead, String::new(), 0).unwrap();
-        work(&mut lead)
+        work(&mut lead_of(lead, Storage::Full))
     })
 }
 

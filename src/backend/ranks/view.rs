@@ -1,9 +1,9 @@
-//! Devices of several processes, the ranks: each has a part of the model, and draws views of its own.
+//! Views of a step that several ranks draw.
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceError, Render, RenderSettings, Statistics};
-use crate::abi::terms::Terms;
+use crate::abi::terms::{Inputs, Terms};
+use crate::backend::{DeviceError, Drawing, Render, RenderSettings, Statistics, Wants};
 use crate::dataset::View;
 use crate::math::Divisor;
 use crate::model::Gaussians;
@@ -21,6 +21,21 @@ pub struct Sight {
     pub observe: Option<Statistics>,
     /// By how much it is smaller than its photograph.
     pub divisor: Divisor,
+}
+
+impl Sight {
+    /// A view on its way to be shown.
+    pub(in crate::backend) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
+        let (view, settings) = (view.clone(), *settings);
+        Self { view, settings, surface, observe: None, divisor: Divisor::One }
+    }
+
+    /// How every rank projects its rows into it.
+    pub(in crate::backend) fn drawing(&self) -> Drawing {
+        let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
+        let &Self { observe, divisor, .. } = self;
+        Drawing::trained(&self.settings, &Wants { observe, inputs, divisor, ..Wants::default() })
+    }
 }
 
 /// A view of a step that a certain rank draws and compares.

@@ -5,13 +5,13 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    AdamStep, Adjust, Candidates, EditRule, Pick, RankView, RenderSettings, Sight,
+    AdamStep, Adjust, Candidates, EditRule, Pick, RankView, RenderSettings, ScoreRule, Sight,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
 
 /// The form of what ranks send each other: another number where a command, or what it moves, has changed.
-pub const RANK_PROTOCOL: u32 = 1;
+pub const RANK_PROTOCOL: u32 = 2;
 
 /// Something that all ranks do together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -40,6 +40,8 @@ pub(super) enum RankCommand {
     Draw(Sight),
     /// Draw, compare and differentiate these views, by rank.
     Train(Vec<Option<RankView>>),
+    /// Say what became of the views of the last round.
+    Report,
     /// Move down the gradients.
     Step(AdamStep),
     /// Sum the rows' blend weights over views.
@@ -56,8 +58,10 @@ pub(super) enum RankCommand {
         /// Which.
         pick: Pick,
     },
-    /// Send each other what candidates are found by.
-    Score,
+    /// Find the candidates.
+    Score(ScoreRule),
+    /// Say for how many of so many births there is memory.
+    Grant(usize),
     /// Edit the model by what was selected.
     Edit(EditRule),
     /// Change all rows alike.

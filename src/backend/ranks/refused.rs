@@ -1,23 +1,19 @@
-//! What is done with drawn views alone, which rank 0 does like any processor, and what several ranks cannot do
+//! What is done with drawn views alone, which rank 0 does like any device, and what several ranks cannot do
 //! together: of that the command line refuses what training could ask for before a run begins.
 
 use std::sync::Arc;
 
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
-use super::lead::RankedCpu;
-use super::shard::ModelShare;
-use crate::backend::cpu::frame::Frame;
-use crate::backend::cpu::stage::gradients::Gradients;
-use crate::backend::cpu::stage::lpips::LpipsModel;
-use crate::backend::cpu::stage::neighbours::NearestLists;
+use super::lead::Ranked;
+use super::shard::RankShard;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, FaceStatistics, Faces,
     Fuse, Held, Lpips, MaskedView, Measured, Neighbours, Remesh, RenderSettings, TableStep,
     Transmittances, Worth, Worths,
 };
-use crate::dataset::{Image, View};
+use crate::dataset::View;
 use crate::memory::Bytes;
 use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
@@ -42,41 +38,41 @@ const VOXELS: &str = "fused depths";
 const MESHES: &str = "mesh that they are bound to";
 const WORTHS: &str = "worths";
 
-impl Lpips<Gaussians> for RankedCpu {
-    type Net = LpipsModel;
+impl<S: RankShard> Lpips<Gaussians> for Ranked<S> {
+    type Net = <S::Device as Lpips<Gaussians>>::Net;
 
-    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
-        self.shard.cpu.load_lpips(weights)
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<Self::Net, DeviceError> {
+        self.shard.device().load_lpips(weights)
     }
 
     fn lpips(
         &mut self,
-        net: &LpipsModel,
-        frame: &Frame<f32, Shown>,
-        target: &Arc<Image>,
+        net: &Self::Net,
+        frame: &Self::Frame<Shown>,
+        target: &Self::Target,
         input: LpipsInput,
     ) -> Result<f64, DeviceError> {
-        self.shard.cpu.lpips(net, frame, target, input)
+        self.shard.device().lpips(net, frame, target, input)
     }
 }
 
-impl Neighbours<Gaussians> for RankedCpu {
-    type Lists = NearestLists;
+impl<S: RankShard> Neighbours<Gaussians> for Ranked<S> {
+    type Lists = <S::Device as Neighbours<Gaussians>>::Lists;
 
-    fn neighbours(&mut self, _: &ModelShare, _: u32) -> Result<NearestLists, DeviceError> {
+    fn neighbours(&mut self, _: &S::Share, _: u32) -> Result<Self::Lists, DeviceError> {
         refused("lists of neighbours")
     }
 
     fn read_neighbours(
         &mut self,
-        lists: &NearestLists,
+        lists: &Self::Lists,
         rows: std::ops::Range<usize>,
     ) -> Result<Vec<u32>, DeviceError> {
-        lists.read(&rows)
+        self.shard.device().read_neighbours(lists, rows)
     }
 }
 
-impl Appearance<Gaussians> for RankedCpu {
+impl<S: RankShard> Appearance<Gaussians> for Ranked<S> {
     type Tables = Impossible;
 
     fn upload_tables(&mut self, _: &AppearanceTables) -> Result<Impossible, DeviceError> {
@@ -90,34 +86,34 @@ impl Appearance<Gaussians> for RankedCpu {
     fn compensate(
         &mut self,
         tables: &mut Impossible,
-        _: Frame<f32, Drawn>,
+        _: Self::Frame<Drawn>,
         _: &TableStep,
-    ) -> Result<Frame<f32, Compensated>, DeviceError> {
+    ) -> Result<Self::Frame<Compensated>, DeviceError> {
         match *tables {}
     }
 
     fn learn(
         &mut self,
         tables: &mut Impossible,
-        _: Frame<f32, Scored<Compensated>>,
+        _: Self::Frame<Scored<Compensated>>,
         _: &TableStep,
-    ) -> Result<Frame<f32, Scored<Drawn>>, DeviceError> {
+    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError> {
         match *tables {}
     }
 
     fn correct(
         &mut self,
-        frame: Frame<f32, Shown>,
-        target: &Arc<Image>,
-    ) -> Result<Frame<f32, Shown>, DeviceError> {
-        self.shard.cpu.correct(frame, target)
+        frame: Self::Frame<Shown>,
+        target: &Self::Target,
+    ) -> Result<Self::Frame<Shown>, DeviceError> {
+        self.shard.device().correct(frame, target)
     }
 }
 
-impl Transmittances<Gaussians> for RankedCpu {
+impl<S: RankShard> Transmittances<Gaussians> for Ranked<S> {
     fn transmittances(
         &mut self,
-        _: &ModelShare,
+        _: &S::Share,
         _: &View,
         _: &RenderSettings,
         _: &[[f32; 3]],
@@ -126,19 +122,19 @@ impl Transmittances<Gaussians> for RankedCpu {
     }
 }
 
-impl Worths<Gaussians> for RankedCpu {
+impl<S: RankShard> Worths<Gaussians> for Ranked<S> {
     type WorthSums = Impossible;
 
-    fn no_worths(&mut self, _: &ModelShare, _: &[bool]) -> Result<Impossible, DeviceError> {
+    fn no_worths(&mut self, _: &S::Share, _: &[bool]) -> Result<Impossible, DeviceError> {
         refused(WORTHS)
     }
 
     fn add_worths(
         &mut self,
-        _: &ModelShare,
+        _: &S::Share,
         _: &View,
         _: &RenderSettings,
-        _: &Arc<Image>,
+        _: &Self::Target,
         sums: &mut Impossible,
     ) -> Result<Measured, DeviceError> {
         match *sums {}
@@ -149,7 +145,7 @@ impl Worths<Gaussians> for RankedCpu {
     }
 }
 
-impl Fuse<Gaussians> for RankedCpu {
+impl<S: RankShard> Fuse<Gaussians> for Ranked<S> {
     type BrickSurvey = Impossible;
     type FusedVoxels = Impossible;
 
@@ -160,7 +156,7 @@ impl Fuse<Gaussians> for RankedCpu {
     fn survey_depths(
         &mut self,
         survey: &mut Impossible,
-        _: &Frame<f32, Shown>,
+        _: &Self::Frame<Shown>,
         _: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
         match *survey {}
@@ -177,7 +173,7 @@ impl Fuse<Gaussians> for RankedCpu {
     fn fuse_depths(
         &mut self,
         voxels: &mut Impossible,
-        _: &Frame<f32, Shown>,
+        _: &Self::Frame<Shown>,
         _: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
         match *voxels {}
@@ -188,12 +184,12 @@ impl Fuse<Gaussians> for RankedCpu {
     }
 }
 
-impl Bind for RankedCpu {
+impl<S: RankShard> Bind for Ranked<S> {
     type Binding = Impossible;
 
     fn bind(
         &mut self,
-        _: &mut ModelShare,
+        _: &mut S::Share,
         _: &Arc<BoundTopology>,
         _: &BoundState,
     ) -> Result<Impossible, DeviceError> {
@@ -202,9 +198,9 @@ impl Bind for RankedCpu {
 
     fn step_bound(
         &mut self,
-        _: &mut ModelShare,
+        _: &mut S::Share,
         binding: &mut Impossible,
-        _: Gradients<f32>,
+        _: Self::Gradients,
         _: &BoundStep,
     ) -> Result<(), DeviceError> {
         match *binding {}
@@ -215,32 +211,32 @@ impl Bind for RankedCpu {
     }
 }
 
-impl Faces for RankedCpu {
-    fn set_faces(&mut self, _: &mut ModelShare, _: &[[u32; 3]]) -> Result<(), DeviceError> {
+impl<S: RankShard> Faces for Ranked<S> {
+    fn set_faces(&mut self, _: &mut S::Share, _: &[[u32; 3]]) -> Result<(), DeviceError> {
         refused(TRIANGLES)
     }
 
-    fn faces<'a>(&self, _: &'a ModelShare) -> &'a [[u32; 3]] {
+    fn faces<'a>(&self, _: &'a S::Share) -> &'a [[u32; 3]] {
         &[]
     }
 
-    fn vertices(&mut self, _: &ModelShare) -> Result<Vec<[f32; 4]>, DeviceError> {
+    fn vertices(&mut self, _: &S::Share) -> Result<Vec<[f32; 4]>, DeviceError> {
         refused(TRIANGLES)
     }
 
-    fn face_statistics(&mut self, _: &ModelShare) -> Result<FaceStatistics, DeviceError> {
+    fn face_statistics(&mut self, _: &S::Share) -> Result<FaceStatistics, DeviceError> {
         Ok(FaceStatistics::zeros(0))
     }
 
     fn set_face_statistics(
         &mut self,
-        _: &mut ModelShare,
+        _: &mut S::Share,
         _: &FaceStatistics,
     ) -> Result<(), DeviceError> {
         refused(TRIANGLES)
     }
 
-    fn remesh(&mut self, _: &mut ModelShare, _: &Remesh<'_>) -> Result<(), DeviceError> {
+    fn remesh(&mut self, _: &mut S::Share, _: &Remesh<'_>) -> Result<(), DeviceError> {
         refused(TRIANGLES)
     }
 }

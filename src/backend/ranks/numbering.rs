@@ -19,7 +19,7 @@ const LANES: usize = 32;
 
 /// Which rank has which rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Numbering {
+pub(in crate::backend) struct Numbering {
     world: u32,
     /// In the order of numbers.
     runs: Vec<NumberedRun>,
@@ -38,22 +38,41 @@ struct NumberedRun {
 
 /// Rows of one rank that follow each other there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RankRows {
-    pub(crate) rank: u32,
-    pub(crate) places: Range<usize>,
+pub(in crate::backend) struct RankRows {
+    pub(in crate::backend) rank: u32,
+    pub(in crate::backend) places: Range<usize>,
 }
 
 impl Numbering {
     /// So many rows, dealt in runs.
-    pub(crate) fn dealt(world: u32, rows: usize) -> Self {
+    pub(in crate::backend) fn dealt(world: u32, rows: usize) -> Self {
         let share = rows / (RUNS_OF_RANK * world.max(1) as usize);
         let run = (share / LANES * LANES).clamp(LANES, RUN_ROWS);
         let ranks = (0..world.max(1)).cycle();
         Self::of_owners(world, ranks.flat_map(|rank| std::iter::repeat_n(rank, run)).take(rows))
     }
 
+    /// So many rows of each rank, one rank after the other.
+    pub(in crate::backend) fn of_counts(counts: impl IntoIterator<Item = usize>) -> Self {
+        let mut numbering = Self { world: 0, runs: Vec::new() };
+        let mut number = 0;
+        for (rank, rows) in (0..).zip(counts) {
+            if rows > 0 {
+                numbering.runs.push(NumberedRun { rank, number, place: 0, rows });
+            }
+            numbering.world = rank + 1;
+            number += rows;
+        }
+        numbering
+    }
+
+    /// The same rows of each rank, one rank after the other.
+    pub(in crate::backend) fn in_turn(&self) -> Self {
+        Self::of_counts(self.counts())
+    }
+
     /// Rows of these ranks, in the order of their numbers.
-    pub(crate) fn of_owners(world: u32, owners: impl IntoIterator<Item = u32>) -> Self {
+    pub(in crate::backend) fn of_owners(world: u32, owners: impl IntoIterator<Item = u32>) -> Self {
         let mut runs: Vec<NumberedRun> = Vec::new();
         let mut places = vec![0; world as usize];
         for (number, rank) in owners.into_iter().enumerate() {
@@ -67,30 +86,30 @@ impl Numbering {
     }
 
     /// Rows of all ranks.
-    pub(crate) fn len(&self) -> usize {
+    pub(in crate::backend) fn len(&self) -> usize {
         self.runs.last().map_or(0, |run| run.number + run.rows)
     }
 
     /// The rank of each row, in the order of their numbers.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::backend) fn owners(&self) -> impl Iterator<Item = u32> {
         self.runs.iter().flat_map(|run| std::iter::repeat_n(run.rank, run.rows))
     }
 
     /// The numbers of a rank's rows, ascending.
-    pub(crate) fn numbers_of(&self, rank: u32) -> Vec<u64> {
+    pub(in crate::backend) fn numbers_of(&self, rank: u32) -> Vec<u64> {
         let own = self.runs.iter().filter(|run| run.rank == rank);
         own.flat_map(|run| run.number as u64..(run.number + run.rows) as u64).collect()
     }
 
     /// The rank that has the row of a number, which is one of a row, and the row's place there.
-    pub(crate) fn find(&self, number: usize) -> (u32, usize) {
+    pub(in crate::backend) fn find(&self, number: usize) -> (u32, usize) {
         let after = self.runs.partition_point(|run| run.number <= number);
         let run = self.runs[after - 1];
         (run.rank, run.place + number - run.number)
     }
 
     /// Rows of each rank.
-    pub(crate) fn counts(&self) -> Vec<usize> {
+    pub(in crate::backend) fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.world as usize];
         for run in &self.runs {
             counts[run.rank as usize] += run.rows;
@@ -99,7 +118,7 @@ impl Numbering {
     }
 
     /// The rows of these numbers, in their order.
-    pub(crate) fn pieces(&self, numbers: &Range<usize>) -> Vec<RankRows> {
+    pub(in crate::backend) fn pieces(&self, numbers: &Range<usize>) -> Vec<RankRows> {
         let first = self.runs.partition_point(|run| run.number + run.rows <= numbers.start);
         let within = self.runs[first..].iter().take_while(|run| run.number < numbers.end);
         let piece = |run: &NumberedRun| {
@@ -111,7 +130,11 @@ impl Numbering {
     }
 
     /// Whether each rank has sent as many values as it has rows, `width` a row.
-    pub(crate) fn check<T>(&self, of_ranks: &[Vec<T>], width: usize) -> Result<(), DeviceError> {
+    pub(in crate::backend) fn check<T>(
+        &self,
+        of_ranks: &[Vec<T>],
+        width: usize,
+    ) -> Result<(), DeviceError> {
         let lengths = (0..).zip(of_ranks.iter().map(Vec::len).zip(self.counts()));
         for (rank, (found, rows)) in lengths {
             if found != rows * width {
@@ -124,7 +147,11 @@ impl Numbering {
 
     /// Values of all rows in the order of their numbers, of those that each rank has of its own, `width` a row: as
     /// many as [`Self::check`] has found.
-    pub(crate) fn in_order<T: Copy>(&self, of_ranks: &[Vec<T>], width: usize) -> Vec<T> {
+    pub(in crate::backend) fn in_order<T: Copy>(
+        &self,
+        of_ranks: &[Vec<T>],
+        width: usize,
+    ) -> Vec<T> {
         let mut all = Vec::with_capacity(self.len() * width);
         for run in &self.runs {
             let places = run.place * width..(run.place + run.rows) * width;
@@ -158,6 +185,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rows_in_turn_are_those_of_one_rank_after_the_other() {
+        let numbering = Numbering::of_owners(3, [0, 0, 2, 2, 2, 0, 2]).in_turn();
+        assert_eq!(numbering, Numbering::of_counts([3, 0, 4]));
+        assert_eq!(numbering, Numbering::of_owners(3, [0, 0, 0, 2, 2, 2, 2]));
+        assert_eq!((numbering.find(2), numbering.find(3)), ((0, 2), (2, 0)));
+        assert_eq!((numbering.counts(), numbering.len()), (vec![3, 0, 4], 7));
     }
 
     #[test]

@@ -1,0 +1,203 @@
+//! One rank's part of a group.
+
+use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use crate::symbols::{Config, IN_PROGRESS, RawCommunicator, SUCCESS, U8};
+use crate::transfer::check_peers;
+use crate::{Kind, Library, NcclError, Op, Part, UniqueId};
+
+/// One rank's part of a group, on its GPU.
+///
+/// All ranks make the same calls in the same order. A dropped communicator is aborted: what still runs on
+/// the device is ended, and ranks that are gone are not waited for. [`leave`](Self::leave) is the orderly end.
+#[derive(Debug)]
+pub struct Communicator {
+    library: &'static Library,
+    raw: RawCommunicator,
+    rank: u32,
+    world: u32,
+}
+
+// SAFETY: NCCL ties a communicator to a device, not to a thread, and it is used by one thread at a time.
+unsafe impl Send for Communicator {}
+
+impl Communicator {
+    /// Joins a group of `world` ranks as the one of number `rank`. It blocks until all of them have joined.
+    ///
+    /// The primary context of the rank's GPU must be current in this thread. `max_ctas` bounds the thread
+    /// blocks of NCCL's kernels, and so its own memory; it is at least 1, and without it NCCL chooses.
+    ///
+    /// # Errors
+    /// If the group has no such rank, or if NCCL fails.
+    pub fn join(
+        library: &'static Library,
+        id: UniqueId,
+        rank: u32,
+        world: u32,
+        max_ctas: Option<u32>,
+    ) -> Result<Self, NcclError> {
+        let nothing = NcclError::NoSuchRank { rank, world };
+        let count = c_int::try_from(world).or(Err(nothing.clone()))?;
+        if rank >= world {
+            return Err(nothing);
+        }
+        let mut raw: RawCommunicator = ptr::null_mut();
+        let mut config = Config::blocking(max_ctas);
+        let join = library.symbols.comm_init_rank_config;
+        // SAFETY: `raw` and `config` are of NCCL's layout and outlive the call, since it blocks.
+        let code = unsafe { join(&raw mut raw, count, id, rank.cast_signed(), &raw mut config) };
+        let joined = library.checked("ncclCommInitRankConfig", code);
+        if joined == Err(NcclError::NotBlocking) {
+            // Other failures leave no communicator. This one is there, and is aborted.
+            drop(Self { library, raw, rank, world });
+        }
+        joined.map(|()| Self { library, raw, rank, world })
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> u32 {
+        self.world
+    }
+
+    /// Sends each part to its peer and receives each part from its peer, all as one group on the stream.
+    /// Returns when it is enqueued. Without any byte nothing is enqueued.
+    ///
+    /// For each part the peer names one of as many bytes. What a rank sends to itself it has to receive, too.
+    ///
+    /// # Errors
+    /// If a part names a rank that the group does not have, before anything is enqueued; or if NCCL fails.
+    ///
+    /// # Safety
+    /// `stream` is a stream of this communicator's device, or null for its default one. Each part is memory of
+    /// that device. Until the stream has passed the group, nothing else writes to the parts that are sent,
+    /// nothing else touches those that are received, and none is freed. Received parts overlap no others.
+    pub unsafe fn exchange(
+        &self,
+        sends: &[Part],
+        receives: &[Part],
+        stream: *mut c_void,
+    ) -> Result<(), NcclError> {
+        check_peers(sends, self.world)?;
+        check_peers(receives, self.world)?;
+        if sends.iter().chain(receives).all(|part| part.bytes == 0) {
+            return Ok(());
+        }
+        let symbols = &self.library.symbols;
+        // SAFETY: it has no arguments, and the group is ended below in this thread.
+        let code = unsafe { (symbols.group_start)() };
+        self.library.checked("ncclGroupStart", code)?;
+        // SAFETY: the caller promises what `enqueue` asks for.
+        let enqueued = unsafe { self.enqueue(sends, receives, stream) };
+        // Also after an error: else the thread's later calls would wait in this group.
+        // SAFETY: a group was started in this thread.
+        let code = unsafe { (symbols.group_end)() };
+        enqueued.and(self.library.checked("ncclGroupEnd", code))
+    }
+
+    /// The calls inside of a group, up to the first that fails.
+    ///
+    /// # Safety
+    /// As for [`exchange`](Self::exchange), with all peers below the world.
+    unsafe fn enqueue(
+        &self,
+        sends: &[Part],
+        receives: &[Part],
+        stream: *mut c_void,
+    ) -> Result<(), NcclError> {
+        let symbols = &self.library.symbols;
+        for part in sends.iter().filter(|part| part.bytes > 0) {
+            let (from, peer) = (memory(part.address), part.peer.cast_signed());
+            // SAFETY: the part is the caller's to send until the stream has passed it.
+            let code = unsafe { (symbols.send)(from, part.bytes, U8, peer, self.raw, stream) };
+            self.library.checked("ncclSend", code)?;
+        }
+        for part in receives.iter().filter(|part| part.bytes > 0) {
+            let (into, peer) = (memory(part.address), part.peer.cast_signed());
+            // SAFETY: the part is the caller's to overwrite until the stream has passed it.
+            let code = unsafe { (symbols.recv)(into, part.bytes, U8, peer, self.raw, stream) };
+            self.library.checked("ncclRecv", code)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces `count` numbers by their sums, or by the greatest, over all ranks. `values` is their address in
+    /// the device's memory; the counts are equal on all ranks. Returns when it is enqueued.
+    ///
+    /// # Errors
+    /// If NCCL fails.
+    ///
+    /// # Safety
+    /// `stream` is a stream of this communicator's device, or null for its default one. `values` is memory of
+    /// that device for `count` numbers of this kind, aligned for them. Until the stream has passed the call,
+    /// nothing else touches that memory, and it is not freed.
+    pub unsafe fn all_reduce(
+        &self,
+        values: u64,
+        count: usize,
+        kind: Kind,
+        op: Op,
+        stream: *mut c_void,
+    ) -> Result<(), NcclError> {
+        if count == 0 {
+            return Ok(());
+        }
+        let all_reduce = self.library.symbols.all_reduce;
+        let (place, kind, op) = (memory(values), kind.code(), op.code());
+        // SAFETY: the numbers are the caller's until the stream has passed them; NCCL allows one place for both.
+        let code = unsafe { all_reduce(place, place, count, kind, op, self.raw, stream) };
+        self.library.checked("ncclAllReduce", code)
+    }
+
+    /// Whether what was enqueued before has failed on the network. It does not wait. On one host NCCL does
+    /// not notice that a rank is gone.
+    ///
+    /// # Errors
+    /// If it has.
+    pub fn check(&self) -> Result<(), NcclError> {
+        let mut state = SUCCESS;
+        let ask = self.library.symbols.comm_get_async_error;
+        // SAFETY: the communicator is alive, and `state` outlives the call.
+        let code = unsafe { ask(self.raw, &raw mut state) };
+        self.library.checked("ncclCommGetAsyncError", code)?;
+        if state == SUCCESS || state == IN_PROGRESS {
+            return Ok(());
+        }
+        Err(NcclError::Broken { code: state, message: self.library.message(state) })
+    }
+
+    /// Ends this rank's part in order. It waits for all that was enqueued, and all ranks have to call it.
+    ///
+    /// # Errors
+    /// If NCCL fails. The communicator is gone all the same.
+    pub fn leave(self) -> Result<(), NcclError> {
+        let symbols = &self.library.symbols;
+        // SAFETY: the communicator is alive; on an error it is aborted as it is dropped.
+        let code = unsafe { (symbols.comm_finalize)(self.raw) };
+        self.library.checked("ncclCommFinalize", code)?;
+        let left = ManuallyDrop::new(self);
+        // SAFETY: the communicator is alive, and this is its last use: it is not dropped.
+        let code = unsafe { (symbols.comm_destroy)(left.raw) };
+        left.library.checked("ncclCommDestroy", code)
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        // The result says nothing that could be acted on.
+        // SAFETY: the communicator is alive, and this is its last use.
+        unsafe { (self.library.symbols.comm_abort)(self.raw) };
+    }
+}
+
+/// The device's address as the pointer that NCCL takes. The host never reads through it.
+fn memory(address: u64) -> *mut c_void {
+    #[expect(clippy::cast_possible_truncation, reason = "NCCL exists for 64-bit systems only")]
+    ptr::without_provenance_mut(address as usize)
+}

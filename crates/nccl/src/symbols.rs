@@ -1,0 +1,125 @@
+//! NCCL's functions and records, as its header declares them.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::ptr;
+
+/// A communicator of NCCL; only NCCL looks inside.
+pub(crate) type RawCommunicator = *mut c_void;
+
+/// The result of a call that has done what it should.
+pub(crate) const SUCCESS: c_int = 0;
+/// The result of a call that goes on after it has returned.
+pub(crate) const IN_PROGRESS: c_int = 7;
+/// The type of elements that are bytes.
+pub(crate) const U8: c_int = 1;
+
+/// The name of a group that is to be: 128 bytes, the same on all ranks. It is good for one group.
+///
+/// It holds an address of the rank that made it, where the others meet: give it to ranks only.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct UniqueId([u8; 128]);
+
+impl UniqueId {
+    /// From the bytes that another rank sent.
+    pub fn from_bytes(bytes: [u8; 128]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to send to another rank.
+    pub fn to_bytes(self) -> [u8; 128] {
+        self.0
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UniqueId").finish_non_exhaustive()
+    }
+}
+
+/// What a communicator is asked to be: the record of NCCL 2.18, which later versions take, too.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) size: usize,
+    pub(crate) magic: c_uint,
+    pub(crate) version: c_uint,
+    pub(crate) blocking: c_int,
+    pub(crate) cga_cluster_size: c_int,
+    pub(crate) min_ctas: c_int,
+    pub(crate) max_ctas: c_int,
+    pub(crate) net_name: *const c_char,
+    pub(crate) split_share: c_int,
+}
+
+impl Config {
+    /// What NCCL takes for "choose yourself".
+    const UNSET: c_int = c_int::MIN;
+
+    /// For a communicator that blocks. `max_ctas` bounds the thread blocks of a kernel.
+    pub(crate) fn blocking(max_ctas: Option<u32>) -> Self {
+        let limit = |ctas| c_int::try_from(ctas).unwrap_or(c_int::MAX);
+        Self {
+            size: size_of::<Self>(),
+            magic: 0xcafe_beef,
+            version: 21805,
+            blocking: 1,
+            cga_cluster_size: Self::UNSET,
+            min_ctas: Self::UNSET,
+            max_ctas: max_ctas.map_or(Self::UNSET, limit),
+            net_name: ptr::null(),
+            split_share: Self::UNSET,
+        }
+    }
+}
+
+/// `ncclGetVersion`, which every version has.
+pub(crate) type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
+
+/// Declares NCCL's functions, and how they are found in the library.
+macro_rules! functions {
+    ($($field:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// NCCL's functions. Streams are the driver's; addresses are the device's.
+        #[derive(Debug)]
+        pub(crate) struct Symbols {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Symbols {
+            /// The functions of a library that is NCCL 2.18 or later.
+            ///
+            /// # Errors
+            /// The name of the function that is not there.
+            pub(crate) fn of(library: &'static libloading::Library) -> Result<Self, &'static str> {
+                Ok(Self { $($field: {
+                    // SAFETY: NCCL's header gives the function of this name this type since 2.18.
+                    let found = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) -> $result>($name)
+                    };
+                    *found.or(Err($name))?
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    get_unique_id = "ncclGetUniqueId": fn(*mut UniqueId) -> c_int;
+    get_error_string = "ncclGetErrorString": fn(c_int) -> *const c_char;
+    get_last_error = "ncclGetLastError": fn(RawCommunicator) -> *const c_char;
+    comm_init_rank_config = "ncclCommInitRankConfig":
+        fn(*mut RawCommunicator, c_int, UniqueId, c_int, *mut Config) -> c_int;
+    comm_finalize = "ncclCommFinalize": fn(RawCommunicator) -> c_int;
+    comm_destroy = "ncclCommDestroy": fn(RawCommunicator) -> c_int;
+    comm_abort = "ncclCommAbort": fn(RawCommunicator) -> c_int;
+    comm_get_async_error = "ncclCommGetAsyncError": fn(RawCommunicator, *mut c_int) -> c_int;
+    group_start = "ncclGroupStart": fn() -> c_int;
+    group_end = "ncclGroupEnd": fn() -> c_int;
+    send = "ncclSend":
+        fn(*const c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
+    recv = "ncclRecv": fn(*mut c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
+    all_reduce = "ncclAllReduce":
+        fn(*const c_void, *mut c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
+}

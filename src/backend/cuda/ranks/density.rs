@@ -1,0 +1,171 @@
+//! Density control of all ranks. Each share is a sample of the whole scene: what is so many of the best of all
+//! rows is of each rank its part of them.
+
+use super::share::{CudaShard, CudaShare, ScoredShares};
+use crate::backend::cuda::Selection;
+use crate::backend::cuda::memory::heap::Buffer as _;
+use crate::backend::cuda::stage::smooth;
+use crate::backend::ranks::SharedEdits;
+use crate::backend::ranks::numbering::Numbering;
+use crate::backend::{
+    Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Grow, Into, Pick, RenderSettings,
+    ScoreRule,
+};
+use crate::dataset::View;
+
+/// The part of each rank of so many of what all ranks have together, in proportion to what each has.
+fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
+    let total = counts.iter().sum::<usize>().max(1) as u128;
+    // The sums are rounded, so that the parts are as many as there are wanted.
+    let upto = |sum: usize| usize::try_from(wanted as u128 * sum as u128 / total).unwrap_or(wanted);
+    let mut before = 0;
+    let part = |&count: &usize| {
+        let first = upto(before);
+        before += count;
+        upto(before) - first
+    };
+    counts.iter().map(part).collect()
+}
+
+impl SharedEdits for CudaShard {
+    type Selection = Selection;
+
+    fn weigh(
+        &mut self,
+        share: &mut CudaShare,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        self.add_weights(share, views, settings)
+    }
+
+    fn score(&mut self, share: &CudaShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+        let rule = self.own_rule(*rule);
+        let own = self.cuda.score(&share.local, &rule)?;
+        let all = self.line.all_gather(&[own.small, own.large])?;
+        let counts = all.iter().map(|found| found.iter().sum()).collect();
+        let [small, large] = [0, 1].map(|kind| all.iter().map(|found| found[kind]).sum());
+        self.scored = Some(ScoredShares { own, counts });
+        Ok(Candidates { small, large, ..own })
+    }
+
+    fn select(
+        &mut self,
+        share: &mut CudaShare,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Selection, DeviceError> {
+        let rank = self.rank() as usize;
+        let rows = share.numbering.counts();
+        // Those that were scored last, unless the edit is one without candidates.
+        let is_scored = candidates.count() > 0;
+        let scored = self.scored.take().filter(|_| is_scored);
+        let own = scored.as_ref().map_or(*candidates, |scored| scored.own);
+        let own_pick = match pick {
+            Pick::Best(wanted) => {
+                let counts = scored.map_or(rows, |scored| scored.counts);
+                let most = counts[rank];
+                Pick::Best(parts(wanted, &counts)[rank].min(most))
+            }
+            Pick::WithReplacement { into, key } => {
+                let into = match into {
+                    Into::Dead => Into::Dead,
+                    Into::NewRows(wanted) => Into::NewRows(parts(wanted, &rows)[rank]),
+                };
+                Pick::WithReplacement { into, key: self.own_key(key) }
+            }
+        };
+        self.cuda.select(&mut share.local, &own, own_pick)
+    }
+
+    fn edit(
+        &mut self,
+        share: &mut CudaShare,
+        selection: Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError> {
+        let rule = self.own_edit(*rule);
+        let Edited { copied, split, moved, removed } =
+            self.cuda.edit(&mut share.local, selection, &rule)?;
+        let of_ranks = self.line.all_gather(&[copied, split, moved, removed, share.local.len()])?;
+        let sum = |of: usize| of_ranks.iter().map(|done| done[of]).sum();
+        share.numbering = Numbering::of_counts(of_ranks.iter().map(|done| done[4]));
+        Ok(Edited { copied: sum(0), split: sum(1), moved: sum(2), removed: sum(3) })
+    }
+
+    fn adjust(&mut self, share: &mut CudaShare, adjust: &Adjust) -> Result<(), DeviceError> {
+        self.cuda.adjust(&mut share.local, adjust)
+    }
+
+    fn smooth(
+        &mut self,
+        share: &mut CudaShare,
+        views: &[View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError> {
+        let views: Vec<&View> = views.iter().collect();
+        let line = &self.line;
+        self.cuda.with_room(|session| {
+            smooth::smooth_among(session, &mut share.local, &views, sampled_from, |farthest| {
+                let mut own = [0];
+                farthest.download(&session.stream, 0, &mut own)?;
+                // Depths are not below 0: their bits order as they do.
+                let all = line.all_gather(&own)?.into_iter().flatten().fold(0, u32::max);
+                farthest.upload(&session.stream, 0, &[all])
+            })
+        })
+    }
+}
+
+impl CudaShard {
+    /// A rule with a key of this rank's own.
+    fn own_rule(&self, rule: ScoreRule) -> ScoreRule {
+        match rule {
+            ScoreRule::Disagreement { small_max, key } => {
+                ScoreRule::Disagreement { small_max, key: self.own_key(key) }
+            }
+            other => other,
+        }
+    }
+
+    fn own_edit(&self, rule: EditRule) -> EditRule {
+        match rule {
+            EditRule::Grow { large, keep } => {
+                let large = match large {
+                    Grow::Copy => Grow::Copy,
+                    Grow::SplitRandom { shrink, key } => {
+                        Grow::SplitRandom { shrink, key: self.own_key(key) }
+                    }
+                    Grow::AddChild { shrink, key } => {
+                        Grow::AddChild { shrink, key: self.own_key(key) }
+                    }
+                };
+                EditRule::Grow { large, keep }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_none_is_more_than_there_is() {
+        for (wanted, counts) in [
+            (10, vec![5, 5, 5]),
+            (15, vec![5, 5, 5]),
+            (7, vec![1, 0, 9]),
+            (0, vec![3, 4]),
+            (1, vec![0, 0, 2]),
+            (1_000_003, vec![900_000, 30, 800_000, 1]),
+        ] {
+            let found = parts(wanted, &counts);
+            assert_eq!(found.iter().sum::<usize>(), wanted, "{counts:?}");
+            assert!(found.iter().zip(&counts).all(|(part, count)| part <= count), "{found:?}");
+        }
+        assert_eq!(parts(5, &[0, 0]), [0, 0]);
+        assert_eq!(parts(100, &[300, 100]), [75, 25]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Records of splats that go from rank to rank: made ready, made whole again, and where they lie.
+
+use std::ops::Range;
+
+use crate::abi::{NumberSplatsArgs, PackSplatsArgs, RECORD_WIDTH, UnpackSplatsArgs};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::error::count_u32;
+use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange};
+use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::project::{Order, Splats};
+
+/// Has the records hold all that who draws the splats must know.
+pub(super) fn pack(session: &Session, splats: &mut Splats) -> Result<(), DeviceError> {
+    let Splats { visible, records, gradients, kind, .. } = splats;
+    let order = Order::of(gradients, *kind)?;
+    let args = PackSplatsArgs {
+        splats: records.write(),
+        tiles: order.tiles.read(),
+        instance_counts: order.instance_counts.read(),
+        visible: count_u32(*visible)?,
+        reserved: 0,
+    };
+    session.kernels.pack_splats.over(&session.stream, *visible, &args)
+}
+
+/// Makes of splats that have come, from `first` on, what a projection leaves.
+pub(super) fn unpack(
+    session: &Session,
+    splats: &mut Splats,
+    first: usize,
+) -> Result<(), DeviceError> {
+    let Splats { visible, records, gradients, kind, .. } = splats;
+    let mut order = Order::of(gradients, *kind)?;
+    let args = UnpackSplatsArgs {
+        splats: records.write(),
+        tiles: order.tiles.write(),
+        depth_keys: order.depth_keys[0].write(),
+        splat_indices: order.splat_indices[0].write(),
+        instance_counts: order.instance_counts.write(),
+        first: count_u32(first)?,
+        end: count_u32(*visible)?,
+    };
+    session.kernels.unpack_splats.over(&session.stream, visible.saturating_sub(first), &args)
+}
+
+/// Writes the row of each splat into its record again, where [`pack`] has put something else.
+pub(super) fn number(session: &Session, splats: &mut Splats) -> Result<(), DeviceError> {
+    let Splats { records, splat_from_gaussian, .. } = splats;
+    let gaussians = splat_from_gaussian.len();
+    let args = NumberSplatsArgs {
+        splat_from_gaussian: splat_from_gaussian.read(),
+        splats: records.write(),
+        gaussians: count_u32(gaussians)?,
+        reserved: 0,
+    };
+    session.kernels.number_splats.over(&session.stream, gaussians, &args)
+}
+
+/// Where the records of these splats lie, or those of their gradients.
+pub(super) fn place(
+    records: &Block<f32>,
+    splats: Range<usize>,
+) -> Result<DeviceRange, DeviceError> {
+    let width = RECORD_WIDTH as usize;
+    records.place("exchange", &(splats.start * width..splats.end * width))
+}
+
+/// Where the splats of each rank lie in the view of one: its own first, then those of the others by rank.
+pub(super) fn segments(counts: &[u64], own: u32) -> Vec<Range<usize>> {
+    let count = |rank: usize| usize::try_from(counts[rank]).unwrap_or(usize::MAX);
+    let own = own as usize;
+    let mut next = count(own);
+    let segment = |rank: usize| {
+        if rank == own {
+            return 0..count(own);
+        }
+        let first = next;
+        next += count(rank);
+        first..next
+    };
+    (0..counts.len()).map(segment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_lie_side_by_side_the_own_one_first() {
+        assert_eq!(segments(&[3, 4, 5], 0), [0..3, 3..7, 7..12]);
+        assert_eq!(segments(&[3, 4, 5], 1), [4..7, 0..4, 7..12]);
+        assert_eq!(segments(&[3, 0, 5], 2), [5..8, 8..8, 0..5]);
+    }
+}

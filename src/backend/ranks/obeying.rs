@@ -1,0 +1,246 @@
+//! A rank other than 0 as a device: it does what rank 0 has all ranks do.
+
+use super::command::RankCommand;
+use super::line::RankLine;
+use super::report::{RankNews, ViewReport};
+use super::shard::{RankShard, Shard};
+use super::view::{RankView, Sight};
+use crate::abi::terms::Terms;
+use crate::backend::frame_state::{Drawn, Scored};
+use crate::backend::{
+    Device, DeviceError, Drawing, LossValues, Objective, Pending, Render, Store as _, Wants,
+};
+use crate::model::Gaussians;
+
+type OwnGradients<S> = <<S as Shard>::Device as Render<Gaussians>>::Gradients;
+type OwnFrame<S, T> = <<S as Shard>::Device as Render<Gaussians>>::Frame<T>;
+type OwnLosses<S> = <<S as Shard>::Device as Render<Gaussians>>::Losses;
+type OwnTarget<S> = <<S as Shard>::Device as Device>::Target;
+
+/// One of the ranks that obey rank 0.
+pub struct Obeying<S: RankShard> {
+    shard: S,
+    share: Option<S::Share>,
+    gradients: OwnGradients<S>,
+    selection: Option<S::Selection>,
+    /// What is to be said of the view of the last round.
+    report: OwedReport<OwnLosses<S>>,
+}
+
+/// What is to be said of a view.
+enum OwedReport<L> {
+    Known(ViewReport),
+    /// The values of its terms, which the device may still be finding.
+    Values(L),
+}
+
+impl<L: Pending<LossValues>> OwedReport<L> {
+    const NONE: Self = Self::Known(ViewReport::NoView);
+
+    /// Waits for the device.
+    fn read(self) -> ViewReport {
+        match self {
+            Self::Known(report) => report,
+            Self::Values(values) => values
+                .read()
+                .map_or_else(|error| ViewReport::Failed(error.to_string()), ViewReport::added),
+        }
+    }
+}
+
+/// How a rank begins.
+#[derive(Debug)]
+pub enum Opening {
+    /// With a run, in which it takes part by [`Obeying::join`] unless it says why not.
+    Begin {
+        /// The run's configuration, TOML.
+        config: String,
+        /// The scene's fingerprint.
+        scene: u64,
+    },
+    /// With nothing: there was nothing to train.
+    End,
+}
+
+impl Opening {
+    /// What rank 0 begins with.
+    pub fn hear(line: &RankLine) -> Result<Self, DeviceError> {
+        match line.hear()? {
+            RankCommand::Begin { config, scene } => Ok(Self::Begin { config, scene }),
+            RankCommand::End => Ok(Self::End),
+            command => {
+                let message = format!("it begins no run, but {command:?}");
+                Err(DeviceError::OfRank { rank: 0, message })
+            }
+        }
+    }
+
+    /// Says to all why this rank takes no part in the run.
+    pub fn decline(line: &RankLine, problem: String) -> Result<(), DeviceError> {
+        line.all_gather(&Some(problem)).map(drop)
+    }
+}
+
+/// What the next command was.
+#[derive(Debug)]
+pub enum Order {
+    /// It is done.
+    Done,
+    /// Views are to be drawn, by rank: [`Obeying::train`] does that.
+    Train(Vec<Option<RankView>>),
+    /// No more is to come.
+    End,
+}
+
+/// A photograph, and the terms by which a view is compared with it.
+#[derive(Debug)]
+pub struct RankTarget<T> {
+    /// The photograph.
+    pub target: T,
+    /// The terms.
+    pub terms: Terms,
+}
+
+impl<S: RankShard> Obeying<S> {
+    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins
+    /// is here.
+    pub fn join(mut shard: S) -> Result<Self, DeviceError> {
+        shard.line().refuse_problems(None)?;
+        shard.meet()?;
+        let (share, selection) = (None, None);
+        let gradients = OwnGradients::<S>::default();
+        Ok(Self { shard, share, gradients, selection, report: OwedReport::NONE })
+    }
+
+    /// Which rank it is.
+    pub fn rank(&self) -> u32 {
+        self.shard.line().rank()
+    }
+
+    /// How many ranks there are.
+    pub fn world(&self) -> u32 {
+        self.shard.line().world()
+    }
+
+    /// Its device, for photographs.
+    pub fn device(&mut self) -> &mut S::Device {
+        self.shard.device()
+    }
+
+    /// Waits for the next command, and does it where it can alone.
+    pub fn obey(&mut self) -> Result<Order, DeviceError> {
+        match self.shard.line().hear()? {
+            RankCommand::Load { sh_degree, rows } => {
+                self.share = Some(self.shard.take_rows(sh_degree, rows)?);
+            }
+            RankCommand::Begin { .. } => {
+                let message = "it begins a run within a run".to_owned();
+                return Err(DeviceError::OfRank { rank: 0, message });
+            }
+            RankCommand::Report => {
+                let report = std::mem::replace(&mut self.report, OwedReport::NONE).read();
+                self.shard.line().all_gather(&report)?;
+            }
+            RankCommand::Train(views) => return Ok(Order::Train(views)),
+            RankCommand::End => return Ok(Order::End),
+            command => self.obey_with_model(command)?,
+        }
+        Ok(Order::Done)
+    }
+
+    fn obey_with_model(&mut self, command: RankCommand) -> Result<(), DeviceError> {
+        let Self { shard, share, gradients, selection, .. } = self;
+        let share = share.as_mut().ok_or_else(no_model)?;
+        match command {
+            RankCommand::Read(numbers) => shard.read(share, &numbers).map(drop),
+            RankCommand::Sample(numbers) => shard.sample(share, &numbers).map(drop),
+            RankCommand::Reorder(cube) => shard.reorder(share, &cube),
+            RankCommand::Draw(sight) => {
+                let mut sights: Vec<Option<&Sight>> = vec![None; shard.line().world() as usize];
+                sights[0] = Some(&sight);
+                shard.project(share, &sights).map(drop)
+            }
+            RankCommand::Step(step) => {
+                shard.step(share, std::mem::take(gradients), &step)?;
+                shard.device().govern(S::local_mut(share), step.number)
+            }
+            RankCommand::Weigh { views, settings } => shard.weigh(share, &views, &settings),
+            RankCommand::Score(rule) => shard.score(share, &rule).map(drop),
+            RankCommand::Grant(wish) => {
+                let granted = shard.grant(share, wish)?;
+                shard.line().all_gather(&granted).map(drop)
+            }
+            RankCommand::Select { candidates, pick } => {
+                *selection = Some(shard.select(share, &candidates, pick)?);
+                Ok(())
+            }
+            RankCommand::Edit(rule) => {
+                let selection = selection.take().ok_or(DeviceError::StaleSelection)?;
+                shard.edit(share, selection, &rule).map(drop)
+            }
+            RankCommand::Adjust(adjust) => shard.adjust(share, &adjust),
+            RankCommand::Smooth { views, sampled_from } => {
+                shard.smooth(share, &views, sampled_from)
+            }
+            RankCommand::Begin { .. }
+            | RankCommand::Load { .. }
+            | RankCommand::Report
+            | RankCommand::Train(_)
+            | RankCommand::End => Ok(()),
+        }
+    }
+
+    /// Draws and compares this rank's view among those of all, or says why it cannot be compared; helps the
+    /// others with theirs. What goes wrong with the own view is rank 0's to tell.
+    pub fn train(
+        &mut self,
+        views: &[Option<RankView>],
+        comparison: Option<Result<RankTarget<OwnTarget<S>>, String>>,
+    ) -> Result<(), DeviceError> {
+        let Self { shard, share, gradients, report, .. } = self;
+        let share = share.as_mut().ok_or_else(no_model)?;
+        let own = views.get(shard.line().rank() as usize).and_then(Option::as_ref);
+        let problem = comparison.as_ref().and_then(|found| found.as_ref().err().cloned());
+        let said = std::mem::replace(report, OwedReport::NONE).read();
+        let news = RankNews { problem, report: said, counts: Vec::new() };
+        let (round, splats, _) = shard.project_to_train(share, views, news)?;
+        let frame = match (own, comparison) {
+            (Some(view), Some(Ok(comparison))) => {
+                match compared(shard, share, view, splats, &comparison) {
+                    Ok((frame, values)) => {
+                        *report = OwedReport::Values(values);
+                        Some(frame)
+                    }
+                    Err(error) => {
+                        *report = OwedReport::Known(ViewReport::Failed(error.to_string()));
+                        None
+                    }
+                }
+            }
+            (None, _) | (Some(_), None | Some(Err(_))) => None,
+        };
+        shard.add_gradients(share, round, frame, gradients)
+    }
+}
+
+#[expect(clippy::type_complexity, reason = "a frame and its values, of associated types")]
+fn compared<S: RankShard>(
+    shard: &mut S,
+    share: &S::Share,
+    view: &RankView,
+    splats: S::Splats,
+    comparison: &RankTarget<OwnTarget<S>>,
+) -> Result<(OwnFrame<S, Scored<Drawn>>, OwnLosses<S>), DeviceError> {
+    let RankTarget { target, terms } = comparison;
+    let &Sight { observe, divisor, ref settings, ref view, .. } = &view.sight;
+    let wants = Wants { observe, inputs: terms.needs(), divisor, ..Wants::default() };
+    let frame: OwnFrame<S, Drawn> =
+        shard.draw(share, view, Drawing::trained(settings, &wants), splats)?;
+    let objective = Objective { target, terms, near: None, other: None };
+    shard.device().objective(S::local(share), frame, &objective)
+}
+
+fn no_model() -> DeviceError {
+    let message = "it has dealt out no model".to_owned();
+    DeviceError::OfRank { rank: 0, message }
+}

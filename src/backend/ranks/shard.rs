@@ -1,0 +1,183 @@
+//! What a device adds to be one of several ranks. All ranks call the same method of what is done together at the
+//! same time; each has its rows of the model, its share.
+
+use std::ops::Range;
+
+use super::line::RankLine;
+use super::report::RankNews;
+use super::view::{RankView, Sight};
+use crate::backend::frame_state::{Drawn, Fresh, Scored};
+use crate::backend::{
+    AdamStep, Adjust, Candidates, DeviceError, Drawing, EditRule, Edited, ModelShape, Pick, Render,
+    RenderSettings, Rows, ScoreRule, Snapshot, Store, TrainDevice,
+};
+use crate::dataset::View;
+use crate::math::morton::Cube;
+use crate::model::Gaussians;
+
+/// A rank's own device and its way to the others.
+pub trait Shard: Sized {
+    /// The device.
+    type Device: TrainDevice;
+    /// The rows of a model that the rank has, and what all ranks know of all rows.
+    type Share;
+
+    /// The device.
+    fn device(&mut self) -> &mut Self::Device;
+
+    /// The same, to ask what it is.
+    fn as_device(&self) -> &Self::Device;
+
+    /// The way to the other ranks.
+    fn line(&self) -> &RankLine;
+
+    /// The rank's rows.
+    fn local(share: &Self::Share) -> &<Self::Device as Store<Gaussians>>::Model;
+
+    /// The same, to change what is not what all ranks know.
+    fn local_mut(share: &mut Self::Share) -> &mut <Self::Device as Store<Gaussians>>::Model;
+
+    /// Makes the device ready to work with those of the others.
+    fn meet(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// Rows given to ranks, read from them and put in order.
+pub trait DealtRows: Shard {
+    /// Rank 0's part of [`Self::take_rows`]: deals the rows out, of which it holds a chunk at a time.
+    fn deal<S: Rows<Gaussians>>(
+        &mut self,
+        source: &mut S,
+        sh_degree: u32,
+    ) -> Result<Self::Share, S::Error>
+    where
+        S::Error: From<DeviceError>;
+
+    /// The rows of this rank of so many that rank 0 deals out.
+    fn take_rows(&mut self, sh_degree: u32, rows: usize) -> Result<Self::Share, DeviceError>;
+
+    /// The rows of these numbers with their moments and statistics, on rank 0.
+    fn read(
+        &mut self,
+        share: &mut Self::Share,
+        numbers: &Range<usize>,
+    ) -> Result<Option<Snapshot<Gaussians>>, DeviceError>;
+
+    /// The parameters of the rows of these numbers, in their order, on rank 0.
+    fn sample(
+        &mut self,
+        share: &mut Self::Share,
+        numbers: &[usize],
+    ) -> Result<Option<Gaussians>, DeviceError>;
+
+    /// What the rows of all ranks are made of.
+    fn shape(&self, share: &Self::Share) -> ModelShape;
+
+    /// Puts the rows in the order of their places along the Z-curve around a cube.
+    fn reorder(&mut self, share: &mut Self::Share, cube: &Cube) -> Result<(), DeviceError>;
+
+    /// Of so many births of all ranks, as many as this one has memory for.
+    fn grant(&mut self, share: &mut Self::Share, wish: usize) -> Result<usize, DeviceError>;
+}
+
+/// Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
+pub trait SharedViews: Shard {
+    /// What the rank keeps of its rows in the views of all, until gradients come back.
+    type Round;
+    /// The splats of the view that this rank draws.
+    type Splats;
+
+    /// Projects the rows of all ranks into these views, by rank.
+    fn project(
+        &mut self,
+        share: &Self::Share,
+        sights: &[Option<&Sight>],
+    ) -> Result<(Self::Round, Self::Splats), DeviceError>;
+
+    /// The same of views that are trained on, but for those that their ranks cannot compare; what all ranks
+    /// have to say, by rank.
+    fn project_to_train(
+        &mut self,
+        share: &Self::Share,
+        views: &[Option<RankView>],
+        news: RankNews,
+    ) -> Result<(Self::Round, Self::Splats, Vec<RankNews>), DeviceError>;
+
+    /// Draws the view of this rank.
+    fn draw<S: Fresh>(
+        &mut self,
+        share: &Self::Share,
+        view: &View,
+        drawing: Drawing,
+        splats: Self::Splats,
+    ) -> Result<<Self::Device as Render<Gaussians>>::Frame<S>, DeviceError>;
+
+    /// Brings the gradients of a frame's splats to the ranks of their rows, which add them to their own and
+    /// to the statistics. A rank whose view came to nothing has no frame.
+    #[expect(clippy::type_complexity, reason = "a frame of an associated type")]
+    fn add_gradients(
+        &mut self,
+        share: &mut Self::Share,
+        round: Self::Round,
+        frame: Option<<Self::Device as Render<Gaussians>>::Frame<Scored<Drawn>>>,
+        gradients: &mut <Self::Device as Render<Gaussians>>::Gradients,
+    ) -> Result<(), DeviceError>;
+
+    /// Moves the rows of this rank.
+    fn step(
+        &mut self,
+        share: &mut Self::Share,
+        gradients: <Self::Device as Render<Gaussians>>::Gradients,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError>;
+}
+
+/// Density control and the 3D filter of the rows of all ranks.
+pub trait SharedEdits: Shard {
+    /// What was selected.
+    type Selection;
+
+    /// Puts the blend weights of all rows in these views where the statistics were.
+    fn weigh(
+        &mut self,
+        share: &mut Self::Share,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError>;
+
+    /// Finds the candidates among the rows of all ranks, and counts them.
+    fn score(&mut self, share: &Self::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError>;
+
+    /// Selects among the candidates of all ranks.
+    fn select(
+        &mut self,
+        share: &mut Self::Share,
+        candidates: &Candidates,
+        pick: Pick,
+    ) -> Result<Self::Selection, DeviceError>;
+
+    /// Edits the rows of this rank by what was selected of all; returns what was done on all.
+    fn edit(
+        &mut self,
+        share: &mut Self::Share,
+        selection: Self::Selection,
+        rule: &EditRule,
+    ) -> Result<Edited, DeviceError>;
+
+    /// Changes all rows alike.
+    fn adjust(&mut self, share: &mut Self::Share, adjust: &Adjust) -> Result<(), DeviceError>;
+
+    /// Finds the 3D filter anew from these views.
+    fn smooth(
+        &mut self,
+        share: &mut Self::Share,
+        views: &[View],
+        sampled_from: f64,
+    ) -> Result<(), DeviceError>;
+}
+
+/// All that ranks do together.
+pub trait RankShard: DealtRows + SharedViews + SharedEdits {}
+
+impl<S: DealtRows + SharedViews + SharedEdits> RankShard for S {}

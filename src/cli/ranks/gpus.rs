@@ -1,0 +1,107 @@
+//! How many GPUs train a model, and which of them is a rank's.
+
+use std::str::FromStr;
+
+use splat_ranks::launch::Launch;
+
+use super::count::{MOST, RankCount};
+use crate::backend::{DeviceError, gpu};
+
+/// How many GPUs train a model: as many ranks do, one on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum GpuCount {
+    /// All that the driver shows.
+    All,
+    /// So many.
+    Count(u32),
+}
+
+impl FromStr for GpuCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
+        count.map(Self::Count).ok_or_else(|| format!("a number from 1 to {MOST}, or all"))
+    }
+}
+
+impl GpuCount {
+    /// The ranks that this asks for.
+    pub(in crate::cli) fn ranks(self) -> RankCount {
+        match self {
+            Self::All => RankCount::Count(gpu::count().max(1)),
+            Self::Count(count) => RankCount::Count(count),
+        }
+    }
+
+    /// The flag that asks for it, with a space before it.
+    pub(in crate::cli) fn as_flag(self) -> String {
+        match self {
+            Self::All => " --gpus all".to_owned(),
+            Self::Count(count) => format!(" --gpus {count}"),
+        }
+    }
+
+    /// Fails where this machine has fewer.
+    pub(in crate::cli) fn check(self) -> Result<(), DeviceError> {
+        let (shown, flag) = (gpu::count(), self.as_flag());
+        let wanted = if let Self::Count(count) = self { count } else { 1 };
+        if gpu::kernels().is_none() {
+            return Err(DeviceError::Unavailable(format!(
+                "{}: this program was built without CUDA kernels; splat doctor says what is missing",
+                flag.trim_start()
+            )));
+        }
+        if wanted <= shown {
+            return Ok(());
+        }
+        Err(DeviceError::Unavailable(format!(
+            "{}: the driver shows {shown} GPUs of this machine (CUDA_VISIBLE_DEVICES decides which). Give \
+             --gpus all, or a number up to {shown}",
+            flag.trim_start()
+        )))
+    }
+}
+
+/// The number of a rank's GPU among those that the driver shows. A launcher may show each rank its own alone.
+pub(super) fn gpu_of(launch: &Launch) -> u32 {
+    gpu_among(gpu::count(), launch.local_rank, launch.rank)
+}
+
+fn gpu_among(shown: u32, local_rank: Option<u32>, rank: u32) -> u32 {
+    match (shown, local_rank) {
+        (0 | 1, _) => 0,
+        (_, Some(local_rank)) => local_rank,
+        (shown, None) => rank % shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_gpus_is_a_number_or_all() {
+        assert_eq!("all".parse(), Ok(GpuCount::All));
+        assert_eq!("4".parse(), Ok(GpuCount::Count(4)));
+        assert_eq!(GpuCount::Count(4).ranks(), RankCount::Count(4));
+        assert_eq!(
+            [GpuCount::All, GpuCount::Count(2)].map(GpuCount::as_flag),
+            [" --gpus all", " --gpus 2"]
+        );
+        for wrong in ["0", "65", "auto", "-1", ""] {
+            assert!(wrong.parse::<GpuCount>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_rank_has_the_gpu_of_its_number_on_the_host_unless_it_is_shown_one_alone() {
+        assert_eq!(gpu_among(4, Some(3), 7), 3);
+        assert_eq!(gpu_among(1, Some(3), 7), 0);
+        assert_eq!(gpu_among(4, None, 7), 3);
+        assert_eq!(gpu_among(0, None, 7), 0);
+    }
+}

@@ -1,0 +1,306 @@
+//! GPUs as ranks against one GPU that takes as many views a step. Needs two GPUs and NCCL.
+
+
+use std::thread;
+
+use crate::common::prelude::*;
+use crate::common::scene::{RATES, photo, resized, straight, tame_gaussians};
+use splat::abi::terms::Terms;
+use splat::backend::cuda::ranks::CudaShard;
+use splat::backend::cuda::{Cuda, CudaOptions};
+use splat::backend::ranks::{Obeying, Opening, Order, RankLine, RankTarget, Ranked};
+use splat::backend::{
+    AdamStep, Candidates, EditRule, Edited, Footprint, Grow, Into, Keep, Look, Objective, Photo,
+    Pick, RankOutcome, RankView, Ranks, RenderSettings, ScoreRule, Sight, Snapshot, Statistics,
+    Stay, TrainDevice, Wants,
+};
+use splat::dataset::View;
+use splat::math::Divisor;
+use splat::math::morton::Cube;
+use splat::model::Gaussians;
+use splat_ranks::exchange::Threads;
+
+const ROWS: usize = 6000;
+const SIZE: [u32; 2] = [80, 64];
+const MIP: Footprint = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
+const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 8.0 };
+
+fn views() -> Vec<View> {
+    let aside = |i: u8| {
+        let mut aside = resized(&straight(), SIZE);
+        aside.pose.translation = [0.1 * f64::from(i) - 0.2, 0.05, 0.3];
+        aside
+    };
+    (0..4).map(aside).collect()
+}
+
+fn terms() -> Terms {
+    Terms::photometric(0.2)
+}
+
+fn obey(exchange: Threads, ordinal: u32) {
+    let line = RankLine::new(Box::new(exchange));
+    assert!(matches!(Opening::hear(&line).unwrap(), Opening::Begin { .. }));
+    let cuda = Cuda::open(&CudaOptions { ordinal, ..CudaOptions::default() }).unwrap();
+    let mut rank = Obeying::join(CudaShard::new(cuda, line)).unwrap();
+    loop {
+        match rank.obey().unwrap() {
+            Order::Done => {}
+            Order::End => return,
+            Order::Train(all) => {
+                let own = all[rank.rank() as usize].as_ref();
+                let comparison = own.map(|view| {
+                    let image = photo(SIZE[0], SIZE[1], None);
+                    let stay = Stay::Resident(view.index);
+                    let target = rank.device().upload_target(Photo { image: &image, stay });
+                    Ok(RankTarget { target: target.unwrap(), terms: terms() })
+                });
+                rank.train(&all, comparison).unwrap();
+            }
+        }
+    }
+}
+
+/// What `work` comes to on rank 0 of two GPUs.
+fn with_gpus<T>(work: impl FnOnce(&mut Ranked<CudaShard>) -> T) -> T {
+    let mut group = Threads::group(2).into_iter();
+    let lead = group.next().unwrap();
+    thread::scope(|scope| {
+        let obeying: Vec<_> =
+            (1..).zip(group).map(|(ordinal, way)| scope.spawn(move || obey(way, ordinal))).collect();
+        let cuda = Cuda::open(&CudaOptions::default()).unwrap();
+        let mut lead = Ranked::new(CudaShard::new(cuda, RankLine::new(Box::new(lead))));
+        Ranks::begin(&mut lead, String::new(), 0).unwrap();
+        let done = work(&mut lead);
+        lead.end().unwrap();
+        drop(lead);
+        obeying.into_iter().for_each(|rank| rank.join().unwrap());
+        done
+    })
+}
+
+fn with_one_gpu<T>(work: impl FnOnce(&mut Cuda) -> T) -> T {
+    work(&mut Cuda::open(&CudaOptions::default()).unwrap())
+}
+
+struct TestRun<'a, D: TrainDevice> {
+    device: &'a mut D,
+    model: D::Model,
+    footprint: Footprint,
+    steps: u32,
+}
+
+impl<'a, D: TrainDevice> TestRun<'a, D> {
+    fn new(device: &'a mut D) -> Self {
+        let model = device.upload(&tame_gaussians(ROWS, 3, 2)).unwrap();
+        Self { device, model, footprint: Footprint::DILATED, steps: 0 }
+    }
+
+    fn settings(&self) -> RenderSettings {
+        RenderSettings { sh_degree: 2, footprint: self.footprint, ..RenderSettings::DEFAULT }
+    }
+
+    /// A step over these views; returns their losses.
+    fn step(&mut self, indices: &[usize]) -> Vec<f64> {
+        let (all, settings, observe) = (views(), self.settings(), Some(Statistics::Both));
+        let mut gradients = D::Gradients::default();
+        let mut losses = Vec::new();
+        for round in indices.chunks(self.device.world() as usize) {
+            let others = round[1..].iter().map(|&index| {
+                let view = all[index].clone();
+                let divisor = Divisor::One;
+                let sight = Sight { view, settings, surface: false, observe, divisor };
+                RankView { image: 1, iteration: 1, index, sight, terms: terms() }
+            });
+            self.device.share_views(1, others.collect());
+            let wants = Wants { observe, ..Wants::default() };
+            let view = &all[round[0]];
+            let frame = self.device.render_train(&self.model, view, &settings, &wants).unwrap();
+            let image = photo(SIZE[0], SIZE[1], None);
+            let stay = Stay::Resident(round[0]);
+            let target = self.device.upload_target(Photo { image: &image, stay }).unwrap();
+            let terms = terms();
+            let objective =
+                Objective { target: &target, terms: &terms, near: None, other: None };
+            let (frame, values) = self.device.objective(&self.model, frame, &objective).unwrap();
+            self.device.backward(&mut self.model, frame, None, &mut gradients).unwrap();
+            let of_others = self.device.take_shared().into_iter().filter_map(|view| match view {
+                RankOutcome::Added([values, _]) => Some(values),
+                RankOutcome::Undecodable(_) => None,
+            });
+            let all = std::iter::once(values).chain(of_others);
+            losses.extend(all.map(|values| values.read().unwrap().total));
+        }
+        self.steps += 1;
+        let step = AdamStep::new(self.steps, RATES);
+        self.device.step(&mut self.model, gradients, &step).unwrap();
+        losses
+    }
+
+    fn round(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> (Candidates, Edited) {
+        let candidates = self.device.score(&self.model, rule).unwrap();
+        let selection = self.device.select(&mut self.model, &candidates, pick).unwrap();
+        (candidates, self.device.edit(&mut self.model, selection, edit).unwrap())
+    }
+
+    fn snapshot(&mut self) -> Snapshot<Gaussians> {
+        self.device.snapshot(&mut self.model).unwrap()
+    }
+
+    fn image(&mut self) -> Vec<f32> {
+        let (settings, view) = (self.settings(), &views()[1]);
+        let frame = self.device.render(&self.model, view, &settings, Look::IMAGE).unwrap();
+        self.device.image(&frame).unwrap().rgb
+    }
+}
+
+/// The row of the one GPU that each row of the ranks is, by its centre.
+fn rows_of(ranks: &Gaussians, one: &Gaussians) -> Vec<usize> {
+    let key = |mean: &[f32; 3]| mean.map(f32::to_bits);
+    let known: std::collections::HashMap<_, _> =
+        one.means.as_chunks::<3>().0.iter().map(key).zip(0..).collect();
+    let rows: Vec<usize> = ranks.means.as_chunks::<3>().0.iter().map(|m| known[&key(m)]).collect();
+    let mut sorted = rows.clone();
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..ROWS), "each row once");
+    rows
+}
+
+/// Values of the ranks, `width` a row, against those of the same rows of one GPU, within a share of the largest.
+fn assert_close(found: &[f32], one: &[f32], rows: &[usize], (width, share): (usize, f32)) {
+    let largest = one.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    assert!(largest > 0.0, "there are values");
+    for (place, &row) in rows.iter().enumerate() {
+        for column in 0..width {
+            let (found, expected) = (found[place * width + column], one[row * width + column]);
+            assert!(
+                (found - expected).abs() <= share * largest,
+                "row {row}: {found} instead of {expected}, the largest is {largest}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs two CUDA devices and NCCL"]
+fn steps_of_two_gpus_are_those_of_one_with_as_many_views() {
+    let (one, losses_one, start_one) = with_one_gpu(|device| {
+        let mut run = TestRun::new(device);
+        let start = (run.snapshot(), run.image());
+        let losses = [run.step(&[0, 1]), run.step(&[2, 3, 1, 0]), run.step(&[3])];
+        (run.snapshot(), losses.concat(), start)
+    });
+    let (two, losses_two, start_two) = with_gpus(|device| {
+        let mut run = TestRun::new(device);
+        let start = (run.snapshot(), run.image());
+        let losses = [run.step(&[0, 1]), run.step(&[2, 3, 1, 0]), run.step(&[3])];
+        (run.snapshot(), losses.concat(), start)
+    });
+    let rows = rows_of(&start_two.0.parameters, &start_one.0.parameters);
+    // Splats of one depth may come in another order.
+    for (a, b) in start_two.1.iter().zip(&start_one.1) {
+        assert!((a - b).abs() < 1e-5, "{a} instead of {b}");
+    }
+    for (a, b) in losses_two.iter().zip(&losses_one) {
+        assert!((a - b).abs() < 1e-5 * b, "{a} instead of {b}");
+    }
+    let seen = rows.iter().map(|&row| one.views_seen[row]);
+    assert!(seen.eq(two.views_seen.iter().copied()), "views that have seen each");
+    // Gradients are summed in the order of arrival, and steps of Adam go by their signs: moments add up what is
+    // within 1e-5 of the largest, but for rows whose gradients cancel.
+    let (a, b) = (&two.first_moments, &one.first_moments);
+    assert_close(&a.means, &b.means, &rows, (3, 1e-3));
+    assert_close(&a.log_scales, &b.log_scales, &rows, (3, 1e-3));
+    assert_close(&a.quats, &b.quats, &rows, (4, 1e-3));
+    assert_close(&a.opacity_logits, &b.opacity_logits, &rows, (1, 1e-3));
+    assert_close(&a.sh_dc, &b.sh_dc, &rows, (3, 1e-3));
+    assert_close(&a.sh_rest, &b.sh_rest, &rows, (24, 1e-3));
+    assert_close(&two.gradient_norm_sums, &one.gradient_norm_sums, &rows, (1, 1e-3));
+    assert_close(&two.absolute_norm_sums, &one.absolute_norm_sums, &rows, (1, 1e-3));
+}
+
+#[test]
+#[ignore = "needs two CUDA devices and NCCL"]
+fn filters_and_weights_of_two_gpus_are_those_of_one() {
+    fn found<D: TrainDevice>(device: &mut D) -> [Snapshot<Gaussians>; 2] {
+        let mut run = TestRun::new(device);
+        let all = views();
+        let views: Vec<&View> = all.iter().take(3).collect();
+        let start = run.snapshot();
+        run.device.update_filter_3d(&mut run.model, &views, 0.2).unwrap();
+        run.footprint = MIP;
+        let settings = run.settings();
+        run.device.weigh(&mut run.model, &views, &settings).unwrap();
+        run.device.reorder(&mut run.model, &CUBE).unwrap();
+        [start, run.snapshot()]
+    }
+    let [_, one] = with_one_gpu(found);
+    let [_, two] = with_gpus(found);
+    let rows = rows_of(&two.parameters, &one.parameters);
+    let filters = rows.iter().map(|&row| one.filter_3d[row].to_bits());
+    assert!(filters.eq(two.filter_3d.iter().map(|v| v.to_bits())), "the farthest is that of all");
+    assert_close(&two.gradient_norm_sums, &one.gradient_norm_sums, &rows, (1, 1e-4));
+}
+
+#[test]
+#[ignore = "needs two CUDA devices and NCCL"]
+fn density_control_of_two_gpus_comes_to_the_numbers_of_one() {
+    fn found<D: TrainDevice>(device: &mut D) -> Vec<(Candidates, Edited, usize)> {
+        let mut run = TestRun::new(device);
+        let mut found = Vec::new();
+        let mut note = |run: &mut TestRun<'_, D>, (candidates, edited)| {
+            found.push((candidates, edited, run.device.len(&run.model)));
+        };
+        run.step(&[0, 1]);
+        let keep = Keep { opacity_min: 0.0, scale_max: None, unseen: true };
+        let large = Grow::SplitRandom { shrink: 1.6, key: 5 };
+        let all = ScoreRule::Gradient { min: 1e-5, small_max: 0.05 };
+        let grown = run.round(&all, Pick::Best(700), &EditRule::Grow { large, keep });
+        note(&mut run, grown);
+        run.step(&[2, 3]);
+        let keep = Keep { opacity_min: 0.3, scale_max: None, unseen: true };
+        let pruned = run.round(&all, Pick::Best(0), &EditRule::Grow { large: Grow::Copy, keep });
+        note(&mut run, pruned);
+        let by_opacity = ScoreRule::Opacity { min: 0.35 };
+        let born = Pick::WithReplacement { into: Into::NewRows(301), key: 10 };
+        let copied = run.round(&by_opacity, born, &EditRule::Share);
+        note(&mut run, copied);
+        let dead = Pick::WithReplacement { into: Into::Dead, key: 11 };
+        let moved = run.round(&by_opacity, dead, &EditRule::Share);
+        note(&mut run, moved);
+        run.step(&[1, 0]);
+        assert!(run.snapshot().parameters.means.iter().all(|v| v.is_finite()));
+        found
+    }
+    let (one, two) = (with_one_gpu(found), with_gpus(found));
+    let [first, second, third, fourth] = two.as_slice() else { panic!("four rounds") };
+    let (of_one, of_two) = (one[0].0.count(), first.0.count());
+    assert!(of_one.abs_diff(of_two) <= 3, "candidates near the threshold: {of_one}, {of_two}");
+    assert_eq!(first.1.copied + first.1.split, 700, "as many births as are wanted, and no more");
+    assert_eq!(first.2, ROWS + 700);
+    // Which rows have grown differs a little, and with it what is pruned of them.
+    assert!(one[1].1.removed.abs_diff(second.1.removed) < 60, "{one:?} {two:?}");
+    assert_eq!((third.1.copied, third.2), (301, second.2 + 301));
+    assert!(fourth.1.moved > 0 && fourth.2 == third.2, "{fourth:?}");
+}
+
+#[test]
+#[ignore = "needs two CUDA devices and NCCL"]
+fn rows_of_a_model_on_two_gpus_are_read_and_dealt_again() {
+    let (before, after, sample) = with_gpus(|device| {
+        let mut run = TestRun::new(device);
+        run.step(&[0, 1]);
+        let mut before = run.snapshot();
+        let mut again = run.device.load(&mut before).unwrap();
+        let after = run.device.snapshot(&mut again).unwrap();
+        let sample = run.device.sample(&mut again, &[ROWS - 1, 0, 17]).unwrap();
+        (before, after, sample)
+    });
+    let rows = rows_of(&after.parameters, &before.parameters);
+    for (place, &row) in rows.iter().enumerate() {
+        let moments = |of: &Snapshot<Gaussians>, at: usize| of.first_moments.sh_rest[at * 24..][..24].to_vec();
+        assert_eq!(moments(&after, place), moments(&before, row), "row {row}");
+        assert_eq!(after.gradient_norm_sums[place].to_bits(), before.gradient_norm_sums[row].to_bits());
+    }
+    assert_eq!(sample.means[3..6], after.parameters.means[..3]);
+}
