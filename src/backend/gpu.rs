@@ -1,5 +1,9 @@
 //! What this program can do with a GPU: whether there is one, and how its own kernels were compiled.
 
+use std::path::PathBuf;
+
+use serde::Serialize;
+
 use super::nvidia::{self, KernelBuild};
 use crate::memory::Bytes;
 
@@ -30,6 +34,37 @@ pub fn count() -> u32 {
 #[cfg(not(kernels))]
 pub fn count() -> u32 {
     0
+}
+
+/// NCCL on this machine, by which several GPUs train a model.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct NcclFinding {
+    /// Its version.
+    pub version: Option<String>,
+    /// Where it is.
+    pub path: Option<PathBuf>,
+    /// Why it cannot be used.
+    pub problem: Option<String>,
+}
+
+/// Looks for NCCL.
+#[cfg(kernels)]
+pub fn nccl() -> NcclFinding {
+    match splat_nccl::Library::find() {
+        Ok(library) => NcclFinding {
+            version: Some(library.version().to_string()),
+            path: Some(library.path().to_owned()),
+            problem: None,
+        },
+        Err(error) => NcclFinding { problem: Some(error.to_string()), ..NcclFinding::default() },
+    }
+}
+
+/// A program without kernels has no use for it.
+#[cfg(not(kernels))]
+pub fn nccl() -> NcclFinding {
+    let problem = Some("of no use to a program without CUDA kernels".to_owned());
+    NcclFinding { problem, ..NcclFinding::default() }
 }
 
 /// Memory of the GPU that training uses, used or not; `None` where there is none.

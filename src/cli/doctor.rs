@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use self::findings::{Findings, LpipsFinding, capabilities};
+use self::findings::{Findings, LpipsFinding, capabilities, nccl_line};
 use super::device::try_gpu;
 use super::holders::{self, in_words};
 use super::output::print;
@@ -74,6 +74,7 @@ impl Findings {
             gpu_memory,
             gpu_problem,
             gpu_is_full,
+            nccl: gpu::nccl(),
             lpips: LpipsFinding::gather(),
             advice: Vec::new(),
         };
@@ -121,6 +122,9 @@ impl Findings {
         if self.gpu_memory.is_some() {
             let choice = preset::choice(self.gpu_memory, self.preset);
             lines.push(format!("preset     {choice} (--preset auto)"));
+        }
+        if self.kernels.is_some() {
+            lines.push(format!("NCCL       {}", nccl_line(&self.nccl)));
         }
         lines.push(format!("LPIPS      {}", self.lpips.line()));
         lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));

@@ -504,6 +504,22 @@ fn what_ranks_cannot_do_is_refused_once_and_by_name(#[case] flags: &[&str], #[ca
     assert!(!place.model().exists());
 }
 
+#[rstest]
+#[case::more_than_there_are(&["--gpus=64"], 5, &["--gpus 64", "splat doctor"])]
+#[case::not_a_number(&["--gpus=auto"], 2, &["--gpus", "all"])]
+#[case::beside_ranks(&["--gpus=2", "--ranks=2"], 2, &["--gpus", "--ranks"])]
+#[case::no_cleaning(&["--gpus=2", "--clean"], 2, &["--gpus", "--clean"])]
+fn gpus_that_cannot_train_together_are_refused_once(
+    #[case] flags: &[&str],
+    #[case] code: i32,
+    #[case] parts: &[&str],
+) {
+    let place = TestFolder::beside(&ONE);
+    let ended = end(place.train().args(flags)).refused(code, parts);
+    assert_eq!(ended.stderr.matches("error").count(), 1, "{ended:#?}");
+    assert!(!place.model().exists());
+}
+
 #[test]
 fn a_view_that_cannot_be_decoded_is_left_out_by_all_ranks() {
     let place = TestFolder::with_scene();

@@ -383,7 +383,7 @@ impl<S: RankShard> Ranks for Ranked<S> {
 
     fn begin(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
         self.tell(&RankCommand::Begin { config, scene })?;
-        self.shard.line().refuse_problems(None)?;
+        self.shard.line().refuse_problems()?;
         self.shard.meet()
     }
 

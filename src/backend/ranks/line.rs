@@ -34,11 +34,6 @@ impl RankLine {
         self.world
     }
 
-    /// The other ranks, ascending.
-    pub(in crate::backend) fn others(&self) -> Vec<u32> {
-        (0..self.world).filter(|&rank| rank != self.rank).collect()
-    }
-
     /// A call of the exchange, whose error is kept there for the calls that follow.
     fn call<T>(
         &self,
@@ -88,9 +83,9 @@ impl RankLine {
         by_rank(&self.call(|exchange| exchange.all_gather(mine))?)
     }
 
-    /// Says what is wrong here with the run that begins, if anything is; an error where that is so on any rank.
-    pub(super) fn refuse_problems(&self, own: Option<String>) -> Result<(), DeviceError> {
-        let problems = (0..).zip(self.all_gather(&own)?);
+    /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
+    pub(super) fn refuse_problems(&self) -> Result<(), DeviceError> {
+        let problems = (0..).zip(self.all_gather(&None::<String>)?);
         let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
         let first = found.next();
         first.map_or(Ok(()), |(rank, problem)| Err(DeviceError::OtherScene { rank, problem }))

@@ -105,7 +105,7 @@ impl<S: RankShard> Obeying<S> {
     /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins
     /// is here.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
-        shard.line().refuse_problems(None)?;
+        shard.line().refuse_problems()?;
         shard.meet()?;
         let (share, selection) = (None, None);
         let gradients = OwnGradients::<S>::default();

@@ -97,6 +97,7 @@ pub trait SharedViews: Shard {
 
     /// The same of views that are trained on, but for those that their ranks cannot compare; what all ranks
     /// have to say, by rank.
+    #[expect(clippy::type_complexity, reason = "a few associated types")]
     fn project_to_train(
         &mut self,
         share: &Self::Share,
@@ -115,7 +116,6 @@ pub trait SharedViews: Shard {
 
     /// Brings the gradients of a frame's splats to the ranks of their rows, which add them to their own and
     /// to the statistics. A rank whose view came to nothing has no frame.
-    #[expect(clippy::type_complexity, reason = "a frame of an associated type")]
     fn add_gradients(
         &mut self,
         share: &mut Self::Share,

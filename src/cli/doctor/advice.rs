@@ -142,6 +142,7 @@ fn host(findings: &Findings, advice: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::gpu::NcclFinding;
     use crate::backend::nvidia::{KernelBuild, User};
     use crate::cli::device::UsableGpu;
     use crate::cli::doctor::findings::LpipsFinding;
@@ -186,6 +187,7 @@ mod tests {
             gpu_memory: Some(Bytes(16 * GIB)),
             gpu_problem: None,
             gpu_is_full: false,
+            nccl: NcclFinding::default(),
             lpips: LpipsFinding::default(),
             advice: Vec::new(),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::backend::gpu::NcclFinding;
 use crate::backend::nvidia::{Gpu, KernelBuild};
 use crate::cli::device::UsableGpu;
 use crate::cli::lpips::{Missing, in_words};
@@ -43,6 +44,8 @@ pub(super) struct Findings {
     pub(super) gpu_problem: Option<String>,
     /// Whether that is for its memory, which other programs hold.
     pub(super) gpu_is_full: bool,
+    /// By which several GPUs train a model.
+    pub(super) nccl: NcclFinding,
     /// Weights with which LPIPS can be measured.
     pub(super) lpips: LpipsFinding,
     /// What to do.
@@ -88,6 +91,17 @@ impl LpipsFinding {
             (None, Some(problem)) => format!("weights that cannot be used: {problem}"),
             (None, None) => "not looked for".to_owned(),
         }
+    }
+}
+
+/// NCCL in a line.
+pub(super) fn nccl_line(found: &NcclFinding) -> String {
+    match (&found.version, &found.path, &found.problem) {
+        (Some(version), Some(path), _) => {
+            format!("{version}, {}: several GPUs can train a model (--gpus)", path.display())
+        }
+        (.., Some(problem)) => format!("not usable, so that --gpus is not: {problem}"),
+        _ => "not looked for".to_owned(),
     }
 }
 

@@ -59,8 +59,8 @@ impl GpuCount {
             return Ok(());
         }
         Err(DeviceError::Unavailable(format!(
-            "{}: the driver shows {shown} GPUs of this machine (CUDA_VISIBLE_DEVICES decides which). Give \
-             --gpus all, or a number up to {shown}",
+            "{}: the driver shows {shown} GPUs of this machine (CUDA_VISIBLE_DEVICES decides which; see splat \
+             doctor). Give --gpus all, or a smaller number",
             flag.trim_start()
         )))
     }

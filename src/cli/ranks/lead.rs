@@ -113,7 +113,8 @@ impl Party {
         };
         let world = self.world();
         Err(UsageError(format!(
-            "a run of several processes, here {world}, {problem}. {remedy}, or train in one process"
+            "a run of several processes, here {world}, {problem}. {remedy}, or train in one, without --ranks and \
+             --gpus"
         )))
     }
 

@@ -8,7 +8,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use splat_ranks::exchange::{Mesh, Sockets, Watched};
+use splat_ranks::exchange::{Board, Mesh, Sockets, Watched};
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
 use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
@@ -80,7 +80,12 @@ impl Party {
         link.watch(signals::ask_to_stop, told)?;
         let mesh = Mesh { rank, listener: data, peers, key, patience: JOIN_TIME };
         let connected = Sockets::connect(mesh);
-        let watched = connected.and_then(|sockets| Watched::new(sockets, STUCK_TIME));
+        let is_one_host = launch.local_world == Some(world);
+        let faster = connected.and_then(|sockets| match is_one_host {
+            true => Board::among(sockets),
+            false => Ok(Board::without(sockets)),
+        });
+        let watched = faster.and_then(|exchange| Watched::new(exchange, STUCK_TIME));
         let exchange = watched.map_err(|error| {
             link.fail(Exit::Device.code(), &error.to_string());
             DeviceError::from(error)

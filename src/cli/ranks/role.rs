@@ -21,16 +21,16 @@ impl RankRole {
     /// What this process is to do, by what was asked for and by the environment.
     pub(in crate::cli) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
         let role = Self::among(args.ranks())?;
-        if let (Some(gpus), Self::Supervisor(_) | Self::Alone) = (args.gpus, &role) {
-            gpus.check()?;
-        }
         if args.clean && !matches!(role, Self::Alone) {
             return Err(UsageError(
-                "--clean: several processes do not clean a model. Leave it out; splat clean -m MODEL cleans the \
-                 model afterwards"
+                "--clean: the processes of --ranks and --gpus do not clean a model. Leave it out; splat clean -m \
+                 MODEL cleans the model afterwards"
                     .to_owned(),
             )
             .into());
+        }
+        if let (Some(gpus), Self::Supervisor(_) | Self::Alone) = (args.gpus, &role) {
+            gpus.check()?;
         }
         if args.ranks().may_be_several() && matches!(role, Self::Alone) {
             tracing::info!(

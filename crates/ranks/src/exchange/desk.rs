@@ -42,6 +42,14 @@ impl<P: Post> Desk<P> {
         &self.post
     }
 
+    /// Whether calls that need this rank can still be made.
+    pub(super) fn check(&self, with: u32) -> Result<(), ExchangeError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.post.inbox().trouble_with(with)
+    }
+
     pub(super) fn all_to_all(
         &mut self,
         mut outgoing: Vec<Vec<u8>>,

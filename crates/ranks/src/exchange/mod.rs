@@ -11,20 +11,24 @@
 //!
 //! Both put what arrives into an inbox with a place for each sender, and both let a sender run ahead of its
 //! receiver by a few messages only: a rank that broadcasts faster than the others read waits for them.
+//! [`Board`] has small calls of any exchange go through memory that processes of one host share.
 //! [`Watched`] ends the calls of any exchange that take too long.
 
+mod board;
 mod desk;
 mod error;
 mod frame;
 mod inbox;
 mod meeting;
 mod proof;
+mod shared;
 mod sockets;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod watched;
 
+pub use board::Board;
 pub use error::{Call, ExchangeError, Turn};
 pub use meeting::Mesh;
 pub use sockets::Sockets;
@@ -67,6 +71,12 @@ pub trait Exchange: Send {
     /// If rank 0 gives nothing or another rank gives something, if a rank is lost or makes another call, or
     /// on an abort.
     fn broadcast(&mut self, bytes: Option<Vec<u8>>) -> Result<Vec<u8>, ExchangeError>;
+
+    /// Whether calls that need this rank can still be made: for whoever waits for it another way.
+    ///
+    /// # Errors
+    /// If it is lost, after an error of an earlier call, or on an abort.
+    fn check(&self, with: u32) -> Result<(), ExchangeError>;
 
     /// What ends this rank's calls from any thread.
     fn aborter(&self) -> Aborter;

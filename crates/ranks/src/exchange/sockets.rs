@@ -79,6 +79,10 @@ impl Exchange for Sockets {
         self.desk.broadcast(bytes)
     }
 
+    fn check(&self, with: u32) -> Result<(), ExchangeError> {
+        self.desk.check(with)
+    }
+
     fn aborter(&self) -> Aborter {
         let post = self.desk.post();
         let inbox = Arc::clone(&post.inbox);

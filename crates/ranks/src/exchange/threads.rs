@@ -45,6 +45,10 @@ impl Exchange for Threads {
         self.desk.broadcast(bytes)
     }
 
+    fn check(&self, with: u32) -> Result<(), ExchangeError> {
+        self.desk.check(with)
+    }
+
     fn aborter(&self) -> Aborter {
         let member = self.desk.post();
         let (rank, inboxes) = (member.rank, Arc::clone(&member.inboxes));

@@ -100,6 +100,13 @@ impl<E: Exchange> Exchange for Watched<E> {
         }
     }
 
+    fn check(&self, with: u32) -> Result<(), ExchangeError> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => self.inner.check(with),
+        }
+    }
+
     fn aborter(&self) -> Aborter {
         self.inner.aborter()
     }

@@ -44,8 +44,8 @@ impl GpuLink {
             }
             _ => {
                 let bytes: Vec<u8> = line.take()?;
-                let bytes = bytes.try_into().map_err(|_| of_first("it sends no id of NCCL"))?;
-                UniqueId::from_bytes(bytes)
+                let id = bytes.first_chunk().copied();
+                UniqueId::from_bytes(id.ok_or_else(|| of_first("it sends no id of NCCL"))?)
             }
         };
         let most_blocks = None;
@@ -58,7 +58,7 @@ impl GpuLink {
 
     /// Has NCCL make its connections, and take the memory for them, which it would do in the first step.
     fn connect(&self, line: &RankLine, session: &Session) -> Result<(), DeviceError> {
-        let others = line.others();
+        let others: Vec<u32> = (0..line.world()).filter(|&rank| rank != line.rank()).collect();
         let places = others.len() as u64 + 1;
         let mut room = session.heap.take(&LIBRARY_SCRATCH, &(places * FIRST_BYTES as u64))?;
         room.zero(&session.stream)?;

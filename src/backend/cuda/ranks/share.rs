@@ -20,7 +20,7 @@ pub struct CudaShare {
 impl CudaShare {
     /// Rows of all ranks for each of this one; 1 where it has none.
     pub(super) fn scale(&self) -> f64 {
-        if self.local.len() == 0 {
+        if self.local.is_empty() {
             1.0
         } else {
             self.numbering.len() as f64 / self.local.len() as f64

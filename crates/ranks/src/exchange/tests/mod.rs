@@ -10,17 +10,23 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
 
-use super::{Exchange, ExchangeError, Mesh, Sockets};
+use super::{Board, Exchange, ExchangeError, Mesh, Sockets};
 
 const KEY: [u8; 16] = *b"sixteen letters.";
 
-/// Runs each test on threads and on sockets.
+/// Runs each test on threads, on sockets, and on these with memory that is shared.
 macro_rules! on_each_exchange {
     ($($name:ident),* $(,)?) => {
         mod on_threads {
             $(#[test]
             fn $name() {
                 super::$name(crate::exchange::Threads::group);
+            })*
+        }
+        mod on_boards {
+            $(#[test]
+            fn $name() {
+                super::$name(crate::exchange::tests::boards);
             })*
         }
         mod on_sockets {
@@ -53,6 +59,17 @@ fn connected(meshes: Vec<Mesh>) -> Vec<Result<Sockets, ExchangeError>> {
 /// A mesh of so many ranks.
 fn sockets(world: u32) -> Vec<Sockets> {
     connected(meshes(world, Duration::from_secs(60))).into_iter().map(Result::unwrap).collect()
+}
+
+/// Sockets whose ranks share memory.
+fn boards(world: u32) -> Vec<Board<Sockets>> {
+    let joining: Vec<_> =
+        sockets(world).into_iter().map(|rank| thread::spawn(|| Board::among(rank))).collect();
+    let boards: Vec<_> = joining.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
+    // Where files lie in memory, they do.
+    let may_share = std::path::Path::new("/dev/shm").is_dir();
+    assert!(boards.iter().all(|board| board.is_shared() == may_share));
+    boards
 }
 
 /// Calls on all members at once, each in a thread of its own, and keeps them until all are done: a member
