@@ -55,6 +55,14 @@ pub enum DeviceError {
         /// What is wrong.
         message: String,
     },
+    /// A process of the run cannot use its device.
+    #[error("rank {rank}: {problem}")]
+    RankDevice {
+        /// Which.
+        rank: u32,
+        /// What is wrong with its device, or with what it needs beside it.
+        problem: String,
+    },
     /// Another process of the run has not the scene that rank 0 trains.
     #[error("rank {rank}: {problem}")]
     OtherScene {

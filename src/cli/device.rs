@@ -70,10 +70,11 @@ impl DeviceOptions {
         }
     }
 
-    /// The same of a rank, which trains on the GPU of this number. What all ranks would have to give up together is
+    /// The same of one of so many ranks, which trains its share on the GPU of this number. What all ranks would have to give up together is
     /// not given up.
-    pub(super) fn of_rank(config: &Config, ordinal: u32) -> Self {
-        let mut this = Self { ordinal, ..Self::of(config) };
+    pub(super) fn of_rank(config: &Config, ordinal: u32, world: u32) -> Self {
+        let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
+        let mut this = Self { ordinal, target, ..Self::of(config) };
         this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
         this
     }

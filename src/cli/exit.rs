@@ -291,6 +291,7 @@ impl Exit {
             | DeviceError::TooSmallForLpips { .. }
             | DeviceError::TargetSize { .. }
             | DeviceError::Unsupported { .. } => Self::Error,
+            DeviceError::RankDevice { .. } => Self::Device,
             DeviceError::OtherScene { .. } => Self::Data,
             DeviceError::Fusion(error) => Self::of_fusion(error),
         }

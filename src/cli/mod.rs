@@ -214,7 +214,7 @@ fn run(args: Vec<OsString>) -> Exit {
         | Command::Completions(_) => (false, ProgressStyle::Plain),
     };
     let leaves_words = match &cli.command {
-        Command::Train(args) => ranks::leaves_words_to_rank_0(args.ranks()),
+        Command::Train(args) => ranks::leaves_words_to_rank_0(args),
         _ => false,
     };
     init_logging(if leaves_words { LogDetail::Errors } else { LogDetail::of(quiet) }, style);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use self::choices::within;
-use self::report::{Budget, PlanReport, PlannedGaussians, PlannedHost, PlannedScene};
+use self::report::{Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene};
 use self::surface::SurfaceOptions;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
@@ -27,7 +27,7 @@ use crate::dataset::Dataset;
 use crate::export::{PlyModel, read_ply_model};
 use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
-    self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth,
+    self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
@@ -56,6 +56,13 @@ pub(super) struct PlanArgs {
     /// A PLY or a model folder. Without it, what views see is estimated.
     #[arg(long, value_name = "PLY|FOLDER", help_heading = "Forecast")]
     model: Option<PathBuf>,
+
+    /// Plan for each of so many GPUs, which share the Gaussians
+    ///
+    /// As splat train --gpus has them: of each GPU with its share, one view of a step, the splats that it sends, and
+    /// NCCL's own memory.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), default_value_t = 1, help_heading = "Forecast")]
+    gpus: u32,
 
     /// GPU memory of context and code
     ///
@@ -237,6 +244,8 @@ fn report(
         context: args.context,
         granule: Granule::default(),
     };
+    let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
+    let run = of_gpu(args.gpus, of_nccl, run)?;
     let [width, height] = seen.px;
     let scene = PlannedScene {
         path: dataset.root.clone(),
@@ -245,14 +254,22 @@ fn report(
         largest_px: [width, height],
     };
     let mut report = PlanReport::new(scene, gaussians, &run, budget);
+    if args.gpus > 1 {
+        // Of all Gaussians.
+        report.gpus = Some(PlannedGpus { count: args.gpus, nccl: of_nccl });
+        report.view = seen.of(report.gaussians.count);
+    }
     report.seen = Some(seen);
     report.counted = model.is_some();
-    report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
+    if args.gpus == 1 {
+        report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
+    }
     if config.optimize.primitive == PrimitiveName::Triangles {
         report.vertex_budgets = report::vertex_budgets(&run);
     }
     report.host = report::host(&run, config, &forecast::full_size(dataset));
-    if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
+    let is_short = report.fits == Some(false) && args.gpus == 1;
+    if let Some(budget) = budget.filter(|_| is_short) {
         let smaller = smaller_scenes(config, seen)?;
         report.remedies = report::remedies(&run, budget.bytes, &smaller);
         report.training_ends_with = given_up(&config.memory.give_up, &run)
@@ -261,6 +278,20 @@ fn report(
             .filter(|&most| most >= start);
     }
     Ok(report)
+}
+
+/// The run on one of so many GPUs.
+fn of_gpu(gpus: u32, nccl: Bytes, run: PlannedRun) -> Result<PlannedRun, UsageError> {
+    if gpus == 1 {
+        return Ok(run);
+    }
+    if !run.can_be_shared() {
+        return Err(UsageError(format!(
+            "--gpus {gpus}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
+             triangles. Leave these out, or --gpus"
+        )));
+    }
+    Ok(run.of_rank(gpus, nccl))
 }
 
 /// What training makes of a run that does not fit, if it may give up births.

@@ -16,5 +16,5 @@ pub(super) use gpus::GpuCount;
 pub(super) use lead::lead;
 pub(super) use obey::obey;
 pub(super) use party::Party;
-pub(super) use role::{RankRole, leaves_words_to_rank_0};
+pub(super) use role::{RankRole, is_launched, leaves_words_to_rank_0};
 pub(super) use supervise::supervise;

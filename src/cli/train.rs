@@ -26,9 +26,10 @@ use super::timelapse::check_timelapse;
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
+use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
 use crate::config::{Compactness, Config, DeviceChoice, PrimitiveName, TrainSample};
-use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
+use crate::dataset::{AlphaMeaning, Dataset, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::ViewGrowth;
 use crate::memory::{Bytes, Rung};
@@ -159,6 +160,9 @@ impl Task for Training<'_> {
         }
         check_timelapse(args, &mut intent, &dataset)?;
         if device.world() > 1 {
+            if device.info().uuid.is_some() {
+                refuse_many_tiles(&dataset)?;
+            }
             device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
         }
         warn_of_background(&dataset, &intent.config);
@@ -235,6 +239,20 @@ impl Task for Training<'_> {
             }
         }
     }
+}
+
+/// GPUs that share a view tell each other in 16 bits how many tiles a splat reaches.
+fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
+    let size = |view: &View| [view.camera.width, view.camera.height];
+    let tiles =
+        |view: &View| size(view).map(|side| u64::from(side.div_ceil(TILE))).iter().product::<u64>();
+    let large = dataset.views.iter().find(|view| tiles(view) > u64::from(SHORT_KEYS_MAX));
+    let Some(view) = large else { return Ok(()) };
+    let ([width, height], name) = (size(view), &view.name);
+    Err(UsageError(format!(
+        "{name}: {width} x {height} px are more than {SHORT_KEYS_MAX} tiles of 16 x 16 px, which several GPUs do not share. \
+         Give -r 2, or train on one GPU"
+    )))
 }
 
 /// What a run holds before its photographs are opened.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::preset::PresetArgs;
-use super::ranks::{GpuCount, RankCount};
+use super::ranks::{GpuCount, RankCount, is_launched};
 use crate::config::Config;
 use crate::telemetry::ProgressStyle;
 
@@ -47,8 +47,8 @@ pub(super) struct TrainArgs {
     ///
     /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a
     /// number the program starts the processes itself; with auto they are those that torchrun, SLURM, Open MPI or
-    /// another launcher with PMI has started, on any number of hosts. Without SuGaR's coarse stage, surfels and
-    /// triangles, --appearance and --clean.
+    /// another launcher with PMI has started, on any number of hosts. Without SuGaR's coarse stage, triangles,
+    /// --appearance and --clean, and on GPUs without surfels.
     #[arg(long, value_name = "N|auto", default_value = "1")]
     ranks: RankCount,
 
@@ -74,7 +74,7 @@ pub(super) struct TrainArgs {
 impl TrainArgs {
     /// How many processes train.
     pub(super) fn ranks(&self) -> RankCount {
-        self.gpus.map_or(self.ranks, GpuCount::ranks)
+        self.gpus.map_or(self.ranks, |gpus| gpus.ranks(is_launched()))
     }
 
     /// The flag that asks for them, with a space before it; nothing for one process.

@@ -6,7 +6,7 @@ use super::batches::RankImages;
 use super::schedule::ViewOrder;
 use super::terms::{self, TrainingStage, ViewExtras};
 use super::views::Views;
-use crate::backend::ranks::{Obeying, Order, RankShard, RankTarget};
+use crate::backend::ranks::{Obeying, RankOrder, RankShard, RankTarget};
 use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
@@ -30,8 +30,8 @@ impl ObeyingRank<'_> {
         let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
         loop {
             match rank.obey()? {
-                Order::Done => {}
-                Order::Train(all) => {
+                RankOrder::Done => {}
+                RankOrder::Train(all) => {
                     let of = |rank: u32| all.get(rank as usize).and_then(Option::as_ref);
                     if let Some(first) = of(0) {
                         (self.progress)(u64::from(first.image));
@@ -45,7 +45,7 @@ impl ObeyingRank<'_> {
                     };
                     rank.train(&all, comparison)?;
                 }
-                Order::End => return Ok(()),
+                RankOrder::End => return Ok(()),
             }
         }
     }

@@ -128,6 +128,27 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
 }
 
 /// The largest number of Gaussians within the limit of this report.
+#[test]
+fn each_of_several_gpus_is_planned_with_its_share() {
+    let place = TestFolder::with_scene();
+    let million = ["--gaussians", "1000000"];
+    let one = json(&place, &million);
+    let four = json(&place, &[&million[..], &["--gpus", "4"]].concat());
+    let nccl = number(&four["gpus"]["nccl"]);
+    assert_eq!((number(&four["gpus"]["count"]), nccl), (4, 1788 << 20));
+    assert_eq!(four["gaussians"]["count"], one["gaussians"]["count"]);
+    assert_eq!(four["view"], one["view"], "a view is of all Gaussians");
+    let beside = |report: &Value, nccl| number(&report["peak"]) - nccl - CONTEXT.0;
+    let share = beside(&four, nccl) as f64 / beside(&one, 0) as f64;
+    assert!((0.25..0.6).contains(&share), "{share}");
+    let limited = json(&place, &[&million[..], &["--gpus", "4", "--vram-limit", "16GiB"]].concat());
+    assert_eq!(number(&limited["gpus"]["nccl"]), 1116 << 20, "it makes do with less");
+    let told = plan(&place, &["--gpus", "4"]).done().stdout;
+    assert!(told.contains("on each of 4 GPUs") && told.contains("NCCL"), "{told}");
+    let triangles = plan(&place, &["--gpus", "4", "--primitive", "triangles"]);
+    triangles.refused(2, &["--gpus 4", "triangles"]);
+}
+
 fn largest(report: &Value) -> u64 {
     number(&report["largest"][0]["full"])
 }

@@ -1,17 +1,17 @@
 //! One rank's part of a group.
 
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::ptr;
 
 use crate::symbols::{Config, IN_PROGRESS, RawCommunicator, SUCCESS, U8};
 use crate::transfer::check_peers;
-use crate::{Kind, Library, NcclError, Op, Part, UniqueId};
+use crate::{Library, NcclError, Part, UniqueId};
 
 /// One rank's part of a group, on its GPU.
 ///
-/// All ranks make the same calls in the same order. A dropped communicator is aborted: what still runs on
-/// the device is ended, and ranks that are gone are not waited for. [`leave`](Self::leave) is the orderly end.
+/// All ranks make the same calls in the same order. A dropped communicator is aborted, which is its one end:
+/// what is still enqueued or runs on the device is ended, too, and no other rank is waited for. So ranks end
+/// together, each once its stream has passed what it needs; a rank that goes on alone waits in vain.
 #[derive(Debug)]
 pub struct Communicator {
     library: &'static Library,
@@ -127,34 +127,6 @@ impl Communicator {
         Ok(())
     }
 
-    /// Replaces `count` numbers by their sums, or by the greatest, over all ranks. `values` is their address in
-    /// the device's memory; the counts are equal on all ranks. Returns when it is enqueued.
-    ///
-    /// # Errors
-    /// If NCCL fails.
-    ///
-    /// # Safety
-    /// `stream` is a stream of this communicator's device, or null for its default one. `values` is memory of
-    /// that device for `count` numbers of this kind, aligned for them. Until the stream has passed the call,
-    /// nothing else touches that memory, and it is not freed.
-    pub unsafe fn all_reduce(
-        &self,
-        values: u64,
-        count: usize,
-        kind: Kind,
-        op: Op,
-        stream: *mut c_void,
-    ) -> Result<(), NcclError> {
-        if count == 0 {
-            return Ok(());
-        }
-        let all_reduce = self.library.symbols.all_reduce;
-        let (place, kind, op) = (memory(values), kind.code(), op.code());
-        // SAFETY: the numbers are the caller's until the stream has passed them; NCCL allows one place for both.
-        let code = unsafe { all_reduce(place, place, count, kind, op, self.raw, stream) };
-        self.library.checked("ncclAllReduce", code)
-    }
-
     /// Whether what was enqueued before has failed on the network. It does not wait. On one host NCCL does
     /// not notice that a rank is gone.
     ///
@@ -170,21 +142,6 @@ impl Communicator {
             return Ok(());
         }
         Err(NcclError::Broken { code: state, message: self.library.message(state) })
-    }
-
-    /// Ends this rank's part in order. It waits for all that was enqueued, and all ranks have to call it.
-    ///
-    /// # Errors
-    /// If NCCL fails. The communicator is gone all the same.
-    pub fn leave(self) -> Result<(), NcclError> {
-        let symbols = &self.library.symbols;
-        // SAFETY: the communicator is alive; on an error it is aborted as it is dropped.
-        let code = unsafe { (symbols.comm_finalize)(self.raw) };
-        self.library.checked("ncclCommFinalize", code)?;
-        let left = ManuallyDrop::new(self);
-        // SAFETY: the communicator is alive, and this is its last use: it is not dropped.
-        let code = unsafe { (symbols.comm_destroy)(left.raw) };
-        left.library.checked("ncclCommDestroy", code)
     }
 }
 

@@ -70,7 +70,8 @@ pub enum NcclError {
     NotBlocking,
     /// A call of NCCL fails. The communicator is of no more use.
     #[error(
-        "{call} failed: {message} (result {code}); with NCCL_DEBUG=WARN in the environment NCCL says more"
+        "{call} failed: {message} (result {code}); see the other ranks' messages; with \
+         NCCL_DEBUG=WARN in the environment NCCL says more"
     )]
     Failed {
         /// NCCL's function.

@@ -26,5 +26,5 @@ pub use communicator::Communicator;
 pub use error::NcclError;
 pub use library::Library;
 pub use symbols::UniqueId;
-pub use transfer::{Kind, Op, Part};
+pub use transfer::Part;
 pub use version::Version;

@@ -134,7 +134,7 @@ impl Library {
         let words = [text(meaning), text(last)];
         let said: Vec<_> =
             words.iter().map(|words| words.trim()).filter(|w| !w.is_empty()).collect();
-        said.join(": ")
+        if said.is_empty() { "NCCL does not say why".into() } else { said.join(": ") }
     }
 }
 

@@ -111,8 +111,6 @@ functions! {
     get_last_error = "ncclGetLastError": fn(RawCommunicator) -> *const c_char;
     comm_init_rank_config = "ncclCommInitRankConfig":
         fn(*mut RawCommunicator, c_int, UniqueId, c_int, *mut Config) -> c_int;
-    comm_finalize = "ncclCommFinalize": fn(RawCommunicator) -> c_int;
-    comm_destroy = "ncclCommDestroy": fn(RawCommunicator) -> c_int;
     comm_abort = "ncclCommAbort": fn(RawCommunicator) -> c_int;
     comm_get_async_error = "ncclCommGetAsyncError": fn(RawCommunicator, *mut c_int) -> c_int;
     group_start = "ncclGroupStart": fn() -> c_int;
@@ -120,6 +118,4 @@ functions! {
     send = "ncclSend":
         fn(*const c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
     recv = "ncclRecv": fn(*mut c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
-    all_reduce = "ncclAllReduce":
-        fn(*const c_void, *mut c_void, usize, c_int, c_int, RawCommunicator, *mut c_void) -> c_int;
 }

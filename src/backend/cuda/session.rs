@@ -149,11 +149,13 @@ impl Session {
         &self,
         work: impl FnOnce() -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
-        let before = self.device.free()?;
+        let (free, held) = (self.device.free()?, self.heap.total());
         let done = work()?;
         self.device.synchronize()?;
-        let taken = before.0.saturating_sub(self.device.free()?.0);
-        self.heap.charge_fixed(Bytes(taken))?;
+        let taken = free.0.saturating_sub(self.device.free()?.0);
+        // What of it the heap has taken is in its books.
+        let own = self.heap.total().0.saturating_sub(held.0);
+        self.heap.charge_fixed(Bytes(taken.saturating_sub(own)))?;
         Ok(done)
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::command::RankCommand;
-use super::losses::{LateReports, RankLosses};
+use super::losses::{FailedStep, LateReports, RankLosses};
 use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
@@ -33,14 +33,15 @@ pub struct Ranked<S: RankShard> {
     /// The views whose gradients are on their way.
     round: Option<LeadRound<S>>,
     /// What became of the views of other ranks.
-    outcomes: Vec<RankOutcome<OwnLosses<S>>>,
+    outcomes: Vec<RankOutcome<LeadLosses<S>>>,
     /// Where what the other ranks say of the views of the last round will be found.
     awaited: Option<Rc<LateReports>>,
-    /// Whether a part of a step has failed here, which the others have begun: nothing can be asked of them.
-    has_failed: bool,
+    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of
+    /// them.
+    failed: FailedStep,
 }
 
-type OwnLosses<S> = RankLosses<<<S as Shard>::Device as Render<Gaussians>>::Losses>;
+type LeadLosses<S> = RankLosses<<<S as Shard>::Device as Render<Gaussians>>::Losses>;
 
 /// A round on its way.
 struct LeadRound<S: RankShard> {
@@ -62,7 +63,7 @@ impl<S: RankShard> Ranked<S> {
             round: None,
             outcomes: Vec::new(),
             awaited: None,
-            has_failed: false,
+            failed: FailedStep::default(),
         }
     }
 
@@ -79,10 +80,7 @@ impl<S: RankShard> Ranked<S> {
 
     /// Has all ranks do something.
     pub(super) fn tell(&self, command: &RankCommand) -> Result<(), DeviceError> {
-        if self.has_failed {
-            let message = "a step has failed here that the other ranks had begun".to_owned();
-            return Err(DeviceError::OfRank { rank: 0, message });
-        }
+        self.failed.check()?;
         self.shard.line().tell(command)
     }
 
@@ -91,9 +89,7 @@ impl<S: RankShard> Ranked<S> {
         &mut self,
         part: impl FnOnce(&mut S) -> Result<T, DeviceError>,
     ) -> Result<T, DeviceError> {
-        let done = part(&mut self.shard);
-        self.has_failed |= done.is_err();
-        done
+        part(&mut self.shard).inspect_err(|error| self.failed.note(error))
     }
 
     /// The view that this rank draws, in the row of all ranks' views.
@@ -307,9 +303,7 @@ impl<S: RankShard> Render<Gaussians> for Ranked<S> {
         let (round, splats, news) =
             self.within_step(|shard| shard.project_to_train(model, &views, RankNews::NONE))?;
         let (problems, reports) = news.into_iter().map(|news| (news.problem, news.report)).unzip();
-        let heard = self.hear_reports(reports);
-        self.has_failed |= heard.is_err();
-        heard?;
+        self.hear_reports(reports).inspect_err(|error| self.failed.note(error))?;
         let others = views.into_iter().skip(1).flatten().collect();
         self.round = Some(LeadRound { round, others, problems });
         let drawing = Drawing::trained(&settings, wants);
@@ -336,7 +330,7 @@ impl<S: RankShard> Render<Gaussians> for Ranked<S> {
     ) -> Result<Self::Losses, DeviceError> {
         let LeadRound { round, others, problems } = self.round.take().ok_or(DeviceError::NoView)?;
         self.within_step(|shard| shard.add_gradients(model, round, Some(frame), gradients))?;
-        let reports = Rc::new(LateReports::new(self.shard.line().clone()));
+        let reports = Rc::new(LateReports::new(self.shard.line().clone(), self.failed.clone()));
         self.awaited = Some(Rc::clone(&reports));
         let problems = problems.into_iter().skip(1).chain(std::iter::repeat(None));
         let outcomes = (1..).zip(others).zip(problems).map(|((rank, view), problem)| {

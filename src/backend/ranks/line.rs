@@ -2,12 +2,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use splat_ranks::exchange::{Exchange, ExchangeError};
 
 use super::command::RankCommand;
 use crate::backend::DeviceError;
+
+/// Why a rank takes no part in a run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum Problem {
+    /// It has not the scene.
+    Scene(String),
+    /// It cannot use its device.
+    Device(String),
+}
 
 /// A rank's way to the others. Its clones are the same way: all ranks make the same calls in the same order.
 #[derive(Clone)]
@@ -85,10 +94,15 @@ impl RankLine {
 
     /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
     pub(super) fn refuse_problems(&self) -> Result<(), DeviceError> {
-        let problems = (0..).zip(self.all_gather(&None::<String>)?);
+        let problems = (0..).zip(self.all_gather(&None::<Problem>)?);
         let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
-        let first = found.next();
-        first.map_or(Ok(()), |(rank, problem)| Err(DeviceError::OtherScene { rank, problem }))
+        match found.next() {
+            None => Ok(()),
+            Some((rank, Problem::Scene(problem))) => Err(DeviceError::OtherScene { rank, problem }),
+            Some((rank, Problem::Device(problem))) => {
+                Err(DeviceError::RankDevice { rank, problem })
+            }
+        }
     }
 
     /// Every rank's value, by rank, on rank 0 alone.

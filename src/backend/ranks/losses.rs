@@ -45,16 +45,36 @@ impl<L: Pending<LossValues>> Pending<LossValues> for RankLosses<L> {
     }
 }
 
+/// Why a step failed on rank 0 that the others had begun, if one did: they wait within it, and hear nothing.
+#[derive(Clone, Default)]
+pub(super) struct FailedStep(Rc<RefCell<Option<String>>>);
+
+impl FailedStep {
+    /// Keeps the first reason.
+    pub(super) fn note(&self, error: &DeviceError) {
+        self.0.borrow_mut().get_or_insert_with(|| error.to_string());
+    }
+
+    /// An error where a step has failed.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        match &*self.0.borrow() {
+            Some(message) => Err(DeviceError::OfRank { rank: 0, message: message.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What the ranks say of the views of a round.
 pub struct LateReports {
     line: RankLine,
+    failed: FailedStep,
     found: RefCell<Option<Vec<ViewReport>>>,
 }
 
 impl LateReports {
     /// Those that will come this way.
-    pub(super) fn new(line: RankLine) -> Self {
-        Self { line, found: RefCell::new(None) }
+    pub(super) fn new(line: RankLine, failed: FailedStep) -> Self {
+        Self { line, failed, found: RefCell::new(None) }
     }
 
     fn are_there(&self) -> bool {
@@ -69,6 +89,7 @@ impl LateReports {
     /// What a rank says, which is asked for where it has not come.
     fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
         if !self.are_there() {
+            self.failed.check()?;
             self.line.tell(&RankCommand::Report)?;
             self.come(self.line.all_gather(&ViewReport::NoView)?);
         }

@@ -6,13 +6,14 @@
 //!
 //! Rank 0 leads: it has the trainer, whose calls [`Ranked`] passes on as commands. The others obey
 //! ([`Obeying`]). What is done together is done by the same method of a [`RankShard`] on all ranks: the
-//! processor has one, and GPUs have one.
+//! processor's is in `backend/cpu/ranks`, that of GPUs in `backend/cuda/ranks`.
 //!
 //! | file | what it is about |
 //! |---|---|
 //! | `view.rs` | views of a step, as the trainer deals them out |
 //! | `shard.rs` | what a device adds to be one of several ranks |
 //! | `line.rs` | values on their way between ranks |
+//! | `losses.rs` | the values of terms of views that other ranks draw |
 //! | `command.rs` | what rank 0 has all do |
 //! | `report.rs` | what a rank says of its view |
 //! | `numbering.rs` | which rank has which rows |
@@ -35,9 +36,9 @@ mod view;
 
 pub use command::RANK_PROTOCOL;
 pub use lead::Ranked;
-pub use line::RankLine;
+pub use line::{Problem, RankLine};
 pub use losses::RankLosses;
-pub use obeying::{Obeying, Opening, Order, RankTarget};
+pub use obeying::{Obeying, Opening, RankOrder, RankTarget};
 pub use report::RankNews;
 pub use shard::{DealtRows, RankShard, Shard, SharedEdits, SharedViews};
 pub use view::{RankOutcome, RankView, Ranks, Sight};

@@ -1,14 +1,15 @@
 //! A rank other than 0 as a device: it does what rank 0 has all ranks do.
 
 use super::command::RankCommand;
-use super::line::RankLine;
+use super::line::{Problem, RankLine};
 use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankView, Sight};
 use crate::abi::terms::Terms;
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{
-    Device, DeviceError, Drawing, LossValues, Objective, Pending, Render, Store as _, Wants,
+    Device, DeviceError, Drawing, LadderState, LossValues, Objective, Pending, Render, Store as _,
+    Wants,
 };
 use crate::model::Gaussians;
 
@@ -76,14 +77,14 @@ impl Opening {
     }
 
     /// Says to all why this rank takes no part in the run.
-    pub fn decline(line: &RankLine, problem: String) -> Result<(), DeviceError> {
+    pub fn decline(line: &RankLine, problem: Problem) -> Result<(), DeviceError> {
         line.all_gather(&Some(problem)).map(drop)
     }
 }
 
 /// What the next command was.
 #[derive(Debug)]
-pub enum Order {
+pub enum RankOrder {
     /// It is done.
     Done,
     /// Views are to be drawn, by rank: [`Obeying::train`] does that.
@@ -128,7 +129,7 @@ impl<S: RankShard> Obeying<S> {
     }
 
     /// Waits for the next command, and does it where it can alone.
-    pub fn obey(&mut self) -> Result<Order, DeviceError> {
+    pub fn obey(&mut self) -> Result<RankOrder, DeviceError> {
         match self.shard.line().hear()? {
             RankCommand::Load { sh_degree, rows } => {
                 self.share = Some(self.shard.take_rows(sh_degree, rows)?);
@@ -141,11 +142,11 @@ impl<S: RankShard> Obeying<S> {
                 let report = std::mem::replace(&mut self.report, OwedReport::NONE).read();
                 self.shard.line().all_gather(&report)?;
             }
-            RankCommand::Train(views) => return Ok(Order::Train(views)),
-            RankCommand::End => return Ok(Order::End),
+            RankCommand::Train(views) => return Ok(RankOrder::Train(views)),
+            RankCommand::End => return Ok(RankOrder::End),
             command => self.obey_with_model(command)?,
         }
-        Ok(Order::Done)
+        Ok(RankOrder::Done)
     }
 
     fn obey_with_model(&mut self, command: RankCommand) -> Result<(), DeviceError> {
@@ -162,7 +163,9 @@ impl<S: RankShard> Obeying<S> {
             }
             RankCommand::Step(step) => {
                 shard.step(share, std::mem::take(gradients), &step)?;
-                shard.device().govern(S::local_mut(share), step.number)
+                shard.device().govern(S::local_mut(share), step.number)?;
+                tell_changes(shard.device());
+                Ok(())
             }
             RankCommand::Weigh { views, settings } => shard.weigh(share, &views, &settings),
             RankCommand::Score(rule) => shard.score(share, &rule).map(drop),
@@ -191,7 +194,7 @@ impl<S: RankShard> Obeying<S> {
     }
 
     /// Draws and compares this rank's view among those of all, or says why it cannot be compared; helps the
-    /// others with theirs. What goes wrong with the own view is rank 0's to tell.
+    /// others with theirs. What goes wrong with the own view is rank 0's to tell where the others can go on.
     pub fn train(
         &mut self,
         views: &[Option<RankView>],
@@ -211,6 +214,7 @@ impl<S: RankShard> Obeying<S> {
                         *report = OwedReport::Values(values);
                         Some(frame)
                     }
+                    Err(error) if S::MUST_DRAW => return Err(error),
                     Err(error) => {
                         *report = OwedReport::Known(ViewReport::Failed(error.to_string()));
                         None
@@ -238,6 +242,19 @@ fn compared<S: RankShard>(
         shard.draw(share, view, Drawing::trained(settings, &wants), splats)?;
     let objective = Objective { target, terms, near: None, other: None };
     shard.device().objective(S::local(share), frame, &objective)
+}
+
+/// Says what this rank has given up of its memory, or has again: the log of the run is rank 0's.
+fn tell_changes(device: &mut impl Device) {
+    let Some(LadderState { changes, held, budget }) = device.take_changes() else { return };
+    for change in changes {
+        tracing::warn!(
+            "{:.0} of {:.0} MiB are held here: {}",
+            held.mib(),
+            budget.mib(),
+            change.rung.words(change.given_up)
+        );
+    }
 }
 
 fn no_model() -> DeviceError {

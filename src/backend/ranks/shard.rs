@@ -22,6 +22,10 @@ pub trait Shard: Sized {
     /// The rows of a model that the rank has, and what all ranks know of all rows.
     type Share;
 
+    /// Whether the others wait for the gradients of this rank's view whatever becomes of it: then what goes wrong
+    /// with it ends the rank.
+    const MUST_DRAW: bool;
+
     /// The device.
     fn device(&mut self) -> &mut Self::Device;
 

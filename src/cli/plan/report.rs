@@ -36,6 +36,14 @@ pub(super) struct PlannedGaussians {
     pub(super) rows: &'static str,
 }
 
+/// GPUs that share a model.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct PlannedGpus {
+    pub(super) count: u32,
+    /// What NCCL takes of each.
+    pub(super) nccl: Bytes,
+}
+
 /// What may be taken.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Budget {
@@ -104,6 +112,9 @@ pub(super) struct PlannedHost {
 pub(super) struct PlanReport {
     pub(super) scene: PlannedScene,
     pub(super) gaussians: PlannedGaussians,
+    /// GPUs that share them, where several do: what is planned is of each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gpus: Option<PlannedGpus>,
     pub(super) sh_degree: u32,
     pub(super) storage: Storage,
     /// The most demanding view.
@@ -161,6 +172,7 @@ impl PlanReport {
         Self {
             scene,
             gaussians,
+            gpus: None,
             sh_degree,
             storage,
             view: run.seen.of(count),

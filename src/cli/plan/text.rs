@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::report::{
-    Budget, Largest, PlanReport, PlannedGaussians, PlannedScene, SurfaceStage, VertexBudget,
+    Budget, Largest, PlanReport, PlannedGaussians, PlannedGpus, PlannedScene, SurfaceStage,
+    VertexBudget,
 };
 use crate::memory::Bytes;
 use crate::memory::plan::{Forecast, PlannedRow, PlannedStage, Storage};
@@ -15,6 +16,9 @@ const LISTED: usize = 6;
 pub(super) fn of(report: &PlanReport) -> String {
     let mut text = String::new();
     head(&mut text, report);
+    if let Some(gpus) = report.gpus {
+        shared(&mut text, gpus);
+    }
     for stage in &report.forecast.stages {
         table(&mut text, stage);
     }
@@ -104,6 +108,17 @@ fn head(text: &mut String, report: &PlanReport) {
     .ok();
 }
 
+/// What the tables are of where several GPUs share the model.
+fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
+    let nccl = nccl.mib();
+    write!(
+        text,
+        "\n\non each of {gpus} GPUs with its share of them; its context counts {nccl:.0} MiB of NCCL and the splats \
+         that it sends"
+    )
+    .ok();
+}
+
 fn table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
     let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
@@ -154,6 +169,9 @@ fn peak(text: &mut String, report: &PlanReport) {
 const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
 
 fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
+    if lines.is_empty() {
+        return;
+    }
     let ([full, compact], most) = (STORAGES, format!("most {rows}"));
     write!(text, "\n\n{most:<28} {full:>16} {compact:>18}").ok();
     for line in lines {

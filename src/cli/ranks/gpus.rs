@@ -29,9 +29,11 @@ impl FromStr for GpuCount {
 }
 
 impl GpuCount {
-    /// The ranks that this asks for.
-    pub(in crate::cli) fn ranks(self) -> RankCount {
+    /// The ranks that this asks for: all of those that a launcher has started are one for each GPU, however many it
+    /// shows to each.
+    pub(in crate::cli) fn ranks(self, is_launched: bool) -> RankCount {
         match self {
+            Self::All if is_launched => RankCount::Auto,
             Self::All => RankCount::Count(gpu::count().max(1)),
             Self::Count(count) => RankCount::Count(count),
         }
@@ -49,20 +51,21 @@ impl GpuCount {
     pub(in crate::cli) fn check(self) -> Result<(), DeviceError> {
         let (shown, flag) = (gpu::count(), self.as_flag());
         let wanted = if let Self::Count(count) = self { count } else { 1 };
-        if gpu::kernels().is_none() {
-            return Err(DeviceError::Unavailable(format!(
-                "{}: this program was built without CUDA kernels; splat doctor says what is missing",
-                flag.trim_start()
-            )));
-        }
-        if wanted <= shown {
+        let problem = if gpu::kernels().is_none() {
+            "this program was built without CUDA kernels; splat doctor says what is missing"
+                .to_owned()
+        } else if shown == 0 {
+            "the driver shows no GPU; splat doctor says why. --device cpu trains on the processor, far slower"
+                .to_owned()
+        } else if wanted > shown {
+            format!(
+                "the driver shows {shown} of this machine's GPUs (CUDA_VISIBLE_DEVICES decides which; see splat \
+                 doctor). Give --gpus all, or a smaller number"
+            )
+        } else {
             return Ok(());
-        }
-        Err(DeviceError::Unavailable(format!(
-            "{}: the driver shows {shown} GPUs of this machine (CUDA_VISIBLE_DEVICES decides which; see splat \
-             doctor). Give --gpus all, or a smaller number",
-            flag.trim_start()
-        )))
+        };
+        Err(DeviceError::Unavailable(format!("{}: {problem}", flag.trim_start())))
     }
 }
 
@@ -87,7 +90,8 @@ mod tests {
     fn a_count_of_gpus_is_a_number_or_all() {
         assert_eq!("all".parse(), Ok(GpuCount::All));
         assert_eq!("4".parse(), Ok(GpuCount::Count(4)));
-        assert_eq!(GpuCount::Count(4).ranks(), RankCount::Count(4));
+        assert_eq!(GpuCount::Count(4).ranks(true), RankCount::Count(4));
+        assert_eq!(GpuCount::All.ranks(true), RankCount::Auto);
         assert_eq!(
             [GpuCount::All, GpuCount::Count(2)].map(GpuCount::as_flag),
             [" --gpus all", " --gpus 2"]
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_has_the_gpu_of_its_number_on_the_host_unless_it_is_shown_one_alone() {
+    fn a_rank_has_the_gpu_of_its_number_unless_it_is_shown_one_alone() {
         assert_eq!(gpu_among(4, Some(3), 7), 3);
         assert_eq!(gpu_among(1, Some(3), 7), 0);
         assert_eq!(gpu_among(4, None, 7), 3);

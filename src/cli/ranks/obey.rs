@@ -15,11 +15,10 @@ use super::super::signals;
 use super::super::train_args::TrainArgs;
 use super::party::{LOOK, Party, wait_for_lead};
 use super::threads::share_threads;
-use crate::backend::DeviceError;
 use crate::backend::cpu::ranks::CpuShard;
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
-use crate::backend::ranks::{Obeying, Opening, RankLine, RankShard};
+use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankShard};
 use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
@@ -70,19 +69,17 @@ fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
         // There was nothing to train.
         Opening::End => return Ok(()),
     };
-    let way = line.clone();
-    let decline = |problem: &anyhow::Error| Opening::decline(&way, message(problem));
     let dataset = match same_scene(&config, scene) {
         Ok(dataset) => dataset,
         Err(problem) => {
-            decline(&problem)?;
+            Opening::decline(&line, Problem::Scene(message(&problem)))?;
             return Err(problem);
         }
     };
     let work = RankWork { config: &config, dataset: &dataset, party };
     let options = party.device_options(&config);
     if options.is_gpu() {
-        return work.on_gpu(&options, line, decline);
+        return work.on_gpu(&options, line);
     }
     work.obey(CpuShard::new(device::processor(&options)?, line))
 }
@@ -96,31 +93,21 @@ struct RankWork<'a> {
 
 impl RankWork<'_> {
     #[cfg(kernels)]
-    fn on_gpu(
-        &self,
-        options: &DeviceOptions,
-        line: RankLine,
-        decline: impl Fn(&anyhow::Error) -> Result<(), DeviceError>,
-    ) -> anyhow::Result<()> {
+    fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
         match device::open_cuda(options) {
             Ok(cuda) => self.obey(CudaShard::new(cuda, line)),
             Err(problem) => {
-                decline(&problem)?;
+                Opening::decline(&line, Problem::Device(message(&problem)))?;
                 Err(problem)
             }
         }
     }
 
     #[cfg(not(kernels))]
-    fn on_gpu(
-        &self,
-        options: &DeviceOptions,
-        _line: RankLine,
-        decline: impl Fn(&anyhow::Error) -> Result<(), DeviceError>,
-    ) -> anyhow::Result<()> {
-        let problem = device::no_kernels(options).into();
-        decline(&problem)?;
-        Err(problem)
+    fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
+        let problem = device::no_kernels(options);
+        Opening::decline(&line, Problem::Device(problem.to_string()))?;
+        Err(problem.into())
     }
 
     fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {

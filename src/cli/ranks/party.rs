@@ -101,7 +101,7 @@ impl Party {
 
     /// What is asked of the device of this rank.
     pub(in crate::cli) fn device_options(&self, config: &Config) -> DeviceOptions {
-        DeviceOptions::of_rank(config, self.gpu)
+        DeviceOptions::of_rank(config, self.gpu, self.world)
     }
 
     /// The way to the other ranks, which only one device can have.

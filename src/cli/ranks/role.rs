@@ -20,7 +20,7 @@ pub(in crate::cli) enum RankRole {
 impl RankRole {
     /// What this process is to do, by what was asked for and by the environment.
     pub(in crate::cli) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
-        let role = Self::among(args.ranks())?;
+        let role = Self::among(args.ranks(), &args.ranks_flag())?;
         if args.clean && !matches!(role, Self::Alone) {
             return Err(UsageError(
                 "--clean: the processes of --ranks and --gpus do not clean a model. Leave it out; splat clean -m \
@@ -40,17 +40,19 @@ impl RankRole {
         Ok(role)
     }
 
-    fn among(count: RankCount) -> Result<Self, UsageError> {
-        if !count.may_be_several() {
+    /// `flag` is what was typed.
+    fn among(count: RankCount, flag: &str) -> Result<Self, UsageError> {
+        // Who asks for one process has it, whatever has started it; who asks for one GPU may not know of the others.
+        if !count.may_be_several() && flag.is_empty() {
             return Ok(Self::Alone);
         }
         match (count, launched()?) {
-            (RankCount::Auto, None) => Ok(Self::Alone),
+            (RankCount::Auto | RankCount::Count(1), None) => Ok(Self::Alone),
             (RankCount::Count(world), None) => Ok(Self::Supervisor(world)),
             (RankCount::Count(world), Some(launch)) if launch.world != world => {
                 Err(UsageError(format!(
-                    "--ranks {world}: the launcher has started {} processes. Give --ranks auto, or start \
-                     {world}",
+                    "{}: the launcher has started {} processes. Give --ranks auto, or start {world}",
+                    flag.trim_start(),
                     launch.world
                 )))
             }
@@ -60,12 +62,17 @@ impl RankRole {
 }
 
 /// Whether what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
-pub(in crate::cli) fn leaves_words_to_rank_0(count: RankCount) -> bool {
-    match RankRole::among(count) {
+pub(in crate::cli) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
+    match RankRole::among(args.ranks(), &args.ranks_flag()) {
         Ok(RankRole::Supervisor(_)) => true,
         Ok(RankRole::Rank(launch)) => launch.rank > 0,
         Ok(RankRole::Alone) | Err(_) => false,
     }
+}
+
+/// Whether a launcher has started several processes, of which this is one.
+pub(in crate::cli) fn is_launched() -> bool {
+    launched().is_ok_and(|launch| launch.is_some())
 }
 
 /// This process's place among those that a launcher has started.

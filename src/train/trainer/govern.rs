@@ -84,6 +84,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 source: Box::new(error),
                 checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
             },
+            // Ranks that wait within a step send no rows: what counts is why.
+            Err(TrainError::Device(DeviceError::OfRank { .. })) => error.into(),
             Err(other) => other,
         }
     }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::fake::{LIBRARY, be_in_state, calls, fail};
-use crate::{Communicator, Kind, NcclError, Op, Part, UniqueId};
+use crate::{Communicator, NcclError, Part, UniqueId};
 
 fn joined() -> Communicator {
     let id = UniqueId::from_bytes([9; 128]);
@@ -67,6 +67,20 @@ fn a_group_is_ended_after_a_failure_inside_of_it() {
 }
 
 #[test]
+fn a_failure_tells_the_call_the_result_nccls_words_and_a_hint() {
+    let rank = joined();
+    for (code, words) in [(2, "system error: bad luck"), (3, "bad luck")] {
+        fail("send", code);
+        let error = exchange(&rank, &[part(0, 64, 1)], &[]).expect_err("the fake fails");
+        let result = format!("(result {code})");
+        let said = error.to_string();
+        for part in ["ncclSend failed: ", words, &result, "other ranks", "NCCL_DEBUG=WARN"] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+    }
+}
+
+#[test]
 fn the_failure_of_a_groups_border_is_told() {
     let rank = joined();
     for (call, name, made) in [("start", "ncclGroupStart", 1), ("end", "ncclGroupEnd", 3)] {
@@ -81,40 +95,9 @@ fn the_failure_of_a_groups_border_is_told() {
 }
 
 #[test]
-fn a_reduction_is_in_place() {
-    let rank = joined();
-    // SAFETY: the fake touches no memory.
-    let summed = unsafe { rank.all_reduce(64, 7, Kind::F32, Op::Sum, stream()) };
-    // SAFETY: the fake touches no memory.
-    let greatest = unsafe { rank.all_reduce(128, 1, Kind::U64, Op::Max, stream()) };
-    // SAFETY: the fake touches no memory.
-    let of_none = unsafe { rank.all_reduce(0, 0, Kind::U64, Op::Max, stream()) };
-    assert_eq!([summed, greatest, of_none], [const { Ok(()) }; 3]);
-    let expected = ["reduce 7 of 7 by 0 at (64, 64) on 5", "reduce 1 of 5 by 2 at (128, 128) on 5"];
-    assert_eq!(calls(), expected);
-}
-
-#[test]
 fn a_dropped_communicator_is_aborted() {
     drop(joined());
     assert_eq!(calls(), ["abort"]);
-}
-
-#[test]
-fn leaving_finalizes_and_destroys_and_does_not_abort() {
-    joined().leave().expect("the fake leaves");
-    assert_eq!(calls(), ["finalize", "destroy"]);
-}
-
-#[test]
-fn a_communicator_that_cannot_leave_is_aborted_but_never_used_once_destroyed() {
-    for (call, made) in [("finalize", ["finalize", "abort"]), ("destroy", ["finalize", "destroy"])]
-    {
-        fail(call, 2);
-        let left = joined().leave();
-        assert!(matches!(left, Err(NcclError::Failed { code: 2, .. })), "{left:?}");
-        assert_eq!(calls(), made);
-    }
 }
 
 #[test]

@@ -23,15 +23,12 @@ pub(super) static LIBRARY: std::sync::LazyLock<Library> = std::sync::LazyLock::n
         get_error_string,
         get_last_error,
         comm_init_rank_config,
-        comm_finalize,
-        comm_destroy,
         comm_abort,
         comm_get_async_error,
         group_start,
         group_end,
         send,
         recv,
-        all_reduce,
     },
     version: Version::OLDEST,
     path: "fake".into(),
@@ -85,27 +82,19 @@ unsafe extern "C" fn comm_init_rank_config(
     note(format!("join {rank} of {world}, id {}, at most {ctas}", id.to_bytes()[127]))
 }
 
-fn ending(call: &str, raw: RawCommunicator) -> c_int {
+fn of_the_communicator(call: &str, raw: RawCommunicator) -> c_int {
     assert_eq!(raw.addr(), RAW);
     note(call.into())
 }
 
-unsafe extern "C" fn comm_finalize(raw: RawCommunicator) -> c_int {
-    ending("finalize", raw)
-}
-
-unsafe extern "C" fn comm_destroy(raw: RawCommunicator) -> c_int {
-    ending("destroy", raw)
-}
-
 unsafe extern "C" fn comm_abort(raw: RawCommunicator) -> c_int {
-    ending("abort", raw)
+    of_the_communicator("abort", raw)
 }
 
 unsafe extern "C" fn comm_get_async_error(raw: RawCommunicator, state: *mut c_int) -> c_int {
     // SAFETY: the caller's place for a result.
     unsafe { *state = STATE.get() };
-    ending("state", raw)
+    of_the_communicator("state", raw)
 }
 
 unsafe extern "C" fn group_start() -> c_int {
@@ -136,17 +125,4 @@ unsafe extern "C" fn recv(
     stream: *mut c_void,
 ) -> c_int {
     note(format!("recv {count} of {kind} at {} from {peer} on {}", into.addr(), stream.addr()))
-}
-
-unsafe extern "C" fn all_reduce(
-    from: *const c_void,
-    into: *mut c_void,
-    count: usize,
-    kind: c_int,
-    op: c_int,
-    _: RawCommunicator,
-    stream: *mut c_void,
-) -> c_int {
-    let places = (from.addr(), into.addr());
-    note(format!("reduce {count} of {kind} by {op} at {places:?} on {}", stream.addr()))
 }

@@ -25,7 +25,7 @@ fn python(prefix: &Path, name: &str) -> Candidate {
 }
 
 #[test]
-fn the_loader_comes_first_then_the_program_then_the_environments_of_python() {
+fn the_loader_comes_first_then_the_program_then_pythons_environments() {
     let (venv, conda) = (folder(), folder());
     for name in ["python3.9", "python3.12", "pkgconfig"] {
         fs::create_dir_all(venv.path().join("lib").join(name)).expect("a folder");

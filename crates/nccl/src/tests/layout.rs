@@ -6,7 +6,7 @@ use std::mem::offset_of;
 
 use crate::symbols::{Config, UniqueId};
 use crate::transfer::check_peers;
-use crate::{Kind, NcclError, Op, Part, Version};
+use crate::{NcclError, Part, Version};
 
 #[test]
 #[cfg(target_pointer_width = "64")]
@@ -50,12 +50,6 @@ fn an_id_keeps_its_bytes_and_does_not_show_them() {
     assert_eq!(size_of::<UniqueId>(), 128);
     assert_eq!(id.to_bytes(), bytes);
     assert_eq!(format!("{id:?}"), "UniqueId { .. }");
-}
-
-#[test]
-fn kinds_and_ops_have_the_numbers_of_the_header() {
-    assert_eq!([Kind::U64, Kind::F32].map(Kind::code), [5, 7]);
-    assert_eq!([Op::Sum, Op::Max].map(Op::code), [0, 2]);
 }
 
 #[test]

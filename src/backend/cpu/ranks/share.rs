@@ -59,6 +59,8 @@ impl Shard for CpuShard {
     type Device = Cpu<f32>;
     type Share = ModelShare;
 
+    const MUST_DRAW: bool = false;
+
     fn device(&mut self) -> &mut Cpu<f32> {
         &mut self.cpu
     }

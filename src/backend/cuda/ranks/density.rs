@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::dataset::View;
 
 /// The part of each rank of so many of what all ranks have together, in proportion to what each has.
-fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
+pub(super) fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
     let total = counts.iter().sum::<usize>().max(1) as u128;
     // The sums are rounded, so that the parts are as many as there are wanted.
     let upto = |sum: usize| usize::try_from(wanted as u128 * sum as u128 / total).unwrap_or(wanted);

@@ -10,6 +10,8 @@ use crate::backend::cuda::memory::heap::{Buffer, DeviceRange};
 use crate::backend::cuda::session::Session;
 use crate::backend::ranks::RankLine;
 use crate::layout::LIBRARY_SCRATCH;
+use crate::memory::Bytes;
+use crate::memory::plan::nccl_blocks;
 
 /// Bytes that each rank sends to each other one for the first time, which connects them.
 const FIRST_BYTES: usize = 1 << 20;
@@ -48,9 +50,12 @@ impl GpuLink {
                 UniqueId::from_bytes(id.ok_or_else(|| of_first("it sends no id of NCCL"))?)
             }
         };
-        let most_blocks = None;
-        let communicator = Communicator::join(library, id, line.rank(), line.world(), most_blocks)
-            .map_err(failed)?;
+        // Of the rank that may take least.
+        let budgets = line.all_gather(&session.heap.budget().0)?;
+        let budget = budgets.into_iter().min().unwrap_or(u64::MAX);
+        let blocks = Some(nccl_blocks(Bytes(budget)));
+        let communicator = Communicator::join(library, id, line.rank(), line.world(), blocks);
+        let communicator = communicator.map_err(failed)?;
         let link = Self { communicator };
         link.connect(line, session)?;
         Ok(link)
@@ -107,20 +112,20 @@ fn agreed_library(line: &RankLine, session: &Session) -> Result<&'static Library
     let all = line.all_gather(&own)?;
     let mut known: Vec<(String, String)> = Vec::new();
     for (rank, of_rank) in (0..).zip(all) {
-        let of_rank = of_rank.map_err(|message| DeviceError::OfRank { rank, message })?;
+        let of_rank = of_rank.map_err(|problem| DeviceError::RankDevice { rank, problem })?;
         if let Some((first, _)) = known.first().filter(|(first, _)| *first != of_rank.0) {
-            let message = format!(
+            let problem = format!(
                 "it has NCCL {}, and rank 0 has {first}: have all ranks use the same, by SPLAT_NCCL",
                 of_rank.0
             );
-            return Err(DeviceError::OfRank { rank, message });
+            return Err(DeviceError::RankDevice { rank, problem });
         }
         if let Some(other) = known.iter().position(|(_, uuid)| *uuid == of_rank.1) {
-            let message = format!(
-                "it has the same GPU as rank {other}: each rank needs its own. Start no more ranks on a host than \
-                 it has GPUs"
+            let problem = format!(
+                "it has the same GPU as rank {other}, and each needs its own. Start no more ranks on a host than it \
+                 has GPUs, or give --device cpu"
             );
-            return Err(DeviceError::OfRank { rank, message });
+            return Err(DeviceError::RankDevice { rank, problem });
         }
         known.push(of_rank);
     }
@@ -131,9 +136,7 @@ fn of_first(message: &str) -> DeviceError {
     DeviceError::OfRank { rank: 0, message: message.to_owned() }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what `map_err` calls")]
 fn failed(error: NcclError) -> DeviceError {
-    match error {
-        NcclError::Failed { call, message, .. } => DeviceError::Driver { call, reason: message },
-        other => DeviceError::Unavailable(other.to_string()),
-    }
+    DeviceError::Unavailable(error.to_string())
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::density::parts;
 use super::share::{CudaShard, CudaShare};
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{DealtRows, dealt};
@@ -60,19 +61,18 @@ impl DealtRows for CudaShard {
     }
 
     fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize, DeviceError> {
-        let scale = share.scale();
-        let own = rounded_up(wish as f64 / scale).min(wish);
+        // As births are dealt out.
+        let rows = share.numbering.counts();
+        let counts = self.scored.as_ref().map_or(rows, |scored| scored.counts.clone());
+        let rank = self.rank() as usize;
+        let own = parts(wish, &counts)[rank];
         let granted = self.cuda.grant_births(&mut share.local, own)?;
-        // Where all is granted, rounding is to refuse nothing.
-        Ok(if granted == own { wish } else { rounded_up(granted as f64 * scale).min(wish) })
+        if granted == own {
+            return Ok(wish);
+        }
+        // Of which this rank's part, rounded either way, is at most what is granted.
+        let all = counts.iter().sum::<usize>() as u128;
+        let allowed = granted.saturating_sub(1) as u128 * all / counts[rank].max(1) as u128;
+        Ok(usize::try_from(allowed).unwrap_or(wish).min(wish))
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number of rows, not below 0"
-)]
-fn rounded_up(rows: f64) -> usize {
-    rows.ceil() as usize
 }

@@ -30,11 +30,11 @@ impl CudaShare {
 
 /// The GPU of one of the ranks.
 pub struct CudaShard {
-    pub(super) cuda: Cuda,
-    pub(super) line: RankLine,
-    /// Nothing until the ranks have met.
+    /// Nothing until the ranks have met. Ends before the device does.
     pub(super) link: Option<GpuLink>,
     pub(super) counts: Option<ViewCounts>,
+    pub(super) cuda: Cuda,
+    pub(super) line: RankLine,
     /// The most splats that rows of this rank were in a view of another.
     pub(super) most_in_part: u64,
     /// What was found when the candidates were scored last.
@@ -85,6 +85,8 @@ impl CudaShard {
 impl Shard for CudaShard {
     type Device = Cuda;
     type Share = CudaShare;
+
+    const MUST_DRAW: bool = true;
 
     fn device(&mut self) -> &mut Cuda {
         &mut self.cuda

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::layout::GAUSSIANS;
-use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage};
+use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
 
 /// What maps of inverse depths are compared with.
 const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
@@ -71,6 +71,22 @@ fn peaks_are_those_that_were_measured() {
         let tolerance = 0.03 * (measured + 0.75);
         assert!((found - measured).abs() < tolerance, "{gaussians}: {found} for {measured}");
     }
+}
+
+#[test]
+fn a_rank_holds_its_share_and_the_splats_of_one_view_of_all() {
+    let one = run(6_000_000, Storage::Full);
+    assert_eq!(one.of_rank(1, Bytes(0)).forecast(None).peak, one.forecast(None).peak);
+    let [two, four] = [2, 4].map(|gpus| one.of_rank(gpus, nccl(gpus, 32)));
+    assert_eq!((two.model.gaussians, four.model.gaussians), (3_000_000, 1_500_000));
+    let beside_nccl =
+        |run: &PlannedRun, gpus| run.forecast(None).peak.0 - nccl(gpus, 32).0 - one.context.0;
+    let alone = one.forecast(None).peak.0 - one.context.0;
+    // A quarter of the model, and more than that of a view, which does not shrink with the share.
+    let share = beside_nccl(&four, 4) as f64 / alone as f64;
+    assert!((0.3..0.6).contains(&share), "{share}");
+    assert!(beside_nccl(&two, 2) > beside_nccl(&four, 4));
+    assert_eq!(one.with(0).of_rank(4, Bytes(0)).model.gaussians, 0);
 }
 
 #[test]

@@ -72,7 +72,8 @@ fn a_rank_whose_scene_is_another_one_is_named_by_all() {
                 let Opening::Begin { config, scene } = opening else { panic!("no run") };
                 assert_eq!((config.as_str(), scene), ("a = 1", 7));
                 if line.rank() == 2 {
-                    Opening::decline(&line, "scene: has other points".to_owned()).unwrap();
+                    let problem = Problem::Scene("scene: has other points".to_owned());
+                    Opening::decline(&line, problem).unwrap();
                 } else {
                     let refused = Obeying::join(CpuShard::new(Cpu::new(), line)).err().unwrap();
                     assert_eq!(refused.to_string(), "rank 2: scene: has other points");

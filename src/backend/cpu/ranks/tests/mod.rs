@@ -11,7 +11,7 @@ use super::CpuShard;
 use crate::abi::terms::Terms;
 use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
-use crate::backend::ranks::{Obeying, Opening, Order, RankLine, RankTarget, Ranked};
+use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankOrder, RankTarget, Ranked};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Noise, Objective,
     Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings, Rendered,
@@ -90,9 +90,9 @@ fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
     let mut cpu = Obeying::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
     loop {
         match cpu.obey()? {
-            Order::Done => {}
-            Order::End => return Ok(()),
-            Order::Train(views) => {
+            RankOrder::Done => {}
+            RankOrder::End => return Ok(()),
+            RankOrder::Train(views) => {
                 let own = views[cpu.rank() as usize].as_ref();
                 let comparison = own.map(|view| match view.index {
                     BROKEN => Err("99.png: cut short".to_owned()),
