@@ -2,7 +2,8 @@
 //!
 //! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
 //! is a package of its own, `crates/mesh`, which knows nothing of Gaussians, and so are their files,
-//! `crates/formats`, which knows nothing of training, and processes that work together, `crates/ranks`.
+//! `crates/formats`, which knows nothing of training, processes that work together, `crates/ranks`, and bytes
+//! between GPUs, `crates/nccl`.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
@@ -98,6 +99,12 @@
 //! beside these (a kernel, as below), and is called from `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`; its buffers
 //! are slots in `layout/`. Logs have its values by their names. Tests: differences of the CPU in
 //! `tests/spec/gradients.rs`, CPU against GPU in `tests/gpu/parity_step.rs`.
+//!
+//! **Have ranks do something more together.** `backend/ranks/command.rs`: a variant of `RankCommand`, and another
+//! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
+//! Rank 0 tells it in `lead.rs` and calls the method, the others call it in `obeying.rs`: between the command and its end
+//! all ranks make the same calls of the exchange. Tests: `backend/cpu/ranks/tests` against one process,
+//! `tests/gpu/device_ranks.rs` against one GPU.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of the trait in
 //! `train/strategy/interface.rs`, written with the scores, picks and edits of `backend/edit.rs`.

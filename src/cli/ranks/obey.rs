@@ -104,6 +104,7 @@ impl RankWork<'_> {
     }
 
     #[cfg(not(kernels))]
+    #[expect(clippy::needless_pass_by_value, reason = "as where there are kernels")]
     fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
         let problem = device::no_kernels(options);
         Opening::decline(&line, Problem::Device(problem.to_string()))?;
