@@ -1,5 +1,7 @@
 //! Density control of all ranks: every rank finds the same candidates and the same selection by what is sent of
-//! all rows, and edits its own. No row changes its rank but by [`CpuShard::reorder`].
+//! all rows, and edits its own. No row changes its rank but by [`DealtRows::reorder`].
+//!
+//! [`DealtRows::reorder`]: crate::backend::ranks::DealtRows::reorder
 
 use serde::{Deserialize, Serialize};
 
