@@ -38,6 +38,9 @@ const LOOKS: u32 = 10_000;
 const BUSY: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_micros(50);
 
+/// How long the news that a rank has left may take behind what it did last.
+const NEWS: Duration = Duration::from_millis(500);
+
 /// Another exchange, of whose calls those of few bytes go through memory that the ranks share.
 #[derive(Debug)]
 pub struct Board<E> {
@@ -104,6 +107,7 @@ impl<E: Exchange> Board<E> {
     ) -> Result<(), ExchangeError> {
         let begun = Instant::now();
         let mut looks = 0_u32;
+        let mut diverged_since = None;
         let ranks = 0..self.world();
         while ranks.clone().any(&is_waited_for) {
             looks += 1;
@@ -113,8 +117,12 @@ impl<E: Exchange> Board<E> {
             }
             looks = 0;
             for rank in ranks.clone().filter(|&rank| is_waited_for(rank)) {
-                let sound =
-                    self.inner.check(rank).and_then(|()| self.check_turn(memory, turn, rank));
+                let has_left = self.inner.check(rank);
+                let diverges = self.check_turn(memory, turn, rank);
+                let since =
+                    diverges.is_err().then(|| *diverged_since.get_or_insert_with(Instant::now));
+                let is_final = since.is_some_and(|since| since.elapsed() > NEWS);
+                let sound = has_left.and(if is_final { diverges } else { Ok(()) });
                 // One that has left may have done its part before.
                 if sound.is_err() && is_waited_for(rank) {
                     return sound;

@@ -1,17 +1,13 @@
 //! Memory that the ranks of one host share.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::Exchange;
 use super::error::ExchangeError;
-
-/// Where files lie in memory.
-const FOLDER: &str = "/dev/shm";
 
 /// Bytes that several processes read and write. Words are atomic; who reads other bytes has seen a word that was
 /// written after them.
@@ -26,21 +22,18 @@ impl SharedMemory {
         exchange: &mut impl Exchange,
         bytes: usize,
     ) -> Result<Option<Self>, ExchangeError> {
-        let own = if exchange.rank() == 0 { new_file(bytes).ok() } else { None };
-        let name = own.as_ref().map(|(path, _)| path.to_string_lossy().into_owned().into_bytes());
+        let own = if exchange.rank() == 0 { new_memory(bytes).ok() } else { None };
+        let name = own.as_ref().map(|(name, _)| name.clone().into_bytes());
         let given = (exchange.rank() == 0).then(|| name.unwrap_or_default());
         let name = exchange.broadcast(given)?;
         let found = match &own {
             Some((_, file)) => Self::of(file, bytes).ok(),
             None => opened(&name, bytes).ok(),
         };
-        let all = exchange.all_gather(vec![u8::from(found.is_some())]);
-        if let Some((path, _)) = own {
-            // Whoever needed its name has it open. Where it cannot be removed it is empty space in memory.
-            let _ = std::fs::remove_file(path);
-        }
-        let is_everywhere = all?.iter().all(|has| has == &[1]);
-        Ok(found.filter(|_| is_everywhere))
+        // The file is here until all have opened it; maps need it no more.
+        let all = exchange.all_gather(vec![u8::from(found.is_some())])?;
+        drop(own);
+        Ok(found.filter(|_| all.iter().all(|has| has == &[1])))
     }
 
     fn of(file: &File, bytes: usize) -> io::Result<Self> {
@@ -80,27 +73,27 @@ impl SharedMemory {
     }
 }
 
-/// A new file of so many zeros that only this user can open.
-fn new_file(bytes: usize) -> io::Result<(PathBuf, File)> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(io::Error::other)?;
-    let path = Path::new(FOLDER).join(format!("splat-{:016x}", u64::from_le_bytes(random)));
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&path)?;
-    // Written, so that a full folder refuses it here and not when it is used.
-    match file.write_all(&vec![0; bytes]) {
-        Ok(()) => Ok((path, file)),
-        Err(error) => {
-            let _ = std::fs::remove_file(&path);
-            Err(error)
-        }
-    }
+/// New memory of so many zeros, by a name that processes of this user find as long as this one has it: it goes
+/// with them, whatever ends them.
+#[cfg(target_os = "linux")]
+fn new_memory(bytes: usize) -> io::Result<(String, File)> {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    let mut file = File::from(memfd_create("splat ranks", MemfdFlags::CLOEXEC)?);
+    // Written, so that a host without room refuses it here and not when it is used.
+    file.write_all(&vec![0; bytes])?;
+    Ok((format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()), file))
 }
 
-/// The memory of the file that rank 0 has named.
+#[cfg(not(target_os = "linux"))]
+fn new_memory(_bytes: usize) -> io::Result<(String, File)> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// The memory that rank 0 has named.
 fn opened(name: &[u8], bytes: usize) -> io::Result<SharedMemory> {
     let name = std::str::from_utf8(name).map_err(io::Error::other)?;
     let file = OpenOptions::new().read(true).write(true).open(name)?;

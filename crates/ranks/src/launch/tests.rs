@@ -88,6 +88,22 @@ fn the_ranks_of_this_host_are_counted_where_that_is_told() {
 }
 
 #[test]
+fn a_ranks_number_on_its_host_is_read_where_the_launcher_tells_it() {
+    for (words, expected) in [
+        (OURS.to_owned(), Some(1)),
+        (format!("{OURS} SPLAT_LOCAL_RANK=0"), Some(0)),
+        (TORCHRUN.to_owned(), None),
+        (format!("{TORCHRUN} LOCAL_RANK=3"), Some(3)),
+        (format!("{SLURM} SLURM_LOCALID=1"), Some(1)),
+        (format!("{OPEN_MPI} OMPI_COMM_WORLD_LOCAL_RANK=1"), Some(1)),
+        (format!("{PMI} MPI_LOCALRANKID=2"), Some(2)),
+    ] {
+        assert_eq!(launch(&words).local_rank, expected, "{words}");
+    }
+    assert!(detected(&format!("{TORCHRUN} LOCAL_RANK=x")).is_err());
+}
+
+#[test]
 fn the_first_launcher_that_is_there_counts() {
     let order = [OURS, TORCHRUN, OPEN_MPI, SLURM, PMI];
     for (at, words) in order.iter().enumerate() {
