@@ -245,7 +245,7 @@ fn report(
         granule: Granule::default(),
     };
     let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
-    let run = of_gpu(args.gpus, of_nccl, run)?;
+    let on_each = of_gpu(args.gpus, of_nccl, &run)?;
     let [width, height] = seen.px;
     let scene = PlannedScene {
         path: dataset.root.clone(),
@@ -253,7 +253,7 @@ fn report(
         test_views: dataset.test.len(),
         largest_px: [width, height],
     };
-    let mut report = PlanReport::new(scene, gaussians, &run, budget);
+    let mut report = PlanReport::new(scene, gaussians, &on_each, budget);
     if args.gpus > 1 {
         // Of all Gaussians.
         report.gpus = Some(PlannedGpus { count: args.gpus, nccl: of_nccl });
@@ -261,19 +261,16 @@ fn report(
     }
     report.seen = Some(seen);
     report.counted = model.is_some();
-    if args.gpus == 1 {
-        report.largest = report::largest(&run, budget, config.memory.vram_threshold)?;
-    }
+    report.largest = report::largest(&run, args.gpus, budget, config.memory.vram_threshold)?;
     if config.optimize.primitive == PrimitiveName::Triangles {
         report.vertex_budgets = report::vertex_budgets(&run);
     }
     report.host = report::host(&run, config, &forecast::full_size(dataset));
-    let is_short = report.fits == Some(false) && args.gpus == 1;
-    if let Some(budget) = budget.filter(|_| is_short) {
+    if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
         let smaller = smaller_scenes(config, seen)?;
-        report.remedies = report::remedies(&run, budget.bytes, &smaller);
+        report.remedies = report::remedies(&run, args.gpus, budget.bytes, &smaller);
         report.training_ends_with = given_up(&config.memory.give_up, &run)
-            .and_then(|run| run.largest(budget.bytes))
+            .and_then(|run| run.largest_shared(args.gpus, budget.bytes))
             // Those at the start are there before any is born.
             .filter(|&most| most >= start);
     }
@@ -281,11 +278,8 @@ fn report(
 }
 
 /// The run on one of so many GPUs.
-fn of_gpu(gpus: u32, nccl: Bytes, run: PlannedRun) -> Result<PlannedRun, UsageError> {
-    if gpus == 1 {
-        return Ok(run);
-    }
-    if !run.can_be_shared() {
+fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
+    if gpus > 1 && !run.can_be_shared() {
         return Err(UsageError(format!(
             "--gpus {gpus}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
              triangles. Leave these out, or --gpus"

@@ -143,6 +143,11 @@ fn each_of_several_gpus_is_planned_with_its_share() {
     assert!((0.25..0.6).contains(&share), "{share}");
     let limited = json(&place, &[&million[..], &["--gpus", "4", "--vram-limit", "16GiB"]].concat());
     assert_eq!(number(&limited["gpus"]["nccl"]), 1116 << 20, "it makes do with less");
+    let most = |report: &Value| number(&report["largest"][0]["full"]);
+    assert!(most(&four) > 2 * most(&one), "{} {}", most(&four), most(&one));
+    let short = [&million[..], &["--gpus", "4", "--vram-limit", "2GiB"]].concat();
+    let short = plan(&place, &short);
+    assert!(short.code == Some(4) && short.stdout.contains("--max-points"), "{short:#?}");
     let told = plan(&place, &["--gpus", "4"]).done().stdout;
     assert!(told.contains("on each of 4 GPUs") && told.contains("NCCL"), "{told}");
     let triangles = plan(&place, &["--gpus", "4", "--primitive", "triangles"]);

@@ -9,7 +9,7 @@ use crate::backend::CHUNK_ROWS;
 use crate::config::{Config, Layers, preset_names, resolve};
 use crate::memory::plan::{
     Forecast, Host, ModelSize, PlannedPhotographs, PlannedRow, PlannedRun, Storage, ViewGrowth,
-    ViewSize,
+    ViewSize, nccl, nccl_blocks,
 };
 use crate::memory::{Bytes, Limit};
 
@@ -226,6 +226,7 @@ impl PlanReport {
 /// limit.
 pub(super) fn largest(
     run: &PlannedRun,
+    gpus: u32,
     budget: Option<Budget>,
     threshold: f64,
 ) -> anyhow::Result<Vec<Largest>> {
@@ -234,8 +235,8 @@ pub(super) fn largest(
     let on = |name, budget, chosen| Largest {
         name,
         budget,
-        full: full.largest(budget),
-        compact: compact.largest(budget),
+        full: full.largest_shared(gpus, budget),
+        compact: compact.largest_shared(gpus, budget),
         chosen,
     };
     let mut lines = match budget {
@@ -276,9 +277,15 @@ pub(super) fn vertex_budgets(run: &PlannedRun) -> Vec<VertexBudget> {
 
 /// What would make it fit, the least harm first. That photographs leave the card is reckoned with
 /// already.
-pub(super) fn remedies(run: &PlannedRun, budget: Bytes, smaller: &[Smaller]) -> Vec<Remedy> {
+pub(super) fn remedies(
+    run: &PlannedRun,
+    gpus: u32,
+    budget: Bytes,
+    smaller: &[Smaller],
+) -> Vec<Remedy> {
+    let nccl = nccl(gpus, nccl_blocks(budget));
     let remedy = |flag, run: &PlannedRun| {
-        let least = run.least();
+        let least = run.of_rank(gpus, nccl).least();
         Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
     };
     let mut remedies = Vec::new();
@@ -294,7 +301,7 @@ pub(super) fn remedies(run: &PlannedRun, budget: Bytes, smaller: &[Smaller]) -> 
         let model = ModelSize { storage, ..run.model };
         remedies.push(remedy(flag.to_owned(), &PlannedRun { model, ..run.clone() }));
     }
-    if let Some(most) = run.largest(budget) {
+    if let Some(most) = run.largest_shared(gpus, budget) {
         remedies.push(remedy(format!("--max-points {most}"), &run.with(most)));
     }
     for Smaller { divisor, seen, photographs } in smaller {

@@ -169,9 +169,6 @@ fn peak(text: &mut String, report: &PlanReport) {
 const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
 
 fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
-    if lines.is_empty() {
-        return;
-    }
     let ([full, compact], most) = (STORAGES, format!("most {rows}"));
     write!(text, "\n\n{most:<28} {full:>16} {compact:>18}").ok();
     for line in lines {

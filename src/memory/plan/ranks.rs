@@ -11,28 +11,14 @@ const BYTES_OF_INSTANCE: u64 = 24;
 /// Bytes that say which splat a Gaussian is.
 const BYTES_OF_SLOT: u64 = 4;
 
-/// A budget below which NCCL makes do with less memory, and is slower.
-const SMALL_BUDGET: Bytes = Bytes(32 << 30);
-
-/// Thread blocks of NCCL's kernels, which its own memory goes by, where so much of each GPU may be taken.
-pub fn nccl_blocks(budget: Bytes) -> u32 {
-    if budget < SMALL_BUDGET { 16 } else { 32 }
-}
-
-/// What NCCL takes of each of so many GPUs for itself with so many thread blocks: with 32, 1,020 MiB of each of two and
-/// 1,788 of each of four, with 16 of four 1,116; measured with 2.28 on H200s.
-pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
-    if gpus < 2 {
-        return Bytes(0);
-    }
-    Bytes((444 + u64::from(blocks) * (6 + 12 * u64::from(gpus - 1))) << 20)
-}
-
 impl PlannedRun {
     /// The same run on each of so many GPUs: it has its share of the Gaussians and draws one view of a step of
     /// all of them, beside the splats of its own in the views of the others. These and NCCL's memory, which is given, are
     /// held all the time, and count as context.
     pub fn of_rank(&self, gpus: u32, nccl: Bytes) -> Self {
+        if gpus < 2 {
+            return self.clone();
+        }
         let world = u64::from(gpus.max(1));
         let (all, own) = (self.model.gaussians, self.model.gaussians.div_ceil(world));
         let view = self.seen.of(all);
@@ -66,17 +52,5 @@ impl PlannedRun {
     /// Whether ranks can draw it.
     pub fn can_be_shared(&self) -> bool {
         self.records == Records::Ellipses && self.coarse.is_none() && self.colors.is_none()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nccl_takes_what_was_measured() {
-        assert_eq!([1, 2, 4].map(|gpus| nccl(gpus, 32).0 >> 20), [0, 1020, 1788]);
-        assert_eq!(nccl(4, 16).0 >> 20, 1116);
-        assert_eq!([16, 80].map(|gib| nccl_blocks(Bytes(gib << 30))), [16, 32]);
     }
 }

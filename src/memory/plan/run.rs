@@ -8,7 +8,9 @@ use super::drawing::{PlannedBatch, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::largest::largest;
 use super::mapping::Granule;
+use super::nccl::{nccl, nccl_blocks};
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
+
 use super::rounds::{self, RoundShape};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
@@ -140,7 +142,13 @@ impl PlannedRun {
 
     /// The most Gaussians within a budget; nothing where not even one fits.
     pub fn largest(&self, budget: Bytes) -> Option<u64> {
-        let fits = |gaussians: u64| self.with(gaussians).least() <= budget;
+        self.largest_shared(1, budget)
+    }
+
+    /// The same of so many GPUs, each with this budget.
+    pub fn largest_shared(&self, gpus: u32, budget: Bytes) -> Option<u64> {
+        let nccl = nccl(gpus, nccl_blocks(budget));
+        let fits = |gaussians: u64| self.with(gaussians).of_rank(gpus, nccl).least() <= budget;
         // Kernels count in 32 bits.
         fits(1).then(|| largest(1, u64::from(u32::MAX), fits))
     }

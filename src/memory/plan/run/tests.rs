@@ -87,6 +87,11 @@ fn a_rank_holds_its_share_and_the_splats_of_one_view_of_all() {
     assert!((0.3..0.6).contains(&share), "{share}");
     assert!(beside_nccl(&two, 2) > beside_nccl(&four, 4));
     assert_eq!(one.with(0).of_rank(4, Bytes(0)).model.gaussians, 0);
+    // More GPUs of one size hold more, but not as many times more: each view is of all Gaussians.
+    let card = Bytes(24 << 30);
+    let [alone, shared] = [1, 4].map(|gpus| one.largest_shared(gpus, card).unwrap());
+    assert_eq!(Some(alone), one.largest(card));
+    assert!((alone * 3 / 2..alone * 4).contains(&shared), "{alone} {shared}");
 }
 
 #[test]
