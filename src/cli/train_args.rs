@@ -36,9 +36,9 @@ pub(super) struct TrainArgs {
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 
-    /// Train on so many GPUs of this machine, each with a share of the Gaussians
+    /// Train on so many GPUs, each with a share of the Gaussians
     ///
-    /// The same as --ranks with a process for each GPU, which exchange what they draw by NCCL (2.18 or later; splat
+    /// Of this machine: as --ranks, with a process for each GPU. They exchange splats by NCCL (2.18 or later; splat
     /// doctor says whether it is here).
     #[arg(long, value_name = "N|all", conflicts_with = "ranks")]
     pub(super) gpus: Option<GpuCount>,
