@@ -1,10 +1,11 @@
 //! Which of a run's processes this one is.
 
-use splat_ranks::launch::{Launch, detect};
+use splat_ranks::launch::Launch;
 
 use super::super::exit::UsageError;
 use super::super::train_args::TrainArgs;
 use super::count::RankCount;
+use super::launched::launched;
 
 /// What a process does in a run.
 #[derive(Debug)]
@@ -68,14 +69,4 @@ pub(in crate::cli) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
         Ok(RankRole::Rank(launch)) => launch.rank > 0,
         Ok(RankRole::Alone) | Err(_) => false,
     }
-}
-
-/// Whether a launcher has started several processes, of which this is one.
-pub(in crate::cli) fn is_launched() -> bool {
-    launched().is_ok_and(|launch| launch.is_some())
-}
-
-/// This process's place among those that a launcher has started.
-fn launched() -> Result<Option<Launch>, UsageError> {
-    detect(&|name| std::env::var(name).ok()).map_err(|error| UsageError(error.to_string()))
 }
