@@ -516,7 +516,7 @@ fn every_buffer_of_the_layout_is_planned() {
         "reports",
         "staging of the model",
     ];
-    // A granule, where several GPUs share a model: it counts with NCCL's memory.
+    // A granule, where several GPUs share a model.
     let ranks = ["counts of ranks"];
     // A measurement of `splat bench`, the one time that a model changes to compact state, the tests of
     // the kernels' mathematics, and LPIPS, which takes what is left or is left out.

@@ -14,7 +14,7 @@ use crate::{Library, NcclError, Part, UniqueId};
 /// together, each once its stream has passed what it needs; a rank that goes on alone waits in vain.
 #[derive(Debug)]
 pub struct Communicator {
-    library: &'static Library,
+    nccl: &'static Library,
     raw: RawCommunicator,
     rank: u32,
     world: u32,
@@ -51,9 +51,9 @@ impl Communicator {
         let joined = library.checked("ncclCommInitRankConfig", code);
         if joined == Err(NcclError::NotBlocking) {
             // Other failures leave no communicator. This one is there, and is aborted.
-            drop(Self { library, raw, rank, world });
+            drop(Self { nccl: library, raw, rank, world });
         }
-        joined.map(|()| Self { library, raw, rank, world })
+        joined.map(|()| Self { nccl: library, raw, rank, world })
     }
 
     /// This rank, from 0.
@@ -89,16 +89,16 @@ impl Communicator {
         if sends.iter().chain(receives).all(|part| part.bytes == 0) {
             return Ok(());
         }
-        let symbols = &self.library.symbols;
+        let symbols = &self.nccl.symbols;
         // SAFETY: it has no arguments, and the group is ended below in this thread.
         let code = unsafe { (symbols.group_start)() };
-        self.library.checked("ncclGroupStart", code)?;
+        self.nccl.checked("ncclGroupStart", code)?;
         // SAFETY: the caller promises what `enqueue` asks for.
         let enqueued = unsafe { self.enqueue(sends, receives, stream) };
         // Also after an error: else the thread's later calls would wait in this group.
         // SAFETY: a group was started in this thread.
         let code = unsafe { (symbols.group_end)() };
-        enqueued.and(self.library.checked("ncclGroupEnd", code))
+        enqueued.and(self.nccl.checked("ncclGroupEnd", code))
     }
 
     /// The calls inside of a group, up to the first that fails.
@@ -111,18 +111,18 @@ impl Communicator {
         receives: &[Part],
         stream: *mut c_void,
     ) -> Result<(), NcclError> {
-        let symbols = &self.library.symbols;
+        let symbols = &self.nccl.symbols;
         for part in sends.iter().filter(|part| part.bytes > 0) {
             let (from, peer) = (memory(part.address), part.peer.cast_signed());
             // SAFETY: the part is the caller's to send until the stream has passed it.
             let code = unsafe { (symbols.send)(from, part.bytes, U8, peer, self.raw, stream) };
-            self.library.checked("ncclSend", code)?;
+            self.nccl.checked("ncclSend", code)?;
         }
         for part in receives.iter().filter(|part| part.bytes > 0) {
             let (into, peer) = (memory(part.address), part.peer.cast_signed());
             // SAFETY: the part is the caller's to overwrite until the stream has passed it.
             let code = unsafe { (symbols.recv)(into, part.bytes, U8, peer, self.raw, stream) };
-            self.library.checked("ncclRecv", code)?;
+            self.nccl.checked("ncclRecv", code)?;
         }
         Ok(())
     }
@@ -134,14 +134,14 @@ impl Communicator {
     /// If it has.
     pub fn check(&self) -> Result<(), NcclError> {
         let mut state = SUCCESS;
-        let ask = self.library.symbols.comm_get_async_error;
+        let ask = self.nccl.symbols.comm_get_async_error;
         // SAFETY: the communicator is alive, and `state` outlives the call.
         let code = unsafe { ask(self.raw, &raw mut state) };
-        self.library.checked("ncclCommGetAsyncError", code)?;
+        self.nccl.checked("ncclCommGetAsyncError", code)?;
         if state == SUCCESS || state == IN_PROGRESS {
             return Ok(());
         }
-        Err(NcclError::Broken { code: state, message: self.library.message(state) })
+        Err(NcclError::Broken { code: state, message: self.nccl.message(state) })
     }
 }
 
@@ -149,7 +149,7 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         // The result says nothing that could be acted on.
         // SAFETY: the communicator is alive, and this is its last use.
-        unsafe { (self.library.symbols.comm_abort)(self.raw) };
+        unsafe { (self.nccl.symbols.comm_abort)(self.raw) };
     }
 }
 
