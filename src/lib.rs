@@ -164,6 +164,8 @@ pub mod train;
 
 pub mod clean;
 
+pub mod sog;
+
 pub mod mesh;
 
 pub mod telemetry;

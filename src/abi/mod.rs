@@ -20,6 +20,7 @@ mod median;
 mod neighbours;
 mod normals;
 mod pack;
+mod palette;
 mod patches;
 pub mod probe;
 mod project;
@@ -84,6 +85,7 @@ pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,
     UnpackArgs,
 };
+pub use palette::{NearCellsArgs, NearEntriesArgs, PALETTE_BLOCK, PALETTE_CELLS, PALETTE_WIDTH};
 pub use patches::{
     AGREEMENT_MIN, CONTRAST_MIN, FACING_MAX, PATCH_REACH, PATCH_SIDE, PATCH_STRIDE, PATCHES_BLOCK,
     PatchesArgs, VARIANCE_FLOOR,
@@ -159,6 +161,8 @@ pub fn header() -> String {
         &triangles::structs(),
         &pack::constants(),
         &pack::structs(),
+        &palette::constants(),
+        &palette::structs(),
         &quantile::constants(),
         &quantile::structs(),
         &relocate::constants(),

@@ -238,6 +238,9 @@ pub trait Edit<P: Primitive>: Store<P> {
         settings: &RenderSettings,
     ) -> Result<(), DeviceError>;
 
+    /// What [`Self::weigh`] found of each Gaussian, pixels. Waits for the device.
+    fn read_weights(&mut self, model: &Self::Model) -> Result<Vec<f32>, DeviceError>;
+
     /// Finds what makes a candidate, and counts the candidates by gradient.
     fn score(&mut self, model: &Self::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError>;
 

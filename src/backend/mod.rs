@@ -24,6 +24,7 @@ mod lpips;
 mod neighbours;
 pub mod nvidia;
 mod other_view;
+mod palettes;
 #[cfg(feature = "bench")]
 mod profiler;
 pub mod ranks;
@@ -61,6 +62,7 @@ pub use lpips::Lpips;
 pub use neighbours::{NeighbourLists, Neighbours};
 pub(crate) use other_view::patches;
 pub use other_view::{OtherView, seen_from};
+pub use palettes::Palettes;
 #[cfg(feature = "bench")]
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]

@@ -1,6 +1,8 @@
 //! All that a run needs of a device.
 
-use super::{Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Ranks, Transmittances, Worths};
+use super::{
+    Appearance, Bind, Edit, Faces, Filter3d, Fuse, Lpips, Palettes, Ranks, Transmittances, Worths,
+};
 use crate::model::Gaussians;
 
 /// A device that trains Gaussians.
@@ -12,6 +14,7 @@ pub trait TrainDevice:
     + Transmittances<Gaussians>
     + Worths<Gaussians>
     + Fuse<Gaussians>
+    + Palettes
     + Bind
     + Faces
     + Ranks
@@ -26,6 +29,7 @@ impl<D> TrainDevice for D where
         + Transmittances<Gaussians>
         + Worths<Gaussians>
         + Fuse<Gaussians>
+        + Palettes
         + Bind
         + Faces
         + Ranks

@@ -1,6 +1,8 @@
 //! `splat export`: Gaussians and triangles in the formats of other programs.
 
 mod args;
+mod refit;
+mod sog;
 mod triangles;
 
 use std::fmt::Write as _;
@@ -11,15 +13,17 @@ use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
     HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFormat, Splats,
-    SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport, read, write,
+    SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport, read,
 };
 
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs};
+use self::refit::Refit;
+use self::sog::SogExport;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
+use super::model_cameras::{cameras_of, training_cameras_of};
 use super::output::print;
-use super::page_cameras::cameras_of;
 use super::parser::{command_of, is_typed};
 use crate::config::PrimitiveName;
 use crate::export::read_ply_primitive;
@@ -48,9 +52,10 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
-    if let (SplatFormat::Html(page), Some(iteration)) = (&mut format, iteration) {
-        add_cameras(page, args, iteration)?;
+    if let Some(iteration) = iteration {
+        add_cameras(&mut format, args, iteration)?;
     }
+    let refit = Refit::open(args, named, matches)?;
     let (mut splats, dropped) = read_splats(&from)?;
     let mut left_out = dropped + cut(&mut splats, &args.cut);
     for placement in args.place.placements() {
@@ -67,7 +72,9 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
     splats.flatten_for(&format);
-    let written = write(&target(args)?, &splats, &format)?;
+    let to = target(args)?;
+    let export = SogExport { to: &to, splats: &splats, format: &format, refit: refit.as_ref() };
+    let written = export.write(args.sog.device)?;
     for note in &written.notes {
         tracing::warn!("{note}");
     }
@@ -169,7 +176,7 @@ fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
 
 /// A format of Gaussians with its options.
 fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, UsageError> {
-    let sog = SogOptions { seed: args.sog.sog_seed };
+    let sog = SogOptions { seed: args.sog.sog_seed, cameras: Vec::new() };
     Ok(match format {
         ExportFormat::Obj => {
             return Err(UsageError(format!(
@@ -240,16 +247,28 @@ fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
     Ok((ply, Some(iteration)))
 }
 
-/// Gives a page the cameras of its model, where the scene goes.
+/// Gives a format the cameras of its model, where it has a use for them, and puts them where the scene goes.
 fn add_cameras(
-    page: &mut HtmlOptions,
+    format: &mut SplatFormat,
     args: &ExportArgs,
     iteration: u32,
 ) -> Result<(), PlacementError> {
     let Some(model) = &args.model_path else { return Ok(()) };
-    page.cameras = cameras_of(model, iteration);
+    let cameras = match format {
+        SplatFormat::Html(page) => {
+            page.cameras = cameras_of(model, iteration);
+            &mut page.cameras
+        }
+        SplatFormat::Sog(options)
+        | SplatFormat::SogFolder(options)
+        | SplatFormat::StreamedSog(StreamedOptions { sog: options, .. }) => {
+            options.cameras = training_cameras_of(model, iteration);
+            &mut options.cameras
+        }
+        _ => return Ok(()),
+    };
     for placement in args.place.placements() {
-        page.cameras.iter_mut().try_for_each(|camera| camera.place(&placement))?;
+        cameras.iter_mut().try_for_each(|camera| camera.place(&placement))?;
     }
     Ok(())
 }

@@ -24,9 +24,10 @@ mod images;
 mod intent;
 mod lpips;
 mod mesh;
+mod model_cameras;
 mod next;
 mod output;
-mod page_cameras;
+
 mod parser;
 mod plan;
 mod preset;

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use splat_formats::{CameraSplit, HtmlCamera};
+use splat_formats::{CameraSplit, SceneCamera};
 
 use super::exit::{DataError, UsageError};
 use super::folder::{self, ConfigText};
+use super::model_cameras::cameras_of;
 use super::output::{print, shell_word};
-use super::page_cameras::cameras_of;
 use super::scene::absolute;
 use crate::config::{Config, Layers, SceneOptions, resolve};
 use crate::dataset::{Dataset, View, read_test_list};
@@ -162,7 +162,7 @@ fn scene_of(
 
 /// The cameras of a scene as a page has them.
 fn cameras_in(dataset: &Dataset) -> KnownCameras {
-    let on_page = |(index, view): (usize, &View)| HtmlCamera {
+    let on_page = |(index, view): (usize, &View)| SceneCamera {
         name: view.name.clone(),
         position: view.pose.centre_world(),
         rotation: transpose(&view.pose.rotation),

@@ -1,7 +1,7 @@
 //! Triangles with one colour for each vertex, as programs draw them that know no harmonics.
 
 use rayon::prelude::*;
-use splat_formats::HtmlCamera;
+use splat_formats::SceneCamera;
 use splat_mesh::Mesh;
 
 use crate::math::linalg::{dot, normalize, sub};
@@ -9,7 +9,7 @@ use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, TriangleMesh, sh_rest_count};
 
 /// The mesh, coloured by what these cameras see on average; with none, by the harmonics of degree 0.
-pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[HtmlCamera]) -> Mesh {
+pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[SceneCamera]) -> Mesh {
     Mesh {
         vertices: mesh.vertices.means.as_chunks::<3>().0.to_vec(),
         faces: mesh.faces.clone(),
@@ -20,7 +20,7 @@ pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[HtmlCamera]) -> Mesh {
 
 /// A colour of each vertex: the mean over the cameras that have it in their picture, whatever lies between;
 /// of one that none has, that of degree 0.
-fn vertex_colors(vertices: &Gaussians, cameras: &[HtmlCamera]) -> Vec<[f32; 3]> {
+fn vertex_colors(vertices: &Gaussians, cameras: &[SceneCamera]) -> Vec<[f32; 3]> {
     let degree = vertices.sh_degree;
     let width = 3 * sh_rest_count(degree);
     let color_of = |row: usize| {
@@ -45,7 +45,7 @@ fn vertex_colors(vertices: &Gaussians, cameras: &[HtmlCamera]) -> Vec<[f32; 3]> 
 }
 
 /// The unit direction in which a camera sees a place; none of one that is not in its picture.
-fn seen_along(camera: &HtmlCamera, place: [f64; 3]) -> Option<[f64; 3]> {
+fn seen_along(camera: &SceneCamera, place: [f64; 3]) -> Option<[f64; 3]> {
     let away = sub(place, camera.position);
     // Columns of the rotation are the camera's axes.
     let axis = |k: usize| [0, 1, 2].map(|row| camera.rotation[row][k]);
@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     /// Looks along z from the origin at a picture of 8 px by 6.
-    fn camera() -> HtmlCamera {
-        HtmlCamera {
+    fn camera() -> SceneCamera {
+        SceneCamera {
             name: String::new(),
             position: [0.0; 3],
             rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -94,7 +94,7 @@ mod tests {
         };
         let straight = camera();
         // From the right along -x: to the left is its right.
-        let aside = HtmlCamera {
+        let aside = SceneCamera {
             position: [3.0, 0.0, 2.0],
             rotation: [[0.0, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]],
             ..straight.clone()

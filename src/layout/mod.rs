@@ -16,6 +16,7 @@ mod gaussians;
 pub mod library;
 mod list;
 mod model;
+mod palette;
 mod photos;
 mod placement;
 mod replay;
@@ -44,6 +45,7 @@ pub use model::{
     ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
     OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len, table_slots,
 };
+pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
@@ -76,7 +78,7 @@ pub use view::{
 pub use list::{need as need_of_list, replay as replay_list};
 
 /// All slots, one table for each file.
-pub const ALL: [&[SlotInfo]; 14] = [
+pub const ALL: [&[SlotInfo]; 15] = [
     session::ALL,
     bound::ALL,
     faces::ALL,
@@ -91,6 +93,7 @@ pub const ALL: [&[SlotInfo]; 14] = [
     list::ALL,
     round::ALL,
     search::ALL,
+    palette::ALL,
 ];
 
 /// The slot that goes by this label, where there is but one.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use splat_formats::{CameraSplit, HtmlCamera};
+use splat_formats::{CameraSplit, SceneCamera};
 use splat_mesh::file::Glb;
 
 use crate::config::PrimitiveName;
@@ -24,7 +24,7 @@ pub(super) struct KnownMesh {
 
 impl KnownMesh {
     /// The mesh as a GLB; of a model's triangles, in the colours that the training cameras see.
-    pub(super) fn glb(&self, cameras: &[HtmlCamera]) -> Result<Vec<u8>, String> {
+    pub(super) fn glb(&self, cameras: &[SceneCamera]) -> Result<Vec<u8>, String> {
         let unreadable =
             |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
         if is_glb(&self.path) {
@@ -32,8 +32,8 @@ impl KnownMesh {
         }
         let model = read_ply_model(&self.path).map_err(|error| error.to_string())?;
         let faces = model.triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
-        let training = |camera: &&HtmlCamera| camera.split == CameraSplit::Training;
-        let cameras: Vec<HtmlCamera> = cameras.iter().filter(training).cloned().collect();
+        let training = |camera: &&SceneCamera| camera.split == CameraSplit::Training;
+        let cameras: Vec<SceneCamera> = cameras.iter().filter(training).cloned().collect();
         let mesh = coloured_mesh(&TriangleMesh { vertices: model.gaussians, faces }, &cameras);
         let mut bytes = Vec::new();
         let glb = Glb::new(&mesh, None).map_err(|error| unreadable(&error))?;

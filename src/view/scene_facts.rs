@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use splat_formats::{CameraSplit, HtmlCamera, middle_and_radius};
+use splat_formats::{CameraSplit, SceneCamera, middle_and_radius};
 
 use super::meshes::KnownMesh;
 use crate::config::PrimitiveName;
@@ -17,7 +17,7 @@ pub(super) const UP: [f64; 3] = [0.0, -1.0, 0.0];
 pub struct ViewedCamera {
     /// Where it stands and what it sees.
     #[serde(flatten)]
-    pub camera: HtmlCamera,
+    pub camera: SceneCamera,
     /// Its photograph can be asked for.
     pub has_photo: bool,
     /// PSNR of the newest evaluation, dB, of held-out views.
@@ -28,14 +28,14 @@ pub struct ViewedCamera {
 #[derive(Clone, Debug, Default)]
 pub struct KnownCameras {
     /// In the order of names.
-    pub cameras: Vec<HtmlCamera>,
+    pub cameras: Vec<SceneCamera>,
     /// Indices of held-out ones in the order of their evaluation.
     pub held_out: Vec<usize>,
 }
 
 impl KnownCameras {
     /// Cameras whose split says which are held out.
-    pub fn in_order(cameras: Vec<HtmlCamera>) -> Self {
+    pub fn in_order(cameras: Vec<SceneCamera>) -> Self {
         let is_held_out = |&index: &usize| cameras[index].split == CameraSplit::HeldOut;
         let held_out = (0..cameras.len()).filter(is_held_out).collect();
         Self { cameras, held_out }
@@ -63,7 +63,7 @@ pub(super) struct SceneFacts<'a> {
 }
 
 /// The middle and the radius of a scene by its points, or else by its cameras.
-pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[HtmlCamera]) -> ([f32; 3], f32) {
+pub(super) fn extent_of(points: &[[f32; 3]], cameras: &[SceneCamera]) -> ([f32; 3], f32) {
     if !points.is_empty() {
         return middle_and_radius(points);
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_scene_without_points_is_as_large_as_its_cameras() {
-        let camera = |x: f64| HtmlCamera {
+        let camera = |x: f64| SceneCamera {
             name: String::new(),
             position: [x, 0.0, 0.0],
             rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],

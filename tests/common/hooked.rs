@@ -8,7 +8,7 @@ use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
     Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, FaceStatistics, Faces,
     Filter3d, Fuse, Into, LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours,
-    Objective, Peaks, Photo, Pick, Ranks, Remesh, Render, RenderSettings, Rendered, Rows,
+    Objective, Palettes, Peaks, Photo, Pick, Ranks, Remesh, Render, RenderSettings, Rendered, Rows,
     ScoreRule, Snapshot, Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::View;
@@ -16,6 +16,7 @@ use splat::math::morton::Cube;
 use splat::memory::{Bytes, TrainingScale};
 use splat::model::{BoundTopology, Gaussians};
 use splat::perceptual::{LpipsInput, LpipsWeights};
+use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 /// A device with hooks.
@@ -276,6 +277,9 @@ impl<D: TrainDevice, H: Hooks<D>> Edit<Gaussians> for Hooked<D, H> {
     ) -> Result<(), DeviceError> {
         self.device.weigh(model, views, settings)
     }
+    fn read_weights(&mut self, model: &D::Model) -> Result<Vec<f32>, DeviceError> {
+        self.device.read_weights(model)
+    }
     fn score(&mut self, model: &D::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         self.device.score(model, rule)
     }
@@ -349,6 +353,30 @@ impl<D: TrainDevice, H: Hooks<D>> Worths<Gaussians> for Hooked<D, H> {
     }
     fn read_worths(&mut self, sums: &D::WorthSums) -> Result<Vec<Worth>, DeviceError> {
         self.device.read_worths(sums)
+    }
+}
+
+impl<D: TrainDevice, H: Hooks<D>> Palettes for Hooked<D, H> {
+    type PaletteRows = D::PaletteRows;
+
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<D::PaletteRows, DeviceError> {
+        self.device.hold_rows(rows, width)
+    }
+    fn near_entries(
+        &mut self,
+        rows: &mut D::PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        self.device.near_entries(rows, centers, cells)
+    }
+    fn near_cells(
+        &mut self,
+        rows: &mut D::PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.device.near_cells(rows, centers, count)
     }
 }
 

@@ -62,6 +62,7 @@ mod parity_median;
 mod parity_memory;
 mod parity_neighbours;
 mod parity_normals;
+mod parity_palette;
 mod parity_patches;
 mod parity_quantile;
 mod parity_rates;

@@ -120,7 +120,7 @@ fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     assert_eq!(page.matches("view_00").count(), 7);
     fs::write(place.model().join("cameras.json"), "[").unwrap();
     let without = ["-m", "model", "-o", "without.html"];
-    export(&place, &without).done().says(&["cameras.json: cannot be read", "no cameras"]);
+    export(&place, &without).done().says(&["cameras.json: cannot be read", "not known"]);
     export(&place, &["scene.html", "-o", "back.ply"]).refused(3, &["scene.html"]);
 }
 
@@ -149,6 +149,55 @@ fn what_is_cut_and_moved_is_what_was_asked_for() {
     assert!(lengths.into_iter().all(|squared| (squared - 1.0).abs() < 1e-5));
 }
 
+/// A model with more Gaussians than the palette of a SOG has entries for.
+static LARGER: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("export-larger", |place| {
+        place.trained(150, &["--eval", "--sh-degree-interval=20", "--max-points=2500"]);
+    })
+});
+
+/// Mean PSNR of all views as a SOG shows them.
+fn psnr_of_sog(place: &TestFolder, sog: &str) -> f64 {
+    export(place, &[sog, "-o", "back.ply", "--overwrite", "--quiet"]).done();
+    psnr(place, &place.path("back.ply"))
+}
+
+#[test]
+fn colours_fitted_again_lose_less_than_a_palette() {
+    let place = copy_of(&LARGER);
+    let before = psnr(&place, &place.ply_of("model", 150));
+    export(&place, &["-m", "model", "-o", "plain.sog", "--device=cpu"]).done();
+    let args = ["-m", "model", "-o", "fitted.sog", "--refit=60", "--device=cpu"];
+    export(&place, &args).done();
+    let [plain, fitted] = ["plain.sog", "fitted.sog"].map(|sog| psnr_of_sog(&place, sog));
+    // A model that has just begun to train goes on to learn its colours.
+    assert!(fitted > plain && plain > before - 0.3, "{before} {plain} {fitted}");
+    // Only colours and opacities moved.
+    let [plain, fitted] = ["plain", "fitted"].map(|name| {
+        let ply = format!("{name}.ply");
+        export(&place, &[&format!("{name}.sog"), "-o", &ply, "--quiet"]).done();
+        read_ply(&place.path(&ply)).unwrap()
+    });
+    assert!(plain.means == fitted.means && plain.quats == fitted.quats);
+    assert!(plain.log_scales == fitted.log_scales && plain.sh_dc != fitted.sh_dc);
+}
+
+#[test]
+fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
+    let place = copy_of(&LARGER);
+    let fit = ["-m", "model", "--refit=40", "--device=cpu"];
+    let turn = ["--rotate=90,0,0", "--scale=2", "--translate=1,2,3"];
+    export(&place, &[&fit[..], &["-o", "still.sog"]].concat()).done();
+    export(&place, &[&fit[..], &turn, &["-o", "placed.sog"]].concat()).done();
+    let back = ["--translate=-1,-2,-3", "-o", "near.ply"];
+    export(&place, &[&["placed.sog"][..], &back].concat()).done();
+    let back = ["--rotate=-90,0,0", "--scale=0.5", "-o", "back.sog"];
+    export(&place, &[&["near.ply"][..], &back].concat()).done();
+    let [still, placed] = ["still.sog", "back.sog"].map(|sog| psnr_of_sog(&place, sog));
+    // Harmonics are squeezed once more on the way back.
+    assert!((still - placed).abs() < 0.3, "{still} {placed}");
+}
+
 #[rstest]
 #[case::no_format(&["-m", "model", "-o", "model.xyz"], 2, &["model.xyz", ".spz", "--format"])]
 #[case::there_already(&["-m", "model", "-o", "model/config.toml", "--format=ply"], 2, &["config.toml", "--overwrite"])]
@@ -166,6 +215,10 @@ fn what_is_cut_and_moved_is_what_was_asked_for() {
 #[case::a_folder(&["-m", "model", "-o", "model", "--format=ply", "--overwrite"], 2, &["is no file"])]
 #[case::others_files(&["-m", "model", "-o", "model/meta.json"], 2, &["model: is not empty", "--overwrite"])]
 #[case::folder(&["-m", "model", "-o", "a.sog", "--format=sog-folder"], 2, &["meta.json"])]
+#[case::refit_of_a_file(&["model/config.toml", "-o", "a.sog", "--refit"], 2, &["--refit", "-m MODEL"])]
+#[case::refit_of_spz(&["-m", "model", "-o", "a.spz", "--refit"], 2, &["--refit is for SOG", "levels"])]
+#[case::refit_of_a_part(&["-m", "model", "-o", "a.sog", "--refit", "--crop=0,0,0,1,1,1"], 2, &["--crop", "cut off"])]
+#[case::refit_without_scene(&["-m", "model", "-s", "gone", "-o", "a.sog", "--refit"], 3, &["gone"])]
 #[case::nothing_named(&["-o", "a.ply"], 2, &["FILE"])]
 fn what_cannot_be_exported_is_named(
     #[case] args: &[&str],

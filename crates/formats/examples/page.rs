@@ -1,4 +1,4 @@
-//! Writes a page with cameras: `page IN OUT.html CAMERAS.json`, which lists cameras as `HtmlCamera`
+//! Writes a page with cameras: `page IN OUT.html CAMERAS.json`, which lists cameras as `SceneCamera`
 //! has them.
 
 use std::path::PathBuf;

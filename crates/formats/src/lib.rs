@@ -1,6 +1,6 @@
 //! Files of Gaussians: read, edited, written.
 //!
-//! Knows nothing of trainers, cameras or devices. In the order of use:
+//! Knows nothing of trainers or devices. In the order of use:
 //!
 //! | part | does |
 //! |---|---|
@@ -24,6 +24,7 @@
 //! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
 
 mod antimatter;
+mod camera;
 mod cursor;
 mod edit;
 mod encoded;
@@ -54,22 +55,23 @@ mod streamed;
 mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
+pub use camera::{CameraSplit, SceneCamera};
 pub use edit::{CropBox, CropSphere};
 pub use encoded::EncodedSplats;
 pub use error::SplatFileError;
 pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
-pub use html::{
-    CameraSplit, HtmlCamera, HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page,
-    write_html,
-};
+pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
 pub use open::{ReadSplats, SplatFileKind, read};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use quaternion::UnitQuat;
-pub use save::{SplatFormat, WriteReport, write};
-pub use sog::{SogError, SogOptions, read_sog, write_sog};
+pub use save::{SplatFormat, WriteReport, write, write_with};
+pub use sog::{
+    CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
+    SogError, SogOptions, SogTools, read_sog, write_sog,
+};
 pub use splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, SplatsError, sh_rest_count,

@@ -1,5 +1,7 @@
 //! An order of places in which neighbours stand together (Z-order curve, Morton 1966).
 
+use rayon::prelude::*;
+
 use crate::narrow::{round_u32, to_u32};
 
 /// Bits of a coordinate.
@@ -18,8 +20,9 @@ pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
         spread(0) | spread(1) << 1 | spread(2) << 2
     };
     let mut keyed: Vec<(u64, u32)> =
-        means.iter().enumerate().map(|(row, mean)| (key(mean), to_u32(row))).collect();
-    keyed.sort_unstable();
+        means.par_iter().enumerate().map(|(row, mean)| (key(mean), to_u32(row))).collect();
+    // No two are equal, so that the order is the same for any number of threads.
+    keyed.par_sort_unstable();
     keyed.into_iter().map(|(_, row)| row).collect()
 }
 

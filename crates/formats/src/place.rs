@@ -86,6 +86,15 @@ impl ScenePlacement {
         Ok(self.rotation.map(|part| part / length))
     }
 
+    /// What takes a placed scene back to where it was.
+    pub fn inverse(&self) -> Result<Self, PlacementError> {
+        let [w, x, y, z] = self.unit_rotation()?;
+        let back =
+            Self { rotation: [w, -x, -y, -z], scale: 1.0 / self.scale, translation: [0.0; 3] };
+        let translation = back.point(&matrix(back.rotation), self.translation).map(|x| -x);
+        Ok(Self { translation, ..back })
+    }
+
     /// Moves points. Some may then lie beyond the range of f32.
     pub fn place_points(&self, points: &mut [[f32; 3]]) -> Result<(), PlacementError> {
         let rows = matrix(self.unit_rotation()?);
@@ -152,6 +161,23 @@ mod tests {
     use super::*;
     use crate::known_splats::random_splats;
     use crate::quaternion::angle_degrees;
+
+    #[test]
+    fn the_inverse_takes_back() {
+        let placement = ScenePlacement {
+            rotation: [0.5, -0.3, 2.0, 0.7],
+            scale: 2.5,
+            translation: [1.0, -2.0, 3.0],
+        };
+        let before = [[0.25, -1.5, 4.0], [0.0, 0.0, 0.0]];
+        let mut points = before;
+        placement.place_points(&mut points).unwrap();
+        placement.inverse().unwrap().place_points(&mut points).unwrap();
+        for (a, b) in points.as_flattened().iter().zip(before.as_flattened()) {
+            // Rounded to f32 twice, at up to 15 units.
+            assert!((a - b).abs() < 2e-6, "{a} {b}");
+        }
+    }
 
     #[test]
     fn a_placed_scene_is_moved_turned_and_scaled() {

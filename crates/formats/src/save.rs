@@ -14,7 +14,7 @@ use crate::html::{HtmlError, HtmlOptions, write_html};
 use crate::open::folder_of;
 use crate::ply::{write_packed_ply, write_ply};
 use crate::replace::{FolderSink, replace_file};
-use crate::sog::{SogError, SogOptions, write_sog};
+use crate::sog::{SogError, SogOptions, SogTools, write_sog};
 use crate::splats::Splats;
 use crate::spz::{SpzOptions, encode_spz};
 use crate::streamed::{StreamedOptions, write_streamed};
@@ -97,6 +97,16 @@ pub fn write(
     splats: &Splats,
     format: &SplatFormat,
 ) -> Result<WriteReport, SplatFileError> {
+    write_with(path, splats, format, &SogTools::default())
+}
+
+/// The same with what helps to write a SOG.
+pub fn write_with(
+    path: &Path,
+    splats: &Splats,
+    format: &SplatFormat,
+    tools: &SogTools<'_>,
+) -> Result<WriteReport, SplatFileError> {
     let unwritable = |source| SplatFileError::unwritable(path, source);
     let sog = |source| match source {
         SogError::Write(source) => unwritable(source),
@@ -119,7 +129,7 @@ pub fn write(
         }
         SplatFormat::Sog(options) => replace_file(path, |out: &mut BufWriter<&mut File>| {
             let mut zip = ZipSink::new(out);
-            let worst = write_sog(splats, None, options, &mut zip)?;
+            let worst = write_sog(splats, options, tools, &mut zip)?;
             zip.finish()?;
             Ok::<_, SogError>(worst)
         })
@@ -142,8 +152,10 @@ pub fn write(
         SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
             let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
             let errors = match format {
-                SplatFormat::StreamedSog(options) => write_streamed(splats, options, &mut sink),
-                SplatFormat::SogFolder(options) => write_sog(splats, None, options, &mut sink),
+                SplatFormat::StreamedSog(options) => {
+                    write_streamed(splats, options, tools, &mut sink)
+                }
+                SplatFormat::SogFolder(options) => write_sog(splats, options, tools, &mut sink),
                 _ => Ok(WorstErrors::default()),
             }
             .map_err(sog)?;

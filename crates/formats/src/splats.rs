@@ -1,5 +1,7 @@
 //! Gaussians in memory, as every format is read into and written from.
 
+use rayon::prelude::*;
+
 use crate::quaternion::{UnitQuat, normalised};
 
 /// Highest degree of the spherical harmonics.
@@ -114,6 +116,16 @@ impl SplatColumns {
         self.means.is_empty()
     }
 
+    /// Puts others of the same degree behind these.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.means.extend_from_slice(&other.means);
+        self.log_scales.extend_from_slice(&other.log_scales);
+        self.rotations.extend_from_slice(&other.rotations);
+        self.opacity_logits.extend_from_slice(&other.opacity_logits);
+        self.sh_dc.extend_from_slice(&other.sh_dc);
+        self.sh_rest.extend_from_slice(&other.sh_rest);
+    }
+
     /// Coefficients above degree 0 of a row.
     pub fn rest(&self, row: usize) -> &[[f32; 3]] {
         let width = sh_rest_count(self.sh_degree);
@@ -138,25 +150,26 @@ impl SplatColumns {
         }
     }
 
-    /// Makes a row's rotation unit and its infinities finite where they mean something; whether the
-    /// row can be drawn then.
-    fn tidy(&mut self, row: usize) -> bool {
-        let logit = &mut self.opacity_logits[row];
-        if logit.is_infinite() {
-            *logit = LARGEST_LOGIT.copysign(*logit);
-        }
-        for scale in &mut self.log_scales[row] {
-            if *scale == f32::NEG_INFINITY {
+    /// Makes rotations unit and infinities finite where they mean something; which rows can be drawn then.
+    fn tidy(&mut self) -> Vec<bool> {
+        let width = sh_rest_count(self.sh_degree);
+        let Self { means, log_scales, rotations, opacity_logits, sh_dc, sh_rest, .. } = self;
+        let changed = (log_scales.par_iter_mut(), rotations.par_iter_mut(), opacity_logits);
+        let rows = (means.par_iter(), sh_dc.par_iter(), changed).into_par_iter().enumerate();
+        rows.map(|(row, (mean, color, (scales, rotation, logit)))| {
+            if logit.is_infinite() {
+                *logit = LARGEST_LOGIT.copysign(*logit);
+            }
+            for scale in scales.iter_mut().filter(|scale| **scale == f32::NEG_INFINITY) {
                 *scale = LEAST_LOG_SCALE;
             }
-        }
-        match normalised(self.rotations[row], UNIT_TOLERANCE) {
-            Some(unit) => self.rotations[row] = unit,
-            None => return false,
-        }
-        let triples = [&self.means[row], &self.log_scales[row], &self.sh_dc[row]];
-        self.opacity_logits[row].is_finite()
-            && triples.into_iter().chain(self.rest(row)).flatten().all(|value| value.is_finite())
+            let Some(unit) = normalised(*rotation, UNIT_TOLERANCE) else { return false };
+            *rotation = unit;
+            let triples = [&*mean, &*scales, &*color].into_iter();
+            let rest = &sh_rest[row * width..][..width];
+            logit.is_finite() && triples.chain(rest).flatten().all(|value| value.is_finite())
+        })
+        .collect()
     }
 
     fn retain(&mut self, kept: &[bool]) {
@@ -204,7 +217,7 @@ impl Splats {
     /// Fails where columns differ in length or the SH degree is above 3.
     pub fn from_columns(mut columns: SplatColumns) -> Result<CheckedSplats, SplatsError> {
         columns.check()?;
-        let kept: Vec<bool> = (0..columns.len()).map(|row| columns.tidy(row)).collect();
+        let kept = columns.tidy();
         let dropped = kept.iter().filter(|kept| !**kept).count();
         if dropped > 0 {
             columns.retain(&kept);
@@ -264,17 +277,32 @@ impl Splats {
     #[must_use]
     pub fn rows(&self, order: &[u32]) -> Self {
         let from = &self.columns;
-        let mut to = SplatColumns::with_capacity(from.sh_degree, order.len());
-        (to.antialiasing, to.primitive) = (from.antialiasing, from.primitive);
-        for row in order.iter().map(|&row| row as usize).filter(|&row| row < from.len()) {
-            to.means.push(from.means[row]);
-            to.log_scales.push(from.log_scales[row]);
-            to.rotations.push(from.rotations[row]);
-            to.opacity_logits.push(from.opacity_logits[row]);
-            to.sh_dc.push(from.sh_dc[row]);
-            to.sh_rest.extend_from_slice(from.rest(row));
+        let order = || order.par_iter().map(|&row| row as usize).filter(|&row| row < from.len());
+        let columns = SplatColumns {
+            sh_degree: from.sh_degree,
+            antialiasing: from.antialiasing,
+            primitive: from.primitive,
+            means: order().map(|row| from.means[row]).collect(),
+            log_scales: order().map(|row| from.log_scales[row]).collect(),
+            rotations: order().map(|row| from.rotations[row]).collect(),
+            opacity_logits: order().map(|row| from.opacity_logits[row]).collect(),
+            sh_dc: order().map(|row| from.sh_dc[row]).collect(),
+            sh_rest: order().flat_map_iter(|row| from.rest(row).iter().copied()).collect(),
+        };
+        Self { columns }
+    }
+
+    /// Colours, harmonics and opacities of these, of Gaussians that are where others are: places, scales and
+    /// rotations are taken of these, as many.
+    #[must_use]
+    pub fn with_geometry_of(mut self, other: &Self) -> Self {
+        if self.len() == other.len() {
+            let of_other = other.columns();
+            self.columns.means.clone_from(&of_other.means);
+            self.columns.log_scales.clone_from(&of_other.log_scales);
+            self.columns.rotations.clone_from(&of_other.rotations);
         }
-        Self { columns: to }
+        self
     }
 
     /// Changes values that stay finite and unit: for the edits of this crate.

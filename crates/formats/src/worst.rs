@@ -1,5 +1,6 @@
 //! How far what a file holds is from what was to be written.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::opacity::sigmoid;
@@ -33,18 +34,19 @@ impl WorstErrors {
             color: SH_C0 * farthest(&a.sh_dc, &b.sh_dc),
             ..Self::default()
         };
-        for (a, b) in a.rotations.iter().zip(&b.rotations) {
-            worst.rotation_degrees = worst.rotation_degrees.max(angle_degrees(*a, *b));
-        }
-        for (a, b) in a.opacity_logits.iter().zip(&b.opacity_logits) {
-            worst.opacity = worst.opacity.max((sigmoid(*a) - sigmoid(*b)).abs());
-        }
+        let rotations = a.rotations.par_iter().zip(&b.rotations);
+        worst.rotation_degrees =
+            rotations.map(|(a, b)| angle_degrees(*a, *b)).reduce(|| 0.0, f64::max);
+        let opacities = a.opacity_logits.par_iter().zip(&b.opacity_logits);
+        worst.opacity =
+            opacities.map(|(a, b)| (sigmoid(*a) - sigmoid(*b)).abs()).reduce(|| 0.0, f64::max);
         let shared = sh_rest_count(a.sh_degree.min(b.sh_degree));
-        for row in 0..a.len().min(b.len()) {
+        let sh_error = |row: usize| {
             let (a, b) = (a.rest(row), b.rest(row));
             let missing = a[shared..].as_flattened().iter().map(|x| f64::from(x.abs()));
-            worst.sh = missing.fold(worst.sh, f64::max).max(farthest(&a[..shared], &b[..shared]));
-        }
+            missing.fold(farthest(&a[..shared], &b[..shared]), f64::max)
+        };
+        worst.sh = (0..a.len().min(b.len())).into_par_iter().map(sh_error).reduce(|| 0.0, f64::max);
         worst
     }
 

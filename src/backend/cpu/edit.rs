@@ -50,6 +50,10 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         Ok(())
     }
 
+    fn read_weights(&mut self, model: &Model<R>) -> Result<Vec<f32>, DeviceError> {
+        Ok(model.gradient_norm_sums.iter().map(|weight| weight.to_f32()).collect())
+    }
+
     fn score(&mut self, model: &Model<R>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         Ok(match rule.by_gradient() {
             Some(gradient) => densify::score(model, rule, &gradient),

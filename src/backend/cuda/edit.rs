@@ -1,6 +1,7 @@
 //! Density control on a GPU.
 
 use super::Cuda;
+use super::memory::heap::Buffer as _;
 use super::model::catch_up::catch_up;
 use super::model::tables::Model;
 use super::stage::densify::DensifyWork;
@@ -49,6 +50,12 @@ impl Edit<Gaussians> for Cuda {
             self.draw::<Drawn, _>(model, view, &drawing)?.weigh(&mut self.session, model)?;
         }
         Ok(())
+    }
+
+    fn read_weights(&mut self, model: &Model) -> Result<Vec<f32>, DeviceError> {
+        let mut weights = vec![0.0; model.len()];
+        model.gradient_norm_sums.download(&self.session.stream, 0, &mut weights)?;
+        Ok(weights)
     }
 
     fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {

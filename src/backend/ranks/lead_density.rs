@@ -2,6 +2,7 @@
 
 use super::command::RankCommand;
 use super::lead::Ranked;
+use super::refused::refused;
 use super::shard::RankShard;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Edit, EditRule, Edited, Filter3d, Pick, RenderSettings,
@@ -23,6 +24,10 @@ impl<S: RankShard> Edit<Gaussians> for Ranked<S> {
             (views.iter().copied().cloned().collect(), *settings);
         self.tell(&RankCommand::Weigh { views: views.clone(), settings })?;
         self.shard.weigh(model, &views, &settings)
+    }
+
+    fn read_weights(&mut self, _: &S::Share) -> Result<Vec<f32>, DeviceError> {
+        refused("weights of single Gaussians")
     }
 
     fn score(&mut self, model: &S::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError> {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 use super::lead::Ranked;
@@ -10,8 +11,8 @@ use super::shard::RankShard;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, FaceStatistics, Faces,
-    Fuse, Held, Lpips, MaskedView, Measured, Neighbours, Remesh, RenderSettings, TableStep,
-    Transmittances, Worth, Worths,
+    Fuse, Held, Lpips, MaskedView, Measured, Neighbours, Palettes, Remesh, RenderSettings,
+    TableStep, Transmittances, Worth, Worths,
 };
 use crate::dataset::View;
 use crate::memory::Bytes;
@@ -28,7 +29,7 @@ impl Held for Impossible {
     }
 }
 
-fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
+pub(super) fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
     Err(DeviceError::Unsupported { primitives: "Gaussians of several ranks", what })
 }
 
@@ -37,6 +38,7 @@ const TRIANGLES: &str = "triangles";
 const VOXELS: &str = "fused depths";
 const MESHES: &str = "mesh that they are bound to";
 const WORTHS: &str = "worths";
+const PALETTES: &str = "palettes";
 
 impl<S: RankShard> Lpips<Gaussians> for Ranked<S> {
     type Net = <S::Device as Lpips<Gaussians>>::Net;
@@ -142,6 +144,32 @@ impl<S: RankShard> Worths<Gaussians> for Ranked<S> {
 
     fn read_worths(&mut self, sums: &Impossible) -> Result<Vec<Worth>, DeviceError> {
         match *sums {}
+    }
+}
+
+impl<S: RankShard> Palettes for Ranked<S> {
+    type PaletteRows = Impossible;
+
+    fn hold_rows(&mut self, _: &[f32], _: usize) -> Result<Impossible, DeviceError> {
+        refused(PALETTES)
+    }
+
+    fn near_entries(
+        &mut self,
+        rows: &mut Impossible,
+        _: &[f32],
+        _: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        match *rows {}
+    }
+
+    fn near_cells(
+        &mut self,
+        rows: &mut Impossible,
+        _: &[f32],
+        _: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        match *rows {}
     }
 }
 

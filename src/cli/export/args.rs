@@ -7,6 +7,7 @@ use serde::Serialize;
 use splat_formats::{ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis};
 
 use crate::cli::crop::{CropOptions, number, numbers};
+use crate::config::DeviceChoice;
 
 /// Arguments of `splat export`.
 #[derive(Args)]
@@ -306,6 +307,22 @@ pub(super) struct SogArgs {
     /// Seed of the palette of harmonics; equal seeds make equal bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) sog_seed: u64,
+
+    /// Fit colours and opacities to the photographs again, over N images
+    ///
+    /// Of a model whose scene is there: what sharing harmonics costs is made up for, as far as colours can.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) refit: Option<u32>,
+
+    /// Scene folder for --refit [default: that of the model]
+    #[arg(short, long, value_name = "SCENE")]
+    pub(super) source_path: Option<PathBuf>,
+
+    /// Device that searches for the palette
+    ///
+    /// A GPU also draws the Gaussians of a model from its training cameras, to know how much each counts.
+    #[arg(long, value_enum, value_name = "DEVICE", default_value_t = DeviceChoice::Auto)]
+    pub(super) device: DeviceChoice,
 
     /// Levels of a streamed SOG, each half of the one before
     #[arg(long, value_name = "N", default_value_t = StreamedOptions::default().levels, value_parser = clap::value_parser!(u32).range(1..=16))]

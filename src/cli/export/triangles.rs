@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use splat_formats::{CameraSplit, HtmlCamera, PlacementError};
+use splat_formats::{PlacementError, SceneCamera};
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
 use super::args::{ExportArgs, ExportFormat, VertexColors};
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
+use crate::cli::model_cameras::training_cameras_of;
 use crate::cli::output::print;
-use crate::cli::page_cameras::cameras_of;
 use crate::export::{PlyModel, PlyTriangles, coloured_mesh, read_ply_model};
 use crate::files::{OutputError, write_atomically};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
@@ -97,15 +97,12 @@ fn described(exported: &ExportedMesh) -> String {
 fn training_cameras(
     args: &ExportArgs,
     iteration: Option<u32>,
-) -> Result<Option<Vec<HtmlCamera>>, UsageError> {
+) -> Result<Option<Vec<SceneCamera>>, UsageError> {
     if args.colors == Some(VertexColors::Base) {
         return Ok(None);
     }
-    let cameras = args.model_path.as_deref().zip(iteration).map(|(model, iteration)| {
-        let mut cameras = cameras_of(model, iteration);
-        cameras.retain(|camera| camera.split == CameraSplit::Training);
-        cameras
-    });
+    let of_model = args.model_path.as_deref().zip(iteration);
+    let cameras = of_model.map(|(model, iteration)| training_cameras_of(model, iteration));
     match cameras.filter(|cameras| !cameras.is_empty()) {
         Some(cameras) => Ok(Some(cameras)),
         None if args.colors == Some(VertexColors::Views) => Err(UsageError(

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{HtmlCamera, HtmlOptions};
+use super::{HtmlOptions, SceneCamera};
 use crate::splats::{Antialiasing, Splats};
 
 /// Most Gaussians that are looked at for the middle and the radius.
@@ -27,7 +27,7 @@ pub(super) struct PageFacts<'a> {
     radius: f32,
     /// Up, where no cameras tell it.
     up: [f64; 3],
-    cameras: &'a [HtmlCamera],
+    cameras: &'a [SceneCamera],
 }
 
 impl<'a> PageFacts<'a> {

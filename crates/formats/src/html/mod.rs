@@ -5,14 +5,13 @@
 //! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built. A served
 //! page ([`served_page`]) has the same program and asks its server instead.
 
-mod camera;
 mod facts;
 mod served;
 mod write;
 
+use crate::camera::SceneCamera;
 use crate::place::UpAxis;
 
-pub use camera::{CameraSplit, HtmlCamera};
 pub use facts::middle_and_radius;
 pub use served::{ServedPage, served_page};
 pub use write::{HtmlError, write_html};
@@ -23,7 +22,7 @@ pub struct HtmlOptions {
     /// Title of the page; "Gaussians" where it is empty.
     pub title: String,
     /// Cameras to jump to, in this order. The page starts at the first.
-    pub cameras: Vec<HtmlCamera>,
+    pub cameras: Vec<SceneCamera>,
     /// Up in the scene. The cameras' mean is taken instead where there are any.
     pub up: UpAxis,
 }
@@ -38,6 +37,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::camera::CameraSplit;
     use crate::known_splats::{random_splats, splats_at};
     use crate::place::ScenePlacement;
     use crate::splats::{Antialiasing, Splats};
@@ -52,8 +52,8 @@ mod tests {
         "&lt;b&gt; & 'c'",
     ];
 
-    fn camera(name: &str) -> HtmlCamera {
-        HtmlCamera {
+    fn camera(name: &str) -> SceneCamera {
+        SceneCamera {
             name: name.to_owned(),
             position: [1.0, 2.0, -3.0],
             rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    fn page(splats: &Splats, title: &str, cameras: &[HtmlCamera]) -> String {
+    fn page(splats: &Splats, title: &str, cameras: &[SceneCamera]) -> String {
         let mut bytes = Vec::new();
         let (title, cameras) = (title.to_owned(), cameras.to_vec());
         let options = HtmlOptions { title, cameras, up: UpAxis::Z };
@@ -143,13 +143,13 @@ mod tests {
     fn cameras_and_the_mode_reach_the_page() {
         let mut splats = random_splats(3, 0, 2);
         splats.columns_mut().antialiasing = Antialiasing::On;
-        let cameras = [camera("a"), HtmlCamera { split: CameraSplit::Training, ..camera("b") }];
+        let cameras = [camera("a"), SceneCamera { split: CameraSplit::Training, ..camera("b") }];
         let page = page(&splats, "", &cameras);
         let scene = scene(&page);
         assert_eq!((&scene["antialiased"], &scene["title"]), (&true.into(), &"Gaussians".into()));
         assert_eq!(scene["up"], serde_json::json!([0.0, 0.0, 1.0]));
         assert_eq!(scene["cameras"][0]["split"], "held_out");
-        let back: Vec<HtmlCamera> = serde_json::from_value(scene["cameras"].clone()).unwrap();
+        let back: Vec<SceneCamera> = serde_json::from_value(scene["cameras"].clone()).unwrap();
         assert_eq!(back, cameras);
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let mut camera = camera("view");
         camera.rotation = [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
         // The first Gaussian along the axes of the camera.
-        let seen = |splats: &Splats, camera: &HtmlCamera| -> [f64; 3] {
+        let seen = |splats: &Splats, camera: &SceneCamera| -> [f64; 3] {
             let place = splats.columns().means[0].map(f64::from);
             let away: [f64; 3] = std::array::from_fn(|i| place[i] - camera.position[i]);
             std::array::from_fn(|k| (0..3).map(|i| camera.rotation[i][k] * away[i]).sum())
@@ -198,10 +198,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case(HtmlCamera { position: [f64::NAN, 0.0, 0.0], ..camera("bad") })]
-    #[case(HtmlCamera { focal_px: [0.0, 1.0], ..camera("bad") })]
-    #[case(HtmlCamera { size_px: [640, 0], ..camera("bad") })]
-    fn cameras_that_see_nothing_are_named(#[case] bad: HtmlCamera) {
+    #[case(SceneCamera { position: [f64::NAN, 0.0, 0.0], ..camera("bad") })]
+    #[case(SceneCamera { focal_px: [0.0, 1.0], ..camera("bad") })]
+    #[case(SceneCamera { size_px: [640, 0], ..camera("bad") })]
+    fn cameras_that_see_nothing_are_named(#[case] bad: SceneCamera) {
         let cameras = vec![camera("good"), bad];
         let options = HtmlOptions { cameras, ..HtmlOptions::default() };
         let error = write_html(&random_splats(1, 0, 1), &options, &mut Vec::new()).unwrap_err();

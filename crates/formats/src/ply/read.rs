@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, Read};
 
+use rayon::prelude::*;
+
 use super::header::{PlyElement, PlyHead, PlyProperty, PlyType};
 use crate::fault::FormatFault;
 use crate::narrow::to_f32;
@@ -11,7 +13,10 @@ use crate::splats::{
 };
 
 /// Bytes that are read at a time.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// Rows that one thread takes one after the other.
+const ROWS_AT_A_TIME: usize = 4096;
 
 /// Where the values of a row are.
 struct RowLayout {
@@ -143,7 +148,15 @@ pub(super) fn read_rows(
         let rows = left.min(at_once);
         let chunk = &mut buffer[..rows * element.row_bytes];
         input.read_exact(chunk)?;
-        chunk.chunks_exact(element.row_bytes).for_each(|row| layout.take(row, &mut columns));
+        let parts: Vec<SplatColumns> = chunk
+            .par_chunks(ROWS_AT_A_TIME * element.row_bytes.max(1))
+            .map(|rows| {
+                let mut part = SplatColumns::with_capacity(layout.sh_degree(), ROWS_AT_A_TIME);
+                rows.chunks_exact(element.row_bytes).for_each(|row| layout.take(row, &mut part));
+                part
+            })
+            .collect();
+        parts.iter().for_each(|part| columns.append(part));
         left -= rows;
     }
     if head.is_antialiased() {

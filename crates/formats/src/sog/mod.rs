@@ -6,17 +6,24 @@
 mod codebook;
 mod lloyd;
 mod meta;
+mod metric;
 mod palette;
 mod picture;
 mod read;
+mod rows;
+mod search;
+mod seen;
+mod shared;
 mod values;
 mod write;
 
 pub use read::read_sog;
-pub use write::{SogError, SogOptions, write_sog};
+pub use search::{CellLists, HeldRows, HostSearch, NearRow, RowSearch};
+pub use seen::{Looks, SeenFrom};
+pub use write::{ColorFit, SharedRows, SogError, SogOptions, SogTools, write_sog};
 
 pub(crate) use meta::META_NAME;
-pub(crate) use write::{areas, write_in_order};
+pub(crate) use write::write_in_order;
 
 #[cfg(test)]
 mod tests {
@@ -33,7 +40,8 @@ mod tests {
 
     fn parts(splats: &Splats) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
         let mut parts = BTreeMap::new();
-        let worst = write_sog(splats, None, &SogOptions::default(), &mut parts).unwrap();
+        let worst =
+            write_sog(splats, &SogOptions::default(), &SogTools::default(), &mut parts).unwrap();
         (parts, worst)
     }
 
@@ -69,7 +77,7 @@ mod tests {
         let mut splats = random_splats(300, 1, 2);
         splats.columns_mut().antialiasing = Antialiasing::On;
         let mut zip = ZipSink::new(Cursor::new(Vec::new()));
-        write_sog(&splats, None, &SogOptions::default(), &mut zip).unwrap();
+        write_sog(&splats, &SogOptions::default(), &SogTools::default(), &mut zip).unwrap();
         let bytes = zip.finish().unwrap().into_inner();
         let mut zip = ZipSource::new(Cursor::new(&bytes), bytes.len() as u64).unwrap();
         let read = read_sog(&mut zip).unwrap().splats;
@@ -108,14 +116,5 @@ mod tests {
         parts.insert("meta.json".to_owned(), meta.replacen(from, to, 1).into_bytes());
         let message = read_sog(&mut parts).unwrap_err().to_string();
         assert!(message.contains(said), "{message}");
-    }
-
-    #[test]
-    fn weights_are_one_for_each() {
-        let splats = random_splats(10, 1, 5);
-        let mut parts = BTreeMap::new();
-        let weights = [1.0; 9];
-        let error = write_sog(&splats, Some(&weights), &SogOptions::default(), &mut parts);
-        assert!(error.unwrap_err().to_string().contains("9 weights"));
     }
 }

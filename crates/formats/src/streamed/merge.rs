@@ -1,10 +1,10 @@
-//! Two Gaussians as one.
+//! Several Gaussians as one.
 
 use super::eigen::{Symmetric3, axes_of, quaternion_of};
 use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
 use crate::quaternion::matrix;
-use crate::splats::{LEAST_LOG_SCALE, SH_C0, SplatColumns};
+use crate::splats::{LEAST_LOG_SCALE, SH_C0, SplatColumns, sh_rest_count};
 
 /// The most opaque that a merged Gaussian becomes.
 const MOST_OPACITY: f64 = 0.99;
@@ -39,39 +39,37 @@ impl Moments3 {
         }
     }
 
-    fn spread(&self) -> f64 {
+    /// Sum of the variances along the axes, squared units.
+    pub(super) fn spread(&self) -> f64 {
         self.covariance[0][0] + self.covariance[1][1] + self.covariance[2][2]
-    }
-
-    /// What a picture loses, in the unit of weights: how far apart two are, against their size, and
-    /// how far their colours are.
-    pub(super) fn cost(&self, other: &Self) -> f64 {
-        let squared = |a: [f64; 3], b: [f64; 3]| -> f64 {
-            a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
-        };
-        let size = (self.spread() + other.spread()).max(f64::MIN_POSITIVE);
-        let shared =
-            self.weight * other.weight / (self.weight + other.weight).max(f64::MIN_POSITIVE);
-        shared * (squared(self.mean, other.mean) / size + squared(self.color, other.color))
     }
 }
 
-/// Puts a Gaussian behind the others that has the mean, covariance and harmonics of two, weighted by
-/// opacity times area, and as much of that as both.
-pub(super) fn push_merged(from: &SplatColumns, rows: [usize; 2], to: &mut SplatColumns) {
-    let both = rows.map(|row| Moments3::of(from, row));
-    let total = both[0].weight + both[1].weight;
-    let first = if total > 0.0 { both[0].weight / total } else { 0.5 };
-    let shares = [first, 1.0 - first];
-    let mixed = |a: f64, b: f64| shares[0] * a + shares[1] * b;
-    let mean: [f64; 3] = std::array::from_fn(|i| mixed(both[0].mean[i], both[1].mean[i]));
+/// Puts a Gaussian behind the others that has the mean, covariance and harmonics of several, weighted by
+/// opacity times area, and as much of that as all; one alone stays as it is.
+pub(super) fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
+    if let &[row] = rows {
+        to.means.push(from.means[row]);
+        to.log_scales.push(from.log_scales[row]);
+        to.rotations.push(from.rotations[row]);
+        to.opacity_logits.push(from.opacity_logits[row]);
+        to.sh_dc.push(from.sh_dc[row]);
+        to.sh_rest.extend_from_slice(from.rest(row));
+        return;
+    }
+    let all: Vec<Moments3> = rows.iter().map(|&row| Moments3::of(from, row)).collect();
+    let total: f64 = all.iter().map(|one| one.weight).sum();
+    let even = 1.0 / rows.len() as f64;
+    let shares: Vec<f64> =
+        all.iter().map(|one| if total > 0.0 { one.weight / total } else { even }).collect();
+    let mixed = |value: &dyn Fn(usize) -> f64| -> f64 {
+        shares.iter().enumerate().map(|(k, share)| share * value(k)).sum()
+    };
+    let mean: [f64; 3] = std::array::from_fn(|i| mixed(&|k| all[k].mean[i]));
     let covariance = std::array::from_fn(|i| {
         std::array::from_fn(|j| {
-            let of = |k: usize| {
-                let apart = |axis: usize| both[k].mean[axis] - mean[axis];
-                both[k].covariance[i][j] + apart(i) * apart(j)
-            };
-            mixed(of(0), of(1))
+            let apart = |k: usize, axis: usize| all[k].mean[axis] - mean[axis];
+            mixed(&|k| all[k].covariance[i][j] + apart(k, i) * apart(k, j))
         })
     });
     let mut axes = axes_of(covariance);
@@ -83,16 +81,17 @@ pub(super) fn push_merged(from: &SplatColumns, rows: [usize; 2], to: &mut SplatC
     }
     let scales = axes.squares.map(|square| square.max(0.0).sqrt());
     let opacity = (total / area(scales).max(f64::MIN_POSITIVE)).clamp(1e-6, MOST_OPACITY);
-    let mixed_triple = |a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
-        std::array::from_fn(|i| to_f32(mixed(f64::from(a[i]), f64::from(b[i]))))
+    let mixed_triple = |of: &dyn Fn(usize) -> [f32; 3]| -> [f32; 3] {
+        std::array::from_fn(|i| to_f32(mixed(&|k| f64::from(of(k)[i]))))
     };
     to.means.push(mean.map(to_f32));
     to.log_scales.push(scales.map(|scale| to_f32(scale.ln()).max(LEAST_LOG_SCALE)));
     to.rotations.push(quaternion_of(axes.columns).map(to_f32));
     to.opacity_logits.push(logit(opacity));
-    to.sh_dc.push(mixed_triple(from.sh_dc[rows[0]], from.sh_dc[rows[1]]));
-    let [a, b] = rows.map(|row| from.rest(row));
-    to.sh_rest.extend(a.iter().zip(b).map(|(a, b)| mixed_triple(*a, *b)));
+    to.sh_dc.push(mixed_triple(&|k| from.sh_dc[rows[k]]));
+    for harmonic in 0..sh_rest_count(from.sh_degree) {
+        to.sh_rest.push(mixed_triple(&|k| from.rest(rows[k])[harmonic]));
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +104,7 @@ mod tests {
         let splats = random_splats(6, 2, 1);
         for row in 0..6 {
             let mut merged = SplatColumns::with_capacity(2, 1);
-            push_merged(splats.columns(), [row, row], &mut merged);
+            push_merged(splats.columns(), &[row, row], &mut merged);
             let (a, b) = (Moments3::of(splats.columns(), row), Moments3::of(&merged, 0));
             for (a, b) in a.covariance.as_flattened().iter().zip(b.covariance.as_flattened()) {
                 // Scales and rotations are rounded to f32.
@@ -123,7 +122,7 @@ mod tests {
         splats.columns_mut().log_scales = vec![[-3.0; 3]; 2];
         splats.columns_mut().opacity_logits = vec![0.0; 2];
         let mut merged = SplatColumns::with_capacity(0, 1);
-        push_merged(splats.columns(), [0, 1], &mut merged);
+        push_merged(splats.columns(), &[0, 1], &mut merged);
         assert!((merged.means[0][0] - 1.0).abs() < 1e-6);
         let moments = Moments3::of(&merged, 0);
         assert!((moments.covariance[0][0] - (1.0 + (-6.0_f64).exp())).abs() < 1e-5);

@@ -22,10 +22,12 @@ mod tests {
 
     use super::*;
     use crate::known_splats::random_splats;
+    use crate::sog::SogTools;
 
     fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {
         let mut parts = BTreeMap::new();
-        write_streamed(&random_splats(count, 1, 1), options, &mut parts).unwrap();
+        write_streamed(&random_splats(count, 1, 1), options, &SogTools::default(), &mut parts)
+            .unwrap();
         parts
     }
 
@@ -37,7 +39,7 @@ mod tests {
     fn the_finest_level_is_the_scene() {
         let splats = random_splats(4000, 1, 1);
         let mut parts = BTreeMap::new();
-        let worst = write_streamed(&splats, &small(), &mut parts).unwrap();
+        let worst = write_streamed(&splats, &small(), &SogTools::default(), &mut parts).unwrap();
         assert!(worst.position < 1e-3 && worst.rotation_degrees < 1.2, "{worst:?}");
         let read = read_streamed(&mut parts).unwrap().splats;
         assert_eq!(read.len(), 4000);

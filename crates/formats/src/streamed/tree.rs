@@ -1,19 +1,25 @@
 //! The boxes into which a scene of several levels is cut.
 
+use rayon::prelude::*;
+
 use crate::narrow::to_f32;
 use crate::quaternion::matrix;
-use crate::splats::{SplatColumns, Splats};
+use crate::splats::SplatColumns;
 
 use super::meta::StreamedBound;
 
 /// Standard deviations that a box holds of each Gaussian.
 const DEVIATIONS: f64 = 3.0;
 
-/// A row of a level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Rows of which one thread looks at so many.
+const ROWS_AT_A_TIME: usize = 65_536;
+
+/// A row of a level, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LevelRow {
     pub(super) level: u32,
     pub(super) row: u32,
+    pub(super) place: [f32; 3],
 }
 
 /// Where nodes are split.
@@ -35,15 +41,19 @@ pub(super) enum SplitNode {
 }
 
 /// Splits at the median of the longest axis of all centres.
-pub(super) fn split(levels: &[Splats], rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
-    let place = |row: &LevelRow| levels[row.level as usize].columns().means[row.row as usize];
-    let empty = [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
-    let [low, high] = rows.iter().map(place).fold(empty, |[low, high], place| {
-        let each = |pick: fn(f32, f32) -> f32, from: [f32; 3]| {
-            std::array::from_fn(|i| pick(from[i], place[i]))
-        };
-        [each(f32::min, low), each(f32::max, high)]
-    });
+pub(super) fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
+    let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
+    let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
+        std::array::from_fn(|i| pick(a[i], b[i]))
+    };
+    let around = |a: [[f32; 3]; 2], b: [[f32; 3]; 2]| {
+        [each(f32::min, a[0], b[0]), each(f32::max, a[1], b[1])]
+    };
+    let [low, high] = rows
+        .par_iter()
+        .with_min_len(ROWS_AT_A_TIME)
+        .map(|row| [row.place; 2])
+        .reduce(nowhere, around);
     let extents: [f64; 3] = std::array::from_fn(|i| f64::from(high[i]) - f64::from(low[i]));
     let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
     let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
@@ -52,11 +62,12 @@ pub(super) fn split(levels: &[Splats], rows: &mut [LevelRow], rule: &SplitRule) 
     }
     let middle = rows.len() / 2;
     rows.select_nth_unstable_by(middle, |a, b| {
-        let order = place(a)[longest].total_cmp(&place(b)[longest]);
+        let order = a.place[longest].total_cmp(&b.place[longest]);
         order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
     });
     let (left, right) = rows.split_at_mut(middle);
-    SplitNode::Inner(Box::new([split(levels, left, rule), split(levels, right, rule)]))
+    let (left, right) = rayon::join(|| split(left, rule), || split(right, rule));
+    SplitNode::Inner(Box::new([left, right]))
 }
 
 /// The box of the ellipsoid of a row.

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use splat_formats::{
-    ReadSplats, SplatFileError, StreamedOptions, read, read_streamed, write_streamed,
+    ReadSplats, SogTools, SplatFileError, StreamedOptions, read, read_streamed, write_streamed,
 };
 
 use crate::known::{file, formats, scene};
@@ -72,7 +72,7 @@ fn counts_of_the_largest_number_take_no_memory() {
 fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
     let mut parts = BTreeMap::new();
     let options = StreamedOptions { levels: 2, ..StreamedOptions::default() };
-    write_streamed(&scene(count, 1), &options, &mut parts).unwrap();
+    write_streamed(&scene(count, 1), &options, &SogTools::default(), &mut parts).unwrap();
     parts
 }
 

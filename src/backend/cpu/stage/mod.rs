@@ -21,6 +21,7 @@ pub(crate) mod map_gradients;
 pub(crate) mod median;
 pub(crate) mod neighbours;
 pub(crate) mod normals;
+pub(crate) mod palette;
 pub(crate) mod patches;
 pub(crate) mod project;
 pub(crate) mod rays;

@@ -317,6 +317,8 @@ kernels! {
     mark_bricks: fuse::mark_bricks(MarkBricksArgs) x FUSE_BLOCK;
     weigh_pixels: fuse::weigh_pixels(WeighPixelsArgs) x FUSE_BLOCK;
     fuse_bricks: fuse::fuse_bricks(FuseBricksArgs) x FUSE_BLOCK;
+    near_entries: palette::near_entries(NearEntriesArgs) x PALETTE_BLOCK;
+    near_cells: palette::near_cells(NearCellsArgs) x PALETTE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;

@@ -23,6 +23,7 @@ pub(crate) mod normals;
 pub(crate) mod observe;
 pub(crate) mod opacities;
 pub(crate) mod paint;
+pub(crate) mod palette;
 pub(crate) mod patches;
 pub mod probe;
 pub(crate) mod project;

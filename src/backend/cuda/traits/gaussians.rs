@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 use crate::backend::cuda::Cuda;
@@ -12,13 +13,14 @@ use crate::backend::cuda::stage::appearance::ColorTables;
 use crate::backend::cuda::stage::bind::{self, Binding};
 use crate::backend::cuda::stage::fuse::{BrickSurvey, FusedVoxels};
 use crate::backend::cuda::stage::lpips::LpipsModel;
+use crate::backend::cuda::stage::palette::PaletteRows;
 use crate::backend::cuda::stage::smooth;
 use crate::backend::cuda::stage::worth::WorthSums;
 use crate::backend::frame_state::{Compensated, Drawn, Scored, Shown};
 use crate::backend::{
     Appearance, AppearanceTables, Bind, BoundState, BoundStep, DeviceError, Drawing, Filter3d,
-    Fuse, Look, Lpips, MaskedView, Measured, Ranks, RenderSettings, TableStep, Transmittances,
-    Worth, Worths, check_absent,
+    Fuse, Look, Lpips, MaskedView, Measured, Palettes, Ranks, RenderSettings, TableStep,
+    Transmittances, Worth, Worths, check_absent,
 };
 use crate::dataset::View;
 use crate::layout::BOUND_GRADIENTS;
@@ -48,6 +50,32 @@ impl Transmittances<Gaussians> for Cuda {
     ) -> Result<Vec<f32>, DeviceError> {
         let drawing = Drawing::shown(settings, Look::IMAGE);
         self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
+    }
+}
+
+impl Palettes for Cuda {
+    type PaletteRows = PaletteRows;
+
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows, DeviceError> {
+        self.with_room(|session| PaletteRows::new(session, rows, width))
+    }
+
+    fn near_entries(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        self.with_room(|session| rows.near_entries(session, centers, cells))
+    }
+
+    fn near_cells(
+        &mut self,
+        rows: &mut PaletteRows,
+        centers: &[f32],
+        count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        self.with_room(|session| rows.near_cells(session, centers, count))
     }
 }
 

@@ -1,13 +1,13 @@
-//! Cameras to jump to.
+//! Cameras from which a scene was seen.
 
 use serde::{Deserialize, Serialize};
 
 use crate::place::{PlacementError, ScenePlacement};
 use crate::quaternion::matrix;
 
-/// A camera of a page, in COLMAP's axes: x right, y down, z forward.
+/// A camera of a scene, in COLMAP's axes: x right, y down, z forward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HtmlCamera {
+pub struct SceneCamera {
     /// Name, such as that of the photograph.
     pub name: String,
     /// Centre, scene units.
@@ -35,7 +35,7 @@ pub enum CameraSplit {
     HeldOut,
 }
 
-impl HtmlCamera {
+impl SceneCamera {
     /// Goes where a scene goes. Pixels stay.
     pub fn place(&mut self, to: &ScenePlacement) -> Result<(), PlacementError> {
         let rows = matrix(to.unit_rotation()?);

@@ -1,16 +1,16 @@
-//! The cameras of a model, from which a page shows it.
+//! The cameras of a model, as its folder has them.
 
 use std::fs;
 use std::path::Path;
 
-use splat_formats::{CameraSplit, HtmlCamera};
+use splat_formats::{CameraSplit, SceneCamera};
 
 use super::trained_views::TrainedViews;
 use crate::export::{CAMERAS_JSON, StoredCamera};
 
-fn on_page(camera: StoredCamera, split: CameraSplit) -> HtmlCamera {
+fn of_scene(camera: StoredCamera, split: CameraSplit) -> SceneCamera {
     let StoredCamera { img_name, width, height, position, rotation, fx, fy } = camera;
-    HtmlCamera {
+    SceneCamera {
         name: img_name,
         position,
         rotation,
@@ -22,34 +22,41 @@ fn on_page(camera: StoredCamera, split: CameraSplit) -> HtmlCamera {
 }
 
 /// The cameras of a model folder at an iteration; none, with a warning, where they cannot be read.
-pub(super) fn cameras_of(model_path: &Path, iteration: u32) -> Vec<HtmlCamera> {
+pub(super) fn cameras_of(model_path: &Path, iteration: u32) -> Vec<SceneCamera> {
     let path = model_path.join(CAMERAS_JSON);
     let trained = TrainedViews::read(model_path, iteration).unwrap_or_else(|error| {
-        tracing::warn!("{error}. The page calls all cameras those of training");
+        tracing::warn!("{error}. All cameras are taken for those of training");
         None
     });
     let read =
         || -> anyhow::Result<Vec<StoredCamera>> { Ok(serde_json::from_slice(&fs::read(&path)?)?) };
     let stored = read().unwrap_or_else(|error| {
         tracing::warn!(
-            "{}: cannot be read: {error:#}. The page has no cameras to jump to",
+            "{}: cannot be read: {error:#}. The cameras of the model are not known",
             path.display()
         );
         Vec::new()
     });
     let shown = |camera: StoredCamera| {
         let is_trained = trained.as_ref().is_none_or(|names| names.contains_stem(&camera.img_name));
-        on_page(camera, if is_trained { CameraSplit::Training } else { CameraSplit::HeldOut })
+        of_scene(camera, if is_trained { CameraSplit::Training } else { CameraSplit::HeldOut })
     };
     let (usable, broken): (Vec<_>, Vec<_>) =
-        stored.into_iter().map(shown).partition(HtmlCamera::is_usable);
+        stored.into_iter().map(shown).partition(SceneCamera::is_usable);
     for camera in broken {
         tracing::warn!(
-            "{}: the camera {} has a value that is not finite, or no size or focal length. The page does \
-             without it",
+            "{}: the camera {} has a value that is not finite, or no size or focal length, and is left \
+             out",
             path.display(),
             camera.name
         );
     }
     usable
+}
+
+/// The same of those that the model was trained with.
+pub(super) fn training_cameras_of(model_path: &Path, iteration: u32) -> Vec<SceneCamera> {
+    let mut cameras = cameras_of(model_path, iteration);
+    cameras.retain(|camera| camera.split == CameraSplit::Training);
+    cameras
 }

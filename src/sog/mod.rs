@@ -1,0 +1,10 @@
+//! What a device does for a SOG: it searches for the palette of harmonics, knows by drawing from where
+//! Gaussians are seen, and fits their colours to photographs.
+
+mod looks;
+mod refit;
+mod search;
+
+pub use looks::drawn_looks;
+pub use refit::RefitScene;
+pub use search::{DeviceTools, with_device};

@@ -1,0 +1,180 @@
+//! Colours and opacities that fit the photographs once Gaussians share their harmonics.
+//!
+//! Places, sizes and rotations stay as the file holds them. In each round all colours and the opacities go
+//! down the gradients; then the harmonics of those that share them become their weighted mean again. In the
+//! last round these rest.
+
+use splat_formats::{SharedRows, Splats};
+
+use crate::backend::{AdamStep, Rates, RenderSettings, Terms, TrainDevice};
+use crate::dataset::{Dataset, ImageLoader};
+use crate::export::{RenderMode, gaussians_of, splats_of};
+use crate::math::Divisor;
+use crate::math::Real as _;
+use crate::model::Gaussians;
+use crate::train::feed::Feed;
+use crate::train::train_step::{ViewInputs, add_view};
+use crate::train::{TrainError, Views};
+
+/// Rounds.
+const ROUNDS: u32 = 5;
+
+/// Learning rates at the start: those with which 3D Gaussian splatting trains, but for the opacities, which
+/// have found their place.
+const RATES: Rates = Rates {
+    means: 0.0,
+    log_scales: 0.0,
+    quats: 0.0,
+    opacity_logits: 0.01,
+    sh_dc: 0.0025,
+    sh_rest: 0.000_125,
+};
+
+/// What they have fallen to at the end.
+const LAST_RATE: f64 = 0.1;
+
+/// Photographs to fit to.
+pub struct RefitScene<'a> {
+    /// The scene.
+    pub dataset: &'a Dataset,
+    /// Its photographs.
+    pub images: &'a ImageLoader,
+    /// How the model is drawn.
+    pub settings: RenderSettings,
+    /// Weight of the structural similarity in the loss.
+    pub lambda_dssim: f64,
+    /// Images that are drawn.
+    pub images_drawn: u32,
+    /// Of the order of the images.
+    pub seed: u64,
+}
+
+impl RefitScene<'_> {
+    /// The Gaussians with colours, harmonics and opacities that fit the training views better. Those that
+    /// share their harmonics still do.
+    pub fn fit<B: TrainDevice>(
+        &self,
+        device: &mut B,
+        stored: Splats,
+        alike: &SharedRows,
+    ) -> Result<Splats, TrainError> {
+        let mode = match stored.columns().antialiasing {
+            splat_formats::Antialiasing::On => RenderMode::Mip,
+            splat_formats::Antialiasing::Off => RenderMode::Dilated,
+        };
+        let mut gaussians = gaussians_of(stored.clone());
+        let terms = Terms::photometric(self.lambda_dssim);
+        let mut feed = Feed::new(Views::new(self.dataset, self.images), self.seed);
+        let near = feed.views.near();
+        let (mut image, per_round) = (0, self.images_drawn.div_ceil(ROUNDS).max(1));
+        for round in 1..=ROUNDS {
+            let mut model = device.upload(&gaussians)?;
+            for number in 1..=per_round {
+                image += 1;
+                let (view, target) = feed.take(device, image)?;
+                let inputs = ViewInputs {
+                    view: feed.views.training_view(view),
+                    settings: RenderSettings { near, ..self.settings },
+                    observe: None,
+                    divisor: Divisor::One,
+                    compensation: None,
+                    terms: &terms,
+                    near: None,
+                    other: None,
+                };
+                let mut gradients = B::Gradients::default();
+                add_view(device, &mut model, &target, &inputs, None, &mut gradients)?;
+                let rates = rates_at(image, per_round * ROUNDS, round == ROUNDS);
+                device.step(&mut model, gradients, &AdamStep::new(number, rates))?;
+            }
+            gaussians = device.download(&mut model)?;
+            if round < ROUNDS {
+                share(&mut gaussians, alike);
+            }
+        }
+        for warning in feed.views.take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        // The columns are as they were, with other numbers.
+        Ok(splats_of(&gaussians, mode).map_or(stored, |checked| checked.splats))
+    }
+}
+
+/// The rates for an image of so many. In the last round harmonics rest.
+fn rates_at(image: u32, images: u32, is_last_round: bool) -> Rates {
+    let done = f64::from(image) / f64::from(images.max(1));
+    let factor = LAST_RATE.powf(done);
+    Rates {
+        opacity_logits: RATES.opacity_logits * factor,
+        sh_dc: RATES.sh_dc * factor,
+        sh_rest: if is_last_round { 0.0 } else { RATES.sh_rest * factor },
+        ..RATES
+    }
+}
+
+/// Gives Gaussians that share their harmonics the weighted means of them.
+fn share(gaussians: &mut Gaussians, alike: &SharedRows) {
+    let width = gaussians.sh_rest.len() / gaussians.len().max(1);
+    if width == 0 {
+        return;
+    }
+    let mut sums = vec![0.0_f64; alike.entries * width];
+    let mut totals = vec![f64::MIN_POSITIVE; alike.entries];
+    let rows = || gaussians.sh_rest.chunks_exact(width).zip(&alike.labels).zip(&alike.weights);
+    for ((row, &label), &weight) in rows() {
+        totals[label as usize] += f64::from(weight);
+        let sums = &mut sums[label as usize * width..][..width];
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            *sum += f64::from(weight) * f64::from(value);
+        }
+    }
+    for (row, &label) in gaussians.sh_rest.chunks_exact_mut(width).zip(&alike.labels) {
+        let label = label as usize;
+        for (value, sum) in row.iter_mut().zip(&sums[label * width..][..width]) {
+            *value = (sum / totals[label]).to_f32();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaussians() -> Gaussians {
+        Gaussians {
+            sh_degree: 1,
+            means: vec![0.0; 9],
+            log_scales: vec![0.0; 9],
+            quats: vec![0.5; 12],
+            opacity_logits: vec![0.0; 3],
+            sh_dc: vec![0.0; 9],
+            sh_rest: [vec![1.0; 9], vec![4.0; 9], vec![7.0; 9]].concat(),
+        }
+    }
+
+    #[test]
+    fn those_that_share_their_harmonics_get_the_weighted_mean() {
+        let mut gaussians = gaussians();
+        let alike = SharedRows { labels: vec![1, 0, 1], entries: 2, weights: vec![1.0, 5.0, 2.0] };
+        share(&mut gaussians, &alike);
+        let expected = [vec![5.0; 9], vec![4.0; 9], vec![5.0; 9]].concat();
+        assert_eq!(gaussians.sh_rest, expected);
+    }
+
+    #[test]
+    fn without_harmonics_there_is_nothing_to_share() {
+        let mut flat = Gaussians { sh_degree: 0, sh_rest: Vec::new(), ..gaussians() };
+        let before = flat.clone();
+        let alike = SharedRows { labels: vec![0; 3], entries: 1, weights: vec![1.0; 3] };
+        share(&mut flat, &alike);
+        assert_eq!(flat, before);
+    }
+
+    #[test]
+    fn rates_fall_to_a_tenth_and_harmonics_rest_in_the_end() {
+        let (first, last) = (rates_at(0, 100, false), rates_at(100, 100, true));
+        assert_eq!((first.sh_dc, first.sh_rest), (RATES.sh_dc, RATES.sh_rest));
+        assert!((last.sh_dc - 0.1 * RATES.sh_dc).abs() < 1e-12);
+        assert_eq!([last.sh_rest, last.means, last.log_scales, last.quats], [0.0; 4]);
+    }
+}

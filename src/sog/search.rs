@@ -1,0 +1,288 @@
+//! What a writer with several threads asks of a device: searches for palettes, and colours that fit.
+//!
+//! A device belongs to one thread. So the writer works beside it, and its threads ask through a channel;
+//! whoever asks waits. What the device cannot do, or has no memory for, the processor does.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use splat_formats::{
+    CellLists, ColorFit, HeldRows, HostSearch, NearRow, RowSearch, SharedRows, Splats,
+};
+
+use crate::backend::{DeviceError, Palettes};
+
+/// Does work that asks a device to search for palettes, and to fit colours by `fit`.
+pub fn with_device<B: Palettes, T: Send>(
+    device: &mut B,
+    mut fit: impl FnMut(&mut B, Splats, &SharedRows) -> Option<Splats>,
+    work: impl FnOnce(&DeviceTools) -> T + Send,
+) -> T {
+    let (asks, asked) = channel();
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || work(&DeviceTools { asks }));
+        serve(device, &mut fit, &asked);
+        writer.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+/// What is asked of the device, and where its answer goes: nothing where it has none.
+enum Ask {
+    Hold { rows: Vec<f32>, width: usize, answer: Sender<Option<u64>> },
+    Entries { rows: u64, search: EntrySearch, answer: Sender<Option<Vec<NearRow>>> },
+    Cells { rows: u64, centers: Vec<f32>, count: usize, answer: Sender<Option<Vec<u32>>> },
+    Drop { rows: u64 },
+    Fit { stored: Splats, alike: SharedRows, answer: Sender<Option<Splats>> },
+}
+
+/// A search for entries, its lists owned.
+struct EntrySearch {
+    centers: Vec<f32>,
+    starts: Vec<u32>,
+    of_rows: Vec<u32>,
+    per_row: usize,
+    order: Vec<u32>,
+}
+
+/// Answers until nobody is left to ask.
+fn serve<B: Palettes>(
+    device: &mut B,
+    fit: &mut dyn FnMut(&mut B, Splats, &SharedRows) -> Option<Splats>,
+    asked: &Receiver<Ask>,
+) {
+    let mut held: BTreeMap<u64, B::PaletteRows> = BTreeMap::new();
+    let mut next = 0;
+    let failures = Failures::default();
+    for ask in asked {
+        // Who no longer listens has ended, which says more than an answer that cannot be given.
+        match ask {
+            Ask::Hold { rows, width, answer } => {
+                let number = failures.noted(device.hold_rows(&rows, width)).map(|rows| {
+                    next += 1;
+                    held.insert(next, rows);
+                    next
+                });
+                answer.send(number).ok();
+            }
+            Ask::Entries { rows, search, answer } => {
+                let EntrySearch { centers, starts, of_rows, per_row, order } = &search;
+                let cells = CellLists { starts, of_rows, per_row: *per_row, order };
+                let found = held
+                    .get_mut(&rows)
+                    .and_then(|rows| failures.noted(device.near_entries(rows, centers, &cells)));
+                answer.send(found).ok();
+            }
+            Ask::Cells { rows, centers, count, answer } => {
+                let found = held
+                    .get_mut(&rows)
+                    .and_then(|rows| failures.noted(device.near_cells(rows, &centers, count)));
+                answer.send(found).ok();
+            }
+            Ask::Drop { rows } => drop(held.remove(&rows)),
+            Ask::Fit { stored, alike, answer } => {
+                answer.send(fit(device, stored, &alike)).ok();
+            }
+        }
+    }
+}
+
+/// Says once why the processor does the work.
+#[derive(Default)]
+struct Failures {
+    were_told: Cell<bool>,
+}
+
+impl Failures {
+    fn noted<T>(&self, done: Result<T, DeviceError>) -> Option<T> {
+        done.map_err(|error| {
+            if !self.were_told.replace(true) {
+                tracing::warn!(
+                    "{error}. The palette of harmonics is searched for on the processor, which takes longer"
+                );
+            }
+        })
+        .ok()
+    }
+}
+
+/// Asks the device.
+pub struct DeviceTools {
+    asks: Sender<Ask>,
+}
+
+impl DeviceTools {
+    /// The answer; none where the device has none, or has gone.
+    fn ask<T>(&self, ask: impl FnOnce(Sender<Option<T>>) -> Ask) -> Option<T> {
+        let (answer, answered) = channel();
+        self.asks.send(ask(answer)).ok()?;
+        answered.recv().ok().flatten()
+    }
+}
+
+impl ColorFit for DeviceTools {
+    fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats> {
+        self.ask(|answer| Ask::Fit { stored, alike: alike.clone(), answer })
+    }
+}
+
+impl RowSearch for DeviceTools {
+    fn hold<'a>(&'a self, rows: &'a [f32], width: usize) -> Box<dyn HeldRows + 'a> {
+        let number = self.ask(|answer| Ask::Hold { rows: rows.to_vec(), width, answer });
+        Box::new(RowsThere { search: self, rows, width, number })
+    }
+}
+
+/// Rows on the device, and here for what it cannot do.
+struct RowsThere<'a> {
+    search: &'a DeviceTools,
+    rows: &'a [f32],
+    width: usize,
+    number: Option<u64>,
+}
+
+impl HeldRows for RowsThere<'_> {
+    fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
+        let found = self.number.and_then(|rows| {
+            let search = EntrySearch {
+                centers: centers.to_vec(),
+                starts: cells.starts.to_vec(),
+                of_rows: cells.of_rows.to_vec(),
+                per_row: cells.per_row,
+                order: cells.order.to_vec(),
+            };
+            self.search.ask(|answer| Ask::Entries { rows, search, answer })
+        });
+        found.unwrap_or_else(|| HostSearch.hold(self.rows, self.width).nearest(centers, cells))
+    }
+
+    fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
+        let found = self.number.and_then(|rows| {
+            let centers = centers.to_vec();
+            self.search.ask(|answer| Ask::Cells { rows, centers, count, answer })
+        });
+        found.unwrap_or_else(|| HostSearch.hold(self.rows, self.width).near_cells(centers, count))
+    }
+}
+
+impl Drop for RowsThere<'_> {
+    fn drop(&mut self) {
+        if let Some(rows) = self.number {
+            self.search.asks.send(Ask::Drop { rows }).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use splat_formats::{SogOptions, SogTools, SplatColumns, write_sog};
+
+    use super::*;
+    use crate::backend::cpu::Cpu;
+    use crate::backend::{Device, DeviceInfo, Photo};
+    use crate::memory::Bytes;
+
+    /// A device that holds rows, but finds nothing.
+    struct Failing;
+
+    impl Device for Failing {
+        type Target = ();
+
+        fn info(&self) -> DeviceInfo {
+            DeviceInfo { name: "failing".to_owned(), uuid: None }
+        }
+
+        fn upload_target(&mut self, _: Photo<'_>) -> Result<(), DeviceError> {
+            Ok(())
+        }
+    }
+
+    struct NoRows;
+
+    impl crate::backend::Held for NoRows {
+        fn bytes(&self) -> Bytes {
+            Bytes(0)
+        }
+    }
+
+    fn unsupported<T>() -> Result<T, DeviceError> {
+        Err(DeviceError::Unsupported { primitives: "rows", what: "search" })
+    }
+
+    impl Palettes for Failing {
+        type PaletteRows = NoRows;
+
+        fn hold_rows(&mut self, _: &[f32], _: usize) -> Result<NoRows, DeviceError> {
+            Ok(NoRows)
+        }
+
+        fn near_entries(
+            &mut self,
+            _: &mut NoRows,
+            _: &[f32],
+            _: &CellLists<'_>,
+        ) -> Result<Vec<NearRow>, DeviceError> {
+            unsupported()
+        }
+
+        fn near_cells(
+            &mut self,
+            _: &mut NoRows,
+            _: &[f32],
+            _: usize,
+        ) -> Result<Vec<u32>, DeviceError> {
+            unsupported()
+        }
+    }
+
+    /// More than a palette has entries.
+    fn splats() -> Splats {
+        let count = 3000_u16;
+        let value = |i: usize| (f64::from(u32::try_from(i).unwrap()) * 0.37).sin();
+        let narrow = |x: f64| crate::math::Real::to_f32(x);
+        let columns = SplatColumns {
+            sh_degree: 1,
+            means: (0..count).map(|i| [f32::from(i), 0.0, 1.0]).collect(),
+            log_scales: vec![[-1.0; 3]; count.into()],
+            rotations: vec![[1.0, 0.0, 0.0, 0.0]; count.into()],
+            opacity_logits: vec![1.0; count.into()],
+            sh_dc: vec![[0.0; 3]; count.into()],
+            sh_rest: (0..3 * usize::from(count)).map(|i| [narrow(value(i)); 3]).collect(),
+            ..SplatColumns::default()
+        };
+        Splats::from_columns(columns).unwrap().splats
+    }
+
+    fn no_fit<B>(_: &mut B, _: Splats, _: &SharedRows) -> Option<Splats> {
+        None
+    }
+
+    fn written(search: &dyn RowSearch) -> BTreeMap<String, Vec<u8>> {
+        let mut parts = BTreeMap::new();
+        let tools = SogTools { search, ..SogTools::default() };
+        write_sog(&splats(), &SogOptions::default(), &tools, &mut parts).unwrap();
+        parts
+    }
+
+    #[test]
+    fn a_device_that_does_as_the_processor_writes_its_bytes() {
+        let there = with_device(&mut Cpu::<f32>::new(), no_fit, |tools| written(tools));
+        assert!(there == written(&HostSearch));
+    }
+
+    #[test]
+    fn what_a_device_cannot_do_the_processor_does() {
+        let there = with_device(&mut Failing, no_fit, |tools| written(tools));
+        assert!(there == written(&HostSearch));
+    }
+
+    #[test]
+    #[should_panic(expected = "the writer")]
+    fn a_panic_of_the_writer_is_passed_on() {
+        with_device(&mut Failing, no_fit, |_| panic!("the writer"));
+    }
+}
