@@ -43,7 +43,8 @@ template <uint32_t QUADS>
 __device__ inline void find_entries(const NearEntriesArgs& a, uint32_t thread) {
     const uint32_t* __restrict__ cells = a.cells;
     const uint32_t* __restrict__ starts = a.starts;
-    const uint32_t place = a.order[thread];
+    const uint32_t* __restrict__ order = a.order;
+    const uint32_t place = order[thread];
     const uint32_t number = place / a.per_row;
     const auto row = Row<QUADS>::load(a.rows, number);
     const uint32_t cell = cells[place];

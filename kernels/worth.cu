@@ -10,7 +10,7 @@
 // add_worths: one thread per splat.
 //
 // Shapes: splats [visible, record], splat_from_instance [instances], ranges [tiles], absent [n], target
-// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 3], sums [n, 3].
+// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 4], sums [n, 4].
 
 #include "composite.cuh"
 #include "linalg.cuh"
@@ -57,16 +57,24 @@ __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, co
 
 __device__ inline float held(float value) { return fminf(fmaxf(value, 0.0f), 1.0f); }
 
-// Twin of `error_change` for one channel.
-__device__ inline float channel_change(float drawn, float changed, float truth) {
+struct PixelChange {
+    float error_change, squared_change;
+};
+
+// Twin of `pixel_change` for one channel.
+__device__ inline void add_channel(PixelChange& sums, float drawn, float changed, float truth) {
     const float before = held(drawn), after = held(changed);
-    return (after - before) * (after + before - 2.0f * truth);
+    const float change = after - before;
+    sums.error_change += change * (after + before - 2.0f * truth);
+    sums.squared_change += change * change;
 }
 
-__device__ inline float error_change(float3 drawn, float3 changed, float3 truth) {
-    return channel_change(drawn.x, changed.x, truth.x) +
-           channel_change(drawn.y, changed.y, truth.y) +
-           channel_change(drawn.z, changed.z, truth.z);
+__device__ inline PixelChange pixel_change(float3 drawn, float3 changed, float3 truth) {
+    PixelChange sums = {0.0f, 0.0f};
+    add_channel(sums, drawn.x, changed.x, truth.x);
+    add_channel(sums, drawn.y, changed.y, truth.y);
+    add_channel(sums, drawn.z, changed.z, truth.z);
+    return sums;
 }
 
 // A splat that a pixel is blended of, and the pixel without it: twin of `PixelLayer::taken_out`. `behind` is
@@ -79,7 +87,8 @@ __device__ inline float3 taken_out(float3 drawn, float3 color, float alpha, floa
 
 // What a lane finds of a splat.
 struct Share {
-    float weight, change;
+    float weight;
+    PixelChange change;
 };
 
 // Adds up what the lanes found of a splat, and adds that to what other warps found.
@@ -88,11 +97,13 @@ __device__ inline void add_share(float* worths, const Share& share) {
     if (weight == 0.0f) return;
     // Not below 0, so that the bits are in the order of the numbers.
     const int most = warp_max(__float_as_int(share.weight));
-    const float change = warp_sum(share.change);
+    const float error_change = warp_sum(share.change.error_change);
+    const float squared_change = warp_sum(share.change.squared_change);
     if (threadIdx.x % WARP != 0) return;
     atomicAdd(worths, weight);
     atomicMax(reinterpret_cast<int*>(worths + 1), most);
-    atomicAdd(worths + 2, change);
+    atomicAdd(worths + 2, error_change);
+    atomicAdd(worths + 3, squared_change);
 }
 
 template <class Footprint>
@@ -136,7 +147,7 @@ __device__ inline void worth_of_pixels(const WorthArgs& a) {
         float after = before;
         const float alpha = composite(pixel_alpha(row, part.centre_px), after);
         if (!is_absent) transmittance = after;
-        Share share = {0.0f, 0.0f};
+        Share share = {0.0f, {0.0f, 0.0f}};
         if (alpha > 0.0f) {
             const float3 color = row.color();
             share.weight = alpha * before;
@@ -147,7 +158,7 @@ __device__ inline void worth_of_pixels(const WorthArgs& a) {
                 behind = sub(behind, scale(color, share.weight));
                 changed = taken_out(drawn, color, alpha, share.weight, behind, after, background);
             }
-            share.change = error_change(drawn, changed, truth);
+            share.change = pixel_change(drawn, changed, truth);
         }
         add_share(a.worths + uint64_t{number & ~LEFT_OUT} * WORTH_WIDTH, share);
     });
@@ -177,4 +188,5 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
     sums[0] += own[0];
     sums[1] = fmaxf(sums[1], own[1]);
     sums[2] += own[2];
+    sums[3] += own[3];
 }

@@ -3,7 +3,7 @@
 use super::{In, Out};
 
 constants! {
-    /// Threads in a block of the searches: one per row.
+    /// Threads in a block of the searches: one per row, or per row and cell.
     pub const PALETTE_BLOCK: u32 = 128;
     /// Cells that a row is searched in, at most.
     pub const PALETTE_CELLS: u32 = 8;
@@ -20,9 +20,9 @@ abi! {
         pub centers: In<'a, f32>,
         /// The first centre of each cell, and their number; [cells + 1].
         pub starts: In<'a, u32>,
-        /// Cells of each row; [n, per_row].
+        /// Cells of each row; [n, cells of a row].
         pub cells: In<'a, u32>,
-        /// For each thread a place in `cells`; [n x per_row].
+        /// For each thread a place in `cells`; [n x cells of a row].
         pub order: In<'a, u32>,
         /// Zeros before; the nearest centres inverted, the bits of the squared distance above those of the number; `[n]`.
         pub nearest: Out<'a, u64>,
@@ -42,7 +42,7 @@ abi! {
         pub rows: In<'a, f32>,
         /// [cells, width]
         pub centers: In<'a, f32>,
-        /// [n, per_row]
+        /// [n, cells of a row]
         pub cells: Out<'a, u32>,
         /// Rows.
         pub count: u32,

@@ -6,8 +6,9 @@ use super::{In, Out};
 constants! {
     /// Threads in a block of `worth_pixels`: one per pixel of a tile.
     pub const WORTH_BLOCK: u32 = 256;
-    /// Values of a Gaussian: sum and maximum of its blend weights, and the change of the squared error.
-    pub const WORTH_WIDTH: u32 = 3;
+    /// Values of a Gaussian: sum and maximum of its blend weights, the change of the squared error, and the
+    /// squared change of the view.
+    pub const WORTH_WIDTH: u32 = 4;
     /// Transmittance below which nobody knows what lies behind a splat.
     pub const BEHIND_MIN: f32 = 1e-3;
 }
@@ -29,7 +30,7 @@ abi! {
         pub mask: In<'a, u8>,
         /// [h, w, 3]
         pub image: Out<'a, f32>,
-        /// Added to; [visible, 3].
+        /// Added to; [visible, 4].
         pub worths: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
@@ -47,9 +48,9 @@ abi! {
     pub struct AddWorthsArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
-        /// Of the view's splats; [visible, 3].
+        /// Of the view's splats; [visible, 4].
         pub worths: In<'a, f32>,
-        /// [n, 3]
+        /// [n, 4]
         pub sums: Out<'a, f32>,
         /// Splats.
         pub visible: u32,

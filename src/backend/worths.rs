@@ -15,6 +15,9 @@ pub struct Worth {
     /// out; of one that is left out, if it alone were not. Where less than 1/1000 of the light passes it,
     /// the background is taken for what lies behind.
     pub error_change: f32,
+    /// Sum, over pixels and channels, of the square of what would change in the views with that. Colours are
+    /// from 0 to 1. It is small, whatever the weight, of one that has the colour of what lies behind it.
+    pub squared_change: f32,
 }
 
 /// Devices that know what Gaussians are worth.

@@ -9,6 +9,7 @@ mod isolation;
 mod judge;
 mod options;
 mod places;
+mod redundant;
 mod rounds;
 mod rule;
 mod steps;
@@ -19,6 +20,7 @@ use self::cleaner::Cleaner;
 use self::judge::Judge;
 pub use self::options::CleanOptions;
 use self::places::Places;
+use self::redundant::drop_redundant;
 use self::rounds::drop_harmful;
 pub use self::rule::CleanRule;
 use crate::backend::{RenderSettings, TrainDevice, Worth};
@@ -95,7 +97,7 @@ pub fn clean<B: TrainDevice>(
     cleaner.drop_isolated(gaussians)?;
     // Some that were blamed for the isolated come back.
     drop_harmful(&mut cleaner)?;
-    cleaner.drop_faint()?;
+    drop_redundant(&mut cleaner)?;
     cleaner.drop_unseen();
     let psnr_after = cleaner.now.psnr;
     let (mut gone, passes) = (cleaner.gone, cleaner.judge.passes);

@@ -16,8 +16,8 @@ pub enum CleanRule {
     Harmful,
     /// It is far from all others, and hardly changes what views show.
     Isolated,
-    /// No pixel of a training view shows much of it.
-    Faint,
+    /// The training views hardly change without it.
+    Redundant,
     /// It is outside of the box or ball that is kept.
     Cropped,
 }
@@ -30,7 +30,7 @@ impl CleanRule {
         Self::Huge,
         Self::Harmful,
         Self::Isolated,
-        Self::Faint,
+        Self::Redundant,
         Self::Cropped,
     ];
 
@@ -42,7 +42,7 @@ impl CleanRule {
             Self::Huge => "huge",
             Self::Harmful => "harmful",
             Self::Isolated => "isolated",
-            Self::Faint => "faint",
+            Self::Redundant => "redundant",
             Self::Cropped => "cropped",
         }
     }

@@ -25,6 +25,7 @@ use super::folder::point_cloud;
 use super::model_cameras::{cameras_of, training_cameras_of};
 use super::output::print;
 use super::parser::{command_of, is_typed};
+use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
 use crate::export::read_ply_primitive;
 use crate::files::{OutputError, create_folder};
@@ -45,6 +46,7 @@ struct Exported {
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let named = named_format(args)?;
     check_output(args, named)?;
+    refit::check(args, named)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
@@ -55,7 +57,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     if let Some(iteration) = iteration {
         add_cameras(&mut format, args, iteration)?;
     }
-    let refit = Refit::open(args, named, matches)?;
+    let refit = Refit::open(args, matches)?;
     let (mut splats, dropped) = read_splats(&from)?;
     let mut left_out = dropped + cut(&mut splats, &args.cut);
     for placement in args.place.placements() {
@@ -71,9 +73,14 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         };
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
+    if refit.is_some() && splats.sh_degree() == 0 {
+        return Err(refit::no_harmonics().into());
+    }
     splats.flatten_for(&format);
     let to = target(args)?;
-    let export = SogExport { to: &to, splats: &splats, format: &format, refit: refit.as_ref() };
+    let near = RenderSettings::DEFAULT.near * args.place.scale;
+    let export =
+        SogExport { to: &to, splats: &splats, format: &format, near, refit: refit.as_ref() };
     let written = export.write(args.sog.device)?;
     for note in &written.notes {
         tracing::warn!("{note}");
@@ -223,6 +230,9 @@ fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),
     ];
+    if is_sog && is_typed(matches, "source_path") && !is_typed(matches, "refit") {
+        tracing::warn!("--source-path has no effect without --refit");
+    }
     let has_levels = matches!(format, Some(SplatFormat::StreamedSog(_)));
     if is_sog && !has_levels && is_typed(matches, "lod_levels") {
         tracing::warn!(

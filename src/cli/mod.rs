@@ -27,7 +27,6 @@ mod mesh;
 mod model_cameras;
 mod next;
 mod output;
-
 mod parser;
 mod plan;
 mod preset;

@@ -86,6 +86,14 @@ impl ReadModel {
         refuse_triangles(self.config.optimize.primitive, why)
     }
 
+    /// Leaves only those views among the training views that the model was trained on, where that is
+    /// recorded: a scene that holds out others now does not make these known to it.
+    pub(super) fn train_only_seen(&mut self) {
+        let Some(trained) = &self.trained else { return };
+        let Dataset { train, views, .. } = &mut self.dataset;
+        train.retain(|&view| trained.contains_stem(views[view].stem()));
+    }
+
     /// The iteration of its Gaussians.
     pub(super) fn iteration(&self) -> u32 {
         self.iteration

@@ -48,18 +48,28 @@ impl<R: Real> PixelLayer<R> {
     }
 }
 
-/// How much the squared error of a pixel, held to 0..1, grows where its colour changes; the sum over the
-/// channels.
+/// How a pixel, held to 0..1, changes; sums over the channels.
+#[derive(Clone, Copy, Debug)]
+pub struct PixelChange<R> {
+    /// By how much its squared error grows.
+    pub error_change: R,
+    /// The square of the change of its colour, whatever the truth is.
+    pub squared_change: R,
+}
+
+/// How a pixel changes where its colour does.
 #[inline]
-pub fn error_change<R: Real>(drawn: Vec3<R>, changed: Vec3<R>, truth: Vec3<R>) -> R {
+pub fn pixel_change<R: Real>(drawn: Vec3<R>, changed: Vec3<R>, truth: Vec3<R>) -> PixelChange<R> {
     let held = |value: R| value.max(R::ZERO).min(R::ONE);
-    let mut change = R::ZERO;
+    let mut sums = PixelChange { error_change: R::ZERO, squared_change: R::ZERO };
     for channel in 0..3 {
         let (before, after) = (held(drawn[channel]), held(changed[channel]));
+        let change = after - before;
         // The difference of the squares: that of two nearly equal squares would have no digit right.
-        change += (after - before) * (after + before - R::of(2.0) * truth[channel]);
+        sums.error_change += change * (after + before - R::of(2.0) * truth[channel]);
+        sums.squared_change += change * change;
     }
-    change
+    sums
 }
 
 #[cfg(test)]
@@ -120,20 +130,23 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_of_what_a_screen_shows() {
+    fn changes_are_of_what_a_screen_shows() {
         let truth = [0.5, 1.0, 0.25];
-        let squared = |color: Vec3<f64>| -> f64 {
-            (0..3).map(|c| (color[c].clamp(0.0, 1.0) - truth[c]).powi(2)).sum()
+        let shown = |color: Vec3<f64>| color.map(|value| value.clamp(0.0, 1.0));
+        let squared = |color: Vec3<f64>, from: Vec3<f64>| -> f64 {
+            (0..3).map(|c| (shown(color)[c] - from[c]).powi(2)).sum()
         };
         for (drawn, changed) in [
             ([0.4, 0.9, 0.3], [0.6, 0.2, 0.3]),
             ([1.4, -0.9, 0.3], [1.2, -0.1, 0.7]),
             ([0.5, 1.0, 0.25], [0.5, 1.5, 0.25]),
         ] {
-            let expected = squared(changed) - squared(drawn);
-            let found = error_change(drawn, changed, truth);
+            let found = pixel_change(drawn, changed, truth);
+            let expected = squared(changed, truth) - squared(drawn, truth);
             // Rounding of values of order 1.
-            assert!((found - expected).abs() < 1e-15, "{found} {expected}");
+            assert!((found.error_change - expected).abs() < 1e-15, "{found:?} {expected}");
+            let expected = squared(changed, shown(drawn));
+            assert!((found.squared_change - expected).abs() < 1e-15, "{found:?} {expected}");
         }
     }
 }

@@ -5,6 +5,7 @@ use splat_formats::{Antialiasing, Looks, SceneCamera, SeenFrom, Splats};
 use crate::backend::{DeviceError, Footprint, RenderSettings, TrainDevice};
 use crate::dataset::{Camera, Pose, View};
 use crate::export::gaussians_of;
+use crate::math::Real as _;
 use crate::math::linalg::{mul, scale, transpose};
 
 /// Cameras that are drawn from, at most: those between see nearly the same.
@@ -21,44 +22,62 @@ const MOST_SIDE_PX: u32 = 1600;
 /// The variance that the 2D filter of Mip-Splatting adds, px²: a file does not say it.
 const FILTER_VARIANCE_PX2: f64 = 0.1;
 
-/// Draws Gaussians from these cameras, and says in what they show there. What is hidden shows nothing.
+/// What an undrawn Gaussian counts, against what its cameras alone would say.
+const UNDRAWN_SHARE: f32 = 0.01;
+
+/// How Gaussians of a file are drawn, which says no more of the 2D filter than that there is one, or the
+/// variance that it adds, px².
+pub fn footprint_of(splats: &Splats, filter_px2: Option<f64>) -> Footprint {
+    let variance_px2 = filter_px2.unwrap_or(FILTER_VARIANCE_PX2);
+    match splats.columns().antialiasing {
+        Antialiasing::Off => Footprint::DILATED,
+        Antialiasing::On => Footprint::Ellipse { variance_px2, compensates: true },
+    }
+}
+
+/// Draws Gaussians from these cameras, and says how much they show there. What is hidden counts a hundredth
+/// of what the cameras alone would say. `near` is the depth, scene units, before which nothing is drawn.
 pub fn drawn_looks<B: TrainDevice>(
     device: &mut B,
     splats: &Splats,
     cameras: &[SceneCamera],
+    near: f64,
 ) -> Result<SeenFrom, DeviceError> {
     let gaussians = gaussians_of(splats.clone());
     let sh_degree = gaussians.sh_degree;
-    let footprint = match splats.columns().antialiasing {
-        Antialiasing::Off => Footprint::DILATED,
-        Antialiasing::On => {
-            Footprint::Ellipse { variance_px2: FILTER_VARIANCE_PX2, compensates: true }
-        }
-    };
-    let settings = RenderSettings { sh_degree, footprint, ..RenderSettings::DEFAULT };
+    let footprint = footprint_of(splats, None);
+    let settings = RenderSettings { sh_degree, footprint, near, ..RenderSettings::DEFAULT };
     let mut model = device.upload(&gaussians)?;
     drop(gaussians);
     let mut looks = Looks::at(splats.columns());
     let most = (MOST_WEIGHTS / splats.len().max(1)).clamp(LEAST_CAMERAS, MOST_CAMERAS);
     for camera in cameras.iter().step_by(cameras.len().div_ceil(most).max(1)) {
-        device.weigh(&mut model, &[&view_of(camera)], &settings)?;
-        looks.add(camera.position, &device.read_weights(&model)?);
+        let (view, divisor) = view_of(camera);
+        device.weigh(&mut model, &[&view], &settings)?;
+        let mut weights = device.read_weights(&model)?;
+        // Pixels of the photograph, as those of other views are.
+        let pixels = divisor * divisor;
+        weights.iter_mut().for_each(|weight| *weight *= pixels);
+        looks.add(camera.position, &weights);
     }
-    Ok(looks.seen())
+    let mut seen = looks.seen();
+    seen.fill_from(&SeenFrom::of_cameras(splats.columns(), cameras), UNDRAWN_SHARE);
+    Ok(seen)
 }
 
-/// A view of a camera, no larger than is of use.
-fn view_of(camera: &SceneCamera) -> View {
+/// A view of a camera, no larger than is of use, and by how much it is smaller along each axis.
+fn view_of(camera: &SceneCamera) -> (View, f32) {
     let [width, height] = camera.size_px;
     let full = Camera { width, height, focal_px: camera.focal_px, centre_px: camera.principal_px };
     let divisor = width.max(height).div_ceil(MOST_SIDE_PX).max(1);
     let rotation = transpose(&camera.rotation);
     let translation = scale(mul(&rotation, camera.position), -1.0);
-    View {
+    let view = View {
         name: camera.name.clone(),
         camera: full.resized((width / divisor).max(1), (height / divisor).max(1)),
         pose: Pose { rotation, translation },
-    }
+    };
+    (view, f64::from(divisor).to_f32())
 }
 
 #[cfg(test)]
@@ -102,20 +121,20 @@ mod tests {
             size_px: [4000, 3000],
             ..camera()
         };
-        let view = view_of(&moved);
+        let (view, divisor) = view_of(&moved);
         let centre = view.pose.centre_world();
         assert!(
             centre.iter().zip(moved.position).all(|(a, b)| (a - b).abs() < 1e-12),
             "{centre:?}"
         );
-        assert_eq!((view.camera.width, view.camera.height), (1333, 1000));
+        assert_eq!((view.camera.width, view.camera.height, divisor), (1333, 1000, 3.0));
         assert!((view.camera.focal_px[1] - 40.0 / 3.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_is_hidden_counts_less_than_the_cameras_alone_would_say() {
         let (splats, cameras) = (splats(), [camera()]);
-        let drawn = drawn_looks(&mut Cpu::<f32>::new(), &splats, &cameras).unwrap();
+        let drawn = drawn_looks(&mut Cpu::<f32>::new(), &splats, &cameras, 0.01).unwrap();
         let alone = SeenFrom::of_cameras(splats.columns(), &cameras);
         let [drawn, alone] = [drawn, alone].map(|seen| seen.weights().to_vec());
         // The second is right behind the first, which lets a hundredth through in its middle.

@@ -5,6 +5,6 @@ mod looks;
 mod refit;
 mod search;
 
-pub use looks::drawn_looks;
-pub use refit::RefitScene;
+pub use looks::{drawn_looks, footprint_of};
+pub use refit::{RefitError, RefitScene};
 pub use search::{DeviceTools, with_device};

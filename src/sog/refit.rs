@@ -4,9 +4,9 @@
 //! down the gradients; then the harmonics of those that share them become their weighted mean again. In the
 //! last round these rest.
 
-use splat_formats::{SharedRows, Splats};
+use splat_formats::{SharedRows, Splats, SplatsError};
 
-use crate::backend::{AdamStep, Rates, RenderSettings, Terms, TrainDevice};
+use crate::backend::{AdamStep, DeviceError, Rates, RenderSettings, Terms, TrainDevice};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::export::{RenderMode, gaussians_of, splats_of};
 use crate::math::Divisor;
@@ -33,6 +33,25 @@ const RATES: Rates = Rates {
 /// What they have fallen to at the end.
 const LAST_RATE: f64 = 0.1;
 
+/// Why colours cannot be fitted.
+#[derive(Debug, thiserror::Error)]
+pub enum RefitError {
+    /// A photograph or the device fails.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The device fails.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// What comes of it cannot be written.
+    #[error("what the fit came to cannot be written: {0}")]
+    Columns(#[from] SplatsError),
+    /// It has no bound.
+    #[error(
+        "the fit left the range of numbers: colours of the model or of its photographs are broken"
+    )]
+    NotFinite,
+}
+
 /// Photographs to fit to.
 pub struct RefitScene<'a> {
     /// The scene.
@@ -55,9 +74,9 @@ impl RefitScene<'_> {
     pub fn fit<B: TrainDevice>(
         &self,
         device: &mut B,
-        stored: Splats,
+        stored: &Splats,
         alike: &SharedRows,
-    ) -> Result<Splats, TrainError> {
+    ) -> Result<Splats, RefitError> {
         let mode = match stored.columns().antialiasing {
             splat_formats::Antialiasing::On => RenderMode::Mip,
             splat_formats::Antialiasing::Off => RenderMode::Dilated,
@@ -66,10 +85,11 @@ impl RefitScene<'_> {
         let terms = Terms::photometric(self.lambda_dssim);
         let mut feed = Feed::new(Views::new(self.dataset, self.images), self.seed);
         let near = feed.views.near();
-        let (mut image, per_round) = (0, self.images_drawn.div_ceil(ROUNDS).max(1));
+        let mut image = 0;
         for round in 1..=ROUNDS {
             let mut model = device.upload(&gaussians)?;
-            for number in 1..=per_round {
+            let before = image;
+            while image < (self.images_drawn.saturating_mul(round)).div_ceil(ROUNDS) {
                 image += 1;
                 let (view, target) = feed.take(device, image)?;
                 let inputs = ViewInputs {
@@ -84,8 +104,8 @@ impl RefitScene<'_> {
                 };
                 let mut gradients = B::Gradients::default();
                 add_view(device, &mut model, &target, &inputs, None, &mut gradients)?;
-                let rates = rates_at(image, per_round * ROUNDS, round == ROUNDS);
-                device.step(&mut model, gradients, &AdamStep::new(number, rates))?;
+                let rates = rates_at(image, self.images_drawn, round == ROUNDS);
+                device.step(&mut model, gradients, &AdamStep::new(image - before, rates))?;
             }
             gaussians = device.download(&mut model)?;
             if round < ROUNDS {
@@ -95,8 +115,11 @@ impl RefitScene<'_> {
         for warning in feed.views.take_warnings() {
             tracing::warn!("{warning}");
         }
-        // The columns are as they were, with other numbers.
-        Ok(splats_of(&gaussians, mode).map_or(stored, |checked| checked.splats))
+        let fitted = splats_of(&gaussians, mode)?.splats;
+        if fitted.len() != stored.len() {
+            return Err(RefitError::NotFinite);
+        }
+        Ok(fitted)
     }
 }
 

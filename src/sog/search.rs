@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use rayon::ThreadPoolBuilder;
 use splat_formats::{
     CellLists, ColorFit, HeldRows, HostSearch, NearRow, RowSearch, SharedRows, Splats,
 };
@@ -23,8 +24,16 @@ pub fn with_device<B: Palettes, T: Send>(
 ) -> T {
     let (asks, asked) = channel();
     thread::scope(|scope| {
-        let writer = scope.spawn(move || work(&DeviceTools { asks }));
-        serve(device, &mut fit, &asked);
+        // Its threads wait for answers, and a device may want those of the pool that all share.
+        let pool = ThreadPoolBuilder::new().build().ok();
+        let writer = scope.spawn(move || {
+            let tools = DeviceTools { asks };
+            match &pool {
+                Some(pool) => pool.install(|| work(&tools)),
+                None => work(&tools),
+            }
+        });
+        serve(device, &mut fit, asked);
         writer.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
@@ -47,11 +56,12 @@ struct EntrySearch {
     order: Vec<u32>,
 }
 
-/// Answers until nobody is left to ask.
+/// Answers until nobody is left to ask. Where it panics, what is asked goes with it, and nobody waits for
+/// answers that do not come.
 fn serve<B: Palettes>(
     device: &mut B,
     fit: &mut dyn FnMut(&mut B, Splats, &SharedRows) -> Option<Splats>,
-    asked: &Receiver<Ask>,
+    asked: Receiver<Ask>,
 ) {
     let mut held: BTreeMap<u64, B::PaletteRows> = BTreeMap::new();
     let mut next = 0;
@@ -179,7 +189,9 @@ impl Drop for RowsThere<'_> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use splat_formats::{SogOptions, SogTools, SplatColumns, write_sog};
+    use splat_formats::{
+        SogOptions, SogTools, SplatColumns, StreamedOptions, read_sog, write_sog, write_streamed,
+    };
 
     use super::*;
     use crate::backend::cpu::Cpu;
@@ -272,6 +284,57 @@ mod tests {
     fn a_device_that_does_as_the_processor_writes_its_bytes() {
         let there = with_device(&mut Cpu::<f32>::new(), no_fit, |tools| written(tools));
         assert!(there == written(&HostSearch));
+    }
+
+    #[test]
+    fn files_that_are_written_beside_one_another_share_a_device() {
+        let written = |tools: &SogTools<'_>| {
+            let mut parts = BTreeMap::new();
+            let options = StreamedOptions { chunk_splats: 1100, ..StreamedOptions::default() };
+            write_streamed(&splats(), &options, tools, &mut parts).unwrap();
+            parts
+        };
+        let pool = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let there = pool.install(|| {
+            with_device(&mut Cpu::<f32>::new(), no_fit, |tools| {
+                written(&SogTools { search: tools, ..SogTools::default() })
+            })
+        });
+        assert!(there == written(&SogTools::default()));
+    }
+
+    #[test]
+    fn colours_that_a_device_fits_are_in_the_file() {
+        let written = |fit: Option<&dyn ColorFit>, search: &dyn RowSearch| {
+            let mut parts = BTreeMap::new();
+            let tools = SogTools { search, fit, seen: None };
+            write_sog(&splats(), &SogOptions::default(), &tools, &mut parts).unwrap();
+            read_sog(&mut parts).unwrap().splats
+        };
+        let brighter = |_: &mut Cpu<f32>, stored: Splats, _: &SharedRows| {
+            let mut columns = stored.into_columns();
+            columns.sh_dc.iter_mut().flatten().for_each(|value| *value += 1.0);
+            columns.means.iter_mut().flatten().for_each(|value| *value += 9.0);
+            Some(Splats::from_columns(columns).unwrap().splats)
+        };
+        let there =
+            with_device(&mut Cpu::<f32>::new(), brighter, |tools| written(Some(tools), tools));
+        let here = written(None, &HostSearch);
+        // Places, sizes and rotations stay what they were.
+        assert_eq!(there.columns().means, here.columns().means);
+        assert_eq!(there.columns().log_scales, here.columns().log_scales);
+        let pairs = there.columns().sh_dc.iter().zip(&here.columns().sh_dc);
+        assert!(pairs.flat_map(|(a, b)| [a[0] - b[0], a[2] - b[2]]).all(|it| it > 0.9));
+    }
+
+    #[test]
+    #[should_panic(expected = "the device")]
+    fn a_panic_of_the_device_leaves_nobody_waiting() {
+        let fit = |_: &mut Cpu<f32>, _: Splats, _: &SharedRows| panic!("the device");
+        with_device(&mut Cpu::<f32>::new(), fit, |tools| {
+            let tools = SogTools { search: tools, fit: Some(tools), seen: None };
+            write_sog(&splats(), &SogOptions::default(), &tools, &mut BTreeMap::new()).is_err()
+        });
     }
 
     #[test]

@@ -37,7 +37,8 @@ fn entries_are_the_nearest_of_their_cells<B: TrainDevice>(device: &mut B) {
         let (rows, centers) = (rows(700, width, 1), rows(90, width, 77_777));
         // One cell is empty, and one has half of the centres.
         let starts = [0, 7, 7, 52, 60, 61, 70, 80, 89, 90];
-        let cells = |row: usize| (0..per_row).map(move |k| ((row * 5 + k) % 9) as u32);
+        let cells =
+            |row: usize| (0..per_row).map(move |k| [3, 0, 7, 1, 5, 8, 2, 6, 4][(row * 5 + k) % 9]);
         let of_rows: Vec<u32> = (0..700).flat_map(cells).collect();
         let mut order: Vec<u32> = (0..).take(of_rows.len()).collect();
         order.sort_by_key(|&place| of_rows[place as usize]);
@@ -153,13 +154,14 @@ fn a_sog_loses_as_little_as_one_of_the_processor<B: TrainDevice>(device: &mut B)
 
 fn weights_of_drawn_views_are_those_of_the_processor<B: TrainDevice>(device: &mut B) {
     let (splats, cameras) = (splats(), cameras());
-    let there = drawn_looks(device, &splats, &cameras).unwrap();
-    let here = drawn_looks(&mut splat::backend::cpu::Cpu::<f64>::new(), &splats, &cameras).unwrap();
-    let most = here.weights().iter().copied().fold(0.0, f32::max);
-    for (row, (a, b)) in there.weights().iter().zip(here.weights()).enumerate() {
-        // Blending in single precision.
-        assert!((a - b).abs() < 1e-3 * b + 1e-5 * most, "{row}: {a} {b}");
-    }
+    let there = drawn_looks(device, &splats, &cameras, 0.01).unwrap();
+    let here =
+        drawn_looks(&mut splat::backend::cpu::Cpu::<f64>::new(), &splats, &cameras, 0.01).unwrap();
+    let sum = |weights: &mut dyn Iterator<Item = f32>| weights.map(f64::from).sum::<f64>();
+    let pairs = || there.weights().iter().zip(here.weights());
+    let apart = sum(&mut pairs().map(|(a, b)| (a - b).abs()));
+    // Single precision, in which a Gaussian may just reach a pixel or not.
+    assert!(apart < 1e-4 * sum(&mut here.weights().iter().copied()), "{apart}");
 }
 
 fn what_the_kernels_do_not_know_is_left_to_the_processor<B: TrainDevice>(device: &mut B) {

@@ -20,6 +20,7 @@ each_backend!(
     worths_agree_with_the_oracle,
     pixels_under_a_mask_do_not_count,
     of_an_opaque_wall_what_lies_behind_is_worth_nothing,
+    what_has_the_colour_of_what_lies_behind_it_changes_little,
     as_many_are_left_out_or_not_as_there_are,
 );
 
@@ -66,40 +67,54 @@ fn clear_gaussians(count: usize) -> Gaussians {
     gaussians
 }
 
-/// The sum of the squared errors of the views.
-fn squared_error(gaussians: &Gaussians, views: &[View], image: &Image) -> f64 {
+/// What a screen shows of the views, one after the other; [views, h, w, 3].
+fn shown(gaussians: &Gaussians, views: &[View]) -> Vec<f64> {
     let mut device = Cpu::<f64>::new();
     let model = device.upload(gaussians).unwrap();
-    let error = |view: &View| {
+    let draw = |view: &View| {
         let frame = device.render(&model, view, &SETTINGS, Look::IMAGE).unwrap();
-        let drawn = device.image(&frame).unwrap().rgb;
-        let pairs = drawn.iter().zip(&image.rgb);
-        let squares = pairs.map(|(&drawn, &truth)| {
-            (f64::from(drawn).clamp(0.0, 1.0) - f64::from(truth) / 255.0).powi(2)
-        });
-        squares.sum::<f64>()
+        device.image(&frame).unwrap().rgb
     };
-    views.iter().map(error).sum()
+    let values = views.iter().flat_map(draw);
+    values.map(|value| f64::from(value).clamp(0.0, 1.0)).collect()
+}
+
+/// The sum of the squared differences of two series of views.
+fn squares(one: &[f64], other: &[f64]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| (one - other).powi(2)).sum()
+}
+
+/// The photograph, once for each of so many views.
+fn truths(image: &Image, views: usize) -> Vec<f64> {
+    let truth = image.rgb.iter().map(|&value| f64::from(value) / 255.0);
+    truth.collect::<Vec<_>>().repeat(views)
 }
 
 /// A pixel of a borderline splat is seen in one precision alone: of its weight, 1/255, that changes the
 /// error by as much. A handful of them may be.
 const BORDERLINE: f64 = 0.02;
 
+/// Of sums of squared changes: a borderline pixel has (1/255)² in each channel, and a handful are this.
+const SQUARED: (f64, f64) = (5e-3, 5e-4 / 5e-3);
+
 fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
     let (gaussians, views) = (clear_gaussians(25), views());
     let image = noise(&views[0], None);
     let (found, measured) = judged(device, &gaussians, &[false; 25], &views, &image);
-    let before = squared_error(&gaussians, &views, &image);
+    let (drawn, truth) = (shown(&gaussians, &views), truths(&image, views.len()));
+    let before = squares(&drawn, &truth);
     let values = image.rgb.len() as f64;
     let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
     // Sums of thousands of squares that single precision rounds.
     assert_relative(all, before, (1e-4, 1.0), "the views");
     let mut seen = 0;
     for (row, found) in found.iter().enumerate() {
-        let change = squared_error(&without(&gaussians, &[row]), &views, &image) - before;
+        let changed = shown(&without(&gaussians, &[row]), &views);
+        let change = squares(&changed, &truth) - before;
         let what = format!("Gaussian {row}");
         assert_relative(found.error_change.into(), change, (5e-3, BORDERLINE / 5e-3), &what);
+        let squared = squares(&changed, &drawn);
+        assert_relative(found.squared_change.into(), squared, SQUARED, &what);
         seen += usize::from(found.weight > 1.0 && change.abs() > 0.1);
         assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
     }
@@ -112,17 +127,21 @@ fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) 
     let absent: Vec<bool> = (0..50).map(|row| row % 2 == 1).collect();
     let rows: Vec<usize> = (0..50).filter(|&row| absent[row]).collect();
     let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-    let before = squared_error(&without(&gaussians, &rows), &views, &image);
+    let (drawn, truth) = (shown(&without(&gaussians, &rows), &views), truths(&image, views.len()));
+    let before = squares(&drawn, &truth);
     let values = image.rgb.len() as f64;
     let all: f64 = measured.iter().map(|measured| measured.mse * values).sum();
     assert_relative(all, before, (1e-4, 1.0), "the views");
     let mut seen = 0;
     for &row in &rows {
         let rest: Vec<usize> = rows.iter().copied().filter(|&other| other != row).collect();
-        let change = squared_error(&without(&gaussians, &rest), &views, &image) - before;
+        let changed = shown(&without(&gaussians, &rest), &views);
+        let change = squares(&changed, &truth) - before;
         let what = format!("Gaussian {row}");
-        let found = found[row].error_change.into();
-        assert_relative(found, change, (5e-3, BORDERLINE / 5e-3), &what);
+        let error_change = found[row].error_change.into();
+        assert_relative(error_change, change, (5e-3, BORDERLINE / 5e-3), &what);
+        let squared = squares(&changed, &drawn);
+        assert_relative(found[row].squared_change.into(), squared, SQUARED, &what);
         seen += usize::from(change.abs() > 0.1);
     }
     assert!(seen > 2, "{seen}");
@@ -149,6 +168,7 @@ fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 (found.weight_max, expected.weight_max, 1.0 / 255.0),
                 // What lies behind is found as a difference, over 1/1000 of the light at least.
                 (found.error_change, expected.error_change, BORDERLINE),
+                (found.squared_change, expected.squared_change, SQUARED.0 * SQUARED.1),
             ];
             for (found, expected, floor) in pairs {
                 assert_relative(found.into(), expected.into(), (5e-3, floor / 5e-3), &what);
@@ -170,10 +190,10 @@ fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     for (row, whole) in whole.iter().enumerate() {
         let what = format!("Gaussian {row}");
         // Each pixel is in one of the halves; sums are rounded.
-        let (weight, change) =
-            (odd[row].weight + even[row].weight, odd[row].error_change + even[row].error_change);
-        assert_relative(weight.into(), whole.weight.into(), (1e-4, 1.0), &what);
-        assert_relative(change.into(), whole.error_change.into(), (1e-4, 1.0), &what);
+        let sums = |worth: &Worth| [worth.weight, worth.error_change, worth.squared_change];
+        for ((odd, even), whole) in sums(&odd[row]).iter().zip(sums(&even[row])).zip(sums(whole)) {
+            assert_relative((odd + even).into(), whole.into(), (1e-4, 1.0), &what);
+        }
         assert_eq!(odd[row].weight_max.max(even[row].weight_max), whole.weight_max, "{what}");
     }
     let hidden = noise(&view, Some(vec![0; pixels]));
@@ -197,6 +217,20 @@ fn of_an_opaque_wall_what_lies_behind_is_worth_nothing<B: TrainDevice>(device: &
         judged(device, &all, &[true, true, false, false], from_ref(&view), &noise(&view, None));
     assert!((found[2].weight_max - 0.99).abs() < 1e-5, "{found:?}");
     assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
+}
+
+fn what_has_the_colour_of_what_lies_behind_it_changes_little<B: TrainDevice>(device: &mut B) {
+    let wall = gaussian([0.0, 0.0, 4.0], 30.0, 0.95, [0.5; 3]);
+    let alike = gaussian([-0.3, 0.0, 2.0], 0.1, 0.9, [0.5; 3]);
+    let other = gaussian([0.3, 0.0, 2.0], 0.1, 0.9, [1.0, 0.0, 0.0]);
+    let view = straight();
+    let all = together(&[wall, alike, other]);
+    let (found, _) = judged(device, &all, &[false; 3], from_ref(&view), &noise(&view, None));
+    let [_, alike, other] = found[..] else { unreachable!() };
+    assert!(alike.weight_max.min(other.weight_max) > 0.8, "{found:?}");
+    assert!((alike.weight / other.weight - 1.0).abs() < 0.1, "{found:?}");
+    // The wall lets 1/20 of the background pass: of 3/4 in squares, 1/1000 is left.
+    assert!(alike.squared_change < 1e-2 * other.squared_change, "{found:?}");
 }
 
 fn as_many_are_left_out_or_not_as_there_are<B: TrainDevice>(device: &mut B) {
@@ -240,8 +274,11 @@ mod on_the_device {
                     let what = format!("{size:?} px, {bands} bands, Gaussian {row}");
                     assert_eq!(found.weight_max, whole.weight_max, "{what}");
                     // Warps add in any order.
-                    let pairs =
-                        [(found.weight, whole.weight), (found.error_change, whole.error_change)];
+                    let pairs = [
+                        (found.weight, whole.weight),
+                        (found.error_change, whole.error_change),
+                        (found.squared_change, whole.squared_change),
+                    ];
                     for (found, whole) in pairs {
                         assert_relative(found.into(), whole.into(), (1e-4, 1.0), &what);
                     }

@@ -241,6 +241,11 @@ fn options_of_another_format_are_said_to_change_nothing() {
     let args = ["-m", "model", "-o", "a.ply", "--spz-version=4", "--sog-seed=1"];
     let said = ["--spz-version has no effect", "--sog-seed has no effect"];
     export(&place, &args).done().says(&said);
+    let args = ["-m", "model", "-o", "b.ply", "--device=cpu", "--refit"];
+    export(&place, &args).refused(2, &["--refit is for SOG"]);
+    let args = ["-m", "model", "-o", "a.sog", "-s", "elsewhere", "--lod-levels=2"];
+    let said = ["--source-path has no effect without --refit", "--lod-levels has no effect"];
+    export(&place, &args).done().says(&said);
     export(&place, &["-m", "model", "-o", "a.spz", "--spz-version=4"]).done();
     assert!(fs::read(place.path("a.spz")).unwrap().starts_with(b"NGSP"));
 }

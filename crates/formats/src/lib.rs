@@ -6,7 +6,8 @@
 //! |---|---|
 //! | [`read()`] | knows a file by its content and gives [`Splats`] |
 //! | [`Splats`] | Gaussians whose values are finite and rotations unit; cuts and turns them |
-//! | [`write()`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
+//! | [`write()`], [`write_with`] | writes a [`SplatFormat`] and says how far from the Gaussians it is |
+//! | [`SogTools`], [`SeenFrom`] | what helps to write a SOG, and from where Gaussians are seen |
 //! | `parse_*`, `write_*`, `encode_*` | one format, from and to bytes |
 //!
 //! | format | written by | loses |

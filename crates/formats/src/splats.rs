@@ -165,7 +165,7 @@ impl SplatColumns {
             }
             let Some(unit) = normalised(*rotation, UNIT_TOLERANCE) else { return false };
             *rotation = unit;
-            let triples = [&*mean, &*scales, &*color].into_iter();
+            let triples = [mean, &*scales, color].into_iter();
             let rest = &sh_rest[row * width..][..width];
             logit.is_finite() && triples.chain(rest).flatten().all(|value| value.is_finite())
         })

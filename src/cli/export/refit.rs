@@ -1,7 +1,5 @@
 //! `--refit`: the colours of a SOG are fitted to the photographs that its model was trained on.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use clap::ArgMatches;
 use splat_formats::{ScenePlacement, SharedRows, Splats};
@@ -11,13 +9,15 @@ use crate::backend::{RenderSettings, TrainDevice};
 use crate::cli::device::DeviceOptions;
 use crate::cli::exit::UsageError;
 use crate::cli::scene::{ModelArgs, Opened};
-use crate::config::{MemoryOptions, RunOptions, SceneOptions};
-use crate::sog::RefitScene;
-use crate::train::render_footprint;
+use crate::config::{Config, MemoryOptions, RunOptions, SceneOptions};
+use crate::dataset::{Dataset, ImageLoader};
+use crate::sog::{RefitScene, footprint_of};
 
 /// A model with its photographs, and how its export goes back to where it was trained.
 pub(super) struct Refit {
-    opened: Opened,
+    config: Config,
+    dataset: Dataset,
+    images: ImageLoader,
     options: DeviceOptions,
     back: Vec<ScenePlacement>,
     images_drawn: u32,
@@ -25,15 +25,12 @@ pub(super) struct Refit {
 
 impl Refit {
     /// Opens the scene of the model, where colours are to be fitted.
-    pub(super) fn open(
-        args: &ExportArgs,
-        format: ExportFormat,
-        matches: &ArgMatches,
-    ) -> anyhow::Result<Option<Self>> {
-        let Some(images_drawn) = args.sog.refit else { return Ok(None) };
-        let model_path = check(args, format)?;
+    pub(super) fn open(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
+        let Some((images_drawn, model_path)) = args.sog.refit.zip(args.model_path.clone()) else {
+            return Ok(None);
+        };
         let model = ModelArgs {
-            model_path: model_path.to_owned(),
+            model_path,
             iteration: args.iteration,
             quiet: args.quiet,
             scene: SceneOptions {
@@ -43,12 +40,14 @@ impl Refit {
             memory: MemoryOptions::default(),
             run: RunOptions { device: args.sog.device, ..RunOptions::default() },
         };
-        let opened = model.read(matches)?.open(None).context("--refit")?;
-        let options = DeviceOptions::of_surface(&opened.config, matches);
+        let mut model = model.read(matches).context("--refit")?;
+        model.train_only_seen();
+        let Opened { config, dataset, images, .. } = model.open(None).context("--refit")?;
+        let options = DeviceOptions::of_surface(&config, matches);
         let placements = args.place.placements();
         let back =
             placements.iter().rev().map(ScenePlacement::inverse).collect::<Result<_, _>>()?;
-        Ok(Some(Self { opened, options, back, images_drawn }))
+        Ok(Some(Self { config, dataset, images, options, back, images_drawn }))
     }
 
     pub(super) fn device_options(&self) -> DeviceOptions {
@@ -62,8 +61,7 @@ impl Refit {
         mut stored: Splats,
         alike: &SharedRows,
     ) -> anyhow::Result<Splats> {
-        let Opened { config, dataset, images, .. } = &self.opened;
-        let geometry = stored.clone();
+        let Self { config, dataset, images, .. } = self;
         for placement in &self.back {
             stored.place(placement)?;
         }
@@ -73,29 +71,35 @@ impl Refit {
             settings: RenderSettings {
                 sh_degree: stored.sh_degree(),
                 background: config.scene.background_color().0,
-                footprint: render_footprint(config),
+                footprint: footprint_of(&stored, Some(config.optimize.kernel_size)),
                 ..RenderSettings::DEFAULT
             },
             lambda_dssim: config.optimize.lambda_dssim,
             images_drawn: self.images_drawn,
             seed: config.run.seed,
         };
-        let mut fitted = scene.fit(device, stored, alike)?;
+        let mut fitted = scene.fit(device, &stored, alike)?;
         for placement in self.back.iter().rev() {
             fitted.place(&placement.inverse()?)?;
         }
-        Ok(fitted.with_geometry_of(&geometry))
+        Ok(fitted)
     }
 }
 
-/// The model, where its photographs can be compared with what is written.
-fn check(args: &ExportArgs, format: ExportFormat) -> Result<&Path, UsageError> {
-    let Some(model) = &args.model_path else {
+/// Fails where colours are to be fitted that no photograph can be compared with, or that are not shared.
+pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
+    if args.sog.refit.is_none() {
+        return Ok(());
+    }
+    if args.model_path.is_none() {
         return Err(UsageError(
             "--refit fits colours to the photographs of a model's training: give -m MODEL instead of a file"
                 .to_owned(),
         ));
-    };
+    }
+    if args.cut.sh_degree == 0 {
+        return Err(no_harmonics());
+    }
     if !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder) {
         return Err(UsageError(
             "--refit is for SOG in one file (.sog) or in a folder (meta.json): other formats lose too little, \
@@ -110,5 +114,13 @@ fn check(args: &ExportArgs, format: ExportFormat) -> Result<&Path, UsageError> {
                 .to_owned(),
         ));
     }
-    Ok(model)
+    Ok(())
+}
+
+/// Without harmonics nothing is shared, and nothing is lost that could be made up for.
+pub(super) fn no_harmonics() -> UsageError {
+    UsageError(
+        "--refit makes up for harmonics that Gaussians share, and there are none above degree 0. Leave it out"
+            .to_owned(),
+    )
 }

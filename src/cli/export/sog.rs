@@ -22,6 +22,8 @@ pub(super) struct SogExport<'a> {
     pub(super) to: &'a Path,
     pub(super) splats: &'a Splats,
     pub(super) format: &'a SplatFormat,
+    /// Depth before which nothing is drawn, units of the placed scene.
+    pub(super) near: f64,
     /// What its colours are fitted to, where they are.
     pub(super) refit: Option<&'a Refit>,
 }
@@ -88,7 +90,7 @@ impl Task for OnDevice<'_> {
         let cameras = export.cameras();
         let seen = match cameras {
             [] => None,
-            _ => drawn_looks(device, export.splats, cameras)
+            _ => drawn_looks(device, export.splats, cameras, export.near)
                 .map_err(|error| {
                     tracing::warn!(
                         "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \
@@ -97,21 +99,22 @@ impl Task for OnDevice<'_> {
                 })
                 .ok(),
         };
-        let SogExport { to, splats, format, refit } = export;
-        let fit = |device: &mut B, stored: Splats, alike: &SharedRows| {
-            let fitted = refit?.fit(device, stored, alike);
-            fitted.map_err(|error| {
-                tracing::warn!(
-                    "--refit: {error:#}. The file is written with the colours that it would have without"
-                );
-            })
-            .ok()
+        let SogExport { to, splats, format, refit, .. } = export;
+        let mut failure = None;
+        let fit = |device: &mut B, stored: Splats, alike: &SharedRows| match refit?
+            .fit(device, stored, alike)
+        {
+            Ok(fitted) => Some(fitted),
+            Err(error) => {
+                failure = Some(error.context("--refit"));
+                None
+            }
         };
-        Ok(with_device(device, fit, |tools| {
+        let written = with_device(device, fit, |tools| {
             let fit = refit.map(|_| tools as &dyn ColorFit);
-            let seen = seen.as_ref();
-            let tools = SogTools { search: tools, seen, fit, ..SogTools::default() };
+            let tools = SogTools { search: tools, seen: seen.as_ref(), fit };
             write_with(to, splats, format, &tools)
-        }))
+        });
+        failure.map_or(Ok(written), Err)
     }
 }

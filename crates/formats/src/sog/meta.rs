@@ -47,20 +47,20 @@ pub(super) struct SogAsset {
     pub(super) generator: String,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct SogMeans {
     pub(super) mins: [f32; 3],
     pub(super) maxs: [f32; 3],
     pub(super) files: [String; 2],
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct SogCodes {
     pub(super) codebook: Vec<f32>,
     pub(super) files: [String; 1],
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct SogFiles {
     pub(super) files: [String; 1],
 }

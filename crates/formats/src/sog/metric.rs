@@ -28,8 +28,7 @@ impl HarmonicMetric {
     pub(super) fn of(products: &[[f64; MOST]; MOST], count: usize) -> Self {
         let trace: f64 = (0..count).map(|i| products[i][i]).sum();
         let least = LEAST_SHARE * trace / count as f64;
-        // Seen from one direction alone, harmonics change nothing but the colour as a whole.
-        if !(least > 1e-12 && least.is_finite()) {
+        if !(least > 0.0 && least.is_finite()) {
             return Self::even(count);
         }
         let mut factor = [[0.0_f64; MOST]; MOST];

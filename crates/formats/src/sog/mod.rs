@@ -8,6 +8,7 @@ mod lloyd;
 mod meta;
 mod metric;
 mod palette;
+mod parts;
 mod picture;
 mod read;
 mod rows;

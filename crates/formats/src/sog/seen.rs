@@ -16,10 +16,13 @@ pub(super) const MOST: usize = 15;
 /// Gaussians fewer have to do, as many as this looks at all of them allow.
 const MOST_CAMERAS: usize = 256;
 const LEAST_CAMERAS: usize = 48;
-const MOST_LOOKS: usize = 25_000_000;
+const MOST_LOOKS: usize = 50_000_000;
 
 /// Gaussians whose directions are compared with one another, at most.
 const MOST_COMPARED: usize = 50_000;
+
+/// Share of the harmonics' squares that has to vary: rounding of the means leaves about 1e-7.
+const LEAST_SPREAD: f64 = 1e-5;
 
 /// Rows of which sums are taken one after the other, so that they do not depend on the threads.
 const ROWS_AT_A_TIME: usize = 4096;
@@ -69,11 +72,25 @@ impl SeenFrom {
         &self.weights
     }
 
-    /// The same of these rows.
+    /// Has Gaussians that count nothing here count this share of what they do in another estimate of the
+    /// same: cameras between those that were drawn from may show them.
+    pub fn fill_from(&mut self, other: &Self, share: f32) {
+        let rows = self.weights.iter_mut().zip(&mut self.mean_harmonics);
+        let of_other = other.weights.iter().zip(&other.mean_harmonics);
+        for ((weight, means), (other_weight, other_means)) in rows.zip(of_other) {
+            if *weight <= 0.0 {
+                (*weight, *means) = (share * other_weight, *other_means);
+            }
+        }
+    }
+
+    /// The same of these rows; what is not there counts nothing.
     pub(crate) fn rows(&self, rows: &[u32]) -> Self {
+        let weight = |&row: &u32| self.weights.get(row as usize).copied().unwrap_or_default();
+        let means = |&row: &u32| self.mean_harmonics.get(row as usize).copied().unwrap_or_default();
         Self {
-            weights: rows.iter().map(|&row| self.weights[row as usize]).collect(),
-            mean_harmonics: rows.iter().map(|&row| self.mean_harmonics[row as usize]).collect(),
+            weights: rows.iter().map(weight).collect(),
+            mean_harmonics: rows.iter().map(means).collect(),
             metric: self.metric.clone(),
         }
     }
@@ -101,7 +118,7 @@ impl<'a> Looks<'a> {
     }
 
     /// Adds a view from a place, scene units, in which Gaussians have these blend weights, summed over its
-    /// pixels.
+    /// pixels: one for each; those that are missing show nothing.
     pub fn add(&mut self, position: [f64; 3], weights: &[f32]) {
         let step = self.compared_step();
         let Self { columns, weights: sums, harmonics: means, spread } = self;
@@ -138,13 +155,14 @@ impl<'a> Looks<'a> {
         let step = self.compared_step();
         let count = sh_rest_count(self.columns.sh_degree);
         let Self { weights, harmonics: mut means, mut spread, .. } = self;
+        let seen_trace = spread.trace();
         for (row, (means, &weight)) in means.iter_mut().zip(&weights).enumerate() {
             *means = means.map(|sum| if weight > 0.0 { sum / weight } else { 0.0 });
             if (row % ROWS_AT_A_TIME).is_multiple_of(step) {
                 spread.take_out(weight.into(), &means.map(f64::from));
             }
         }
-        SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count) }
+        SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
     }
 
     /// One of so many Gaussians is compared.
@@ -223,7 +241,16 @@ impl Spread {
         }
     }
 
-    fn metric(&self, count: usize) -> HarmonicMetric {
+    fn trace(&self) -> f64 {
+        (0..MOST).map(|i| self.products[i][i]).sum()
+    }
+
+    /// Even where next to nothing varies, against what was seen in all: from one direction alone harmonics
+    /// change nothing but the colour as a whole.
+    fn metric(&self, count: usize, seen_trace: f64) -> HarmonicMetric {
+        if self.trace() <= LEAST_SPREAD * seen_trace {
+            return HarmonicMetric::even(count);
+        }
         let total = self.weight.max(f64::MIN_POSITIVE);
         let mean = self.products.map(|row| row.map(|sum| sum / total));
         HarmonicMetric::of(&mean, count)
@@ -310,5 +337,27 @@ mod tests {
             pool.install(|| SeenFrom::of_cameras(splats.columns(), &cameras))
         };
         assert!(made(1) == made(3));
+    }
+
+    #[test]
+    fn from_one_direction_all_harmonics_count_alike() {
+        let splats = random_splats(500, 3, 6);
+        let mut looks = Looks::at(splats.columns());
+        looks.add([0.0, 0.0, -40.0], &vec![2.5; 500]);
+        assert_eq!(looks.seen().metric, HarmonicMetric::even(15));
+    }
+
+    #[test]
+    fn what_was_not_drawn_is_filled_by_a_share_of_another_estimate() {
+        let splats = random_splats(2, 1, 7);
+        let mut looks = Looks::at(splats.columns());
+        looks.add([0.0, 0.0, -40.0], &[3.0]);
+        let mut seen = looks.seen();
+        let mut other = Looks::at(splats.columns());
+        other.add([0.0, 0.0, -40.0], &[8.0, 8.0]);
+        let other = other.seen();
+        seen.fill_from(&other, 0.25);
+        assert_eq!(seen.weights, [3.0, 2.0]);
+        assert_eq!(seen.mean_harmonics[1], other.mean_harmonics[1]);
     }
 }

@@ -137,3 +137,61 @@ fn labels_of(
     let count = entries_for(columns.len());
     PaletteLabels::of(&rows, &weights, count, seed, search)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::search::HostSearch;
+    use super::super::seen::Looks;
+    use super::*;
+    use crate::harmonics::harmonics;
+    use crate::known_splats::random_splats;
+
+    /// Colour of a Gaussian along a direction, of the columns' colours and these harmonics.
+    fn seen_along(dc: [f32; 3], rest: &[[f32; 3]], direction: [f64; 3]) -> [f64; 3] {
+        let values = harmonics(direction);
+        std::array::from_fn(|c| {
+            let rest = rest.iter().zip(&values[1..]).map(|(r, y)| f64::from(r[c]) * y);
+            SH_C0 * f64::from(dc[c]) + rest.sum::<f64>()
+        })
+    }
+
+    #[test]
+    fn from_the_only_camera_colours_are_as_before_the_palette() {
+        let mut splats = random_splats(1500, 2, 5);
+        let camera = [0.5, -1.0, -30.0];
+        let columns = splats.columns().clone();
+        let mut looks = Looks::at(&columns);
+        looks.add(camera, &vec![1.0; columns.len()]);
+        let seen = looks.seen();
+        let shared =
+            SharedHarmonics::of(&columns, &seen, 1, &HostSearch).compensate(&mut splats, &seen);
+        let mut without = 0.0_f64;
+        for row in 0..columns.len() {
+            let apart: [f64; 3] =
+                std::array::from_fn(|i| f64::from(columns.means[row][i]) - camera[i]);
+            let length = apart.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let direction = apart.map(|x| x / length);
+            let codes = &shared.codes[shared.labels.labels[row] as usize * 8..][..8];
+            let stored: Vec<[f32; 3]> = codes
+                .iter()
+                .map(|codes| codes.map(|code| shared.codebook.entries[usize::from(code)]))
+                .collect();
+            let before = seen_along(columns.sh_dc[row], columns.rest(row), direction);
+            let after = seen_along(splats.columns().sh_dc[row], &stored, direction);
+            let plain = seen_along(columns.sh_dc[row], &stored, direction);
+            for channel in 0..3 {
+                // The harmonics of the direction are rounded to f32.
+                assert!((before[channel] - after[channel]).abs() < 1e-5, "{row}");
+                without = without.max((before[channel] - plain[channel]).abs());
+            }
+        }
+        assert!(without > 0.1, "{without}");
+    }
+
+    #[test]
+    fn weights_are_against_their_mean_and_never_nothing() {
+        assert_eq!(relative(&[1.0, 3.0]), [0.5, 1.5]);
+        assert_eq!(relative(&[0.0, 2.0, f32::NAN, f32::INFINITY]), [1e-6, 4.0, 1e-6, 1e-6]);
+        assert_eq!(relative(&[0.0, 0.0]), [1e-6; 2]);
+    }
+}

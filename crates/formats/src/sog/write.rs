@@ -1,27 +1,19 @@
 //! SOG, written.
 
-use std::collections::BTreeMap;
 use std::io;
 
-use rayon::prelude::*;
-
-use super::codebook::Codebook;
-use super::meta::{
-    ANTIALIASED, META_NAME, SogAsset, SogCodes, SogFiles, SogMeans, SogMeta, SogPalette, VERSION,
-};
-use super::picture::{PictureSize, encode};
+use super::meta::META_NAME;
+use super::parts::GeometryParts;
+use super::picture::PictureSize;
 use super::read::read_sog;
 use super::search::{HostSearch, RowSearch};
 use super::seen::SeenFrom;
 use super::shared::SharedHarmonics;
-use super::values::{SqueezedRange, pack_rotation};
 use crate::camera::SceneCamera;
 use crate::fault::FormatFault;
 use crate::folder::PartSink;
 use crate::morton::morton_order;
-use crate::narrow::round_u8;
-use crate::opacity::sigmoid;
-use crate::splats::{Antialiasing, SplatColumns, Splats};
+use crate::splats::{SplatColumns, Splats};
 use crate::worst::WorstErrors;
 
 /// How a SOG is written.
@@ -49,7 +41,8 @@ pub struct SogTools<'a> {
 /// Fits the colours of Gaussians to photographs.
 pub trait ColorFit: Sync {
     /// The Gaussians as a file holds them, in its order, with colours, harmonics and opacities that fit
-    /// better; those that share their harmonics still do. None where that cannot be done.
+    /// better; those that share their harmonics still do. None where that cannot be done, and then nothing
+    /// is written. Of other columns no notice is taken.
     fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats>;
 }
 
@@ -95,6 +88,9 @@ pub enum SogError {
     /// The parts cannot be packed or written.
     #[error("SOG cannot be written: {0}")]
     Write(#[from] io::Error),
+    /// The colours were to be fitted to photographs, and could not be.
+    #[error("the colours cannot be fitted")]
+    NotFitted,
     /// What was written cannot be read.
     #[error("SOG cannot be read back: it {0}")]
     ReadBack(#[from] FormatFault),
@@ -127,20 +123,20 @@ pub(crate) fn write_in_order(
     if !PictureSize::of_count(sorted.len()).fits() {
         return Err(SogError::Count(sorted.len()));
     }
+    let geometry = GeometryParts::of(sorted.columns());
     let mut shared = None;
     if sorted.sh_degree() > 0 && !sorted.is_empty() {
         let found = SharedHarmonics::of(sorted.columns(), seen, seed, tools.search);
         shared = Some(found.compensate(&mut sorted, seen));
     }
-    let mut parts = encode_sorted(sorted.columns(), shared.as_ref())?;
+    let mut parts = geometry.with_colors(sorted.columns(), shared.as_ref())?;
     let mut stored = read_sog(&mut parts)?.splats;
-    if let (Some(fit), Some(found)) = (tools.fit, shared)
-        && let Some(fitted) = fit.fit(stored.clone(), &found.alike(seen))
-    {
-        sorted = fitted;
+    if let (Some(fit), Some(found)) = (tools.fit, shared) {
+        let fitted = fit.fit(stored, &found.alike(seen)).ok_or(SogError::NotFitted)?;
+        sorted = fitted.with_geometry_of(&sorted);
         let found = SharedHarmonics::of_labels(sorted.columns(), seen, found.labels);
         let shared = found.compensate(&mut sorted, seen);
-        parts = encode_sorted(sorted.columns(), Some(&shared))?;
+        parts = geometry.with_colors(sorted.columns(), Some(&shared))?;
         stored = read_sog(&mut parts)?.splats;
     }
     let meta = parts.remove(META_NAME);
@@ -149,86 +145,4 @@ pub(crate) fn write_in_order(
     }
     sink.put(META_NAME, &meta.unwrap_or_default())?;
     Ok(WorstErrors::between(&sorted, &stored))
-}
-
-/// The parts of Gaussians in the order of the file.
-fn encode_sorted(
-    columns: &SplatColumns,
-    shared: Option<&SharedHarmonics>,
-) -> Result<BTreeMap<String, Vec<u8>>, SogError> {
-    let size = PictureSize::of_count(columns.len());
-    let mut pictures = Vec::new();
-    let mut put = |name: &str, pixels: Vec<[u8; 4]>, size: PictureSize| {
-        pictures.push((name.to_owned(), pixels, size));
-        name.to_owned()
-    };
-
-    let axis = |i: usize| SqueezedRange::of(columns.means.iter().map(|mean| mean[i]));
-    let ranges = [axis(0), axis(1), axis(2)];
-    let steps = |byte: usize| -> Vec<[u8; 4]> {
-        let pixel = |mean: &[f32; 3]| {
-            let [x, y, z] = [0, 1, 2].map(|i| ranges[i].pack(mean[i]).to_le_bytes()[byte]);
-            [x, y, z, 255]
-        };
-        columns.means.par_iter().map(pixel).collect()
-    };
-    let means = SogMeans {
-        mins: ranges.map(|range| range.low),
-        maxs: ranges.map(|range| range.high),
-        files: [put("means_l.webp", steps(0), size), put("means_u.webp", steps(1), size)],
-    };
-
-    let rotations = columns.rotations.par_iter().map(|&quat| pack_rotation(quat)).collect();
-    let quats = SogFiles { files: [put("quats.webp", rotations, size)] };
-
-    let codebook = Codebook::of(columns.log_scales.as_flattened().iter().copied());
-    let pixels = columns.log_scales.par_iter().map(|scale| {
-        let [x, y, z] = scale.map(|scale| codebook.nearest(scale));
-        [x, y, z, 255]
-    });
-    let files = [put("scales.webp", pixels.collect(), size)];
-    let scales = SogCodes { codebook: codebook.entries, files };
-
-    let codebook = Codebook::of(columns.sh_dc.as_flattened().iter().copied());
-    let pixels = columns.sh_dc.par_iter().zip(&columns.opacity_logits).map(|(color, &logit)| {
-        let [r, g, b] = color.map(|c| codebook.nearest(c));
-        [r, g, b, round_u8(255.0 * sigmoid(logit))]
-    });
-    let files = [put("sh0.webp", pixels.collect(), size)];
-    let sh0 = SogCodes { codebook: codebook.entries, files };
-
-    let mut sh_rest = None;
-    if let Some(shared) = shared {
-        let codes = shared.codes.iter().map(|&[r, g, b]| [r, g, b, 255]);
-        let labels = shared.labels.labels.iter().map(|label| {
-            let [low, high, ..] = label.to_le_bytes();
-            [low, high, 0, 255]
-        });
-        let files = [
-            put("shN_centroids.webp", codes.collect(), shared.size()),
-            put("shN_labels.webp", labels.collect(), size),
-        ];
-        let count = shared.entries() as u64;
-        let codebook = shared.codebook.entries.clone();
-        sh_rest = Some(SogPalette { count, bands: columns.sh_degree, codebook, files });
-    }
-    let meta = SogMeta {
-        version: VERSION,
-        asset: Some(SogAsset { generator: "splat".to_owned() }),
-        count: columns.len() as u64,
-        model: (columns.antialiasing == Antialiasing::On).then(|| ANTIALIASED.to_owned()),
-        means,
-        scales,
-        quats,
-        sh0,
-        sh_rest,
-    };
-    let meta = serde_json::to_vec(&meta).map_err(io::Error::other)?;
-    let encoded = pictures.into_par_iter().map(|(name, pixels, size)| {
-        let bytes = encode(pixels, size)?;
-        Ok::<_, io::Error>((name, bytes))
-    });
-    let mut parts: BTreeMap<String, Vec<u8>> = encoded.collect::<io::Result<_>>()?;
-    parts.insert(META_NAME.to_owned(), meta);
-    Ok(parts)
 }

@@ -14,7 +14,7 @@ use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
-use crate::math::worth::{PixelLayer, error_change};
+use crate::math::worth::{PixelChange, PixelLayer, pixel_change};
 use crate::memory::Bytes;
 
 /// What is known of Gaussians after the views up to now.
@@ -30,6 +30,7 @@ pub(crate) struct WorthShare<R> {
     weight: R,
     weight_max: R,
     error_change: R,
+    squared_change: R,
 }
 
 impl<R: Real> WorthShare<R> {
@@ -37,6 +38,7 @@ impl<R: Real> WorthShare<R> {
         self.weight += other.weight;
         self.weight_max = self.weight_max.max(other.weight_max);
         self.error_change += other.error_change;
+        self.squared_change += other.squared_change;
     }
 }
 
@@ -57,6 +59,7 @@ impl<R: Real> WorthSums<R> {
             weight: share.weight.to_f32(),
             weight_max: share.weight_max.to_f32(),
             error_change: share.error_change.to_f32(),
+            squared_change: share.squared_change.to_f32(),
         };
         self.shares.iter().map(read).collect()
     }
@@ -199,7 +202,7 @@ impl<R: Real> WorthWalk<R> {
             self.transmittance = transmittance * (R::ONE - alpha);
             PixelLayer { behind: self.behind, ..layer }.taken_out(drawn, background)
         };
-        let error_change = error_change(drawn, changed, truth);
-        WorthShare { weight, weight_max: weight, error_change }
+        let PixelChange { error_change, squared_change } = pixel_change(drawn, changed, truth);
+        WorthShare { weight, weight_max: weight, error_change, squared_change }
     }
 }

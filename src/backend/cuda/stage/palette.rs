@@ -130,10 +130,10 @@ fn lists_for<'a>(
             && lists.starts.len() as u64 >= lengths.starts
             && lists.cells.len() as u64 >= lengths.cells
     };
-    let kept = match lists.take() {
-        Some(lists) if fits(&lists) => lists,
-        // What was there goes first.
-        _ => SearchLists::reserve(&session.heap, lengths)?,
+    // What is too small goes before more is taken.
+    let kept = match lists.take().filter(fits) {
+        Some(lists) => lists,
+        None => SearchLists::reserve(&session.heap, lengths)?,
     };
     Ok(lists.insert(kept))
 }

@@ -17,7 +17,7 @@ use crate::memory::Bytes;
 pub struct WorthSums {
     /// Not 0: left out; `[n]`.
     absent: Block<u8>,
-    /// [n, 3]
+    /// [n, 4]
     sums: Block<f32>,
     count: usize,
 }
@@ -40,10 +40,9 @@ impl WorthSums {
         let mut host = vec![0.0; self.count * WORTH_WIDTH as usize];
         self.sums.download(&session.stream, 0, &mut host)?;
         let (rows, _) = host.as_chunks();
-        let read = |&[weight, weight_max, error_change]: &[f32; WORTH_WIDTH as usize]| Worth {
-            weight,
-            weight_max,
-            error_change,
+        let read = |row: &[f32; WORTH_WIDTH as usize]| {
+            let &[weight, weight_max, error_change, squared_change] = row;
+            Worth { weight, weight_max, error_change, squared_change }
         };
         Ok(rows.iter().map(read).collect())
     }
