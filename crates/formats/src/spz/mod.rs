@@ -132,7 +132,7 @@ mod tests {
                 _ => raw.extend(fixed.iter().flat_map(|x| x.to_le_bytes()[..3].to_vec())),
             }
             raw.extend([128, 128, 128, 128, 160, 160, 160, 255, 128, 128]);
-            let splats = read(&container::gzip(&raw).unwrap());
+            let splats = read(&container::gzip(&raw, container::Effort::Usual).unwrap());
             let columns = splats.columns();
             assert_eq!(columns.means, [[1.5, -2.0, 0.25]]);
             assert_eq!(columns.log_scales, [[0.0; 3]]);
@@ -164,7 +164,9 @@ mod tests {
         let mut raw = b"NGSP".to_vec();
         raw.extend([3_u32, u32::MAX].iter().flat_map(|word| word.to_le_bytes()));
         raw.extend([3, 12, 0, 0]);
-        let message = parse_spz(&container::gzip(&raw).unwrap()).unwrap_err().to_string();
+        let message = parse_spz(&container::gzip(&raw, container::Effort::Usual).unwrap())
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("4294967295"), "{message}");
     }
 

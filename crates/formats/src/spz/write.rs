@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::container::{gzip, zstd_streams};
+use super::container::{Effort, gzip, zstd_streams};
 use super::header::{KINDS, SpzHeader};
 use super::read::parse_spz;
 use super::rows::{
@@ -71,15 +71,16 @@ pub enum SpzOptionsError {
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
     let turned = turned(splats, options.axes)?;
     let splats = turned.as_ref().unwrap_or(splats);
-    let bytes = packed(splats, options)?;
+    let bytes = packed(splats, options, Effort::Usual)?;
     let stored = parse_spz(&bytes).map_err(io::Error::other)?.splats;
     Ok(EncodedSplats { worst: WorstErrors::between(splats, &stored), bytes })
 }
 
-/// Packs Gaussians as [`encode_spz`] does, and reads nothing back: for those that are looked at for seconds.
+/// Packs Gaussians as [`encode_spz`] does, but quickly, and reads nothing back: for those that are looked at
+/// for seconds.
 pub fn pack_spz(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
     let turned = turned(splats, options.axes)?;
-    packed(turned.as_ref().unwrap_or(splats), options)
+    packed(turned.as_ref().unwrap_or(splats), options, Effort::Quick)
 }
 
 /// A copy with other axes, where the file has others.
@@ -97,7 +98,11 @@ fn turned(splats: &Splats, axes: SpzAxes) -> Result<Option<Splats>, SpzOptionsEr
 }
 
 /// The bytes of Gaussians whose axes are those of the file.
-fn packed(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
+fn packed(
+    splats: &Splats,
+    options: &SpzOptions,
+    effort: Effort,
+) -> Result<Vec<u8>, SpzOptionsError> {
     if let Some(&bits) = options.sh_bits.iter().find(|bits| !(1..=8).contains(*bits)) {
         return Err(SpzOptionsError::ShBits(bits));
     }
@@ -115,7 +120,7 @@ fn packed(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsEr
     };
     let kinds = pack(splats, &header, options.sh_bits);
     Ok(match options.version {
-        SpzVersion::V3 => gzip(&[header.bytes(), kinds.concat()].concat())?,
+        SpzVersion::V3 => gzip(&[header.bytes(), kinds.concat()].concat(), effort)?,
         SpzVersion::V4 => {
             header.version = 4;
             let streams = header.row_bytes().iter().filter(|&&bytes| bytes > 0).count();
