@@ -304,7 +304,7 @@ impl AxesOfSpz {
 #[derive(Args)]
 #[command(next_help_heading = "SOG")]
 pub(super) struct SogArgs {
-    /// Seed of the palette of harmonics; equal seeds make equal bytes on the processor
+    /// Seed of the palette; on the processor equal seeds make equal bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) sog_seed: u64,
 
