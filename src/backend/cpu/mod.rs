@@ -13,6 +13,7 @@ mod host_plan;
 mod model;
 mod model_faces;
 mod packed;
+mod palettes;
 mod parts;
 mod primitive;
 pub mod ranks;

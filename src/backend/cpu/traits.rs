@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 use super::Cpu;
@@ -15,7 +14,6 @@ use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
-use super::stage::palette::PaletteRows;
 use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
 use super::without_frame;
@@ -24,9 +22,9 @@ use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
     DeviceError, DeviceInfo, Drawing, Filter3d, Footprint, Fuse, Look, Lpips, MaskedView, Measured,
-    ModelShape, Neighbours, Objective, Palettes, Photo, Ranks, Render, RenderSettings, Rendered,
-    Rows, Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent,
-    check_rows, chunks,
+    ModelShape, Neighbours, Objective, Photo, Ranks, Render, RenderSettings, Rendered, Rows,
+    Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, check_rows,
+    chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -236,32 +234,6 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
         without_frame::transmittances(model, view, settings, places)
-    }
-}
-
-impl<R: Real> Palettes for Cpu<R> {
-    type PaletteRows = PaletteRows;
-
-    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows, DeviceError> {
-        Ok(PaletteRows::new(rows, width))
-    }
-
-    fn near_entries(
-        &mut self,
-        rows: &mut PaletteRows,
-        centers: &[f32],
-        cells: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError> {
-        Ok(rows.near_entries(centers, cells))
-    }
-
-    fn near_cells(
-        &mut self,
-        rows: &mut PaletteRows,
-        centers: &[f32],
-        count: usize,
-    ) -> Result<Vec<u32>, DeviceError> {
-        Ok(rows.near_cells(centers, count))
     }
 }
 

@@ -1,7 +1,9 @@
 //! How much a change of harmonics is seen.
 
-use super::seen::MOST;
 use crate::narrow::to_f32;
+
+/// Harmonics above degree 0, at most.
+pub(super) const MOST: usize = 15;
 
 /// Share of the mean spread that every harmonic has at least: also what no camera of the training saw
 /// should not become arbitrary.

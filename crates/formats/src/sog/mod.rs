@@ -21,7 +21,8 @@ mod write;
 pub use read::read_sog;
 pub use search::{CellLists, HeldRows, HostSearch, NearRow, RowSearch};
 pub use seen::{Looks, SeenFrom};
-pub use write::{ColorFit, SharedRows, SogError, SogOptions, SogTools, write_sog};
+pub use shared::SharedRows;
+pub use write::{ColorFit, SogError, SogOptions, SogTools, write_sog};
 
 pub(crate) use meta::META_NAME;
 pub(crate) use write::write_in_order;

@@ -10,12 +10,22 @@ use super::picture::PictureSize;
 use super::rows::RowTable;
 use super::search::RowSearch;
 use super::seen::SeenFrom;
-use super::write::SharedRows;
 use crate::narrow::{to_f32, to_u32};
 use crate::splats::{SH_C0, SplatColumns, Splats, sh_rest_count};
 
 /// How little a Gaussian may count, against the mean of all.
 const LEAST_WEIGHT: f64 = 1e-6;
+
+/// Which Gaussians share their harmonics, and how much each counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedRows {
+    /// The palette's entry of each.
+    pub labels: Vec<u32>,
+    /// Entries that there are.
+    pub entries: usize,
+    /// How much each counts, above 0; their mean is about 1.
+    pub weights: Vec<f32>,
+}
 
 /// A palette as it is stored.
 pub(super) struct SharedHarmonics {

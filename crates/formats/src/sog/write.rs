@@ -8,7 +8,7 @@ use super::picture::PictureSize;
 use super::read::read_sog;
 use super::search::{HostSearch, RowSearch};
 use super::seen::SeenFrom;
-use super::shared::SharedHarmonics;
+use super::shared::{SharedHarmonics, SharedRows};
 use crate::camera::SceneCamera;
 use crate::fault::FormatFault;
 use crate::folder::PartSink;
@@ -44,17 +44,6 @@ pub trait ColorFit: Sync {
     /// better; those that share their harmonics still do. None where that cannot be done, and then nothing
     /// is written. Of other columns no notice is taken.
     fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats>;
-}
-
-/// Which Gaussians share their harmonics, and how much each counts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SharedRows {
-    /// The palette's entry of each.
-    pub labels: Vec<u32>,
-    /// Entries that there are.
-    pub entries: usize,
-    /// How much each counts, above 0; their mean is about 1.
-    pub weights: Vec<f32>,
 }
 
 impl Default for SogTools<'_> {
