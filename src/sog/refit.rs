@@ -4,7 +4,7 @@
 //! down the gradients; then the harmonics of those that share them become their weighted mean again. In the
 //! last round these rest.
 
-use splat_formats::{SharedRows, Splats, SplatsError};
+use splat_formats::{Antialiasing, SharedRows, Splats, SplatsError};
 
 use crate::backend::{AdamStep, DeviceError, Rates, RenderSettings, Terms, TrainDevice};
 use crate::dataset::{Dataset, ImageLoader};
@@ -78,8 +78,8 @@ impl RefitScene<'_> {
         alike: &SharedRows,
     ) -> Result<Splats, RefitError> {
         let mode = match stored.columns().antialiasing {
-            splat_formats::Antialiasing::On => RenderMode::Mip,
-            splat_formats::Antialiasing::Off => RenderMode::Dilated,
+            Antialiasing::On => RenderMode::Mip,
+            Antialiasing::Off => RenderMode::Dilated,
         };
         let mut gaussians = gaussians_of(stored.clone());
         let terms = Terms::photometric(self.lambda_dssim);
@@ -89,7 +89,7 @@ impl RefitScene<'_> {
         for round in 1..=ROUNDS {
             let mut model = device.upload(&gaussians)?;
             let before = image;
-            while image < (self.images_drawn.saturating_mul(round)).div_ceil(ROUNDS) {
+            while image < self.images_drawn.saturating_mul(round).div_ceil(ROUNDS) {
                 image += 1;
                 let (view, target) = feed.take(device, image)?;
                 let inputs = ViewInputs {
@@ -143,8 +143,8 @@ fn share(gaussians: &mut Gaussians, alike: &SharedRows) {
     }
     let mut sums = vec![0.0_f64; alike.entries * width];
     let mut totals = vec![f64::MIN_POSITIVE; alike.entries];
-    let rows = || gaussians.sh_rest.chunks_exact(width).zip(&alike.labels).zip(&alike.weights);
-    for ((row, &label), &weight) in rows() {
+    let rows = gaussians.sh_rest.chunks_exact(width).zip(&alike.labels).zip(&alike.weights);
+    for ((row, &label), &weight) in rows {
         totals[label as usize] += f64::from(weight);
         let sums = &mut sums[label as usize * width..][..width];
         for (sum, &value) in sums.iter_mut().zip(row) {
