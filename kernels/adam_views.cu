@@ -181,8 +181,11 @@ __device__ inline void step_views(const AdamArgs& a) {
         for (uint32_t v = 0; v < a.view_count; ++v) {
             const uint32_t splat_index = splat_index_in(a, v, gaussian);
             if (splat_index == UNSEEN) continue;
-            const float3 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
-                                                         lane_value(colors[v].d_direction));
+            float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
+            if (a.views[v].holds_directions == 0) {
+                d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
+                                                lane_value(colors[v].d_direction));
+            }
             add_view<Primitive>(a, a.views[v], splat_index, shape, d_mean_by_color, sum);
         }
     }

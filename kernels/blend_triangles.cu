@@ -83,14 +83,19 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
             float weight = 0.0f, along_x = 0.0f, along_y = 0.0f;
             if (samples.open != 0 && may_be_inside(row, in)) {
 #pragma unroll
-                for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
-                    const float2 offset = Samples<N>::offset(s);
-                    const InSample at = in_sample(row, in, offset, a.window_exponent);
-                    if (at.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
-                    const float w = pass(samples, s, at.alpha);
-                    weight += w;
-                    along_x = fmaf(w, offset.x, along_x);
-                    along_y = fmaf(w, offset.y, along_y);
+                for (uint32_t line = 0; line < N; ++line) {
+                    float of_line = 0.0f;
+#pragma unroll
+                    for (uint32_t s = line * N; s < line * N + N; ++s) {
+                        const float2 offset = Samples<N>::offset(s);
+                        const InSample at = in_sample(row, in, offset, a.window_exponent);
+                        if (!at.is_seen || !samples.is_open(s)) continue;
+                        const float w = pass(samples, s, at.alpha);
+                        of_line += w;
+                        along_x = fmaf(w, offset.x, along_x);
+                    }
+                    weight += of_line;
+                    along_y = fmaf(of_line, Samples<N>::offset(line * N).y, along_y);
                 }
                 along_x = fmaf(weight, in.from.x, along_x);
                 along_y = fmaf(weight, in.from.y, along_y);
@@ -207,45 +212,70 @@ struct FallOff {
     }
 
     // What the opacity grows by with what is left to the edge.
-    __device__ float slope(const InSample& at, float exponent) const {
-        if (at.left < strips[at.edge]) return slopes[at.edge];
-        return at.is_held ? 0.0f : at.alpha * exponent * fast_reciprocal(at.left);
+    __device__ float slope(const InSample& at, float exponent, float inverse_left) const {
+        const float strip = of_nearest(at, strips);
+        const float own = at.is_held ? 0.0f : at.alpha * exponent * inverse_left;
+        return at.left < strip ? of_nearest(at, slopes) : own;
+    }
+
+    __device__ static float of_nearest(const InSample& at, const float (&values)[3]) {
+        return at.nearest[2] ? values[2] : at.nearest[1] ? values[1] : values[0];
     }
 };
 
 // Adds what a triangle gets of a lane's samples; gives its largest weight in one.
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
-                                   const PixelGradient& d, const FallOff& fall_off,
+                                   const PixelGradient& d, const FallOff fall_off,
                                    float exponent, Samples<N>& samples, float (&behind)[N * N],
                                    float (&values)[WARP]) {
     const Worth worth(row, in, d);
     float weight = 0.0f, along_x = 0.0f, along_y = 0.0f, most = 0.0f;
+    float shares[3] = {}, shares_x[3] = {}, shares_y[3] = {}, d_log_opacity = 0.0f;
 #pragma unroll
-    for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
-        const float2 offset = Samples<N>::offset(s);
-        const InSample at = in_sample(row, in, offset, exponent);
-        if (at.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
-        const float before = samples.transmittance[s];
-        const float w = pass(samples, s, at.alpha);
-        const float shade = worth.at(offset);
-        behind[s] = fmaf(-w, shade, behind[s]);
-        const float d_alpha =
-            fmaf(before, shade, -behind[s] * fast_reciprocal(1.0f - at.alpha));
-        weight += w;
-        along_x = fmaf(w, offset.x, along_x);
-        along_y = fmaf(w, offset.y, along_y);
-        most = fmaxf(most, w);
-        const float d_share = -d_alpha * fall_off.slope(at, exponent);
-        const float x = in.from.x + offset.x, y = in.from.y + offset.y;
-        if (!at.is_held) values[D_LOG_OPACITY] += d_alpha * at.alpha;
+    for (uint32_t line = 0; line < N; ++line) {
+        // All samples of a line have the same y.
+        const float y = Samples<N>::offset(line * N).y;
+        float weight_of_line = 0.0f, shares_of_line[3] = {};
+#pragma unroll
+        for (uint32_t s = line * N; s < line * N + N; ++s) {
+            const float2 offset = Samples<N>::offset(s);
+            const InSample at = in_sample(row, in, offset, exponent);
+            if (!at.is_seen || !samples.is_open(s)) continue;
+            const float before = samples.transmittance[s];
+            const float w = pass(samples, s, at.alpha);
+            const float shade = worth.at(offset);
+            behind[s] = fmaf(-w, shade, behind[s]);
+            // One reciprocal for two.
+            const float opening = 1.0f - at.alpha;
+            const float inverse = fast_reciprocal(opening * at.left);
+            const float d_alpha = fmaf(before, shade, -behind[s] * (inverse * at.left));
+            weight_of_line += w;
+            along_x = fmaf(w, offset.x, along_x);
+            most = fmaxf(most, w);
+            if (!at.is_held) d_log_opacity = fmaf(d_alpha, at.alpha, d_log_opacity);
+            const float d_share = -d_alpha * fall_off.slope(at, exponent, inverse * opening);
+#pragma unroll
+            for (uint32_t edge = 0; edge < 3; ++edge) {
+                const float own = at.nearest[edge] ? d_share : 0.0f;
+                shares_of_line[edge] += own;
+                shares_x[edge] = fmaf(own, offset.x, shares_x[edge]);
+            }
+        }
+        weight += weight_of_line;
+        along_y = fmaf(weight_of_line, y, along_y);
 #pragma unroll
         for (uint32_t edge = 0; edge < 3; ++edge) {
-            const float own = at.edge == edge ? d_share : 0.0f;
-            values[D_SHARES + edge] += own;
-            values[D_SLOPES + 2 * edge] = fmaf(own, x, values[D_SLOPES + 2 * edge]);
-            values[D_SLOPES + 2 * edge + 1] = fmaf(own, y, values[D_SLOPES + 2 * edge + 1]);
+            shares[edge] += shares_of_line[edge];
+            shares_y[edge] = fmaf(shares_of_line[edge], y, shares_y[edge]);
         }
+    }
+    values[D_LOG_OPACITY] = d_log_opacity;
+#pragma unroll
+    for (uint32_t edge = 0; edge < 3; ++edge) {
+        values[D_SHARES + edge] = shares[edge];
+        values[D_SLOPES + 2 * edge] = fmaf(shares[edge], in.from.x, shares_x[edge]);
+        values[D_SLOPES + 2 * edge + 1] = fmaf(shares[edge], in.from.y, shares_y[edge]);
     }
     along_x = fmaf(weight, in.from.x, along_x);
     along_y = fmaf(weight, in.from.y, along_y);
@@ -291,7 +321,7 @@ __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lis
             for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
                 const float2 offset = Samples<N>::offset(s);
                 const InSample hit = in_sample(row, in, offset, a.window_exponent);
-                if (hit.alpha == 0.0f || (samples.open >> s & 1) == 0) continue;
+                if (!hit.is_seen || !samples.is_open(s)) continue;
                 light[s] = fmaf(pass(samples, s, hit.alpha), worth.at(offset), light[s]);
             }
         });

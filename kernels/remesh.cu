@@ -1,4 +1,4 @@
-// remesh: new vertices in the middle of two, and opacities under another floor (MeshSplatting, Held et al. 2025).
+// remesh: new vertices in the middle of two, sizes of all, and opacities under another floor (MeshSplatting, Held et al. 2025).
 // Shapes: tables [lane blocks, words, 32], midpoints [n, 2].
 
 #include "compact.cuh"
@@ -56,6 +56,49 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     };
     *at(row) = with_half(with_half(0, 0, encode_half(mean(0), NEAREST)), 1,
                          encode_half(mean(1), NEAREST));
+}
+
+// Twins of math/vertex_size.rs, in three passes: the first two log-scales hold the sum of the areas and their number
+// until the third.
+extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
+    clear_vertex_sizes(const __grid_constant__ VertexSizesArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    float* const values = a.geometry + lane_block(row, GEOMETRY_WIDTH);
+    values[component(LOG_SCALE)] = 0.0f;
+    values[component(LOG_SCALE + 1)] = 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
+    add_face_areas(const __grid_constant__ VertexSizesArgs a) {
+    const uint32_t face = blockIdx.x * blockDim.x + threadIdx.x;
+    if (face >= a.faces_len) return;
+    float* values[3];
+    float3 corners[3];
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        values[i] = a.geometry + lane_block(a.faces[uint64_t{face} * 3 + i], GEOMETRY_WIDTH);
+        corners[i] = {values[i][component(MEAN)], values[i][component(MEAN + 1)],
+                      values[i][component(MEAN + 2)]};
+    }
+    const float3 normal = cross(sub(corners[1], corners[0]), sub(corners[2], corners[0]));
+    const float area = 0.5f * sqrtf(dot(normal, normal));
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        atomicAdd(values[i] + component(LOG_SCALE), area);
+        atomicAdd(values[i] + component(LOG_SCALE + 1), 1.0f);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
+    set_vertex_sizes(const __grid_constant__ VertexSizesArgs a) {
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.n) return;
+    float* const values = a.geometry + lane_block(row, GEOMETRY_WIDTH);
+    const float sum = values[component(LOG_SCALE)], count = values[component(LOG_SCALE + 1)];
+    const float log_size = count > 0.0f ? 0.5f * logf(fmaxf(sum / count, AREA_MIN)) : 0.0f;
+#pragma unroll
+    for (uint32_t axis = 0; axis < 3; ++axis) values[component(LOG_SCALE + axis)] = log_size;
 }
 
 // An opacity stays what it is, as far as the new floor lets it.

@@ -135,14 +135,26 @@ __device__ inline bool triangle(const Vertex (&corners)[3], float inradius_min_p
     return true;
 }
 
-// Of a triangle that was drawn.
-__device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_min_px,
-                                    const TriangleGradient& d, VertexGradient (&d_corners)[3]) {
-    Outline o;
-    if (!outline(corners, inradius_min_px, o)) return;
-    const ScreenTriangle drawn = triangle_of(corners, o);
-    const uint32_t least = least_opacity(corners);
+// Gradients of the corners' colours and inverse depths.
+__device__ inline void values_bwd(const Outline& o, const TriangleGradient& d,
+                                  VertexGradient (&d_corners)[3]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const float2 m = o.slopes[i];
+        const float weight = o.weights[i];
+        d_corners[i].d_color =
+            scale(sub(d.d_color[0], add(scale(d.d_color[1], m.x), scale(d.d_color[2], m.y))),
+                  weight);
+        d_corners[i].d_inverse_depth =
+            weight * (d.d_inverse_depth[0] - m.x * d.d_inverse_depth[1] -
+                      m.y * d.d_inverse_depth[2]);
+    }
+}
 
+// Gradients of the corners' places by all that depends on them.
+__device__ inline void places_bwd(const Vertex (&corners)[3], const ScreenTriangle& drawn,
+                                  const Outline& o, const TriangleGradient& d,
+                                  VertexGradient (&d_corners)[3]) {
     float2 d_centre_px = {
         -dot(drawn.color[1], d.d_color[0]) - drawn.inverse_depth[1] * d.d_inverse_depth[0],
         -dot(drawn.color[2], d.d_color[0]) - drawn.inverse_depth[2] * d.d_inverse_depth[0]};
@@ -167,13 +179,6 @@ __device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_m
         d_weights[i] = d_linear[0] - m.x * d_linear[1] - m.y * d_linear[2];
         d_slopes[i] = {d.d_slopes[i].x - weight * d_linear[1],
                        d.d_slopes[i].y - weight * d_linear[2]};
-        d_corners[i].d_color =
-            scale(sub(d.d_color[0], add(scale(d.d_color[1], m.x), scale(d.d_color[2], m.y))),
-                  weight);
-        d_corners[i].d_inverse_depth =
-            weight * (d.d_inverse_depth[0] - m.x * d.d_inverse_depth[1] -
-                      m.y * d.d_inverse_depth[2]);
-        d_corners[i].d_opacity = i == least ? d.d_log_opacity / corners[i].opacity : 0.0f;
         const float2 from_centre = {corners[i].px.x - o.centre_px.x,
                                     corners[i].px.y - o.centre_px.y};
         d_weights[i] += dot(from_centre, d_centre_px);
@@ -208,6 +213,44 @@ __device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_m
         d_corners[to].d_px.y += d_edges[i].y;
         d_corners[from].d_px.x -= d_edges[i].x;
         d_corners[from].d_px.y -= d_edges[i].y;
+    }
+}
+
+// The same by the distances of samples to the nearest edges alone.
+__device__ inline void distances_bwd(const Vertex (&corners)[3], const Outline& o,
+                                     const TriangleGradient& d, VertexGradient (&d_corners)[3]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        const uint32_t start = (i + 1) % 3, end = (i + 2) % 3;
+        const float2 from_start = {o.centre_px.x - corners[start].px.x,
+                                   o.centre_px.y - corners[start].px.y};
+        const float per = 1.0f / (o.lengths[i] * o.lengths[i]);
+        const float of_end = per * (dot(o.edges[i], from_start) * d.d_shares[i] +
+                                    dot(o.edges[i], d.d_slopes[i]));
+        const float of_start = d.d_shares[i] - of_end;
+        d_corners[start].d_px.x -= o.slopes[i].x * of_start;
+        d_corners[start].d_px.y -= o.slopes[i].y * of_start;
+        d_corners[end].d_px.x -= o.slopes[i].x * of_end;
+        d_corners[end].d_px.y -= o.slopes[i].y * of_end;
+    }
+}
+
+// Of a triangle that was drawn.
+__device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_min_px,
+                                    bool by_distances, const TriangleGradient& d,
+                                    VertexGradient (&d_corners)[3]) {
+    Outline o;
+    if (!outline(corners, inradius_min_px, o)) return;
+    values_bwd(o, d, d_corners);
+    const uint32_t least = least_opacity(corners);
+#pragma unroll
+    for (uint32_t i = 0; i < 3; ++i) {
+        d_corners[i].d_opacity = i == least ? d.d_log_opacity / corners[i].opacity : 0.0f;
+    }
+    if (by_distances) {
+        distances_bwd(corners, o, d, d_corners);
+    } else {
+        places_bwd(corners, triangle_of(corners, o), o, d, d_corners);
     }
 }
 

@@ -19,6 +19,8 @@ struct Samples {
         for (float& t : transmittance) t = 1.0f;
     }
 
+    __device__ bool is_open(uint32_t sample) const { return (open >> sample & 1) != 0; }
+
     // Place of a sample from the pixel's centre.
     __device__ static float2 offset(uint32_t sample) {
         return {FIRST + STEP * static_cast<float>(sample % N),
@@ -57,33 +59,35 @@ __device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) 
 
 // What a triangle is in a sample. Contractions are spelt out: all passes have to decide alike.
 struct InSample {
-    float alpha;  // 0 where it leaves the sample as it is
-    float left;   // 1 less the largest share
-    uint32_t edge;
-    bool is_held;  // at the largest opacity
+    float alpha;
+    float left;       // 1 less the largest share
+    bool nearest[3];  // whose share that is
+    bool is_held;     // at the largest opacity
+    bool is_seen;     // false where it leaves the sample as it is
 };
 
 __device__ inline InSample in_sample(const TriangleRow& row, const InPixel& in, float2 offset,
                                      float exponent) {
-    float share = fmaf(row.slope(0).x, offset.x, fmaf(row.slope(0).y, offset.y, in.shares[0]));
-    uint32_t edge = 0;
+    float shares[3];
 #pragma unroll
-    for (uint32_t i = 1; i < 3; ++i) {
+    for (uint32_t i = 0; i < 3; ++i) {
         const float2 slope = row.slope(i);
-        const float other = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
-        if (other > share) {
-            share = other;
-            edge = i;
-        }
+        shares[i] = fmaf(slope.x, offset.x, fmaf(slope.y, offset.y, in.shares[i]));
     }
+    // Of equal ones the first.
+    const bool beyond_first = shares[1] > shares[0];
+    const float larger = beyond_first ? shares[1] : shares[0];
+    const bool third = shares[2] > larger;
     InSample s;
-    s.left = 1.0f - share;
-    s.edge = edge;
+    s.nearest[0] = !third && !beyond_first;
+    s.nearest[1] = !third && beyond_first;
+    s.nearest[2] = third;
+    s.left = 1.0f - (third ? shares[2] : larger);
     const float opacity = fast_exp2(fmaf(exponent, fast_log2(s.left), row.log_opacity()));
     s.is_held = opacity >= TRIANGLE_ALPHA_MAX;
-    const float alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
+    s.alpha = s.is_held ? TRIANGLE_ALPHA_MAX : opacity;
     // Written so that NaN, of a logarithm of what is outside, is not seen.
-    s.alpha = s.left > 0.0f && alpha >= ALPHA_MIN ? alpha : 0.0f;
+    s.is_seen = s.left > 0.0f && s.alpha >= ALPHA_MIN;
     return s;
 }
 

@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     }
     if (a.reaches_px != nullptr) a.reaches_px[face] = fmaxf(a.reaches_px[face], reach_px(corners));
     VertexGradient d_corners[3] = {};
-    triangle_bwd(corners, a.inradius_min_px,
+    triangle_bwd(corners, a.inradius_min_px, a.by_distances != 0,
                  load_triangle_gradient(reinterpret_cast<const float4*>(a.gradients) + at),
                  d_corners);
     if (a.gradient_norms != nullptr) {

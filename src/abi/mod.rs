@@ -108,8 +108,9 @@ pub use surface::{
 };
 pub use transmittance::{NOT_SEEN, TRANSMITTANCE_BLOCK, TransmittanceArgs};
 pub use triangles::{
-    COVER_EXPONENT, COVER_GROWTH, COVER_ROUNDNESS, COVER_VARIANCE_PX2, FacesArgs, FacesBwdArgs,
-    MidpointsArgs, REMESH_BLOCK, RaiseFloorArgs, SHARE_MIN, TRIANGLE_ALPHA_MAX, VERTEX_WIDTH,
+    AREA_MIN, COVER_EXPONENT, COVER_GROWTH, COVER_ROUNDNESS, COVER_VARIANCE_PX2, FacesArgs,
+    FacesBwdArgs, MidpointsArgs, REMESH_BLOCK, RaiseFloorArgs, SHARE_MIN, TRIANGLE_ALPHA_MAX,
+    VERTEX_WIDTH, VertexSizesArgs,
 };
 pub use view::{
     ALPHA_MAX, ALPHA_MIN, Counts, DILATION_PX2, FAULT_GROUPS, GEOMETRY_WIDTH, RECORD_WIDTH,

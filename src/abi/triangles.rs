@@ -16,6 +16,9 @@ constants! {
     pub const COVER_ROUNDNESS: f32 = 1e-4;
     /// Least share of the way from an opacity's floor to 1 that a logit is given for.
     pub const SHARE_MIN: f32 = 1e-6;
+
+    /// Least mean area of a vertex's triangles whose size is told apart, world units squared.
+    pub const AREA_MIN: f32 = 1e-20;
     /// Exponent of the ellipse through a triangle's corners.
     pub const COVER_EXPONENT: f32 = -1.0;
     /// Threads in a block of `add_midpoints` and `raise_opacity_floor`.
@@ -77,8 +80,8 @@ abi! {
         pub inradius_min_px: f32,
         /// Opacity that vertices have at least.
         pub opacity_floor: f32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// 1 where places take gradients by distances to edges alone: `PlaceGradients::EdgeDistances`.
+        pub by_distances: u32,
     }
 
     /// `add_midpoints`: vertices in the middle of two.
@@ -97,6 +100,18 @@ abi! {
         pub sh_words: u32,
         /// 1 where these hold two halves each.
         pub sh_in_halves: u32,
+    }
+
+    /// `clear_vertex_sizes`, `add_face_areas`, `set_vertex_sizes`: log-scales of vertices by their triangles.
+    pub struct VertexSizesArgs<'a> {
+        /// [faces, 3]
+        pub faces: In<'a, u32>,
+        /// [lane blocks, 11, 32]
+        pub geometry: Out<'a, f32>,
+        /// Triangles.
+        pub faces_len: u32,
+        /// Vertices.
+        pub n: u32,
     }
 
     /// `raise_opacity_floor`: the same opacities under another floor.

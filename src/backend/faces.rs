@@ -63,7 +63,8 @@ pub trait Faces: Edit<Gaussians> {
         statistics: &FaceStatistics,
     ) -> Result<(), DeviceError>;
 
-    /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them.
+    /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them, and the
+    /// scales of all vertices become those of [`log_sizes`](crate::math::vertex_size::log_sizes).
     /// Where memory is refused nothing has changed.
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
 }

@@ -6,7 +6,7 @@ use super::{Compensation, DeviceError};
 use crate::abi::terms::Inputs;
 use crate::layout::Records;
 use crate::math::Divisor;
-use crate::math::splat::DILATION_PX2;
+use crate::math::splat::{DILATION_PX2, PlaceGradients};
 
 /// What a Gaussian is on the screen.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
@@ -42,6 +42,8 @@ pub struct Window {
     /// Width of the strips along edges in which gradients take the mean slope of the opacity, px. With 0 each
     /// sample takes its own slope; edges of solid triangles then have next to no gradient.
     pub strip_px: f64,
+    /// What gradients of the vertices' places follow.
+    pub gradients: PlaceGradients,
 }
 
 impl Window {
@@ -52,6 +54,7 @@ impl Window {
         samples: 1,
         inradius_min_px: 0.01,
         strip_px: 1.0,
+        gradients: PlaceGradients::All,
     };
 }
 

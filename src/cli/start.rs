@@ -155,7 +155,9 @@ fn starting_model<'a>(path: &Path, config: &Config) -> anyhow::Result<Start<'a>>
     model.set_sh_degree(wanted);
     let Some(PlyTriangles { faces, window }) = triangles else { return Ok(Start::Model(model)) };
     lower_opacity_floor(&mut model.opacity_logits, window.opacity_floor);
-    Ok(Start::Mesh(TriangleMesh { vertices: model, faces }))
+    let mut mesh = TriangleMesh { vertices: model, faces };
+    mesh.size_vertices();
+    Ok(Start::Mesh(mesh))
 }
 
 /// Triangles are made neither of Gaussians nor these of triangles.

@@ -169,7 +169,7 @@ options! {
         /// multiplied by (s / (0.005 E))^X, at most 10 and at least 0.1, with the geometric mean s of its two
         /// largest scales and the extent E of the cameras. At 0 all have the same rate.
         #[arg(value_name = "X")]
-        position_lr_by_size: f64 = 0.0, is share, idle OF_TRIANGLES;
+        position_lr_by_size: f64 = 0.0, is share;
 
         /// Learning rate of the base colour
         #[arg(value_name = "RATE")]

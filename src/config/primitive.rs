@@ -33,6 +33,7 @@ impl PrimitiveName {
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\
+                       position_lr_by_size = 0.5\n\
                        feature_lr = 1.6e-3\nopacity_lr = 0.03\ninit_opacity = 0.28\n\
                        [densify]\ndensification_interval = 500\ndensify_until_iter = 10000\n\
                        max_points = 4000000\n",

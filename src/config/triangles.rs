@@ -54,6 +54,13 @@ options! {
         #[arg(value_name = "PX")]
         edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES;
 
+        /// Move vertices by their edges' distances alone
+        ///
+        /// As MeshSplatting's program does: gradients of a place leave out what colours and depths are between
+        /// the corners, how large the inscribed circle is, and the directions in which harmonics are seen, and
+        /// each sample takes its own slope, whatever --edge-strip says.
+        reference_gradients: bool = false, idle NO_TRIANGLES;
+
         /// Iteration after which vertices become opaque
         ///
         /// From then on no vertex is more transparent than a floor, which rises every

@@ -30,6 +30,7 @@ pub mod sh;
 pub mod splat;
 pub mod ssim;
 pub mod transmittance;
+pub mod vertex_size;
 mod widening;
 pub mod worth;
 

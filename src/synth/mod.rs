@@ -136,7 +136,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     options.validate()?;
     refuse_other_scenes(folder, options.scene)?;
     let scene = &*scenery_of(options);
-    let light = Light::new();
+    let light = if options.matt { Light::without_highlights() } else { Light::new() };
     let views = viewpoints::views(scene, options);
     let points = points::sample(scene, &light, &views, options);
 
@@ -269,6 +269,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::math::linalg::{add, normalize};
 
     const SMALL: SynthOptions = SynthOptions {
         seed: 5,
@@ -350,6 +351,25 @@ mod tests {
         fs::write(&taken, "a file").unwrap();
         let error = write_scene(&taken, &SMALL).unwrap_err().to_string();
         assert!(error.contains("taken"), "{error}");
+    }
+
+    #[test]
+    fn a_matt_place_has_one_colour_from_everywhere() {
+        let scene = Scene::new(0);
+        let views = viewpoints::views(&scene, &SynthOptions { views: 12, ..SMALL });
+        // What each view's middle shows, seen from there and from one's own place.
+        let apart = |light: &Light| {
+            let of_view = |view: &View| {
+                let ray = ray_through(view, [20.5, 15.5]);
+                let hit = scene.trace(&ray)?;
+                let aside = normalize(add(ray.direction, [0.3, -0.2, 0.1]));
+                let [a, b] = [ray.direction, aside].map(|from| light.shade(&scene, &hit, from));
+                Some((0..3).map(|c| (a[c] - b[c]).abs()).fold(0.0, f64::max))
+            };
+            views.iter().filter_map(of_view).fold(0.0, f64::max)
+        };
+        assert_eq!(apart(&Light::without_highlights()), 0.0);
+        assert!(apart(&Light::new()) > 0.01);
     }
 
     #[test]

@@ -37,6 +37,12 @@ pub struct SynthOptions {
     #[arg(long, value_name = "N", default_value_t = Self::default().seed)]
     pub seed: u64,
 
+    /// Leave out highlights
+    ///
+    /// Every surface is matt: it has the same colour from everywhere.
+    #[arg(long)]
+    pub matt: bool,
+
     /// Number of photographs
     ///
     /// The default is 49 of the scene `dtu` and 120 of the room.
@@ -69,6 +75,7 @@ impl SynthOptions {
     pub const DEMO: Self = Self {
         scene: SynthScene::Demo,
         seed: 0,
+        matt: false,
         views: 48,
         width: 160,
         height: 120,

@@ -52,8 +52,7 @@ pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32)
 pub fn rate_by_size(options: &OptimizeOptions, extent: f64) -> Option<RateBySize> {
     let exponent = options.position_lr_by_size;
     let unit = SIZE_UNIT * extent;
-    (exponent > 0.0 && unit > 0.0 && options.primitive != PrimitiveName::Triangles)
-        .then_some(RateBySize { exponent, unit })
+    (exponent > 0.0 && unit > 0.0).then_some(RateBySize { exponent, unit })
 }
 
 /// What is left of a learning rate.
@@ -231,8 +230,6 @@ mod tests {
         assert_eq!(rate_by_size(&options, 4.0), Some(expected));
         assert_eq!(rate_by_size(&options, 0.0), None);
         assert_eq!(rate_by_size(&OptimizeOptions::default(), 4.0), None);
-        let triangles = OptimizeOptions { primitive: PrimitiveName::Triangles, ..options };
-        assert_eq!(rate_by_size(&triangles, 4.0), None);
     }
 
     #[test]

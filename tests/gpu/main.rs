@@ -81,3 +81,5 @@ mod patches;
 mod primitive;
 mod primitive_rows;
 mod stages;
+#[cfg(kernels)]
+mod triangle_bands;

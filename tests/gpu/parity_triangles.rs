@@ -15,7 +15,7 @@ use splat::backend::{
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::math::linalg::mul_transposed;
-use splat::math::splat::{Vertex, place_vertex, triangle};
+use splat::math::splat::{PlaceGradients, Vertex, place_vertex, triangle};
 use splat::model::{Gaussians, TriangleMesh};
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ each_backend!(
     what_views_show_of_triangles_agrees_with_the_oracle,
     meshes_change_as_the_oracle_changes_them,
     floors_rise_as_those_of_the_oracle,
+    statistics_that_are_set_are_what_triangles_go_on_with,
     what_triangles_lack_is_refused,
 );
 
@@ -35,16 +36,16 @@ const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
 /// A sample nearer than this to an edge, as a share of the way to it, may be on either side of it in single precision.
 const EDGE_SHARE: f64 = 5e-3;
 
-fn window(exponent: f64, samples: u32) -> Window {
-    Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02, strip_px: 1.0 }
+pub(crate) fn window(exponent: f64, samples: u32) -> Window {
+    Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02, ..Window::SOLID }
 }
 
-fn drawing(seed: u64, window: Window) -> Drawing {
+pub(crate) fn drawing(seed: u64, window: Window) -> Drawing {
     Drawing { footprint: Footprint::Triangle(window), ..settings(3, seed) }
 }
 
 /// Triangles before the common camera, of which every second shares an edge with the one before.
-fn mesh(count: usize, seed: u64) -> TriangleMesh {
+pub(crate) fn mesh(count: usize, seed: u64) -> TriangleMesh {
     let mut draws = Draws::new(seed + 50);
     let view = view();
     let mut means: Vec<f32> = Vec::new();
@@ -72,7 +73,7 @@ fn mesh(count: usize, seed: u64) -> TriangleMesh {
     TriangleMesh { vertices, faces }
 }
 
-fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
+pub(crate) fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
     let mut model = device.upload(&mesh.vertices).unwrap();
     device.set_faces(&mut model, &mesh.faces).unwrap();
     model
@@ -204,7 +205,7 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 }
 
 /// A photograph of which the clear pixels count, with inverse depths.
-fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
+pub(crate) fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
     let clear = clear_pixels(mesh, view, drawing);
     let mask = clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect();
     let mut image = (*photo(view.camera.width, view.camera.height, Some(mask))).clone();
@@ -219,7 +220,7 @@ fn photo_of(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Arc<Image> {
 }
 
 /// What is left of one step over these views.
-fn step<B: TrainDevice>(
+pub(crate) fn step<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
     shots: &[(View, Drawing, Arc<Image>)],
@@ -266,7 +267,11 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let mesh = mesh(count, seed);
                 // None, one of a pixel, and one that reaches to the middle.
                 let strip_px = [0.0, 1.0, 50.0][(seed % 3) as usize];
-                let window = Window { strip_px, ..window(exponent, samples) };
+                let gradients = match seed % 2 {
+                    0 => PlaceGradients::EdgeDistances,
+                    _ => PlaceGradients::All,
+                };
+                let window = Window { strip_px, gradients, ..window(exponent, samples) };
                 let drawing = Drawing { inverse_depth, ..drawing(seed, window) };
                 let image = photo_of(&mesh, &view(), &drawing);
                 let what = format!("{count} triangles, exponent {exponent}, {samples} samples");
@@ -332,8 +337,14 @@ fn triangles_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: 
 }
 
 fn what_views_show_of_triangles_agrees_with_the_oracle<B: TrainDevice>(device: &mut B) {
+    for samples in [1, 2] {
+        assert_shown_agrees(device, samples);
+    }
+}
+
+fn assert_shown_agrees<B: TrainDevice>(device: &mut B, samples: u32) {
     let mesh = mesh(120, 7);
-    let drawing = drawing(3, window(0.9, 2));
+    let drawing = drawing(3, window(0.9, samples));
     let image = photo_of(&mesh, &view(), &drawing);
     let shots = [(view(), drawing, image)];
     let (_, found) = step(device, &mesh, &shots);
@@ -424,6 +435,22 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
         // Of opacities next to the floor, of whose distance single precision has three digits.
         assert!((found - expected).abs() < 0.1 + 1e-3 * expected.abs(), "{found} for {expected}");
     }
+}
+
+fn statistics_that_are_set_are_what_triangles_go_on_with<B: TrainDevice>(device: &mut B) {
+    let mesh = mesh(40, 13);
+    let mut model = upload(device, &mesh);
+    let column = |k: f32| (0..40_u8).map(|i| k * f32::from(i)).collect();
+    let statistics = FaceStatistics {
+        weights: column(0.025),
+        reaches_px: column(3.0),
+        gradient_norms: column(1e-4),
+    };
+    device.set_face_statistics(&mut model, &statistics).unwrap();
+    assert_eq!(device.face_statistics(&model).unwrap(), statistics);
+    let refused = device.set_face_statistics(&mut model, &FaceStatistics::zeros(39));
+    assert!(matches!(refused, Err(DeviceError::OtherFaces { found: 39, faces: 40 })));
+    assert_eq!(device.face_statistics(&model).unwrap(), statistics);
 }
 
 fn what_triangles_lack_is_refused<B: TrainDevice>(device: &mut B) {

@@ -29,8 +29,7 @@ struct Soup {
 
 const BACKGROUND: [f32; 3] = [0.2, 0.5, 0.9];
 
-const WINDOW: Window =
-    Window { exponent: 0.6, opacity_floor: 0.2, samples: 1, inradius_min_px: 0.01, strip_px: 0.0 };
+const WINDOW: Window = Window { exponent: 0.6, opacity_floor: 0.2, strip_px: 0.0, ..Window::SOLID };
 
 fn drawing(window: Window) -> Drawing {
     Drawing {

@@ -6,6 +6,7 @@ use super::model_faces::ModelFaces;
 use crate::backend::{DeviceError, FaceStatistics, Faces, Remesh};
 use crate::math::Real;
 use crate::math::opacity_floor::{mean_logit, raised_logit};
+use crate::math::vertex_size::log_sizes;
 
 /// Fails where one of these is not below `len`.
 fn check_exist<'a>(rows: impl IntoIterator<Item = &'a u32>, len: usize) -> Result<(), DeviceError> {
@@ -85,10 +86,19 @@ impl<R: Real> Faces for Cpu<R> {
         keep.resize(before + midpoints.len(), true);
         model.retain_rows(&keep);
         model.faces = ModelFaces::new(faces);
+        size_vertices(model);
         model.forget_statistics();
         model.invalidate_rows();
         Ok(())
     }
+}
+
+/// Has the scales of each vertex say how large its triangles are.
+fn size_vertices<R: Real>(model: &mut Model<R>) {
+    let place = |row: usize| model.triple(Parameter::Means, row);
+    let sizes = log_sizes(model.len(), &model.faces.corners, place);
+    model.column_mut(Parameter::LogScales).values =
+        sizes.into_iter().flat_map(|size| [size; 3]).collect();
 }
 
 /// Raises the opacity that every vertex has at least.

@@ -10,7 +10,7 @@ use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, normalize, normalize_bwd, sub};
 use crate::math::opacity_floor::{floored, floored_bwd};
-use crate::math::splat::{Vertex, place_vertex, place_vertex_bwd};
+use crate::math::splat::{PlaceGradients, Vertex, place_vertex, place_vertex_bwd};
 use crate::math::{Real, sh};
 use crate::model::Gaussians;
 
@@ -35,8 +35,8 @@ impl Drawable for Gaussians {
         d_splat: &ScreenGradient<R>,
         d_row: &mut [R],
     ) {
-        if let Footprint::Triangle(Window { opacity_floor, .. }) = view.footprint {
-            return vertex_bwd(model, row, view, R::of(opacity_floor), d_splat, d_row);
+        if let Footprint::Triangle(window) = view.footprint {
+            return vertex_bwd(model, row, view, &window, d_splat, d_row);
         }
         let ellipsoid = model.ellipsoid(row);
         let Some((geometry, sh)) = d_row.split_first_chunk_mut() else { return };
@@ -77,7 +77,7 @@ fn vertex_bwd<R: Real>(
     model: &Model<R>,
     row: usize,
     view: &DrawnView<R>,
-    opacity_floor: R,
+    window: &Window,
     d: &ScreenGradient<R>,
     d_row: &mut [R],
 ) {
@@ -86,11 +86,15 @@ fn vertex_bwd<R: Real>(
     let Some(d_place) = place_vertex_bwd(viewpoint, world, d.d_mean_px, d_depth) else { return };
     let Some((geometry, sh)) = d_row.split_first_chunk_mut::<GEOMETRY>() else { return };
     let d_direction = color_bwd(model, row, view, d.d_color, sh);
+    let by_direction = match window.gradients {
+        PlaceGradients::All => d_direction,
+        PlaceGradients::EdgeDistances => [R::ZERO; 3],
+    };
     for axis in 0..3 {
-        geometry[axis] += d_place[axis] + d_direction[axis];
+        geometry[axis] += d_place[axis] + by_direction[axis];
     }
     let logit = model.row(Parameter::OpacityLogits, row)[0];
-    geometry[GEOMETRY - 1] += floored_bwd(logit, opacity_floor, d.d_opacity);
+    geometry[GEOMETRY - 1] += floored_bwd(logit, R::of(window.opacity_floor), d.d_opacity);
 }
 
 impl<R: Real> DensityField<R> for Model<R> {

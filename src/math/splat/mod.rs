@@ -15,6 +15,6 @@ pub use surfel::{
     Meeting, SURFEL_FACING_MIN, Surfel, SurfelGradient, project_surfel, project_surfel_bwd,
 };
 pub use triangle::{
-    FallOff, HitGradient, Linear, TRIANGLE_ALPHA_MAX, Triangle, TriangleGradient, TriangleHit,
-    Vertex, VertexGradient, place_vertex, place_vertex_bwd, triangle, triangle_bwd,
+    FallOff, HitGradient, Linear, PlaceGradients, TRIANGLE_ALPHA_MAX, Triangle, TriangleGradient,
+    TriangleHit, Vertex, VertexGradient, place_vertex, place_vertex_bwd, triangle, triangle_bwd,
 };

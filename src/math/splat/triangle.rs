@@ -13,9 +13,16 @@
 //! depths really are.
 
 #[cfg(test)]
+mod distance_tests;
+mod hit;
+#[cfg(test)]
 mod strip_tests;
 #[cfg(test)]
 mod tests;
+
+pub use hit::{FallOff, HitGradient, TriangleHit};
+
+use serde::{Deserialize, Serialize};
 
 use super::projection::Viewpoint;
 use crate::math::Real;
@@ -209,20 +216,67 @@ fn least_opacity<R: Real>(corners: &[Vertex<R>; 3]) -> (usize, R) {
     least
 }
 
+/// What gradients of a vertex's place follow.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub enum PlaceGradients {
+    /// All that depends on it.
+    #[default]
+    All,
+    /// Only how far samples are from their nearest edges, as if the inscribed circle stayed as large: neither what
+    /// colours and depths are between the corners, nor the directions in which harmonics are seen. As the program of
+    /// MeshSplatting (Held et al. 2025) has them.
+    EdgeDistances,
+}
+
 /// `d_corners` of [`triangle`]; nothing where that gives nothing. The opacity's gradient is that of the corner
 /// which decides it.
 pub fn triangle_bwd<R: Real>(
     corners: &[Vertex<R>; 3],
     inradius_min_px: R,
+    gradients: PlaceGradients,
     d: &TriangleGradient<R>,
 ) -> Option<[VertexGradient<R>; 3]> {
     let drawn = triangle(corners, inradius_min_px)?;
-    let Incircle { edges, lengths, perimeter, doubled_area, weights, centre_px, slopes } =
-        outline(corners.map(|corner| corner.px), inradius_min_px)?;
-    let mut d_corners = [VertexGradient::default(); 3];
+    let outline = outline(corners.map(|corner| corner.px), inradius_min_px)?;
+    let mut d_corners = values_bwd(&outline, d);
     let (least, opacity) = least_opacity(corners);
     d_corners[least].d_opacity = d.d_log_opacity / opacity;
+    let d_px = match gradients {
+        PlaceGradients::All => places_bwd(corners, &drawn, &outline, d),
+        PlaceGradients::EdgeDistances => distances_bwd(corners, &outline, d),
+    };
+    for (d_corner, d_px) in d_corners.iter_mut().zip(d_px) {
+        d_corner.d_px = d_px;
+    }
+    Some(d_corners)
+}
 
+/// The gradients of the corners' colours and inverse depths.
+fn values_bwd<R: Real>(
+    &Incircle { weights, slopes, .. }: &Incircle<R>,
+    d: &TriangleGradient<R>,
+) -> [VertexGradient<R>; 3] {
+    [0, 1, 2].map(|i| {
+        let [m_x, m_y] = slopes[i];
+        let share = |d0: R, d_x: R, d_y: R| weights[i] * (d0 - m_x * d_x - m_y * d_y);
+        let [color_0, color_x, color_y] = d.d_color;
+        let [inverse_0, inverse_x, inverse_y] = d.d_inverse_depth;
+        VertexGradient {
+            d_color: [0, 1, 2].map(|c| share(color_0[c], color_x[c], color_y[c])),
+            d_inverse_depth: share(inverse_0, inverse_x, inverse_y),
+            ..VertexGradient::default()
+        }
+    })
+}
+
+/// The gradients of the corners' places by all that depends on them.
+fn places_bwd<R: Real>(
+    corners: &[Vertex<R>; 3],
+    drawn: &Triangle<R>,
+    outline: &Incircle<R>,
+    d: &TriangleGradient<R>,
+) -> [[R; 2]; 3] {
+    let &Incircle { edges, lengths, perimeter, doubled_area, weights, centre_px, slopes } = outline;
     // A pixel less the centre is in all that is linear.
     let d_centre_px = [0, 1].map(|axis| {
         let of_shares: R = (0..3).map(|k| slopes[k][axis] * d.d_shares[k]).sum();
@@ -230,6 +284,7 @@ pub fn triangle_bwd<R: Real>(
         -of_shares - of_color - drawn.inverse_depth[axis + 1] * d.d_inverse_depth[0]
     });
 
+    let mut d_px = [[R::ZERO; 2]; 3];
     let mut d_weights = [R::ZERO; 3];
     let mut d_slopes = d.d_slopes;
     for (i, corner) in corners.iter().enumerate() {
@@ -240,15 +295,10 @@ pub fn triangle_bwd<R: Real>(
         d_weights[i] = d_linear[0] - m_x * d_linear[1] - m_y * d_linear[2];
         d_slopes[i][0] -= weights[i] * d_linear[1];
         d_slopes[i][1] -= weights[i] * d_linear[2];
-        let share = |d0: R, d_x: R, d_y: R| weights[i] * (d0 - m_x * d_x - m_y * d_y);
-        let [color_0, color_x, color_y] = d.d_color;
-        d_corners[i].d_color = [0, 1, 2].map(|c| share(color_0[c], color_x[c], color_y[c]));
-        let [inverse_0, inverse_x, inverse_y] = d.d_inverse_depth;
-        d_corners[i].d_inverse_depth = share(inverse_0, inverse_x, inverse_y);
         // Relative to the centre: all weights together are 1, whatever happens.
         let from_centre = [0, 1].map(|axis| corner.px[axis] - centre_px[axis]);
         d_weights[i] += from_centre[0] * d_centre_px[0] + from_centre[1] * d_centre_px[1];
-        d_corners[i].d_px = d_centre_px.map(|d| weights[i] * d);
+        d_px[i] = d_centre_px.map(|d| weights[i] * d);
     }
 
     // m = (e_y, -e_x) / (D b)
@@ -273,122 +323,34 @@ pub fn triangle_bwd<R: Real>(
     d_edges[0][0] -= edges[2][1] * d_doubled_area;
     for (i, d_edge) in d_edges.into_iter().enumerate() {
         for (axis, d) in d_edge.into_iter().enumerate() {
-            d_corners[(i + 2) % 3].d_px[axis] += d;
-            d_corners[(i + 1) % 3].d_px[axis] -= d;
+            d_px[(i + 2) % 3][axis] += d;
+            d_px[(i + 1) % 3][axis] -= d;
         }
     }
-    Some(d_corners)
+    d_px
 }
 
-/// How the opacity of a triangle falls off from its middle to its edges.
-#[derive(Clone, Copy, Debug)]
-pub struct FallOff<R> {
-    /// s
-    pub exponent: R,
-    /// Width of the strips along the edges in which gradients take the mean slope, px.
-    pub strip_px: R,
-}
-
-/// A triangle in a sample that it changes.
-#[derive(Clone, Copy, Debug)]
-pub struct TriangleHit<R> {
-    /// The sample less the centre, px.
-    pub offset_px: [R; 2],
-    /// Opacity there.
-    pub alpha: R,
-    /// The edge that is nearest, by its share.
-    edge: usize,
-    /// What is left to that edge: 1 - its share.
-    left: R,
-}
-
-/// Gradients of what a sample takes of a triangle.
-#[derive(Clone, Copy, Debug)]
-pub struct HitGradient<R> {
-    /// Of the opacity there.
-    pub d_alpha: R,
-    /// Of the colour there.
-    pub d_color: Vec3<R>,
-    /// Of the inverse depth there.
-    pub d_inverse_depth: R,
-}
-
-impl<R: Real> Triangle<R> {
-    /// In a sample at this place; nothing where it leaves it as it is.
-    pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<TriangleHit<R>> {
-        let offset_px = [sample_px[0] - self.centre_px[0], sample_px[1] - self.centre_px[1]];
-        let shares = self.slopes.map(|[x, y]| x * offset_px[0] + y * offset_px[1]);
-        let mut edge = 0;
-        for other in [1, 2] {
-            if shares[other] > shares[edge] {
-                edge = other;
-            }
-        }
-        let left = R::ONE - shares[edge];
-        let is_inside = left > R::ZERO;
-        if !is_inside {
-            return None;
-        }
-        let alpha = self.opacity_at(left, exponent);
-        (alpha >= R::of(ALPHA_MIN)).then_some(TriangleHit { offset_px, alpha, edge, left })
-    }
-
-    /// Where so much of the way to an edge is left.
-    fn opacity_at(&self, left: R, exponent: R) -> R {
-        (self.opacity * (exponent * left.ln()).exp()).min(R::of(TRIANGLE_ALPHA_MAX))
-    }
-
-    /// Colour in a sample.
-    pub fn color_at(&self, hit: &TriangleHit<R>) -> Vec3<R> {
-        let [x, y] = hit.offset_px;
-        add(self.color[0], add(scale(self.color[1], x), scale(self.color[2], y)))
-    }
-
-    /// Inverse depth in a sample.
-    pub fn inverse_depth_at(&self, hit: &TriangleHit<R>) -> R {
-        let [x, y] = hit.offset_px;
-        self.inverse_depth[0] + self.inverse_depth[1] * x + self.inverse_depth[2] * y
-    }
-
-    /// What the opacity grows by with [`TriangleHit::left`].
-    ///
-    /// Next to an edge it is the mean over a strip. Wherever the edge lies between samples, these together then
-    /// give what they give on average. Of a solid triangle all of the slope is so near to the edge that without
-    /// a strip no sample would meet it.
-    fn slope_of_opacity(&self, hit: &TriangleHit<R>, fall_off: &FallOff<R>) -> R {
-        let &FallOff { exponent, strip_px } = fall_off;
-        let [x, y] = self.slopes[hit.edge];
-        let strip = (strip_px * (x * x + y * y).sqrt()).min(R::ONE);
-        if hit.left < strip {
-            self.opacity_at(strip, exponent) / strip
-        } else if hit.alpha >= R::of(TRIANGLE_ALPHA_MAX) {
-            R::ZERO
-        } else {
-            exponent * hit.alpha / hit.left
+/// The same by the distances of samples to the nearest edges alone.
+///
+/// At a share u of the way along an edge a sample goes off it by as much as the edge moves there: its start counts
+/// 1 - u, its end u. Off an edge by a px is to lose a share |m| a of the way to it.
+fn distances_bwd<R: Real>(
+    corners: &[Vertex<R>; 3],
+    &Incircle { edges, lengths, centre_px, slopes, .. }: &Incircle<R>,
+    d: &TriangleGradient<R>,
+) -> [[R; 2]; 3] {
+    let mut d_px = [[R::ZERO; 2]; 3];
+    for i in 0..3 {
+        let (start, end) = ((i + 1) % 3, (i + 2) % 3);
+        let from_start = [0, 1].map(|axis| centre_px[axis] - corners[start].px[axis]);
+        let along =
+            |[x, y]: [R; 2]| (edges[i][0] * x + edges[i][1] * y) / (lengths[i] * lengths[i]);
+        let of_end = along(from_start) * d.d_shares[i] + along(d.d_slopes[i]);
+        let of_start = d.d_shares[i] - of_end;
+        for axis in 0..2 {
+            d_px[start][axis] -= slopes[i][axis] * of_start;
+            d_px[end][axis] -= slopes[i][axis] * of_end;
         }
     }
-
-    /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. Where the opacity
-    /// was held at the largest, only strips along edges pass one.
-    pub fn hit_bwd(
-        &self,
-        hit: &TriangleHit<R>,
-        fall_off: &FallOff<R>,
-        d: &HitGradient<R>,
-        sums: &mut TriangleGradient<R>,
-    ) {
-        let &HitGradient { d_alpha, d_color, d_inverse_depth } = d;
-        let [x, y] = hit.offset_px;
-        for (k, by) in [R::ONE, x, y].into_iter().enumerate() {
-            sums.d_color[k] = add(sums.d_color[k], scale(d_color, by));
-            sums.d_inverse_depth[k] += d_inverse_depth * by;
-        }
-        if hit.alpha < R::of(TRIANGLE_ALPHA_MAX) {
-            sums.d_log_opacity += d_alpha * hit.alpha;
-        }
-        let d_share = -d_alpha * self.slope_of_opacity(hit, fall_off);
-        sums.d_shares[hit.edge] += d_share;
-        sums.d_slopes[hit.edge][0] += d_share * x;
-        sums.d_slopes[hit.edge][1] += d_share * y;
-    }
+    d_px
 }

@@ -2,6 +2,7 @@
 
 use crate::backend::Window;
 use crate::config::TrianglesOptions;
+use crate::math::splat::PlaceGradients;
 use crate::train::span::ImageSpan;
 
 /// The floor before its first rise.
@@ -16,7 +17,11 @@ pub fn window(options: &TrianglesOptions, image: u32, raised: u32) -> Window {
         exponent: exponent(options, image),
         opacity_floor: opacity_floor(options, raised),
         samples: samples(options, image),
-        strip_px: options.edge_strip,
+        strip_px: if options.reference_gradients { 0.0 } else { options.edge_strip },
+        gradients: match options.reference_gradients {
+            false => PlaceGradients::All,
+            true => PlaceGradients::EdgeDistances,
+        },
         ..Window::SOLID
     }
 }

@@ -53,7 +53,9 @@ pub fn soup(
     }
     let faces = (0..count)
         .map(|at| [0, 1, 2].map(|corner| u32::try_from(3 * at + corner).unwrap_or(u32::MAX)));
-    TriangleMesh { vertices, faces: faces.collect() }
+    let mut mesh = TriangleMesh { vertices, faces: faces.collect() };
+    mesh.size_vertices();
+    mesh
 }
 
 /// The points along the Z-curve around a cube.

@@ -64,7 +64,7 @@ pub(crate) fn backward<R: Real>(
     let inradius_min_px = R::of(window.inradius_min_px);
     let of_face = |(splat, sums): (&Splat<R>, &FaceSums<R>)| {
         let corners = vertices.corners(faces[splat.row])?;
-        triangle_bwd(&corners, inradius_min_px, &sums.gradient)
+        triangle_bwd(&corners, inradius_min_px, window.gradients, &sums.gradient)
     };
     let all = splats.par_iter().zip(sums).map(|pair| of_face(pair).unwrap_or_default());
     all.collect()

@@ -270,6 +270,9 @@ kernels! {
     project_faces: triangles::project_faces(FacesArgs) x PROJECT_BLOCK;
     faces_bwd: triangles::faces_bwd(FacesBwdArgs) x PROJECT_BLOCK;
     add_midpoints: remesh::add_midpoints(MidpointsArgs) x REMESH_BLOCK;
+    clear_vertex_sizes: remesh::clear_vertex_sizes(VertexSizesArgs) x REMESH_BLOCK;
+    add_face_areas: remesh::add_face_areas(VertexSizesArgs) x REMESH_BLOCK;
+    set_vertex_sizes: remesh::set_vertex_sizes(VertexSizesArgs) x REMESH_BLOCK;
     raise_opacity_floor: remesh::raise_opacity_floor(RaiseFloorArgs) x REMESH_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;

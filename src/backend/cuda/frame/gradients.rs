@@ -21,6 +21,7 @@ use crate::backend::cuda::stage::{median, observe, paint, rays, triangles, weigh
 use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{AdamStep, DeviceError, Drawing, Held};
 use crate::layout::Records;
+use crate::math::splat::PlaceGradients;
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 
@@ -224,6 +225,8 @@ impl ViewGradients {
             camera: &self.camera,
             sh_degree: self.settings.sh_degree,
             inverse_depths: self.settings.inverse_depths,
+            holds_directions: triangles::window(self.settings.footprint)
+                .is_some_and(|window| window.gradients == PlaceGradients::EdgeDistances),
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct StepView<'a> {
     pub(crate) sh_degree: u32,
     /// Whether its inverse depths were drawn.
     pub(crate) inverse_depths: bool,
+    /// Whether the directions in which its harmonics are seen move no centre.
+    pub(crate) holds_directions: bool,
 }
 
 impl<'a> StepView<'a> {
@@ -45,7 +47,7 @@ impl<'a> StepView<'a> {
             d_features: self.d_features().map_or(In::NULL, Buffer::read),
             camera: *self.camera,
             sh_degree: self.sh_degree,
-            reserved: 0,
+            holds_directions: u32::from(self.holds_directions),
         }
     }
 }

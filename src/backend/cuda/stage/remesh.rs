@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 
 use super::densify::DensifyWork;
-use crate::abi::{GEOMETRY_WIDTH, MidpointsArgs, RaiseFloorArgs};
+use crate::abi::{GEOMETRY_WIDTH, MidpointsArgs, RaiseFloorArgs, VertexSizesArgs};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::model::faces::FaceTables;
 use crate::backend::cuda::model::lanes::{LANES, table_len};
-use crate::backend::cuda::model::tables::{GEOMETRY, Model, SH};
+use crate::backend::cuda::model::tables::{GEOMETRY, Model, SH, pointers};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Remesh};
 use crate::layout::{MIDPOINTS, RowForm};
@@ -55,7 +55,23 @@ pub(crate) fn remesh(
     model.forget_statistics(session)?;
     model.invalidate_rows();
     model.faces = Some(tables);
-    Ok(())
+    size_vertices(session, model)
+}
+
+/// Has the scales of each vertex say how large its triangles are.
+fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    let rows = model.len();
+    let Some(tables) = &model.faces else { return Ok(()) };
+    let args = VertexSizesArgs {
+        faces: tables.faces.read(),
+        geometry: pointers(&mut model.tables)[GEOMETRY].floats(),
+        faces_len: count_u32(tables.len())?,
+        n: count_u32(rows)?,
+    };
+    let (kernels, stream) = (&session.kernels, &session.stream);
+    kernels.clear_vertex_sizes.over(stream, rows, &args)?;
+    kernels.add_face_areas.over(stream, tables.len(), &args)?;
+    kernels.set_vertex_sizes.over(stream, rows, &args)
 }
 
 /// Place and opacity logit of each vertex. Waits for the device.

@@ -12,6 +12,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
 use crate::layout::{Projected, Records, SplatSlots, VERTEX_GRADIENTS, ViewSizes, splat_capacity};
 use crate::math::Real;
+use crate::math::splat::PlaceGradients;
 
 /// The window of what is drawn as triangles.
 pub(crate) fn window(footprint: Footprint) -> Option<Window> {
@@ -204,7 +205,7 @@ pub(crate) fn backward<P: CudaPrimitive>(
         visible: count_u32(splats.visible)?,
         inradius_min_px: f32::of(window.inradius_min_px),
         opacity_floor: f32::of(window.opacity_floor),
-        reserved: 0,
+        by_distances: u32::from(window.gradients == PlaceGradients::EdgeDistances),
     };
     session.kernels.faces_bwd.over(&session.stream, splats.visible, &args)?;
     splats.gradients = d_vertices;

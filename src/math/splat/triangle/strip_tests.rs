@@ -51,7 +51,7 @@ fn coverage_bwd(corners: &[Vertex<f64>; 3], fall_off: &FallOff<f64>) -> [[f64; 2
             drawn.hit_bwd(&hit, fall_off, &d, &mut sums);
         }
     }
-    triangle_bwd(corners, INRADIUS_MIN_PX, &sums).unwrap().map(|d| d.d_px)
+    triangle_bwd(corners, INRADIUS_MIN_PX, PlaceGradients::All, &sums).unwrap().map(|d| d.d_px)
 }
 
 #[test]

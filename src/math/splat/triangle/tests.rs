@@ -5,7 +5,7 @@ use crate::math::random::{RandomStream, RandomUse};
 use crate::math::splat::{Rect, Spans, TILE, cover, reach_px};
 
 const SIZE: [u32; 2] = [160, 120];
-const INRADIUS_MIN_PX: f64 = 0.01;
+pub(super) const INRADIUS_MIN_PX: f64 = 0.01;
 
 /// A camera that is turned and stands beside the origin.
 fn view() -> Viewpoint<f64> {
@@ -23,10 +23,10 @@ fn view() -> Viewpoint<f64> {
 }
 
 /// Uniform numbers in -1..1, of which each stream has its own.
-struct Draws(RandomStream, u64);
+pub(super) struct Draws(RandomStream, u64);
 
 impl Draws {
-    fn new(stream: u64) -> Self {
+    pub(super) fn new(stream: u64) -> Self {
         Self(RandomStream::new(9, stream, RandomUse::Initialise), 0)
     }
 
@@ -41,7 +41,7 @@ impl Draws {
 }
 
 /// Corners of both orientations about a place in the image: from a pixel to far larger than it, and slivers.
-fn triangles() -> Vec<[Vertex<f64>; 3]> {
+pub(super) fn triangles() -> Vec<[Vertex<f64>; 3]> {
     let of = |(k, size): (u64, f64)| {
         let mut draws = Draws::new(k);
         let middle = [draws.within(20.0, 140.0), draws.within(15.0, 105.0)];
@@ -62,7 +62,7 @@ fn triangles() -> Vec<[Vertex<f64>; 3]> {
     (0..160).zip([0.7, 3.0, 20.0, 400.0].into_iter().cycle()).map(of).collect()
 }
 
-fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
+pub(super) fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
     (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 }
 
@@ -73,7 +73,7 @@ fn weights([a, b, c]: [[f64; 2]; 3], p: [f64; 2]) -> [f64; 3] {
 }
 
 /// A place inside, by its weights.
-fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
+pub(super) fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
     let raw = [0; 3].map(|_| draws.within(0.02, 1.0));
     let shares = raw.map(|w| w / raw.iter().sum::<f64>());
     let px = [0, 1].map(|axis| (0..3).map(|i| shares[i] * corners[i].px[axis]).sum());
@@ -165,13 +165,13 @@ fn an_inverse_depth_is_that_of_the_ray_through_the_plane() {
 }
 
 /// Relative to the largest that they may be.
-fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
+pub(super) fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
     let error = (found - expected).abs() / (scale + expected.abs());
     assert!(error < 1e-6, "{what}: {found} against {expected}, error {error:.1e}");
 }
 
 /// By five-point differences over a share of the value's scale.
-fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
+pub(super) fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
     let h = 1e-4 * scale;
     (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h)
 }
@@ -209,7 +209,7 @@ fn value_bwd(
 }
 
 /// Least distance between the shares of a place, relative to what is left: where two are equal there is a kink.
-fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
+pub(super) fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
     let d = [place[0] - triangle.centre_px[0], place[1] - triangle.centre_px[1]];
     let mut left = triangle.slopes.map(|[x, y]| 1.0 - (x * d[0] + y * d[1]));
     left.sort_by(f64::total_cmp);
@@ -235,7 +235,8 @@ fn gradients_are_those_of_differences() {
                 continue;
             }
             let sums = value_bwd(&drawn, &places, exponent);
-            let found = triangle_bwd(&corners, INRADIUS_MIN_PX, &sums).unwrap();
+            let found =
+                triangle_bwd(&corners, INRADIUS_MIN_PX, PlaceGradients::All, &sums).unwrap();
             let shifted = |i: usize, scale: f64, change: &dyn Fn(&mut Vertex<f64>, f64)| {
                 difference(scale, |h| {
                     let mut moved = corners;
@@ -372,7 +373,7 @@ fn what_has_no_width_no_opacity_or_no_pixel_is_not_seen() {
         let broken = at([[10.0, 10.0], [20.0, value], [14.0, 19.0]], 0.5);
         assert!(triangle(&broken, INRADIUS_MIN_PX).is_none());
         let d = TriangleGradient::default();
-        assert!(triangle_bwd(&broken, INRADIUS_MIN_PX, &d).is_none());
+        assert!(triangle_bwd(&broken, INRADIUS_MIN_PX, PlaceGradients::All, &d).is_none());
     }
     let beside = fine.map(|[x, y]| [x - 30.0, y]);
     assert!(cover(&at(fine, 0.5), SIZE).is_some() && cover(&at(beside, 0.5), SIZE).is_none());
