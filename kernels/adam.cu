@@ -85,7 +85,7 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
         const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
-        if (seen && a.views[0].holds_directions == 0) {
+        if (seen && a.views[0].by_distances == 0) {
             d_mean_by_color = normalize_bwd(offset, d_direction);
         }
         __syncwarp();  // everyone has read the age

@@ -182,7 +182,7 @@ __device__ inline void step_views(const AdamArgs& a) {
             const uint32_t splat_index = splat_index_in(a, v, gaussian);
             if (splat_index == UNSEEN) continue;
             float3 d_mean_by_color = {0.0f, 0.0f, 0.0f};
-            if (a.views[v].holds_directions == 0) {
+            if (a.views[v].by_distances == 0) {
                 d_mean_by_color = normalize_bwd(offset_from(a.views[v], geometry.value),
                                                 lane_value(colors[v].d_direction));
             }

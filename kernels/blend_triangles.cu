@@ -29,7 +29,7 @@ struct Staged {
 
 // Calls `visit(at)` on all lanes for each triangle of the part, front to back, while some lane says that it goes
 // on: `at` is its place among those that are staged. `prepare(at)` runs on one lane after it has staged a triangle.
-template <class GoesOn, class Prepare, class Visit>
+template <uint32_t N, class GoesOn, class Prepare, class Visit>
 __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists, Staged& own,
                                          GoesOn goes_on, Prepare prepare, Visit visit) {
     const uint32_t lane = threadIdx.x % WARP;
@@ -40,7 +40,8 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
         const uint32_t instance = base + lane;
         const uint32_t splat_index = a.splat_from_instance[min(instance, range.end - 1)];
         const float4* const record = splats + uint64_t{splat_index} * TriangleFootprint::QUADS;
-        const bool hit = instance < range.end && reaches_part(lists.part, record);
+        const bool hit =
+            instance < range.end && reaches_part(lists.part, Samples<N>::REACH, record);
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) {
             const uint32_t at = __popc(hits & lanes_below());
@@ -75,13 +76,13 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
     Samples<N> samples(part.inside);
     float3 color = {0.0f, 0.0f, 0.0f};
     float inverse_depth = 0.0f;
-    for_each_triangle(
+    for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
             const InPixel in = in_pixel(row, part.centre_px);
             float weight = 0.0f, along_x = 0.0f, along_y = 0.0f;
-            if (samples.open != 0 && may_be_inside(row, in)) {
+            if (samples.open != 0 && may_be_inside<N>(row, in)) {
 #pragma unroll
                 for (uint32_t line = 0; line < N; ++line) {
                     float of_line = 0.0f;
@@ -122,38 +123,24 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
 constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
                    D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
 
-// Of twice HALF values the sums over pairs of lanes: each of two lanes that are HALF apart keeps one half of the
-// values. Arrays of a size that is known stay in registers.
-template <uint32_t HALF>
-__device__ inline float sum_of_lane(const float (&values)[2 * HALF]) {
-    const bool upper = (threadIdx.x & HALF) != 0;
-    float kept[HALF];
-#pragma unroll
-    for (uint32_t i = 0; i < HALF; ++i) {
-        const float sent = upper ? values[i] : values[i + HALF];
-        kept[i] = (upper ? values[i + HALF] : values[i]) + __shfl_xor_sync(FULL_WARP, sent, HALF);
-    }
-    if constexpr (HALF == 1) {
-        return kept[0];
-    } else {
-        return sum_of_lane<HALF / 2>(kept);
-    }
-}
-
-// Lanes whose values a warp adds up in shared memory; of more it takes sums by shuffles.
+// Lanes whose values a warp adds up at a time.
 constexpr uint32_t SUMMED_LANES = 16;
 // Floats between them: 16-byte stores of 8 lanes then meet different banks.
 constexpr uint32_t SUMS_STRIDE = D_VALUES + 4;
 
-// Adds the values of these lanes to a record: lane i has the sum of value i.
-__device__ inline void add_record(float* record, const float (&values)[WARP], uint32_t lanes,
+// Adds the values of these lanes to a record: lane i has the sum of value i. Through shared memory that takes half of
+// the instructions of shuffles.
+__device__ inline void add_record(float* record, const float (&values)[D_VALUES], uint32_t lanes,
                                   float4* sums) {
     const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t count = __popc(lanes);
+    const uint32_t all = __popc(lanes), own_place = __popc(lanes & lanes_below());
+    const bool has_values = (lanes >> lane & 1) != 0;
+    const float* const column = reinterpret_cast<const float*>(sums) + lane;
     float sum = 0.0f;
-    if (count <= SUMMED_LANES) {
-        if (lanes >> lane & 1) {
-            float4* const own = sums + __popc(lanes & lanes_below()) * (SUMS_STRIDE / 4);
+    for (uint32_t first = 0; first < all; first += SUMMED_LANES) {
+        const uint32_t place = own_place - first;
+        if (has_values && place < SUMMED_LANES) {
+            float4* const own = sums + place * (SUMS_STRIDE / 4);
 #pragma unroll
             for (uint32_t quad = 0; quad < D_VALUES / 4; ++quad) {
                 own[quad] = {values[4 * quad], values[4 * quad + 1], values[4 * quad + 2],
@@ -161,13 +148,11 @@ __device__ inline void add_record(float* record, const float (&values)[WARP], ui
             }
         }
         __syncwarp();  // the values are there
-        const float* const column = reinterpret_cast<const float*>(sums) + lane;
+        const uint32_t count = min(all - first, SUMMED_LANES);
         if (lane < D_VALUES) {
             for (uint32_t i = 0; i < count; ++i) sum += column[i * SUMS_STRIDE];
         }
         __syncwarp();  // everyone has read them
-    } else {
-        sum = sum_of_lane<WARP / 2>(values);
     }
     if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
@@ -223,12 +208,13 @@ struct FallOff {
     }
 };
 
-// Adds what a triangle gets of a lane's samples; gives its largest weight in one.
+// Adds what a triangle gets of a lane's samples; gives its largest weight in one. How it falls off is in registers:
+// its edge is chosen by selects.
 template <uint32_t N>
 __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
                                    const PixelGradient& d, const FallOff fall_off,
                                    float exponent, Samples<N>& samples, float (&behind)[N * N],
-                                   float (&values)[WARP]) {
+                                   float (&values)[D_VALUES]) {
     const Worth worth(row, in, d);
     float weight = 0.0f, along_x = 0.0f, along_y = 0.0f, most = 0.0f;
     float shares[3] = {}, shares_x[3] = {}, shares_y[3] = {}, d_log_opacity = 0.0f;
@@ -310,12 +296,12 @@ __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lis
                                         const PixelGradient& d, float (&light)[N * N]) {
     const Part& part = lists.part;
     Samples<N> samples(part.inside);
-    for_each_triangle(
+    for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
             const InPixel in = in_pixel(row, part.centre_px);
-            if (samples.open == 0 || !may_be_inside(row, in)) return;
+            if (samples.open == 0 || !may_be_inside<N>(row, in)) return;
             const Worth worth(row, in, d);
 #pragma unroll
             for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
@@ -358,14 +344,14 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
         light_of_samples<N>(a, lists, own, d, behind);
     }
     Samples<N> samples(part.inside);
-    for_each_triangle(
+    for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; },
         [&](uint32_t at) { fall_offs[warp][at].prepare(a, own.rows[at]); },
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
             const InPixel in = in_pixel(row, part.centre_px);
-            const bool concerned = samples.open != 0 && may_be_inside(row, in);
-            float values[WARP] = {}, most = 0.0f;
+            const bool concerned = samples.open != 0 && may_be_inside<N>(row, in);
+            float values[D_VALUES] = {}, most = 0.0f;
             if (concerned) {
                 most = add_samples(row, in, d, fall_offs[warp][at], a.window_exponent, samples,
                                    behind, values);

@@ -1,9 +1,11 @@
-// remesh: new vertices in the middle of two, sizes of all, and opacities under another floor (MeshSplatting, Held et al. 2025).
-// Shapes: tables [lane blocks, words, 32], midpoints [n, 2].
+// remesh: new vertices in the middle of two, sizes of all, and opacities under another floor (MeshSplatting, Held et
+// al. 2025).
+// Shapes: tables [lane blocks, words, 32], midpoints [n, 2], faces [faces, 3].
 
 #include "compact.cuh"
 #include "layout.cuh"
 #include "linalg.cuh"
+#include "vertex_size.cuh"
 
 // Twins of math/opacity_floor.rs.
 __device__ inline float floored(float logit, float floor) {
@@ -58,8 +60,8 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
                          encode_half(mean(1), NEAREST));
 }
 
-// Twins of math/vertex_size.rs, in three passes: the first two log-scales hold the sum of the areas and their number
-// until the third.
+// The sizes of all vertices, in three passes one after another: the first two log-scales hold the sum of the areas and
+// their number until the third.
 extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     clear_vertex_sizes(const __grid_constant__ VertexSizesArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -81,11 +83,10 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
         corners[i] = {values[i][component(MEAN)], values[i][component(MEAN + 1)],
                       values[i][component(MEAN + 2)]};
     }
-    const float3 normal = cross(sub(corners[1], corners[0]), sub(corners[2], corners[0]));
-    const float area = 0.5f * sqrtf(dot(normal, normal));
+    const float own = area(corners);
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
-        atomicAdd(values[i] + component(LOG_SCALE), area);
+        atomicAdd(values[i] + component(LOG_SCALE), own);
         atomicAdd(values[i] + component(LOG_SCALE + 1), 1.0f);
     }
 }
@@ -95,10 +96,9 @@ extern "C" __global__ void __launch_bounds__(REMESH_BLOCK)
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n) return;
     float* const values = a.geometry + lane_block(row, GEOMETRY_WIDTH);
-    const float sum = values[component(LOG_SCALE)], count = values[component(LOG_SCALE + 1)];
-    const float log_size = count > 0.0f ? 0.5f * logf(fmaxf(sum / count, AREA_MIN)) : 0.0f;
+    const float size = log_size(values[component(LOG_SCALE)], values[component(LOG_SCALE + 1)]);
 #pragma unroll
-    for (uint32_t axis = 0; axis < 3; ++axis) values[component(LOG_SCALE + axis)] = log_size;
+    for (uint32_t axis = 0; axis < 3; ++axis) values[component(LOG_SCALE + axis)] = size;
 }
 
 // An opacity stays what it is, as far as the new floor lets it.

@@ -235,7 +235,7 @@ __device__ inline void distances_bwd(const Vertex (&corners)[3], const Outline& 
     }
 }
 
-// Of a triangle that was drawn.
+// Of a triangle that was drawn; `by_distances` where `PlaceGradients::EdgeDistances` are asked for.
 __device__ inline void triangle_bwd(const Vertex (&corners)[3], float inradius_min_px,
                                     bool by_distances, const TriangleGradient& d,
                                     VertexGradient (&d_corners)[3]) {

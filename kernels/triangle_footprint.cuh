@@ -84,21 +84,29 @@ struct TriangleRow {
     }
 };
 
-// Whether some sample of a part may be inside: no edge has all of it on its outer side.
-__device__ inline bool reaches_part(const Part& part, const float4* record) {
-    constexpr float HALF_PIXEL = 0.5f;
+// How far the share of an edge may be off next to the edge, and relative to its largest term.
+constexpr float SHARE_ROUNDING = 1e-5f, SUM_ROUNDING = 4e-7f;
+
+// Whether some sample of a part may be inside: no edge has all of it on its outer side. Samples are so far from the
+// centres of pixels.
+__device__ inline bool reaches_part(const Part& part, float sample_reach_px,
+                                    const float4* record) {
     const float4 place = record[0], first = record[1], second = record[2];
-    const float2 half = {0.5f * (part.high_px.x - part.low_px.x) + HALF_PIXEL,
-                         0.5f * (part.high_px.y - part.low_px.y) + HALF_PIXEL};
+    const float2 half = {0.5f * (part.high_px.x - part.low_px.x) + sample_reach_px,
+                         0.5f * (part.high_px.y - part.low_px.y) + sample_reach_px};
     const float2 middle = {0.5f * (part.low_px.x + part.high_px.x) - place.x,
                            0.5f * (part.low_px.y + part.high_px.y) - place.y};
     const float2 slopes[3] = {{first.x, first.y}, {first.z, first.w}, {second.x, second.y}};
     bool reaches = true;
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
-        const float nearest = dot(slopes[i], middle) - fabsf(slopes[i].x) * half.x -
-                              fabsf(slopes[i].y) * half.y;
-        reaches = reaches && nearest < 1.0f;
+        const float along_x = slopes[i].x * middle.x, along_y = slopes[i].y * middle.y;
+        const float nearest = fmaf(-fabsf(slopes[i].x), half.x,
+                                   fmaf(-fabsf(slopes[i].y), half.y, along_x + along_y));
+        // Next to an edge a sample may be inside by another rounding, which grows with what is added up.
+        const float rounding =
+            fmaf(SUM_ROUNDING, fabsf(along_x) + fabsf(along_y), SHARE_ROUNDING);
+        reaches = reaches && nearest < 1.0f + rounding;
     }
     return reaches;
 }

@@ -10,6 +10,8 @@ struct Samples {
     static constexpr uint32_t COUNT = N * N;
     static constexpr float STEP = 1.0f / N;
     static constexpr float FIRST = 0.5f * STEP - 0.5f;
+    // How far samples are from the pixel's centre along x and y.
+    static constexpr float REACH = -FIRST;
 
     float transmittance[COUNT];
     uint32_t open;  // a bit each
@@ -47,12 +49,15 @@ __device__ inline InPixel in_pixel(const TriangleRow& row, float2 centre_px) {
 }
 
 // Whether some sample of the pixel may be inside.
+template <uint32_t N>
 __device__ inline bool may_be_inside(const TriangleRow& row, const InPixel& in) {
     bool inside = true;
 #pragma unroll
     for (uint32_t i = 0; i < 3; ++i) {
         const float2 slope = row.slope(i);
-        inside = inside && in.shares[i] - 0.5f * (fabsf(slope.x) + fabsf(slope.y)) < 1.0f;
+        // Next to an edge a sample may be inside by another rounding.
+        inside = inside && fmaf(-Samples<N>::REACH, fabsf(slope.x) + fabsf(slope.y),
+                                in.shares[i]) < 1.0f + SHARE_ROUNDING;
     }
     return inside;
 }

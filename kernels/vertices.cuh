@@ -1,4 +1,4 @@
-// Vertices of triangles: rows of Gaussians whose scales and rotations are not looked at. Their record is
+// Vertices of triangles: rows of Gaussians whose scales say how large their triangles are. Their record is
 //   0  place x y, px; inverse depth, 0 where the view does not see the vertex; opacity
 //   1  colour, not below 0
 // Their gradients come in records of ellipses: of the place; of the inverse depth in the depth's place; and of the

@@ -42,8 +42,8 @@ abi! {
         pub camera: ViewCamera,
         /// Degree of the harmonics in use.
         pub sh_degree: u32,
-        /// 1 where the directions in which harmonics are seen move no centre.
-        pub holds_directions: u32,
+        /// 1 where the directions in which harmonics are seen move no centre: `PlaceGradients::EdgeDistances`.
+        pub by_distances: u32,
     }
 
     /// `adam` and `adam_compact`: a step of every parameter. `adam_extended` and

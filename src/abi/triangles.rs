@@ -16,12 +16,11 @@ constants! {
     pub const COVER_ROUNDNESS: f32 = 1e-4;
     /// Least share of the way from an opacity's floor to 1 that a logit is given for.
     pub const SHARE_MIN: f32 = 1e-6;
-
     /// Least mean area of a vertex's triangles whose size is told apart, world units squared.
     pub const AREA_MIN: f32 = 1e-20;
     /// Exponent of the ellipse through a triangle's corners.
     pub const COVER_EXPONENT: f32 = -1.0;
-    /// Threads in a block of `add_midpoints` and `raise_opacity_floor`.
+    /// Threads in a block of the kernels of `remesh`.
     pub const REMESH_BLOCK: u32 = 128;
 }
 

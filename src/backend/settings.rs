@@ -23,12 +23,12 @@ pub enum Footprint {
     /// A disc that rays meet: a surfel, which its first two axes span and whose third scale is not looked
     /// at (2D Gaussian splatting, Huang et al. 2024).
     Surfel,
-    /// Triangles between vertices: a row is a vertex, whose scales and rotation are not looked at, and the model
+    /// Triangles between vertices: a row is a vertex, whose scales and rotation are not drawn, and the model
     /// has faces ([`super::Faces`]; MeshSplatting, Held et al. 2025).
     Triangle(Window),
 }
 
-/// How a triangle falls off from its middle to its edges, and how it is sampled.
+/// How a triangle falls off from its middle to its edges, how it is sampled, and what its gradients follow.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Window {
     /// s in (1 - t)^s: 1 is a pyramid, next to 0 a solid triangle.

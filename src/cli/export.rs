@@ -1,6 +1,7 @@
 //! `splat export`: Gaussians and triangles in the formats of other programs.
 
 mod args;
+mod photographs;
 mod refit;
 mod sog;
 mod triangles;
@@ -17,7 +18,7 @@ use splat_formats::{
 };
 
 pub(super) use self::args::ExportArgs;
-use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs};
+use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs, VertexColors};
 use self::refit::Refit;
 use self::sog::SogExport;
 use super::exit::{DataError, UsageError};
@@ -50,7 +51,8 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
-        return triangles::run(args, named, &from, iteration, &target(args)?);
+        let source = triangles::MeshSource { from: &from, iteration };
+        return triangles::run(args, named, &source, &target(args)?, matches);
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
@@ -226,6 +228,8 @@ fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
     if format.is_some() && is_typed(matches, "colors") {
         tracing::warn!("--colors has no effect: it is an option of models of triangles");
     }
+    let colors = matches.get_one::<VertexColors>("colors");
+    let fits_to_photographs = format.is_none() && colors == Some(&VertexColors::Photographs);
     let of_formats = [
         (is_spz, command_of::<SpzArgs>("spz"), "SPZ"),
         (is_sog, command_of::<SogArgs>("sog"), "SOG"),
@@ -240,7 +244,10 @@ fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
         );
     }
     for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
-        let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
+        let typed = command.get_arguments().filter(|arg| {
+            let id = arg.get_id().as_str();
+            is_typed(matches, id) && !(id == "source_path" && fits_to_photographs)
+        });
         for flag in typed.filter_map(|arg| arg.get_long()) {
             tracing::warn!("--{flag} has no effect: it is an option of {name}");
         }

@@ -2,6 +2,7 @@
 
 use super::densify::DensifiedRun;
 use super::idle::{Idle, flag, idle_options};
+use super::triangles::TriangleRun;
 use super::{
     Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
     SceneOptions, SugarOptions, TrianglesOptions,
@@ -16,11 +17,15 @@ impl Config {
             primitive: self.optimize.primitive,
             is_trained: self.sugar.checkpoint_path.is_some(),
         };
+        let triangles = TriangleRun {
+            primitive: self.optimize.primitive,
+            reference_gradients: self.triangles.reference_gradients,
+        };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
             idle_options(OptimizeOptions::IDLE, self, given),
             idle_options(DensifyOptions::IDLE, &densified, given),
-            idle_options(TrianglesOptions::IDLE, &self.optimize.primitive, given),
+            idle_options(TrianglesOptions::IDLE, &triangles, given),
             idle_options(SugarOptions::IDLE, &self.sugar, given),
             idle_options(MemoryOptions::IDLE, &self.memory, given),
             idle_options(OutputOptions::IDLE, &self.output, given),

@@ -167,7 +167,8 @@ options! {
         ///
         /// Large Gaussians move faster and small ones slower: the learning rate of a Gaussian's position is
         /// multiplied by (s / (0.005 E))^X, at most 10 and at least 0.1, with the geometric mean s of its two
-        /// largest scales and the extent E of the cameras. At 0 all have the same rate.
+        /// largest scales and the extent E of the cameras. Of a vertex s is the root of the mean area of its
+        /// triangles. At 0 all have the same rate. Triangles have 0.5.
         #[arg(value_name = "X")]
         position_lr_by_size: f64 = 0.0, is share;
 

@@ -29,7 +29,7 @@ impl PrimitiveName {
                 origin: "primitive surfels",
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
-            // Its authors' values (Held et al. 2025).
+            // Its authors' values (Held et al. 2025), but for the exponent of the size, and a cap that is never passed.
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\

@@ -11,13 +11,23 @@ use super::values::{Checked, count, holds, positive, rate, share};
 /// Most samples along a side of a pixel.
 const MOST_SAMPLES: u32 = 4;
 
-const NO_TRIANGLES: Idle<PrimitiveName> = Idle::When {
-    is: |primitive| *primitive != PrimitiveName::Triangles,
+/// What decides which of the options have an effect.
+pub(super) struct TriangleRun {
+    pub(super) primitive: PrimitiveName,
+    pub(super) reference_gradients: bool,
+}
+
+const NO_TRIANGLES: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive != PrimitiveName::Triangles,
     words: "without --primitive triangles",
 };
-const NO_DELAUNAY: Idle<PrimitiveName> = Idle::When {
-    is: |primitive| *primitive != PrimitiveName::Triangles,
+const NO_DELAUNAY: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive != PrimitiveName::Triangles,
     words: "without --primitive triangles, whose mesh it connects",
+};
+const NO_STRIPS: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles && run.reference_gradients,
+    words: "with --reference-gradients: each sample takes its own slope",
 };
 
 options! {
@@ -26,7 +36,7 @@ options! {
     /// Iterations are those of a run of 30,000: where --iterations is another number, and an option is not
     /// given, it is the same share of that.
     #[command(next_help_heading = "Triangles")]
-    pub struct TrianglesOptions in "triangles" of PrimitiveName {
+    pub struct TrianglesOptions in "triangles" of TriangleRun {
         /// First exponent of the window
         ///
         /// A triangle's opacity falls from its middle to its edges by a power: with 1 it is a pyramid, next
@@ -52,13 +62,13 @@ options! {
         /// opacity, and samples miss it. So gradients take its mean over a strip. With 0 each sample takes its
         /// own slope.
         #[arg(value_name = "PX")]
-        edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES;
+        edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES, NO_STRIPS;
 
-        /// Move vertices by their edges' distances alone
+        /// Give places the gradients of MeshSplatting's program
         ///
-        /// As MeshSplatting's program does: gradients of a place leave out what colours and depths are between
-        /// the corners, how large the inscribed circle is, and the directions in which harmonics are seen, and
-        /// each sample takes its own slope, whatever --edge-strip says.
+        /// They follow how far samples are from their nearest edges, and how deep a vertex is; not what colours
+        /// and depths are between the corners, how large the inscribed circle is, or the directions in which
+        /// harmonics are seen. Each sample takes its own slope.
         reference_gradients: bool = false, idle NO_TRIANGLES;
 
         /// Iteration after which vertices become opaque

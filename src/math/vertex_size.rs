@@ -13,20 +13,22 @@ pub fn log_sizes<R: Real>(
     faces: &[[u32; 3]],
     place: impl Fn(usize) -> Vec3<R>,
 ) -> Vec<R> {
-    let mut sums = vec![(R::ZERO, 0_u32); rows];
+    let mut sums = vec![(R::ZERO, R::ZERO); rows];
     for face in faces {
         let area = area(face.map(|row| place(row as usize)));
         for &row in face {
             let (sum, count) = &mut sums[row as usize];
             *sum += area;
-            *count += 1;
+            *count += R::ONE;
         }
     }
-    let log_size = |(sum, count): (R, u32)| match count {
-        0 => R::ZERO,
-        count => R::HALF * (sum / R::of(f64::from(count))).max(R::of(AREA_MIN)).ln(),
-    };
-    sums.into_iter().map(log_size).collect()
+    sums.into_iter().map(|(sum, count)| log_size(sum, count)).collect()
+}
+
+/// Logarithm of the size of a vertex by the sum of the areas of its triangles and their number.
+fn log_size<R: Real>(sum: R, count: R) -> R {
+    let is_used = count > R::ZERO;
+    if is_used { R::HALF * (sum / count).max(R::of(AREA_MIN)).ln() } else { R::ZERO }
 }
 
 /// Area of a triangle, world units squared.

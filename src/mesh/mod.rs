@@ -2,7 +2,7 @@
 //!
 //! `focus` says where the object is, `drawn` what the training views show of it; a file for each method makes
 //! a surface of that; `finish` cleans and decimates it, `texture` gives it a picture, `write` puts it into
-//! files; `bound` puts Gaussians onto its triangles. The geometry itself is the crate `splat-mesh`, which knows
+//! files; `bound` puts Gaussians onto its triangles, `vertex_fit` fits the colours of vertices to photographs. The geometry itself is the crate `splat-mesh`, which knows
 //! nothing of Gaussians.
 
 mod bound;
@@ -25,6 +25,7 @@ mod tetrahedra;
 mod texture;
 mod texture_options;
 mod tsdf;
+mod vertex_fit;
 mod world_box;
 mod write;
 
@@ -50,5 +51,6 @@ pub use tetrahedra::cut_tetrahedra;
 pub use texture::{MeshTexture, TextureFigures, texture};
 pub use texture_options::{AtlasKind, TextureOptions, TextureSource};
 pub use tsdf::fuse;
+pub use vertex_fit::{VertexFit, fit_vertex_colors};
 pub use world_box::{Corner, ParseCornerError, WorldBox};
 pub use write::write_mesh;

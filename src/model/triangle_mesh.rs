@@ -5,8 +5,8 @@ use crate::math::vertex_size::log_sizes;
 
 /// Vertices with their opacities and colours, and the triangles between them.
 ///
-/// A vertex is a row of Gaussians: its place is the centre. All of its scales are the size of its triangles, by which
-/// only rates of positions go; its rotation is not looked at.
+/// A vertex is a row of Gaussians: its place is the centre. In training all of its scales are the size of its
+/// triangles, by which only rates of positions go; its rotation is not looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriangleMesh {
     /// The vertices.

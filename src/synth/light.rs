@@ -22,28 +22,32 @@ const SKY: [Vec3<f64>; 2] = [[0.30, 0.34, 0.40], [0.16, 0.13, 0.10]];
 pub(super) struct Light {
     lamp: Vec3<f64>,
     counter: Vec3<f64>,
-    /// Whether glossy surfaces have a highlight, which moves with the viewer.
-    has_highlights: bool,
+    finish: Finish,
+}
+
+/// What surfaces look like beside their colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// Glossy ones have a highlight, which moves with the viewer.
+    Glossy,
+    /// All have the same colour from everywhere.
+    Matt,
 }
 
 impl Light {
-    pub(super) fn new() -> Self {
-        Self { lamp: normalize(LAMP), counter: normalize(COUNTER), has_highlights: true }
-    }
-
-    /// The same with every surface matt.
-    pub(super) fn without_highlights() -> Self {
-        Self { has_highlights: false, ..Self::new() }
+    pub(super) fn new(finish: Finish) -> Self {
+        Self { lamp: normalize(LAMP), counter: normalize(COUNTER), finish }
     }
 
     /// Linear colour of a surface seen along `direction`.
     pub(super) fn shade(&self, scene: &dyn Scenery, hit: &Hit, direction: Vec3<f64>) -> Vec3<f64> {
-        if !self.has_highlights {
-            return self.shade_matt(scene, hit);
-        }
         let lit = self.lit(scene, hit);
         let halfway = normalize(sub(self.lamp, direction));
-        let highlight = hit.gloss * lit * dot(hit.normal, halfway).max(0.0).powi(22);
+        let gloss = match self.finish {
+            Finish::Glossy => hit.gloss,
+            Finish::Matt => 0.0,
+        };
+        let highlight = gloss * lit * dot(hit.normal, halfway).max(0.0).powi(22);
         let matt = self.matt(scene, hit, lit);
         std::array::from_fn(|i| matt[i] + highlight * LAMP_COLOR[i])
     }

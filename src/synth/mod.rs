@@ -5,6 +5,7 @@
 //! viewers of splats expect it. Everything is a function of the seed.
 
 mod cameras;
+mod city;
 mod color;
 mod field;
 mod light;
@@ -39,6 +40,7 @@ use crate::dataset::View;
 use crate::dataset::colmap::write_colmap;
 use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, write_atomically};
 use cameras::ray_through;
+use city::City;
 use color::{encode_srgb, quantise};
 use field::FieldScene;
 use light::Light;
@@ -111,6 +113,7 @@ fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
         SynthScene::Torus => Box::new(FieldScene::torus(options.seed)),
         SynthScene::Dtu => Box::new(FieldScene::dtu(options.seed)),
         SynthScene::Room => Box::new(FieldScene::room(options.seed)),
+        SynthScene::City => Box::new(City::new(options.seed)),
     }
 }
 
@@ -136,7 +139,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     options.validate()?;
     refuse_other_scenes(folder, options.scene)?;
     let scene = &*scenery_of(options);
-    let light = if options.matt { Light::without_highlights() } else { Light::new() };
+    let light = Light::new(options.finish());
     let views = viewpoints::views(scene, options);
     let points = points::sample(scene, &light, &views, options);
 
@@ -194,7 +197,7 @@ impl SynthOptions {
             ("views", self.views, 1, 10_000),
             ("width", self.width, 16, 8192),
             ("height", self.height, 16, 8192),
-            ("points", self.points, 0, 1_000_000),
+            ("points", self.points, 0, 200_000_000),
             ("truth-cells", self.truth_cells, 16, 2048),
         ] {
             if !(least..=most).contains(&value) {
@@ -268,6 +271,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
+    use super::light::Finish;
     use super::*;
     use crate::math::linalg::{add, normalize};
 
@@ -368,8 +372,9 @@ mod tests {
             };
             views.iter().filter_map(of_view).fold(0.0, f64::max)
         };
-        assert_eq!(apart(&Light::without_highlights()), 0.0);
-        assert!(apart(&Light::new()) > 0.01);
+        let light = |matt| Light::new(SynthOptions { matt, ..SMALL }.finish());
+        assert_eq!(apart(&light(true)), 0.0);
+        assert!(apart(&light(false)) > 0.01);
     }
 
     #[test]
@@ -377,7 +382,7 @@ mod tests {
         let scene = Scene::new(0);
         let options = SynthOptions { views: 5, ..SMALL };
         for view in viewpoints::views(&scene, &options) {
-            let rgb = photograph(&scene, &Light::new(), &view);
+            let rgb = photograph(&scene, &Light::new(Finish::Glossy), &view);
             let middle = (15 * 41 + 20) * 3;
             assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);
             assert_eq!(rgb[..3], [0, 0, 0], "{}", view.name);

@@ -2,6 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use super::light::Finish;
+
 /// What stands in a scene.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SynthScene {
@@ -16,6 +18,8 @@ pub enum SynthScene {
     Dtu,
     /// A room of 6 x 4 x 2.7 m with a table, a pillar and a recess, seen from inside
     Room,
+    /// Streets and houses on 576 x 576 m, seen from a drone, a small part in each view
+    City,
 }
 
 impl SynthScene {
@@ -45,9 +49,9 @@ pub struct SynthOptions {
 
     /// Number of photographs
     ///
-    /// The default is 49 of the scene `dtu` and 120 of the room.
+    /// The default is 49 of the scene `dtu`, 120 of the room and 2000 of the city.
     #[arg(long, value_name = "N", default_value_t = Self::default().views,
-        default_value_ifs = [("scene", "dtu", "49"), ("scene", "room", "120")])]
+        default_value_ifs = [("scene", "dtu", "49"), ("scene", "room", "120"), ("scene", "city", "2000")])]
     pub views: u32,
 
     /// Width of the photographs, px
@@ -71,6 +75,11 @@ pub struct SynthOptions {
 }
 
 impl SynthOptions {
+    /// What surfaces look like beside their colours.
+    pub(super) fn finish(&self) -> Finish {
+        if self.matt { Finish::Matt } else { Finish::Glossy }
+    }
+
     /// The demonstration.
     pub const DEMO: Self = Self {
         scene: SynthScene::Demo,

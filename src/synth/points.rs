@@ -24,6 +24,9 @@ const SEEN_WITHIN: f64 = 0.02;
 /// Darkest channel sum of a point, of 3: no feature points are found in the black of the rim.
 const DARKEST: f64 = 0.25;
 
+/// Points of which it is noted which views see them. Of more that would take days, and files without are COLMAP's, too.
+const MOST_TRACKED: u32 = 1_000_000;
+
 /// Rays spent on one point before it is given up, which no scene comes near.
 const ATTEMPTS: u64 = 64;
 
@@ -49,7 +52,11 @@ pub(super) fn sample(
                 (color.iter().sum::<f64>() > DARKEST).then_some((hit.position, color))
             })?;
             let offset = std::array::from_fn(|i| NOISE * noise.normal(index * 3 + i as u64));
-            Some(observed(scene, views, surface, add(surface, offset), quantise(color)))
+            let (position, color) = (add(surface, offset), quantise(color));
+            Some(match options.points {
+                ..=MOST_TRACKED => observed(scene, views, surface, position, color),
+                _ => TrackedPoint { position, color, error_px: 0.0, track: Vec::new() },
+            })
         })
         .collect()
 }
@@ -66,12 +73,12 @@ fn observed(
     let mut track = Vec::new();
     let mut error_px = 0.0;
     for (index, view) in views.iter().enumerate() {
-        if !is_seen(scene, view, surface) {
-            continue;
-        }
         let (Some(seen), Some(put)) = (project(view, surface), project(view, position)) else {
             continue;
         };
+        if !is_seen(scene, view, surface) {
+            continue;
+        }
         error_px += (seen[0] - put[0]).hypot(seen[1] - put[1]);
         track.push(Observation { view: index, at_px: seen });
     }
@@ -90,13 +97,14 @@ fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::light::Finish;
     use super::super::{cameras::dome, photograph, scene::Scene};
     use super::*;
 
     #[test]
     fn points_project_into_the_views_onto_pixels_of_their_color() {
         let options = SynthOptions { views: 6, points: 300, ..SynthOptions::default() };
-        let (scene, light, views) = (Scene::new(0), Light::new(), dome(&options));
+        let (scene, light, views) = (Scene::new(0), Light::new(Finish::Glossy), dome(&options));
         let points = sample(&scene, &light, &views, &options);
         assert_eq!(points.len(), 300);
         let images: Vec<_> = views.iter().map(|view| photograph(&scene, &light, view)).collect();

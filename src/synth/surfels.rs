@@ -6,7 +6,7 @@ use splat_mesh::compare::SurfaceSamples;
 use splat_mesh::place::{corners, doubled_area};
 
 use super::color::encode_srgb;
-use super::light::Light;
+use super::light::{Finish, Light};
 use super::options::SynthOptions;
 use super::scenery::Scenery;
 use super::shape::Ray;
@@ -35,7 +35,7 @@ pub(super) fn sample(
     count: usize,
     options: &SynthOptions,
 ) -> Vec<SurfaceDisc> {
-    let light = Light::new();
+    let light = Light::new(Finish::Glossy);
     let samples = SurfaceSamples::new(truth, |_| count, options.seed);
     let area = SurfaceSamples::area(truth) / count.max(1) as f64;
     (0..samples.len())

@@ -1,6 +1,7 @@
 //! Where the cameras of each scene stand.
 
 use super::cameras::{dome, view};
+use super::city::CITY_HALF;
 use super::field::ROOM_HALF;
 use super::options::{SynthOptions, SynthScene};
 use super::scenery::Scenery;
@@ -25,6 +26,14 @@ const QUARTER_ELEVATIONS: [f64; 2] = [12.0, 78.0];
 const ROOM_CLEARANCE: f64 = 0.35;
 const ROOM_SIGHT: f64 = 1.3;
 
+/// Height of the drone over the city, and what it differs by, metres; how far it looks down, degrees.
+const DRONE_HEIGHT: f64 = 60.0;
+const DRONE_RISE: f64 = 12.0;
+const DRONE_DOWN: f64 = 58.0;
+
+/// Share of the city that the drone's rows cover along each axis.
+const DRONE_REACH: f64 = 0.94;
+
 /// Draws of a camera in the room, of which one nearly always serves.
 const ROOM_DRAWS: u64 = 64;
 
@@ -36,6 +45,7 @@ pub(super) fn views(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> 
         SynthScene::Torus => around(options, 4.6),
         SynthScene::Dtu => quarter(options),
         SynthScene::Room => inside(scenery, options),
+        SynthScene::City => above(options),
     }
 }
 
@@ -104,9 +114,34 @@ fn inside(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
     (0..options.views).map(at).collect()
 }
 
+/// In rows over the city, to and fro, looking ahead and down. Each row looks the other way.
+fn above(options: &SynthOptions) -> Vec<View> {
+    let stream = RandomStream::new(options.seed, 6, RandomUse::Synthesise);
+    let rows = options.views.isqrt().max(1);
+    let mut views = Vec::new();
+    for row in 0..rows {
+        let [first, end] = [row, row + 1].map(|row| row * options.views / rows);
+        for index in first..end {
+            let draw = |i: u64| 2.0 * stream.uniform(u64::from(index) * 4 + i) - 1.0;
+            let share =
+                |number: u32, of: u32| 2.0 * (f64::from(number) + 0.5) / f64::from(of) - 1.0;
+            let heading = if row % 2 == 0 { 1.0 } else { -1.0 };
+            let reach = DRONE_REACH * CITY_HALF;
+            let along = heading * share(index - first, end - first);
+            let eye =
+                [reach * along, -(DRONE_HEIGHT + DRONE_RISE * draw(0)), reach * share(row, rows)];
+            let azimuth = if heading > 0.0 { 0.0 } else { std::f64::consts::PI };
+            let down = -(DRONE_DOWN + 6.0 * draw(1)).to_radians();
+            let forward = direction(azimuth + 0.5 * draw(2), down);
+            views.push(view(options, index, eye, add(eye, forward)));
+        }
+    }
+    views
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::cameras::ray_through;
+    use super::super::cameras::{project, ray_through};
     use super::super::scenery_of;
     use super::*;
     use crate::math::linalg::{length, sub};
@@ -127,6 +162,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_view_of_the_city_sees_one_to_three_percent_of_its_points() {
+        let options =
+            SynthOptions { scene: SynthScene::City, views: 400, ..SynthOptions::default() };
+        let scenery = scenery_of(&options);
+        let views = views(&*scenery, &options);
+        // A place of the ground, of roofs and of walls for each of some rays.
+        let mut places = Vec::new();
+        for view in &views {
+            for at in [[30.0, 20.0], [130.0, 20.0], [80.0, 60.0], [30.0, 100.0], [130.0, 100.0]] {
+                places.extend(scenery.trace(&ray_through(view, at)).map(|hit| hit.position));
+            }
+        }
+        assert!(places.len() > 1800, "{} of 2000 rays meet the city", places.len());
+        let share = |view: &View| {
+            let seen = places.iter().filter(|&&place| project(view, place).is_some()).count();
+            seen as f64 / places.len() as f64
+        };
+        let mean = views.iter().map(share).sum::<f64>() / 400.0;
+        assert!((0.01..0.03).contains(&mean), "{mean}");
+        assert!(views.iter().all(|view| share(view) < 0.05));
     }
 
     #[test]

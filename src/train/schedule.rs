@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(rate_by_size(&options, 4.0), Some(expected));
         assert_eq!(rate_by_size(&options, 0.0), None);
         assert_eq!(rate_by_size(&OptimizeOptions::default(), 4.0), None);
+        let triangles = OptimizeOptions { primitive: PrimitiveName::Triangles, ..options };
+        assert_eq!(rate_by_size(&triangles, 4.0), Some(expected));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use splat::backend::{
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
 use splat::math::linalg::mul_transposed;
+use splat::math::position_rate::RateBySize;
 use splat::math::splat::{PlaceGradients, Vertex, place_vertex, triangle};
 use splat::model::{Gaussians, TriangleMesh};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ each_backend!(
     what_views_show_of_triangles_agrees_with_the_oracle,
     meshes_change_as_the_oracle_changes_them,
     floors_rise_as_those_of_the_oracle,
+    vertices_move_by_the_size_of_their_triangles,
     statistics_that_are_set_are_what_triangles_go_on_with,
     what_triangles_lack_is_refused,
 );
@@ -260,21 +262,26 @@ fn assert_steps_agree<B: TrainDevice>(
     }
 }
 
+/// No strip, one of a pixel and one that reaches to the middle, and what a run with `--reference-gradients` has.
+const GRADIENTS: [(PlaceGradients, f64); 4] = [
+    (PlaceGradients::All, 0.0),
+    (PlaceGradients::All, 1.0),
+    (PlaceGradients::All, 50.0),
+    (PlaceGradients::EdgeDistances, 0.0),
+];
+
 fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, count) in (1..).zip([1, 8, 60, 200]) {
         for (exponent, samples) in [(1.0, 1), (0.5, 2), (0.05, 4), (1e-4, 3)] {
-            for inverse_depth in [false, true] {
+            for (gradients, strip_px) in GRADIENTS {
                 let mesh = mesh(count, seed);
-                // None, one of a pixel, and one that reaches to the middle.
-                let strip_px = [0.0, 1.0, 50.0][(seed % 3) as usize];
-                let gradients = match seed % 2 {
-                    0 => PlaceGradients::EdgeDistances,
-                    _ => PlaceGradients::All,
-                };
                 let window = Window { strip_px, gradients, ..window(exponent, samples) };
+                let inverse_depth = seed % 2 == 0;
                 let drawing = Drawing { inverse_depth, ..drawing(seed, window) };
                 let image = photo_of(&mesh, &view(), &drawing);
-                let what = format!("{count} triangles, exponent {exponent}, {samples} samples");
+                let what = format!(
+                    "{count} triangles, exponent {exponent}, {samples} samples, {gradients:?}, strip {strip_px} px"
+                );
                 assert_steps_agree(device, &mesh, &[(view(), drawing, image)], &what);
             }
         }
@@ -285,12 +292,20 @@ fn a_step_of_triangles_goes_down_the_mean_gradient_of_its_views<B: TrainDevice>(
     let mesh = mesh(70, 31);
     let mut aside = view();
     aside.pose.translation = [0.4, -0.2, 0.5];
-    let drawing = drawing(5, window(0.7, 2));
-    let shots = [view(), resized(&aside, [45, 23])].map(|view| {
-        let image = photo_of(&mesh, &view, &drawing);
-        (view, drawing, image)
-    });
-    assert_steps_agree(device, &mesh, &shots, "two views");
+    let (all, distances) = (PlaceGradients::All, PlaceGradients::EdgeDistances);
+    for of_views in [[all, all], [distances, distances], [all, distances]] {
+        let views = [view(), resized(&aside, [45, 23])];
+        let shots: Vec<_> = views
+            .into_iter()
+            .zip(of_views)
+            .map(|(view, gradients)| {
+                let drawing = drawing(5, Window { gradients, ..window(0.7, 2) });
+                let image = photo_of(&mesh, &view, &drawing);
+                (view, drawing, image)
+            })
+            .collect();
+        assert_steps_agree(device, &mesh, &shots, &format!("two views, {of_views:?}"));
+    }
 }
 
 /// One triangle of these corners in camera axes, and a wall behind.
@@ -410,6 +425,10 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
             }
         }
     }
+    let mut model = upload(device, &mesh);
+    device.remesh(&mut model, &Remesh { kept: &[0, 1], midpoints: &[], faces: &[] }).unwrap();
+    let sizes = device.snapshot(&mut model).unwrap().parameters.log_scales;
+    assert_eq!(sizes, [0.0; 6], "vertices of no triangle have no size");
     let stray = Remesh { kept: &[rows], midpoints: &[], faces: &[] };
     let mut model = upload(device, &mesh);
     let refused = device.remesh(&mut model, &stray);
@@ -435,6 +454,40 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
         // Of opacities next to the floor, of whose distance single precision has three digits.
         assert!((found - expected).abs() < 0.1 + 1e-3 * expected.abs(), "{found} for {expected}");
     }
+}
+
+fn vertices_move_by_the_size_of_their_triangles<B: TrainDevice>(device: &mut B) {
+    let mut mesh = mesh(60, 17);
+    mesh.size_vertices();
+    let drawing = drawing(3, window(0.9, 1));
+    let image = photo_of(&mesh, &view(), &drawing);
+    let mut moved = |by_size: Option<RateBySize>| -> Vec<f32> {
+        let mut model = upload(device, &mesh);
+        let target = device.target(0, &image).unwrap();
+        let (mut sums, terms) = (Default::default(), Terms::photometric(0.2));
+        device.add_view(&mut model, (&view(), &drawing), (&target, &terms), &mut sums).unwrap();
+        let step = AdamStep { by_size, ..AdamStep::new(1, RATES) };
+        device.step(&mut model, sums, &step).unwrap();
+        let after = device.snapshot(&mut model).unwrap().parameters.means;
+        after.iter().zip(&mesh.vertices.means).map(|(after, before)| after - before).collect()
+    };
+    let by_size = RateBySize { exponent: 0.5, unit: 0.3 };
+    let (plain, found) = (moved(None), moved(Some(by_size)));
+    let (mut compared, mut factors) = (0, Vec::new());
+    for (row, (plain, found)) in plain.chunks(3).zip(found.chunks(3)).enumerate() {
+        let size = f64::from(mesh.vertices.log_scales[3 * row]);
+        let factor = by_size.factor([size; 3]);
+        for (plain, found) in plain.iter().zip(found) {
+            // Moves are differences of places of up to 4 units, whose last digits are 5e-7.
+            let (plain, found) = (f64::from(*plain), f64::from(*found));
+            assert!((found - factor * plain).abs() < 1e-6 * (1.0 + factor), "{found} {plain}");
+            compared += usize::from((factor - 1.0).abs() > 0.1 && plain.abs() > 1e-4);
+        }
+        factors.push(factor);
+    }
+    factors.sort_by(f64::total_cmp);
+    // Of 60 triangles most are seen, and all vertices of these move by about the rate.
+    assert!(compared > 100 && factors[factors.len() - 1] > 2.0 * factors[0], "{compared}");
 }
 
 fn statistics_that_are_set_are_what_triangles_go_on_with<B: TrainDevice>(device: &mut B) {

@@ -6,8 +6,8 @@ use crate::common::prelude::*;
 use crate::common::scene::resized;
 use crate::common::view;
 use crate::parity_triangles::{drawing, mesh, photo_of, step, upload, window};
+use splat::backend::Rendered;
 use splat::backend::cuda::{BandPolicy, Cuda};
-use splat::backend::{Render as _, Rendered};
 use splat::dataset::View;
 use splat::model::TriangleMesh;
 
@@ -52,6 +52,10 @@ fn triangles_in_bands_have_the_image_and_the_step_of_the_view_at_once() {
             }
             assert_eq!(shown_in_bands.weights, shown.weights);
             assert_eq!(shown_in_bands.reaches_px, shown.reaches_px);
+            let norms = [&shown_in_bands, &shown].map(|shown| {
+                shown.gradient_norms.iter().map(|&n| f64::from(n)).collect::<Vec<_>>()
+            });
+            assert!(relative_error(&norms[0], &norms[1]) < 1e-4, "{samples} samples, {policy:?}");
         }
         device.set_bands(BandPolicy::Never);
     }

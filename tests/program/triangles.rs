@@ -98,6 +98,42 @@ fn triangles_are_exported_with_the_colours_that_views_have() {
         .refused(2, &["--colors views", "--colors base"]);
 }
 
+#[test]
+fn colours_are_fitted_to_the_photographs_of_the_run() {
+    let place = copy_of(&TRIANGLES);
+    let figures = |name: &str| -> f64 {
+        let flags = ["--mesh-images", "--mesh", name, "--split=train", "--json"];
+        json(&of_model(&place, "eval", &flags).done().stdout)["psnr"].as_f64().unwrap()
+    };
+    export(&place, &["-m", "model", "-o", "views.glb"]).done();
+    let flags = ["-m", "model", "-o", "fitted.glb", "--colors=photographs"];
+    let made = json(&export(&place, &[&flags[..], &["--json"]].concat()).done().stdout);
+    assert_eq!(made["colors"], "photographs");
+    let [before, after] = ["psnr_before", "psnr"].map(|key| made[key].as_f64().unwrap());
+    assert!(after > before + 1.0, "{made}");
+    let [views, fitted] = ["views.glb", "fitted.glb"].map(figures);
+    // Means over views are other means than that of all pixels; the last round counts, too.
+    assert!(fitted > views + 1.0 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
+    let ended = export(&place, &flags).done();
+    assert!(ended.stdout.contains("fitted to the training photographs"), "{}", ended.stdout);
+    let whole = mesh_of(&place.path("fitted.glb"));
+    let moved = mesh_of(&place.path("views.glb"));
+    assert_eq!((&whole.vertices, &whole.faces), (&moved.vertices, &moved.faces));
+    // What is cut off has had its share in the photographs.
+    let box_ = "--crop=-0.5,-1,-0.5,0.5,0,0.5";
+    export(&place, &["-m", "model", "-o", "part.glb", "--colors=photographs", box_]).done();
+    let part = mesh_of(&place.path("part.glb"));
+    assert!(!part.faces.is_empty() && part.faces.len() < whole.faces.len());
+    for (place, color) in part.vertices.iter().zip(&part.colors) {
+        let same = whole.vertices.iter().position(|other| other == place).unwrap();
+        assert_eq!(whole.colors[same], *color);
+    }
+    let from = place.ply(20);
+    export(&place, &[text(&from), "-o", "b.ply", "--colors=photographs"])
+        .refused(2, &["--colors photographs", "-m MODEL"]);
+    export(&place, &[&flags[..], &["-s", "nowhere"]].concat()).refused(3, &["nowhere"]);
+}
+
 fn read_ply_vertices(place: &TestFolder) -> Gaussians {
     splat::export::read_ply_model(&place.ply(20)).unwrap().gaussians
 }

@@ -75,6 +75,8 @@ pub(in crate::cli) struct ExportArgs {
 pub(super) enum VertexColors {
     /// Means of what the training cameras see that have a vertex in their picture
     Views,
+    /// Fitted to the training photographs of the model's scene, as the mesh itself is drawn
+    Photographs,
     /// The harmonics of degree 0 alone, as MeshSplatting exports them
     Base,
 }
@@ -314,7 +316,7 @@ pub(super) struct SogArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) refit: Option<u32>,
 
-    /// Scene folder for --refit [default: that of the model]
+    /// Scene folder, to fit colours to [default: that of the model]
     #[arg(short, long, value_name = "SCENE")]
     pub(super) source_path: Option<PathBuf>,
 

@@ -2,18 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{PlacementError, SceneCamera};
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
 use super::args::{ExportArgs, ExportFormat, VertexColors};
+use super::photographs;
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::model_cameras::training_cameras_of;
 use crate::cli::output::print;
 use crate::export::{PlyModel, PlyTriangles, coloured_mesh, read_ply_model};
 use crate::files::{OutputError, write_atomically};
+use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
 
 /// What is printed of an export.
@@ -26,16 +29,28 @@ struct ExportedMesh {
     /// Triangles that were cut off.
     left_out: usize,
     colors: VertexColors,
+    /// Of all training photographs together before colours were fitted to them, dB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    psnr_before: Option<f64>,
+    /// The same before the last round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    psnr: Option<f64>,
     bytes: u64,
 }
 
-/// Reads triangles, cuts and places them as is asked, and writes them with colours.
+/// A PLY of triangles, and the iteration of the model that it belongs to, if any.
+pub(super) struct MeshSource<'a> {
+    pub(super) from: &'a Path,
+    pub(super) iteration: Option<u32>,
+}
+
+/// Reads triangles, colours, cuts and places them as is asked, and writes them.
 pub(super) fn run(
     args: &ExportArgs,
     format: ExportFormat,
-    from: &Path,
-    iteration: Option<u32>,
+    &MeshSource { from, iteration }: &MeshSource<'_>,
     target: &Path,
+    matches: &ArgMatches,
 ) -> anyhow::Result<()> {
     if !format.is_of_meshes() {
         return Err(UsageError(format!(
@@ -52,10 +67,18 @@ pub(super) fn run(
     let faces = triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
     let mut mesh = TriangleMesh { vertices, faces };
     mesh.vertices.lower_sh_degree(args.cut.sh_degree);
-    let left_out = crop(&mut mesh, &args.cut.place);
     let cameras = training_cameras(args, iteration)?;
-    let colors = if cameras.is_some() { VertexColors::Views } else { VertexColors::Base };
-    let mut mesh = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
+    let mut colored = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
+    let fit = photographs::fit(args, &mut colored, matches)?;
+    let colors = match (&fit, &cameras) {
+        (Some(_), _) => VertexColors::Photographs,
+        (None, Some(_)) => VertexColors::Views,
+        (None, None) => VertexColors::Base,
+    };
+    // Photographs show what is cut off, too.
+    set_colors(&mut mesh.vertices, &colored.colors);
+    let left_out = crop(&mut mesh, &args.cut.place);
+    let mut mesh = coloured_mesh(&mesh, &[]);
     if mesh.faces.is_empty() {
         return Err(DataError(format!(
             "{}: none of its triangles is left. Give a larger --crop or --crop-sphere",
@@ -72,6 +95,8 @@ pub(super) fn run(
         triangles: mesh.faces.len(),
         left_out,
         colors,
+        psnr_before: fit.map(|fit| fit.psnr_before),
+        psnr: fit.map(|fit| fit.psnr_after),
         bytes: target.metadata().map_or(0, |about| about.len()),
     };
     let text =
@@ -80,17 +105,31 @@ pub(super) fn run(
 }
 
 fn described(exported: &ExportedMesh) -> String {
-    let ExportedMesh { to, vertices, triangles, left_out, colors, bytes, .. } = exported;
+    let ExportedMesh {
+        to, vertices, triangles, left_out, colors, bytes, psnr_before, psnr, ..
+    } = exported;
     let cut = if *left_out > 0 { format!("; {left_out} left out") } else { String::new() };
     let colors = match colors {
-        VertexColors::Views => "means over the training cameras",
-        VertexColors::Base => "harmonics of degree 0",
+        VertexColors::Views => "means over the training cameras".to_owned(),
+        VertexColors::Base => "harmonics of degree 0".to_owned(),
+        VertexColors::Photographs => {
+            let [before, after] = [psnr_before, psnr].map(|psnr| psnr.unwrap_or(f64::NAN));
+            format!("fitted to the training photographs, {before:.2} to {after:.2} dB")
+        }
     };
     let megabytes = *bytes as f64 / 1e6;
     format!(
         "{}: {triangles} triangles between {vertices} vertices, {megabytes:.1} MB{cut}\n  colours: {colors}",
         to.display()
     )
+}
+
+/// Gives vertices these colours from everywhere.
+fn set_colors(vertices: &mut Gaussians, colors: &[[f32; 3]]) {
+    vertices.lower_sh_degree(0);
+    for (harmonic, color) in vertices.sh_dc.iter_mut().zip(colors.as_flattened()) {
+        *harmonic = (color - 0.5) / sh::C0.to_f32();
+    }
 }
 
 /// The cameras whose views colours are means of; none where they are not to be.

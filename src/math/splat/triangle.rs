@@ -222,9 +222,9 @@ pub enum PlaceGradients {
     /// All that depends on it.
     #[default]
     All,
-    /// Only how far samples are from their nearest edges, as if the inscribed circle stayed as large: neither what
-    /// colours and depths are between the corners, nor the directions in which harmonics are seen. As the program of
-    /// MeshSplatting (Held et al. 2025) has them.
+    /// Only how far samples are from their nearest edges, as if the inscribed circle stayed as large, and how deep the
+    /// vertex itself is: neither what colours and depths are between the corners, nor the directions in which harmonics
+    /// are seen. As the program of MeshSplatting (Held et al. 2025) has them.
     EdgeDistances,
 }
 

@@ -11,7 +11,7 @@ use super::shape::Ray;
 use crate::math::linalg::{Vec3, add, dot, normalize, scale, sub};
 use form::Placed;
 pub(super) use sets::ROOM_HALF;
-use texture::Texture;
+pub(super) use texture::Texture;
 
 /// Distance at which a march has arrived, world units, as in the demonstration's scene.
 const ARRIVED: f64 = 2e-4;

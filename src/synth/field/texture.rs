@@ -12,19 +12,19 @@ const FIRST_STREAM: u64 = 16;
 
 /// Noise in space.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Texture {
+pub(in crate::synth) struct Texture {
     seed: u64,
     /// Size of the largest patches, world units.
     grain: f64,
 }
 
 impl Texture {
-    pub(super) const fn new(seed: u64, grain: f64) -> Self {
+    pub(in crate::synth) const fn new(seed: u64, grain: f64) -> Self {
         Self { seed, grain }
     }
 
     /// Between two colours, lighter and darker by another noise.
-    pub(super) fn color(&self, colors: [LinearColor; 2], at: Vec3<f64>) -> LinearColor {
+    pub(in crate::synth) fn color(&self, colors: [LinearColor; 2], at: Vec3<f64>) -> LinearColor {
         let share = smooth_step(0.4, 0.6, self.octaves(0, at));
         let light = 0.5 + self.octaves(1, at);
         mix(colors[0], colors[1], share).map(|channel| (light * channel).min(1.0))

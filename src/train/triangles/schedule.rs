@@ -105,6 +105,13 @@ mod tests {
         let samples = [1, 19_999, 20_000, 24_999, 25_000, 30_000].map(|image| at(image).samples);
         assert_eq!(samples, [1, 1, 2, 2, 4, 4]);
         assert_eq!(at(30_000).opacity_floor, Window::SOLID.opacity_floor);
+        let of_reference = |reference_gradients| {
+            let options = TrianglesOptions { reference_gradients, edge_strip: 2.0, ..options() };
+            let window = window(&options, 7, 0);
+            (window.strip_px, window.gradients)
+        };
+        assert_eq!(of_reference(false), (2.0, PlaceGradients::All));
+        assert_eq!(of_reference(true), (0.0, PlaceGradients::EdgeDistances));
         let held = TrianglesOptions { sigma_start: 100, sigma_until: 50, ..options() };
         assert_eq!([100, 101].map(|image| exponent(&held, image)), [1.0, 1e-4]);
     }

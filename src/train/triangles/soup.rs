@@ -110,7 +110,11 @@ mod tests {
         assert!((red + 3.0).abs() < 1e-3, "the second point comes last: {red}");
         assert!(vertices.opacity_logits.iter().all(|&w| (sigmoid(w) - 0.28).abs() < 1e-6));
         assert_eq!(vertices.quats[32..], [1.0, 0.0, 0.0, 0.0]);
-        assert_eq!((vertices.sh_rest.len(), vertices.log_scales.len()), (9 * 9, 27));
+        assert_eq!(vertices.sh_rest.len(), 9 * 9);
+        // Of an equilateral triangle about a circle: the area is 3 root(3) / 4 radii squared.
+        let size = (0.75 * 3.0_f32.sqrt()).sqrt() * radius;
+        let sizes = &vertices.log_scales[..9];
+        assert!(sizes.iter().all(|found| (found - size.ln()).abs() < 1e-5), "{sizes:?}");
     }
 
     #[test]

@@ -161,6 +161,8 @@ pub(super) const REACHED_THROUGH: &[(&str, &str)] = &[
     ("cover", "project_face"),
     ("reach_px", "faces_bwd"),
     ("touched", "touched_pixels"),
+    ("area", "add_face_areas"),
+    ("log_size", "set_vertex_sizes"),
     ("touched_pixels", "face_corners"),
 ];
 

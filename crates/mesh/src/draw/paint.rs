@@ -10,7 +10,7 @@ use crate::mesh::Mesh;
 use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
 
 /// Rays a pixel, along and across.
-const RAYS: usize = 2;
+pub(super) const RAYS: usize = 2;
 
 /// What gives a mesh its colours.
 #[derive(Clone, Copy, Debug)]

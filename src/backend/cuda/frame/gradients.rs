@@ -225,8 +225,8 @@ impl ViewGradients {
             camera: &self.camera,
             sh_degree: self.settings.sh_degree,
             inverse_depths: self.settings.inverse_depths,
-            holds_directions: triangles::window(self.settings.footprint)
-                .is_some_and(|window| window.gradients == PlaceGradients::EdgeDistances),
+            gradients: triangles::window(self.settings.footprint)
+                .map_or(PlaceGradients::All, |window| window.gradients),
         }
     }
 

@@ -15,6 +15,7 @@ use crate::backend::{AdamStep, Capability, DeviceError, Regularisers};
 use crate::layout::Records;
 use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
+use crate::math::splat::PlaceGradients;
 
 /// What a step takes of a view that the backward pass went through.
 #[derive(Clone, Copy)]
@@ -25,8 +26,8 @@ pub(crate) struct StepView<'a> {
     pub(crate) sh_degree: u32,
     /// Whether its inverse depths were drawn.
     pub(crate) inverse_depths: bool,
-    /// Whether the directions in which its harmonics are seen move no centre.
-    pub(crate) holds_directions: bool,
+    /// What gradients of the rows' places follow.
+    pub(crate) gradients: PlaceGradients,
 }
 
 impl<'a> StepView<'a> {
@@ -47,7 +48,7 @@ impl<'a> StepView<'a> {
             d_features: self.d_features().map_or(In::NULL, Buffer::read),
             camera: *self.camera,
             sh_degree: self.sh_degree,
-            holds_directions: u32::from(self.holds_directions),
+            by_distances: u32::from(self.gradients == PlaceGradients::EdgeDistances),
         }
     }
 }

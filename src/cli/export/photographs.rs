@@ -1,0 +1,58 @@
+//! `--colors photographs`: the colours of a mesh of triangles are fitted to the photographs of its training.
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use splat_mesh::Mesh;
+
+use super::args::{ExportArgs, VertexColors};
+use crate::cli::exit::UsageError;
+use crate::cli::mesh::exposures;
+use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
+use crate::config::{MemoryOptions, RunOptions, SceneOptions};
+use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
+use crate::train::Views;
+use crate::train::event::Split;
+
+/// Fits the colours of the whole mesh, where it was trained, if they are to be; `None` if not.
+pub(super) fn fit(
+    args: &ExportArgs,
+    mesh: &mut Mesh,
+    matches: &ArgMatches,
+) -> anyhow::Result<Option<VertexFit>> {
+    const FLAG: &str = "--colors photographs";
+    if args.colors != Some(VertexColors::Photographs) {
+        return Ok(None);
+    }
+    let Some(model_path) = args.model_path.clone() else {
+        return Err(UsageError(format!(
+            "{FLAG} fits colours to the photographs of a model's training: give -m MODEL instead of a file"
+        ))
+        .into());
+    };
+    let named = ModelArgs {
+        model_path: model_path.clone(),
+        iteration: args.iteration,
+        quiet: args.quiet,
+        scene: SceneOptions {
+            source_path: args.sog.source_path.clone(),
+            ..SceneOptions::default()
+        },
+        memory: MemoryOptions::default(),
+        run: RunOptions::default(),
+    };
+    let mut model = named.read(matches).context(FLAG)?;
+    model.train_only_seen();
+    let opened = model.open(None).context(FLAG)?;
+    let exposures = exposures(TextureSource::Photographs, &model_path, &opened)?;
+    let Opened { config, dataset, images, .. } = &opened;
+    let mut views = Views::new(dataset, images);
+    let background = config.scene.background_color().0;
+    let fit = fit_vertex_colors(mesh, &mut views, background, &exposures);
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    match fit {
+        Some(fit) => Ok(Some(fit)),
+        None => Err(none_to_compare(&views, Split::Train).into()),
+    }
+}

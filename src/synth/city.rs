@@ -1,0 +1,343 @@
+//! A city of straight streets: houses on the lots of a square grid, metres. It is as large as it is for views that see
+//! a small part of it each.
+
+use splat_mesh::place::Bounds;
+
+use super::field::Texture;
+use super::scenery::{Hit, LinearColor, Scenery, linear};
+use super::shape::Ray;
+use crate::math::linalg::{Vec3, add, dot, scale};
+use crate::math::random::{RandomStream, RandomUse};
+
+/// Lots along each side of the city.
+const LOTS: i32 = 24;
+
+/// Side of a lot, and width of the street between the houses of two.
+const LOT: f64 = 24.0;
+const STREET: f64 = 8.0;
+
+/// From its middle to the border of the city.
+pub(super) const CITY_HALF: f64 = 0.5 * LOT * LOTS as f64;
+
+/// Heights of the lowest and the highest house.
+const HEIGHTS: [f64; 2] = [6.0, 32.0];
+
+/// How far the ground reaches down.
+const GROUND: f64 = 1.0;
+
+/// Height of a floor, and way from one window to the next.
+const FLOOR: f64 = 3.0;
+const WINDOWS: f64 = 2.6;
+
+/// Size of the largest patches of colour.
+const GRAIN: f64 = 1.8;
+
+/// Strength of the highlight of all surfaces.
+const GLOSS: f64 = 0.05;
+
+/// Where the surroundings are felt, along the normal.
+const FELT: [f64; 3] = [0.6, 2.0, 6.0];
+
+/// Two colours of plaster, of which a house has one pair.
+const PLASTER: [[u32; 2]; 6] = [
+    [0xd8_c8a8, 0xb8_a078],
+    [0xa0_503c, 0x7c_3c30],
+    [0xc8_ccd0, 0x98_a0a8],
+    [0xd0_a060, 0xa8_7c44],
+    [0x90_a080, 0x6c_7c60],
+    [0xb0_9cb0, 0x84_7488],
+];
+const ROOF: [u32; 2] = [0x8c_8478, 0x54_504c];
+const GLASS: [u32; 2] = [0x30_4858, 0x58_7888];
+const ASPHALT: [u32; 2] = [0x60_6060, 0x44_4448];
+const PAVEMENT: [u32; 2] = [0xa8_a498, 0x80_7c74];
+const LINE: u32 = 0xe0_e0d8;
+
+/// A box whose sides are along the axes.
+#[derive(Clone, Copy, Debug)]
+struct AxisBox {
+    low: Vec3<f64>,
+    high: Vec3<f64>,
+}
+
+impl AxisBox {
+    /// Where a ray enters and leaves the box, and the axis of the side by which it enters.
+    fn crossed(&self, ray: &Ray) -> Option<(f64, f64, usize)> {
+        let (mut enter, mut leave, mut axis) = (f64::NEG_INFINITY, f64::INFINITY, 0);
+        for k in 0..3 {
+            let inverse = 1.0 / ray.direction[k];
+            let ways = [self.low[k], self.high[k]].map(|side| (side - ray.origin[k]) * inverse);
+            // Not a number where the ray runs in the plane of a side: it is not kept then.
+            let (near, far) = (ways[0].min(ways[1]), ways[0].max(ways[1]));
+            if near > enter {
+                (enter, axis) = (near, k);
+            }
+            leave = leave.min(far);
+        }
+        (enter <= leave && leave > 0.0).then_some((enter, leave, axis))
+    }
+
+    /// From its surface, negative inside.
+    fn distance(&self, point: Vec3<f64>) -> f64 {
+        let beyond: Vec3<f64> =
+            std::array::from_fn(|k| (self.low[k] - point[k]).max(point[k] - self.high[k]));
+        let outside = beyond.map(|b| b.max(0.0));
+        let inside = beyond.into_iter().fold(f64::NEG_INFINITY, f64::max).min(0.0);
+        dot(outside, outside).sqrt() + inside
+    }
+}
+
+/// What a ray meets first.
+struct Met {
+    way: f64,
+    /// Of the side's normal.
+    axis: usize,
+    /// The house's lot; none of the ground.
+    lot: Option<[i32; 2]>,
+}
+
+/// Houses and the ground.
+#[derive(Clone, Debug)]
+pub(super) struct City {
+    stream: RandomStream,
+    texture: Texture,
+    ground: AxisBox,
+}
+
+impl City {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            stream: RandomStream::new(seed, 5, RandomUse::Synthesise),
+            texture: Texture::new(seed, GRAIN),
+            ground: AxisBox {
+                low: [-CITY_HALF, 0.0, -CITY_HALF],
+                high: [CITY_HALF, GROUND, CITY_HALF],
+            },
+        }
+    }
+
+    /// Uniform in 0..1, of a lot.
+    fn drawn(&self, [x, z]: [i32; 2], which: u64) -> f64 {
+        let number = u64::from((x * LOTS + z).unsigned_abs());
+        self.stream.uniform(4 * number + which)
+    }
+
+    /// The house on a lot.
+    fn house(&self, lot: [i32; 2]) -> AxisBox {
+        let [least, most] = HEIGHTS;
+        // Few are high.
+        let height = least + (most - least) * self.drawn(lot, 0).powi(2);
+        let [x, z] = lot.map(|along| f64::from(along) * LOT - CITY_HALF);
+        let (from, to) = (0.5 * STREET, LOT - 0.5 * STREET);
+        AxisBox { low: [x + from, -height, z + from], high: [x + to, 0.0, z + to] }
+    }
+
+    /// The first house on the ray's way between two ways.
+    fn first_house(&self, ray: &Ray, [from, to]: [f64; 2]) -> Option<Met> {
+        let start = ray.at(from);
+        let mut lot = [0, 2].map(|k| lot_at(start[k]));
+        // The way to the next lot along each axis, and from that to the one after.
+        let next = |k: usize, along: i32| {
+            let direction = ray.direction[k];
+            let border = f64::from(along + i32::from(direction > 0.0)) * LOT - CITY_HALF;
+            if direction == 0.0 { f64::INFINITY } else { (border - ray.origin[k]) / direction }
+        };
+        let mut ways = [next(0, lot[0]), next(2, lot[1])];
+        let steps = [0, 2].map(|k: usize| LOT / ray.direction[k].abs());
+        loop {
+            if let Some((way, _, axis)) = self.house(lot).crossed(ray)
+                && way > 0.0
+            {
+                return Some(Met { way, axis, lot: Some(lot) });
+            }
+            let along = usize::from(ways[1] < ways[0]);
+            if ways[along] > to {
+                return None;
+            }
+            ways[along] += steps[along];
+            lot[along] += if ray.direction[2 * along] > 0.0 { 1 } else { -1 };
+            if !(0..LOTS).contains(&lot[along]) {
+                return None;
+            }
+        }
+    }
+
+    /// The first house that a ray meets, if any.
+    fn house_before(&self, ray: &Ray) -> Option<Met> {
+        let [least, most] = [-CITY_HALF, CITY_HALF];
+        let all = AxisBox { low: [least, -HEIGHTS[1], least], high: [most, 0.0, most] };
+        let (enter, leave, _) = all.crossed(ray)?;
+        self.first_house(ray, [enter.max(0.0), leave])
+    }
+
+    /// What a place of a surface gives back.
+    fn albedo(&self, lot: Option<[i32; 2]>, axis: usize, at: Vec3<f64>) -> LinearColor {
+        let of = |pair: [u32; 2]| self.texture.color(pair.map(linear), at);
+        match (lot, axis) {
+            (None, 1) => of_ground(at).map_or_else(|| linear(LINE), of),
+            (None, _) => of(PAVEMENT),
+            (Some(_), 1) => of(ROOF),
+            (Some(lot), _) => {
+                // Along the wall, and up from the street.
+                let along = if axis == 0 { at[2] } else { at[0] };
+                let [across, up] =
+                    [along / WINDOWS, -at[1] / FLOOR].map(|places| places - places.floor());
+                let is_window = (0.25..0.75).contains(&across) && (0.3..0.8).contains(&up);
+                if is_window {
+                    return of(GLASS);
+                }
+                let which = self.drawn(lot, 1) * PLASTER.len() as f64;
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a uniform number times the length"
+                )]
+                let pair = PLASTER[which as usize % PLASTER.len()];
+                of(pair)
+            }
+        }
+    }
+
+    /// The houses on a lot and those around it.
+    fn houses_around(&self, lot: [i32; 2]) -> impl Iterator<Item = AxisBox> {
+        let near = |along: i32| (along - 1).max(0)..(along + 2).min(LOTS);
+        near(lot[0]).flat_map(move |x| near(lot[1]).map(move |z| self.house([x, z])))
+    }
+}
+
+/// The lot at a place along an axis, of one beside the city the nearest.
+fn lot_at(along: f64) -> i32 {
+    #[expect(clippy::cast_possible_truncation, reason = "held to the lots")]
+    let lot = ((along + CITY_HALF) / LOT).floor().clamp(0.0, f64::from(LOTS - 1)) as i32;
+    lot
+}
+
+/// Colours of the ground; none on the lines in the middle of streets.
+fn of_ground(at: Vec3<f64>) -> Option<[u32; 2]> {
+    let from_line = [at[0], at[2]].map(|along| {
+        let places = (along + CITY_HALF) / LOT;
+        (places - places.round()).abs() * LOT
+    });
+    let dashes = |along: f64| (along / 4.0).rem_euclid(1.0) < 0.5;
+    let is_line = (from_line[0] < 0.1 && dashes(at[2])) || (from_line[1] < 0.1 && dashes(at[0]));
+    let nearest = from_line[0].min(from_line[1]);
+    if is_line {
+        None
+    } else if nearest < 0.32 * STREET {
+        Some(ASPHALT)
+    } else {
+        Some(PAVEMENT)
+    }
+}
+
+impl Scenery for City {
+    fn trace(&self, ray: &Ray) -> Option<Hit> {
+        let ground = self.ground.crossed(ray).filter(|&(way, ..)| way > 0.0);
+        let ground = ground.map(|(way, _, axis)| Met { way, axis, lot: None });
+        let house = self.house_before(ray);
+        let Met { way, axis, lot } = match (house, ground) {
+            (Some(house), Some(ground)) if ground.way < house.way => ground,
+            (Some(met), _) | (None, Some(met)) => met,
+            (None, None) => return None,
+        };
+        let position = ray.at(way);
+        let mut normal = [0.0; 3];
+        normal[axis] = -ray.direction[axis].signum();
+        let albedo = self.albedo(lot, axis, position);
+        Some(Hit { distance: way, position, normal, albedo, gloss: GLOSS })
+    }
+
+    /// Shadows have sharp borders.
+    fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        if self.house_before(ray).is_some() { 0.0 } else { widest }
+    }
+
+    fn openness(&self, position: Vec3<f64>, normal: Vec3<f64>) -> f64 {
+        let closed = FELT.map(|reach| {
+            let free = self.distance(add(position, scale(normal, reach)));
+            (reach - free).max(0.0) / reach
+        });
+        (1.0 - 0.3 * closed.iter().sum::<f64>()).max(0.1)
+    }
+
+    fn distance(&self, point: Vec3<f64>) -> f64 {
+        let lot = [point[0], point[2]].map(lot_at);
+        let near = self.houses_around(lot).map(|house| house.distance(point));
+        let near = near.fold(self.ground.distance(point), f64::min);
+        // No house that was left out is nearer than the borders towards it, seen from the nearest place of the city.
+        let side = |along: f64, lot: i32| {
+            let border = |number: i32| f64::from(number) * LOT - CITY_HALF;
+            let along = along.clamp(-CITY_HALF, CITY_HALF);
+            (along - border(lot - 1)).min(border(lot + 2) - along)
+        };
+        near.min(0.5 * STREET + side(point[0], lot[0]).min(side(point[2], lot[1])))
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { low: [-CITY_HALF, -HEIGHTS[1], -CITY_HALF], high: [CITY_HALF, GROUND, CITY_HALF] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::linalg::{length, normalize, sub};
+
+    /// Rays from above the city and from within its streets, and what is drawn for each.
+    fn rays() -> impl Iterator<Item = Ray> {
+        let stream = RandomStream::new(3, 0, RandomUse::Sample);
+        (0..3000_u64).map(move |i| {
+            let draw = |c: u64| 2.0 * stream.uniform(8 * i + c) - 1.0;
+            let height = if i % 2 == 0 { 60.0 } else { 2.0 };
+            let street = |c: u64| (draw(c) * 11.0).round() * LOT + 1.5 * draw(c + 2);
+            let origin = [street(0), -height, street(1)];
+            Ray { origin, direction: normalize([draw(4), draw(5) + 0.3, draw(6)]) }
+        })
+    }
+
+    #[test]
+    fn rays_meet_what_marching_along_the_distances_meets() {
+        let city = City::new(7);
+        let mut met = 0;
+        for ray in rays() {
+            let mut at = 0.0;
+            let marched = loop {
+                let free = city.distance(ray.at(at));
+                if free < 1e-7 {
+                    break Some(at);
+                }
+                at += free;
+                if at > 2000.0 {
+                    break None;
+                }
+            };
+            match (city.trace(&ray), marched) {
+                (Some(hit), Some(marched)) => {
+                    // Marching ends within 1e-7 of the surface, which may be met at a slant.
+                    let free = city.distance(hit.position).abs();
+                    assert!(free < 1e-6 && hit.distance > marched - 1e-6, "{ray:?} {marched}");
+                    let slant = dot(hit.normal, ray.direction).abs().max(1e-6);
+                    assert!((hit.distance - marched).abs() < 1e-6 / slant, "{ray:?} {marched}");
+                    met += 1;
+                }
+                (None, None) => {}
+                (found, marched) => panic!("{ray:?}: {found:?}, marched {marched:?}"),
+            }
+        }
+        assert!(met > 1500, "{met}");
+    }
+
+    #[test]
+    fn no_distance_is_larger_than_the_way_to_a_surface() {
+        let city = City::new(7);
+        let stream = RandomStream::new(8, 0, RandomUse::Sample);
+        for i in 0..4000_u64 {
+            let draw = |c: u64| 2.0 * stream.uniform(6 * i + c) - 1.0;
+            let point = [1.2 * CITY_HALF * draw(0), 50.0 * draw(1), 1.2 * CITY_HALF * draw(2)];
+            let other = add(point, [20.0 * draw(3), 20.0 * draw(4), 20.0 * draw(5)]);
+            let rise = city.distance(other) - city.distance(point);
+            let is_near = rise.abs() <= length(sub(other, point)) + 1e-9;
+            assert!(is_near, "{point:?} {other:?}: {rise}");
+        }
+    }
+}
