@@ -48,6 +48,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let named = named_format(args)?;
     check_output(args, named)?;
     refit::check(args, named)?;
+    photographs::check(args)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);

@@ -58,6 +58,7 @@ impl MemoryOptions {
 mod tests {
     use clap::{Args, Command};
 
+    use super::super::PrimitiveName;
     use super::super::idle::Idle;
     use super::*;
 
@@ -118,6 +119,11 @@ mod tests {
         assert!(config.idle_options(|_| false).is_empty());
         config.optimize.exposure = true;
         assert!(idle(&config, "exposure_lr_init").is_empty());
+        config.optimize.primitive = PrimitiveName::Triangles;
+        assert!(idle(&config, "edge_strip").is_empty());
+        config.triangles.reference_gradients = true;
+        assert_eq!(idle(&config, "edge_strip").len(), 1);
+        assert!(idle(&config, "edge_strip")[0].contains("--reference-gradients"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Exposures {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path}: {source}. It holds the exposures that the run has learned; continue the run with \
-     splat train --resume, which writes it again, or use --texture gaussians"
+     splat train --resume, which writes it again, or have the colours of the model instead"
 )]
 pub struct ExposureFileError {
     path: PathBuf,

@@ -63,6 +63,9 @@ pub struct SynthOptions {
     pub height: u32,
 
     /// Number of points on the surfaces
+    ///
+    /// Each takes 64 bytes of memory, for a moment twice that. Of more than 1,000,000 it is not noted which views see
+    /// them.
     #[arg(long, value_name = "N", default_value_t = Self::default().points)]
     pub points: u32,
 

@@ -37,7 +37,7 @@ const DRONE_REACH: f64 = 0.94;
 /// Draws of a camera in the room, of which one nearly always serves.
 const ROOM_DRAWS: u64 = 64;
 
-/// The views of a scene, in the order of their names.
+/// The views of a scene, in the order of their names, as far as numbers have three digits.
 pub(super) fn views(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
     match options.scene {
         SynthScene::Demo => dome(options),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_the_city_sees_one_to_three_percent_of_its_points() {
+    fn views_of_the_city_see_one_to_three_percent_of_its_points_on_average() {
         let options =
             SynthOptions { scene: SynthScene::City, views: 400, ..SynthOptions::default() };
         let scenery = scenery_of(&options);

@@ -5,7 +5,7 @@ use clap::ArgMatches;
 use splat_mesh::Mesh;
 
 use super::args::{ExportArgs, VertexColors};
-use crate::cli::exit::UsageError;
+use crate::cli::exit::{DataError, UsageError};
 use crate::cli::mesh::exposures;
 use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
 use crate::config::{MemoryOptions, RunOptions, SceneOptions};
@@ -13,22 +13,30 @@ use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
 use crate::train::Views;
 use crate::train::event::Split;
 
+const FLAG: &str = "--colors photographs";
+
+/// Fails where there is a file alone.
+pub(super) fn check(args: &ExportArgs) -> Result<(), UsageError> {
+    let is_asked = args.colors == Some(VertexColors::Photographs);
+    if is_asked && args.model_path.is_none() { Err(no_model()) } else { Ok(()) }
+}
+
+fn no_model() -> UsageError {
+    UsageError(format!(
+        "{FLAG} fits colours to the photographs of a model's training: give -m MODEL instead of a file"
+    ))
+}
+
 /// Fits the colours of the whole mesh, where it was trained, if they are to be; `None` if not.
 pub(super) fn fit(
     args: &ExportArgs,
     mesh: &mut Mesh,
     matches: &ArgMatches,
 ) -> anyhow::Result<Option<VertexFit>> {
-    const FLAG: &str = "--colors photographs";
     if args.colors != Some(VertexColors::Photographs) {
         return Ok(None);
     }
-    let Some(model_path) = args.model_path.clone() else {
-        return Err(UsageError(format!(
-            "{FLAG} fits colours to the photographs of a model's training: give -m MODEL instead of a file"
-        ))
-        .into());
-    };
+    let Some(model_path) = args.model_path.clone() else { return Err(no_model().into()) };
     let named = ModelArgs {
         model_path: model_path.clone(),
         iteration: args.iteration,
@@ -43,6 +51,13 @@ pub(super) fn fit(
     let mut model = named.read(matches).context(FLAG)?;
     model.train_only_seen();
     let opened = model.open(None).context(FLAG)?;
+    if opened.dataset.train.is_empty() {
+        return Err(DataError(format!(
+            "{FLAG}: the scene has none of the photographs that the model was trained on. Name theirs with -s, or \
+             give --colors views"
+        ))
+        .into());
+    }
     let exposures = exposures(TextureSource::Photographs, &model_path, &opened)?;
     let Opened { config, dataset, images, .. } = &opened;
     let mut views = Views::new(dataset, images);

@@ -67,6 +67,9 @@ pub(super) fn run(
     let faces = triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
     let mut mesh = TriangleMesh { vertices, faces };
     mesh.vertices.lower_sh_degree(args.cut.sh_degree);
+    if mesh.faces.is_empty() {
+        return Err(DataError(format!("{}: it holds no triangles", from.display())).into());
+    }
     let cameras = training_cameras(args, iteration)?;
     let mut colored = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
     let fit = photographs::fit(args, &mut colored, matches)?;
@@ -144,6 +147,8 @@ fn training_cameras(
     let cameras = of_model.map(|(model, iteration)| training_cameras_of(model, iteration));
     match cameras.filter(|cameras| !cameras.is_empty()) {
         Some(cameras) => Ok(Some(cameras)),
+        // Colours of degree 0 are as good to begin with.
+        None if args.colors == Some(VertexColors::Photographs) => Ok(None),
         None if args.colors == Some(VertexColors::Views) => Err(UsageError(
             "--colors views: there are no training cameras. Name a model folder with -m, in which \
              cameras.json has them, or give --colors base"

@@ -22,13 +22,13 @@ pub struct MetRays {
     met: Vec<Option<MetFace>>,
 }
 
-/// What pixels say to a vertex.
+/// What pixels say to a vertex. In double precision: a vertex of a large face has millions of pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct VertexSum {
     /// Of the pixels' values, each times the vertex's share in it.
-    pub value: [f32; 3],
+    pub value: [f64; 3],
     /// Of the shares.
-    pub share: f32,
+    pub share: f64,
 }
 
 impl MetRays {
@@ -71,13 +71,14 @@ impl MetRays {
     }
 
     /// Adds to each vertex the values of the pixels that show it, as much as they show of it: [`Self::draw`] the other
-    /// way round. The same for any number of threads.
-    pub fn draw_bwd(&self, mesh: &Mesh, values: &[[f32; 3]], sums: &mut [VertexSum]) {
-        let of_ray = 1.0 / (RAYS * RAYS) as f32;
+    /// way round. A pixel without a value says nothing. The same for any number of threads.
+    pub fn draw_bwd(&self, mesh: &Mesh, values: &[Option<[f32; 3]>], sums: &mut [VertexSum]) {
+        let of_ray = 1.0 / (RAYS * RAYS) as f64;
         for (rays, value) in self.met.chunks(RAYS * RAYS).zip(values) {
+            let Some(value) = value.map(to_f64s) else { continue };
             for MetFace { face, shares } in rays.iter().flatten() {
-                for (vertex, share) in mesh.faces[*face as usize].into_iter().zip(shares) {
-                    let (sum, share) = (&mut sums[vertex as usize], share * of_ray);
+                for (vertex, &share) in mesh.faces[*face as usize].into_iter().zip(shares) {
+                    let (sum, share) = (&mut sums[vertex as usize], f64::from(share) * of_ray);
                     sum.value = std::array::from_fn(|k| sum.value[k] + share * value[k]);
                     sum.share += share;
                 }
@@ -135,8 +136,9 @@ mod tests {
     fn what_pixels_say_is_the_derivative_of_what_is_drawn() {
         let mesh = mesh();
         let rays = MetRays::of(&mesh, &CAMERA, 0.1);
-        let values: Vec<[f32; 3]> =
-            (0..108).map(|p| [0.01 * p as f32, 0.5, (p % 7) as f32]).collect();
+        let value = |p: u8| [0.01 * f32::from(p), 0.5, f32::from(p % 7)];
+        // Every fifth pixel says nothing.
+        let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
         let mut sums = vec![VertexSum::default(); 6];
         rays.draw_bwd(&mesh, &values, &mut sums);
         // Drawing is linear in the colours: one vertex of one colour says all.
@@ -144,13 +146,18 @@ mod tests {
             let mut colors = vec![[0.0; 3]; 6];
             colors[vertex] = [1.0; 3];
             let drawn = rays.draw(&mesh, &colors);
-            let share: f32 = drawn.colors.iter().map(|color| color[0]).sum();
-            // Rounding of sums of some hundred numbers.
-            assert!((sum.share - share).abs() < 1e-4, "{vertex}: {sum:?}");
+            let mut expected = VertexSum::default();
+            for (color, value) in drawn.colors.iter().zip(&values) {
+                let (Some(value), share) = (value.map(to_f64s), f64::from(color[0])) else {
+                    continue;
+                };
+                expected.value = std::array::from_fn(|k| expected.value[k] + share * value[k]);
+                expected.share += share;
+            }
+            // Pixels are rounded to single precision.
+            assert!((sum.share - expected.share).abs() < 1e-4, "{vertex}: {sum:?}");
             for k in 0..3 {
-                let pixels = drawn.colors.iter().zip(&values);
-                let value: f32 = pixels.map(|(color, value)| color[k] * value[k]).sum();
-                assert!((sum.value[k] - value).abs() < 1e-3, "{vertex}: {sum:?}");
+                assert!((sum.value[k] - expected.value[k]).abs() < 1e-3, "{vertex}: {sum:?}");
             }
         }
         assert!(sums.iter().all(|sum| sum.share > 1.0), "all are seen: {sums:?}");
