@@ -186,4 +186,6 @@ pub(super) const KERNELS: &[&str] = &[
     "place_vertices",
     "project_faces",
     "faces_bwd",
+    "add_face_areas",
+    "set_vertex_sizes",
 ];
