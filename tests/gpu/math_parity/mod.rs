@@ -302,6 +302,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "patches",
         "distortion",
         "triangle",
+        "vertex_size",
     ];
     let headers = headers.map(|name| format!("{name}.cuh"));
     let functions: Vec<(String, String)> =
@@ -326,6 +327,7 @@ fn every_device_function_is_probed_or_reached_through_one_that_is() {
         "patches.cu",
         "distortion.cu",
         "triangles.cu",
+        "remesh.cu",
     ];
     let kernels: Vec<(String, String)> = files.iter().flat_map(|file| functions_of(file)).collect();
     let text = |name: &str| -> &str {
