@@ -110,18 +110,19 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     let made = json(&export(&place, &[&flags[..], &["--json"]].concat()).done().stdout);
     assert_eq!(made["colors"], "photographs");
     let [before, after] = ["psnr_before", "psnr"].map(|key| made[key].as_f64().unwrap());
-    assert!(after > before + 1.0, "{made}");
+    // The mesh covers a small part of the pictures, and no colour helps beside it.
+    assert!(after > before + 0.3, "{made}");
     let [views, fitted] = ["views.glb", "fitted.glb"].map(figures);
     // Means over views are other means than that of all pixels; the last round counts, too.
-    assert!(fitted > views + 1.0 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
-    let ended = export(&place, &flags).done();
+    assert!(fitted > views + 0.3 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
+    let ended = export(&place, &[&flags[..], &["--overwrite"]].concat()).done();
     assert!(ended.stdout.contains("fitted to the training photographs"), "{}", ended.stdout);
     let whole = mesh_of(&place.path("fitted.glb"));
     let moved = mesh_of(&place.path("views.glb"));
     assert_eq!((&whole.vertices, &whole.faces), (&moved.vertices, &moved.faces));
     // What is cut off has had its share in the photographs.
-    let box_ = "--crop=-0.5,-1,-0.5,0.5,0,0.5";
-    export(&place, &["-m", "model", "-o", "part.glb", "--colors=photographs", box_]).done();
+    let sphere = "--crop-sphere=0,-0.5,0,1.2";
+    export(&place, &["-m", "model", "-o", "part.glb", "--colors=photographs", sphere]).done();
     let part = mesh_of(&place.path("part.glb"));
     assert!(!part.faces.is_empty() && part.faces.len() < whole.faces.len());
     for (place, color) in part.vertices.iter().zip(&part.colors) {
@@ -131,7 +132,8 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     let from = place.ply(20);
     export(&place, &[text(&from), "-o", "b.ply", "--colors=photographs"])
         .refused(2, &["--colors photographs", "-m MODEL"]);
-    export(&place, &[&flags[..], &["-s", "nowhere"]].concat()).refused(3, &["nowhere"]);
+    let elsewhere = ["--overwrite", "-s", "nowhere"];
+    export(&place, &[&flags[..], &elsewhere].concat()).refused(3, &["nowhere"]);
 }
 
 fn read_ply_vertices(place: &TestFolder) -> Gaussians {

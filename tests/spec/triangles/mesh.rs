@@ -3,6 +3,7 @@
 use super::*;
 use crate::common::scene::{in_training, rows};
 use splat::backend::{Adjust, EditRule, Into, Pick, Remesh, ScoreRule};
+use splat::math::linalg::{cross, length, sub};
 use splat::math::morton::Cube;
 use splat::math::opacity_floor::floored;
 use splat::memory::plan::Storage;
@@ -23,6 +24,24 @@ fn training(storage: Storage) -> (Cpu<f32>, Model<f32>) {
     (device, model)
 }
 
+/// All scales of a vertex are the root of the mean area of its triangles.
+fn assert_sizes_are_those_of_the_faces(vertices: &Gaussians, faces: &[[u32; 3]]) {
+    let place = |row: u32| [0, 1, 2].map(|k| f64::from(vertices.means[3 * row as usize + k]));
+    let area = |&[a, b, c]: &[u32; 3]| {
+        let [u, v] = [sub(place(b), place(a)), sub(place(c), place(a))];
+        0.5 * length(cross(u, v))
+    };
+    for row in 0..u32::try_from(vertices.len()).unwrap() {
+        let own: Vec<f64> = faces.iter().filter(|face| face.contains(&row)).map(area).collect();
+        let size = (own.iter().sum::<f64>() / own.len() as f64).sqrt();
+        for &found in &vertices.log_scales[3 * row as usize..][..3] {
+            // Rounding of single precision, which has no area of a triangle that is next to none.
+            let found = f64::from(found).exp();
+            assert!((found - size).abs() < 1e-4 + 1e-5 * size, "{row}: {found} for {size}");
+        }
+    }
+}
+
 #[test]
 fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
     for storage in [Storage::Full, Storage::HalfColors, Storage::Compact] {
@@ -37,8 +56,10 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
         let after = device.snapshot(&mut model).unwrap();
         assert_eq!(after.views_seen, [0; 6]);
         assert_eq!(after.gradient_norm_sums, [0.0; 6]);
+        // Nor the scales behind the place, which say how large a vertex's triangles are.
         let without_statistics = |mut row: Vec<u32>| {
             row.truncate(row.len() - 2);
+            row.drain(3..6);
             row
         };
         let (old, new) = (rows(&before), rows(&after));
@@ -47,6 +68,7 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
                 [old[row as usize].clone(), new[place].clone()].map(without_statistics);
             assert_eq!(old, new, "{storage:?}");
         }
+        assert_sizes_are_those_of_the_faces(&after.parameters, &faces);
         for (place, ends) in (4..).zip(midpoints) {
             let opacity = |model: &Gaussians, row: usize| {
                 floored(f64::from(model.opacity_logits[row]), FLOOR)
@@ -56,7 +78,10 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
             assert!((found - 0.5 * (a + b)).abs() < 1e-6, "{found}");
             let groups = before.parameters.groups().into_iter().zip(after.parameters.groups());
             for (number, (old, new)) in groups.enumerate() {
-                if number == Parameter::OpacityLogits as usize {
+                if [Parameter::OpacityLogits, Parameter::LogScales]
+                    .map(|it| it as usize)
+                    .contains(&number)
+                {
                     continue;
                 }
                 for k in 0..old.width {
