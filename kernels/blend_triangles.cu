@@ -128,8 +128,8 @@ constexpr uint32_t SUMMED_LANES = 16;
 // Floats between them: 16-byte stores of 8 lanes then meet different banks.
 constexpr uint32_t SUMS_STRIDE = D_VALUES + 4;
 
-// Adds the values of these lanes to a record: lane i has the sum of value i. Through shared memory that takes half of
-// the instructions of shuffles.
+// Adds the values of these lanes to a record: lane i has the sum of value i. Through shared memory that takes fewer
+// instructions than by shuffles.
 __device__ inline void add_record(float* record, const float (&values)[D_VALUES], uint32_t lanes,
                                   float4* sums) {
     const uint32_t lane = threadIdx.x % WARP;

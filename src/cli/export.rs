@@ -4,6 +4,7 @@ mod args;
 mod photographs;
 mod refit;
 mod sog;
+mod trained_scene;
 mod triangles;
 
 use std::fmt::Write as _;

@@ -1,14 +1,14 @@
 //! `--colors photographs`: the colours of a mesh of triangles are fitted to the photographs of its training.
 
-use anyhow::Context as _;
 use clap::ArgMatches;
 use splat_mesh::Mesh;
 
 use super::args::{ExportArgs, VertexColors};
+use super::trained_scene;
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::mesh::exposures;
-use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
-use crate::config::{MemoryOptions, RunOptions, SceneOptions};
+use crate::cli::scene::{Opened, none_to_compare};
+use crate::config::RunOptions;
 use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
 use crate::train::Views;
 use crate::train::event::Split;
@@ -37,20 +37,8 @@ pub(super) fn fit(
         return Ok(None);
     }
     let Some(model_path) = args.model_path.clone() else { return Err(no_model().into()) };
-    let named = ModelArgs {
-        model_path: model_path.clone(),
-        iteration: args.iteration,
-        quiet: args.quiet,
-        scene: SceneOptions {
-            source_path: args.sog.source_path.clone(),
-            ..SceneOptions::default()
-        },
-        memory: MemoryOptions::default(),
-        run: RunOptions::default(),
-    };
-    let mut model = named.read(matches).context(FLAG)?;
-    model.train_only_seen();
-    let opened = model.open(None).context(FLAG)?;
+    let run = RunOptions::default();
+    let opened = trained_scene::open(args, model_path.clone(), run, FLAG, matches)?;
     if opened.dataset.train.is_empty() {
         return Err(DataError(format!(
             "{FLAG}: the scene has none of the photographs that the model was trained on. Name theirs with -s, or \

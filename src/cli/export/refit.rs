@@ -1,15 +1,15 @@
 //! `--refit`: the colours of a SOG are fitted to the photographs that its model was trained on.
 
-use anyhow::Context as _;
 use clap::ArgMatches;
 use splat_formats::{ScenePlacement, SharedRows, Splats};
 
 use super::args::{ExportArgs, ExportFormat};
+use super::trained_scene;
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::cli::device::DeviceOptions;
 use crate::cli::exit::UsageError;
-use crate::cli::scene::{ModelArgs, Opened};
-use crate::config::{Config, MemoryOptions, RunOptions, SceneOptions};
+use crate::cli::scene::Opened;
+use crate::config::{Config, RunOptions};
 use crate::dataset::{Dataset, ImageLoader};
 use crate::sog::{RefitScene, footprint_of};
 
@@ -29,20 +29,9 @@ impl Refit {
         let Some((images_drawn, model_path)) = args.sog.refit.zip(args.model_path.clone()) else {
             return Ok(None);
         };
-        let model = ModelArgs {
-            model_path,
-            iteration: args.iteration,
-            quiet: args.quiet,
-            scene: SceneOptions {
-                source_path: args.sog.source_path.clone(),
-                ..SceneOptions::default()
-            },
-            memory: MemoryOptions::default(),
-            run: RunOptions { device: args.sog.device, ..RunOptions::default() },
-        };
-        let mut model = model.read(matches).context("--refit")?;
-        model.train_only_seen();
-        let Opened { config, dataset, images, .. } = model.open(None).context("--refit")?;
+        let run = RunOptions { device: args.sog.device, ..RunOptions::default() };
+        let Opened { config, dataset, images, .. } =
+            trained_scene::open(args, model_path, run, "--refit", matches)?;
         let options = DeviceOptions::of_surface(&config, matches);
         let placements = args.place.placements();
         let back =
