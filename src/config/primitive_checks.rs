@@ -135,7 +135,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ConfigLayer, Layers, resolve};
+    use super::super::{ConfigLayer, Layers, ResolutionSchedule, resolve};
     use super::*;
 
     fn surfels(more: &str) -> Result<Config, ConfigError> {
@@ -176,7 +176,28 @@ mod tests {
         assert_eq!([optimize.feature_lr, optimize.opacity_lr], [1.6e-3, 0.03]);
         assert_eq!((optimize.init_opacity, densify.max_points), (0.28, Some(4_000_000)));
         assert_eq!((densify.densification_interval, densify.densify_until_iter), (500, 10_000));
+        assert_eq!(optimize.resolution_schedule, ResolutionSchedule::Linear);
+        assert_eq!([optimize.depth_l1_weight_init, optimize.depth_l1_weight_final], [0.01, 0.001]);
         assert_eq!(triangles, Config::default().triangles);
+    }
+
+    #[test]
+    fn triangles_in_rooms_bring_values_that_options_still_override() {
+        let more =
+            "triangles.indoor = true\noptimize.iterations = 3000\ntriangles.prune_size = 900";
+        let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
+        assert_eq!([optimize.feature_lr, optimize.opacity_lr], [4e-3, 0.05]);
+        assert_eq!([optimize.depth_l1_weight_init, optimize.depth_l1_weight_final], [0.0; 2]);
+        assert_eq!(optimize.position_lr_init, 1.5e-3);
+        // They follow the length of the run, too.
+        assert_eq!((densify.densify_from_iter, found.start_pruning), (100, 300));
+        assert_eq!((found.add_percentage, found.size_probs_zero), (1.27, 0.0));
+        assert_eq!((found.split_large_triangles, found.lambda_weight), (500, 0.0));
+        assert_eq!(found.prune_size, 900.0);
+        // Gaussians have no such values.
+        let base = ConfigLayer { origin: "a.toml", text: "triangles.indoor = true" };
+        let gaussians = resolve(Layers { base: Some(base), ..Layers::default() }).unwrap();
+        assert_eq!(gaussians.optimize, Config::default().optimize);
     }
 
     #[test]
@@ -188,7 +209,7 @@ mod tests {
         assert_eq!((densify.densification_interval, found.opacity_floor_interval), (50, 50));
         assert_eq!((found.sigma_start, found.sigma_until), (0, 30_000));
         assert_eq!((found.start_opacity_floor, found.final_opacity_iter), (500, 2400));
-        assert_eq!((found.start_upsampling, found.last_upsampling), (2000, 2500));
+        assert_eq!((found.start_upsampling, found.last_upsampling), (2400, 2800));
         assert_eq!((found.start_pruning, found.delaunay_iter), (400, 0));
         let shortest = triangles("optimize.iterations = 1").unwrap();
         assert_eq!(shortest.densify.densification_interval, 1);

@@ -59,7 +59,7 @@ const PRESET_OF_BUDGETS: &str = "fast";
 ///
 /// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
 /// threshold, where no layer says otherwise. Surfels bring the opacity below which they go, triangles rates and
-/// schedules that follow the length of the run.
+/// schedules that follow the length of the run, and other ones in rooms (`--indoor`).
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;
@@ -67,7 +67,11 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let mut table = defaults;
     let DensifyOptions { strategy, absgrad, .. } = decided.densify;
     let primitive = decided.optimize.primitive;
-    let implied = [primitive.implied(strategy), strategy.implied(absgrad)?];
+    let implied = [
+        primitive.implied(strategy),
+        primitive.implied_indoors(decided.triangles.indoor),
+        strategy.implied(absgrad)?,
+    ];
     for Implied { origin, text } in implied.into_iter().flatten() {
         overlay(&mut table, read_strictly(origin, text)?);
     }

@@ -37,6 +37,13 @@ options! {
     /// given, it is the same share of that.
     #[command(next_help_heading = "Triangles")]
     pub struct TrianglesOptions in "triangles" of TriangleRun {
+        /// Take MeshSplatting's values for rooms
+        ///
+        /// That is --feature-lr 0.004, --opacity-lr 0.05, --densify-from-iter 1000, --add-percentage 1.27,
+        /// --size-probs-zero 0, --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0,
+        /// --prune-size 1300 and no weight for --depths, where these options are not given.
+        indoor: bool = false, idle NO_TRIANGLES;
+
         /// First exponent of the window
         ///
         /// A triangle's opacity falls from its middle to its edges by a power: with 1 it is a pyramid, next
@@ -94,7 +101,7 @@ options! {
 
         /// Iteration from which on pixels are supersampled
         #[arg(value_name = "N")]
-        start_upsampling: u32 = 20_000, idle NO_TRIANGLES;
+        start_upsampling: u32 = 24_000, idle NO_TRIANGLES;
 
         /// Samples along a pixel's side from then on
         ///
@@ -105,7 +112,7 @@ options! {
 
         /// Iteration from which on it is --last-upscaling-factor
         #[arg(value_name = "N")]
-        last_upsampling: u32 = 25_000, idle NO_TRIANGLES;
+        last_upsampling: u32 = 28_000, idle NO_TRIANGLES;
 
         /// Samples along a pixel's side at the end
         #[arg(value_name = "1..4")]
