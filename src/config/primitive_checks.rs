@@ -173,7 +173,7 @@ mod tests {
         let Config { optimize, densify, triangles, .. } = triangles("").unwrap();
         assert_eq!([optimize.position_lr_init, optimize.position_lr_final], [1.5e-3, 1.5e-5]);
         assert_eq!(optimize.position_lr_by_size, 0.5);
-        assert_eq!([optimize.feature_lr, optimize.opacity_lr], [1.6e-3, 0.03]);
+        assert_eq!([optimize.feature_lr, optimize.opacity_lr], [1.6e-3, 0.05]);
         assert_eq!((optimize.init_opacity, densify.max_points), (0.28, Some(4_000_000)));
         assert_eq!((densify.densification_interval, densify.densify_until_iter), (500, 10_000));
         assert_eq!(optimize.resolution_schedule, ResolutionSchedule::Linear);

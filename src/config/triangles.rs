@@ -39,9 +39,9 @@ options! {
     pub struct TrianglesOptions in "triangles" of TriangleRun {
         /// Take MeshSplatting's values for rooms
         ///
-        /// That is --feature-lr 0.004, --opacity-lr 0.05, --densify-from-iter 1000, --add-percentage 1.27,
-        /// --size-probs-zero 0, --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0,
-        /// --prune-size 1300 and no weight for --depths, where these options are not given.
+        /// That is --feature-lr 0.004, --densify-from-iter 1000, --add-percentage 1.27, --size-probs-zero 0,
+        /// --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0, --prune-size 1300 and no
+        /// weight for --depths, where these options are not given.
         indoor: bool = false, idle NO_TRIANGLES;
 
         /// First exponent of the window
