@@ -250,6 +250,12 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
     {
         tracing::warn!("-c has no effect on a resumed run: it continues from its checkpoint");
     }
+    if config.triangles.indoor != before.triangles.indoor {
+        tracing::warn!(
+            "--indoor has no effect on a resumed run: it keeps the values that it began with"
+        );
+        config.triangles.indoor = before.triangles.indoor;
+    }
     config.sugar.checkpoint_path.clone_from(&before.sugar.checkpoint_path);
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }

@@ -116,7 +116,8 @@ options! {
         ///
         /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc. Triangles take none
         /// of these, and no other --strategy than adc: they have density control of their own, and values of
-        /// their own for learning rates, --init-opacity, --max-points and the iterations of rounds.
+        /// their own for learning rates, --init-opacity, --max-points, the iterations of rounds, the weight of
+        /// --depths and --resolution-schedule.
         #[arg(value_enum, value_name = "PRIMITIVE")]
         primitive: PrimitiveName = PrimitiveName::Gaussians;
 
@@ -292,20 +293,22 @@ options! {
         bilateral_grid: bool = false;
 
         /// First loss weight of --depths
-        #[arg(value_name = "WEIGHT")]
+        ///
+        /// Triangles have 0.01.
+        #[arg(alias = "depth-lambda-init", value_name = "WEIGHT")]
         depth_l1_weight_init: f64 = 1.0, is rate, idle NO_DEPTHS;
 
         /// Final loss weight of --depths
         ///
-        /// The weight falls to it log-linearly.
-        #[arg(value_name = "WEIGHT")]
+        /// The weight falls to it log-linearly. Triangles have 0.001.
+        #[arg(alias = "depth-lambda-final", value_name = "WEIGHT")]
         depth_l1_weight_final: f64 = 0.01, is rate, idle NO_DEPTHS;
 
         /// Draw training views small at first
         ///
         /// Early iterations then take less time. With linear, views have their full size once 41 % of the
         /// iterations up to --densify-until-iter are done, or of 60 % of --iterations if that is less.
-        /// What is evaluated is always drawn at full size, and so is the coarse stage.
+        /// What is evaluated is always drawn at full size, and so is the coarse stage. Triangles have linear.
         #[arg(value_enum, value_name = "SCHEDULE")]
         resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),

@@ -30,12 +30,12 @@ impl PrimitiveName {
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
             // Its authors' values (Held et al. 2025), but for the exponent of the size, views that are small at
-            // first, the rate of opacities, which they have in rooms, and a cap that is never passed.
+            // first, the rate of opacities, which stays 0.05 as theirs does in rooms, and a cap that is never passed.
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\
                        position_lr_by_size = 0.5\nresolution_schedule = \"linear\"\n\
-                       feature_lr = 1.6e-3\nopacity_lr = 0.05\ninit_opacity = 0.28\n\
+                       feature_lr = 1.6e-3\ninit_opacity = 0.28\n\
                        depth_l1_weight_init = 0.01\ndepth_l1_weight_final = 0.001\n\
                        [densify]\ndensification_interval = 500\ndensify_until_iter = 10000\n\
                        max_points = 4000000\n",
@@ -44,12 +44,12 @@ impl PrimitiveName {
         }
     }
 
-    /// The same of triangles in a room, above those: its authors' values for `--indoor`.
+    /// The same of triangles in a room, above those: its authors' values for `--indoor`, but that maps of depths
+    /// still count.
     pub(super) fn implied_indoors(self, is_indoors: bool) -> Option<Implied> {
         (self == Self::Triangles && is_indoors).then_some(Implied {
             origin: "indoor",
             text: "[optimize]\nfeature_lr = 4e-3\n\
-                   depth_l1_weight_init = 0.0\ndepth_l1_weight_final = 0.0\n\
                    [densify]\ndensify_from_iter = 1000\n\
                    [triangles]\nadd_percentage = 1.27\nsize_probs_zero = 0.0\n\
                    split_large_triangles = 500\nstart_pruning = 3000\n\

@@ -186,8 +186,7 @@ mod tests {
         let more =
             "triangles.indoor = true\noptimize.iterations = 3000\ntriangles.prune_size = 900";
         let Config { optimize, densify, triangles: found, .. } = triangles(more).unwrap();
-        assert_eq!([optimize.feature_lr, optimize.opacity_lr], [4e-3, 0.05]);
-        assert_eq!([optimize.depth_l1_weight_init, optimize.depth_l1_weight_final], [0.0; 2]);
+        assert_eq!([optimize.feature_lr, optimize.depth_l1_weight_init], [4e-3, 0.01]);
         assert_eq!(optimize.position_lr_init, 1.5e-3);
         // They follow the length of the run, too.
         assert_eq!((densify.densify_from_iter, found.start_pruning), (100, 300));

@@ -58,8 +58,8 @@ const PRESET_OF_BUDGETS: &str = "fast";
 /// The configuration that all layers give together, proven to be in range.
 ///
 /// The strategy `mcmc` brings the values of its preset, `gof` its threshold and fade, and `absgrad` its
-/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go, triangles rates and
-/// schedules that follow the length of the run, and other ones in rooms (`--indoor`).
+/// threshold, where no layer says otherwise. Surfels bring the opacity below which they go, triangles rates,
+/// weights and schedules that follow the length of the run, and other ones in rooms (`--indoor`).
 pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let given = layers.table()?;
     let defaults = Config::default().to_table()?;

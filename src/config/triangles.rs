@@ -40,8 +40,8 @@ options! {
         /// Take MeshSplatting's values for rooms
         ///
         /// That is --feature-lr 0.004, --densify-from-iter 1000, --add-percentage 1.27, --size-probs-zero 0,
-        /// --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0, --prune-size 1300 and no
-        /// weight for --depths, where these options are not given.
+        /// --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0 and --prune-size 1300, where no
+        /// option, preset or file gives them. The iterations are those of a run of 30,000.
         indoor: bool = false, idle NO_TRIANGLES;
 
         /// First exponent of the window
@@ -131,7 +131,8 @@ options! {
 
         /// Size above which a triangle is removed, px
         ///
-        /// The largest distance of a corner from the middle in any training view.
+        /// The largest distance of a corner from the middle in any training view, in pixels of the view as it is
+        /// drawn.
         #[arg(value_name = "PX")]
         prune_size: f64 = 1400.0, is positive, idle NO_TRIANGLES;
 

@@ -64,6 +64,8 @@ mod tests {
     fn views_are_quartered_halved_and_whole_as_their_pixels_grow() {
         // A ninth of the pixels is reached after 5.2 % of 15,000 iterations, four ninths after 40.7 %.
         assert_eq!(changes(&config(30_000, 15_000, 100)), [(1, 4), (801, 2), (6201, 1)]);
+        // As triangles have it.
+        assert_eq!(changes(&config(30_000, 10_000, 500)), [(1, 4), (1001, 2), (4501, 1)]);
         // Density control ends later than views have grown: of 6000 iterations.
         assert_eq!(changes(&config(10_000, 9000, 100)), [(1, 4), (401, 2), (2501, 1)]);
         assert_eq!(changes(&config(10_000, 9000, 1000)), [(1, 4), (1001, 2), (3001, 1)]);

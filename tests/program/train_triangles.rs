@@ -176,6 +176,12 @@ fn a_resumed_run_is_one_that_never_stopped() {
     assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole);
     end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
+    let more = format!("--iterations={}", ITERATIONS + 1);
+    end(place.train().args(["--resume", "--indoor", &more]))
+        .done()
+        .says(&["--indoor has no effect on a resumed run"]);
+    let said = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(said.contains("indoor = false"), "{said}");
 }
 
 #[test]
@@ -218,9 +224,10 @@ fn what_is_for_gaussians_is_refused(#[case] flags: &[&str], #[case] said: &[&str
 #[test]
 fn options_of_triangles_are_idle_on_gaussians_and_the_other_way_round() {
     let place = TestFolder::beside(&TRAINED);
-    place
-        .trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2"])
-        .says(&["--set-sigma has no effect without --primitive triangles"]);
+    place.trained_into("round", 1, &["--set_sigma=0.5", "--set_weight=0.2", "--indoor"]).says(&[
+        "--set-sigma has no effect without --primitive triangles",
+        "--indoor has no effect without --primitive triangles",
+    ]);
     place
         .trained_into(
             "flat",
