@@ -71,7 +71,8 @@
 //! | catch up | apply the Adam steps that were skipped |
 //! | rank | one of several processes that train a model together |
 //! | share | the rows of a model that a rank has |
-//! | region | device memory for the life of the model |
+//! | region | memory for the life of the model: the device's, or the host's where kernels reach it |
+//! | offload | keep tables of a model in the host's memory, page-locked |
 //! | block | memory of the scratch arena, for a stage or less |
 //! | slot | the description of one buffer: label, purpose, length |
 //! | granule | 2 MiB, the unit in which device memory is mapped |

@@ -4,7 +4,7 @@ use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
 
 use crate::abi::MOST_NEIGHBOURS;
-use crate::memory::{Bytes, Entry, Refusal, held_most};
+use crate::memory::{Bytes, Entry, HostRefusal, Refusal, held_most};
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -302,6 +302,9 @@ pub enum DeviceError {
         /// How much was asked for.
         wanted: Bytes,
     },
+    /// The host has no room for a part of the model.
+    #[error(transparent)]
+    HostRefused(Box<HostRefusal>),
     /// The driver or a library refused a call.
     #[error("{call} failed: {reason}")]
     Driver {
@@ -313,9 +316,14 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether there is too little of the device's memory.
+    /// Whether there is too little of the device's memory, or of the host's for a part of the model.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. })
+        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. } | Self::HostRefused(_))
+    }
+
+    /// Whether there is too little of the host's memory.
+    pub fn is_out_of_host_memory(&self) -> bool {
+        matches!(self, Self::OutOfHostMemory { .. } | Self::HostRefused(_))
     }
 
     /// Whether the memory that is missing is held by other programs, at least in part.
@@ -340,5 +348,11 @@ impl DeviceError {
 impl From<Refusal> for DeviceError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal))
+    }
+}
+
+impl From<HostRefusal> for DeviceError {
+    fn from(refusal: HostRefusal) -> Self {
+        Self::HostRefused(Box::new(refusal))
     }
 }

@@ -265,11 +265,12 @@ impl Exit {
             | DeviceError::Driver { .. } => Self::Device,
             DeviceError::Refused(_)
             | DeviceError::OutOfMemory { .. }
+            | DeviceError::HostRefused(_)
+            | DeviceError::OutOfHostMemory { .. }
             | DeviceError::DriverOutOfMemory { .. } => Self::Memory,
             DeviceError::TooManyGaussians { .. }
             | DeviceError::TooManyInstances { .. }
             | DeviceError::ImageTooLarge { .. }
-            | DeviceError::OutOfHostMemory { .. }
             | DeviceError::NoView
             | DeviceError::MissingInput { .. }
             | DeviceError::NeedsSurfels { .. }

@@ -1,11 +1,14 @@
 //! Whether a command can keep `--host-limit`: what it takes at once, and what is left for photographs.
 
 use super::exit::DoesNotFit;
+use super::offloaded::Offloaded;
 use crate::backend::Statistics;
 use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
 use crate::config::{Config, DeviceChoice, MetricSet};
 use crate::dataset::{Dataset, ImageSource, bytes_to_decode};
-use crate::memory::plan::{OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize};
+use crate::memory::plan::{
+    OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest as largest_that,
+};
 use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release_freed_memory};
 use crate::perceptual::{LayerSizes, LpipsWeights};
 use crate::train::forecast;
@@ -50,6 +53,7 @@ const SAVED_ROWS: &str = "rows on their way to a file";
 /// Rows beside those of the model's stages.
 const AT_START: &str = "Gaussians at the start";
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
+const OFFLOADED: &str = "colours and their moments (--offload)";
 
 /// Rows beside a model that is meshed or refined.
 pub(super) const SURFACE_MAPS: &str = "maps of a drawn view";
@@ -116,17 +120,29 @@ impl<'a> HostRun<'a> {
     }
 
     /// A command whose model is on a GPU, and for which the host makes so many bytes of Gaussians.
-    pub(super) fn on_gpu(&self, gaussians: Bytes) -> Result<HostRoom, DoesNotFit> {
-        self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians })
+    pub(super) fn on_gpu(
+        &self,
+        gaussians: Bytes,
+        offloaded: Offloaded,
+    ) -> Result<HostRoom, DoesNotFit> {
+        self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians }, offloaded)
     }
 
     /// The same where the host holds this.
-    pub(super) fn beside_gpu(&self, row: PlannedRow) -> Result<HostRoom, DoesNotFit> {
-        let gaussians = row.bytes;
-        let stage = PlannedStage { name: START, rows: vec![row], total: gaussians };
-        let decoding = self.decoding(&stage);
-        self.check(&decoding, Bytes(0), gaussians.0)?;
-        Ok(HostRoom { needed: self.total(&decoding, Bytes(0)), ..HostRoom::default() })
+    pub(super) fn beside_gpu(
+        &self,
+        row: PlannedRow,
+        offloaded: Offloaded,
+    ) -> Result<HostRoom, DoesNotFit> {
+        let Offloaded { now, most } = offloaded;
+        let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
+        let tables = PlannedRow { label: OFFLOADED, bytes: now };
+        let decoding = with_row(self.decoding(&stage), tables);
+        self.check(&decoding, Bytes(0), row.bytes.0)?;
+        // Whatever the model grows to, half of the limit is not denied to images for it.
+        let tables = now.max(most.min(Bytes(self.bytes.0 / 2)));
+        let taken = if tables > Bytes(0) { self.program + tables } else { Bytes(0) };
+        Ok(HostRoom { needed: self.total(&decoding, Bytes(0)), taken, gaussians: None })
     }
 
     /// A command whose model is on the processor. Its model grows as far as there is memory for it.
@@ -165,7 +181,7 @@ impl<'a> HostRun<'a> {
         };
         self.check(&largest(&growth, work.gaussians), beside, made)?;
         let fits = |count: u64| self.total(&largest(&growth, count), beside) <= self.bytes;
-        let gaussians = most_that(fits, work.gaussians);
+        let gaussians = largest_that(work.gaussians, u64::from(u32::MAX), fits);
         let planned = gaussians.min((*most).max(work.gaussians));
         let needed = self.total(&largest(&growth, planned), beside);
         if needed.0 > self.bytes.0 / TIGHT_SHARE {
@@ -216,7 +232,10 @@ impl<'a> HostRun<'a> {
     fn rows(&self, stage: &PlannedStage, beside: Bytes) -> Vec<PlannedRow> {
         let program = PlannedRow { label: "the program and the scene", bytes: self.program };
         let beside = PlannedRow { label: "threads, code and logs", bytes: beside };
-        let kept = Bytes(stage.total.0.div_ceil(KEPT_FREE));
+        // What is page-locked is no allocator's.
+        let allocated = stage.rows.iter().filter(|row| row.label != OFFLOADED);
+        let allocated: Bytes = allocated.map(|row| row.bytes).sum();
+        let kept = Bytes(allocated.0.div_ceil(KEPT_FREE));
         let kept = PlannedRow { label: "freed, but kept by the allocator", bytes: kept };
         let rows = [program].into_iter().chain(stage.rows.iter().copied()).chain([beside, kept]);
         rows.map(|row| PlannedRow { bytes: whole_mib(row.bytes), ..row })
@@ -264,6 +283,7 @@ impl<'a> HostRun<'a> {
                 of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
             }
             SAVED_ROWS => None,
+            OFFLOADED => Some("fewer Gaussians (--max-points), or no --offload".to_owned()),
             BOUND_MESH => Some("a mesh with fewer vertices (--vertices)".to_owned()),
             // What is drawn.
             _ => match self.resolution {
@@ -362,20 +382,6 @@ fn with_lpips(stage: &PlannedStage, weights: &LpipsWeights, px: [u32; 2]) -> Pla
 
 fn whole_mib(bytes: Bytes) -> Bytes {
     Bytes(bytes.0.next_multiple_of(1 << 20))
-}
-
-/// The largest count, from one that fits on, that does.
-fn most_that(fits: impl Fn(u64) -> bool, from: u64) -> u64 {
-    let (mut fitting, mut too_many) = (from, u64::from(u32::MAX));
-    while too_many - fitting > 1 {
-        let middle = fitting + (too_many - fitting) / 2;
-        if fits(middle) {
-            fitting = middle;
-        } else {
-            too_many = middle;
-        }
-    }
-    fitting
 }
 
 fn capitalised(words: &str) -> String {

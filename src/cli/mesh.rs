@@ -276,7 +276,7 @@ impl Meshing<'_> {
 /// A model that is drawn, as far as memory is concerned.
 pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
     let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
-    let storage = config.memory.optimize_memory.storage();
+    let storage = config.memory.storage_on_gpu();
     ModelSize { gaussians, schema, sh_degree, storage, optional }
 }
 

@@ -15,6 +15,7 @@ use self::surface::SurfaceOptions;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
+use super::offloaded::Offloaded;
 use super::output::print;
 use super::preset::PresetArgs;
 use super::refine::BoundOptions;
@@ -163,7 +164,8 @@ fn on_host(
     let count = start.len() as u64;
     if !on_processor {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-        return Ok(Some(run.on_gpu(Bytes(count * parameters))));
+        let offloaded = Offloaded::of(config, most);
+        return Ok(Some(run.on_gpu(Bytes(count * parameters), offloaded)));
     }
     let strategy = forecast::strategy(config, dataset);
     Ok(Some(run.on_processor(&OnProcessor {
@@ -219,7 +221,7 @@ fn report(
                 PrimitiveName::Triangles => &TRIANGLES,
             },
             sh_degree: config.optimize.sh_degree,
-            storage: config.memory.optimize_memory.storage(),
+            storage: config.memory.storage_on_gpu(),
             optional: OptionalColumns {
                 filter_3d: config.optimize.filter_3d,
                 absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),
@@ -290,7 +292,11 @@ fn of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageE
 
 /// What training makes of a run that does not fit, if it may give up births.
 fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
-    let storage = if may.contains(&Rung::Compact) { Storage::Compact } else { run.model.storage };
+    let storage = match run.model.storage {
+        _ if may.contains(&Rung::Offload) => Storage::Offloaded,
+        Storage::Full | Storage::HalfColors if may.contains(&Rung::Compact) => Storage::Compact,
+        as_it_is => as_it_is,
+    };
     let model = ModelSize { storage, ..run.model };
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }

@@ -9,6 +9,7 @@ use super::folder::{self, ConfigText};
 use super::held_out::{MeasuredModel, nothing_held_out};
 use super::host_limit::{HostRoom, HostRun, OnProcessor, is_on_processor, showing};
 use super::images::open_images;
+use super::offloaded::Offloaded;
 use super::trained_views::TrainedViews;
 use super::triangles::{ShownTriangles, refuse_triangles, upload};
 use crate::backend::{DeviceError, Footprint, TrainDevice, gpu};
@@ -140,10 +141,13 @@ impl ReadModel {
         let Self { config, dataset, .. } = self;
         match HostRun::new(config, dataset) {
             Some(run) if self.is_on_processor() => run.on_processor(model),
-            Some(run) => match model.beside {
-                Some(row) => run.beside_gpu(row),
-                None => run.on_gpu(Bytes(0)),
-            },
+            Some(run) => {
+                let offloaded = Offloaded::of(config, model.most);
+                match model.beside {
+                    Some(row) => run.beside_gpu(row, offloaded),
+                    None => run.on_gpu(Bytes(0), offloaded),
+                }
+            }
             None => Ok(HostRoom::default()),
         }
     }

@@ -15,8 +15,10 @@ use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
 use super::intent::Intent;
+use super::less_memory::less_memory;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::tell_next;
+use super::offloaded::Offloaded;
 use super::output::{print, shell_word};
 use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_scene, refuse_hidden};
@@ -28,11 +30,11 @@ use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Compactness, Config, DeviceChoice, PrimitiveName, TrainSample};
+use crate::config::{Config, DeviceChoice, PrimitiveName, TrainSample};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource, View};
 use crate::layout::GAUSSIANS;
+use crate::memory::Bytes;
 use crate::memory::plan::ViewGrowth;
-use crate::memory::{Bytes, Rung};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile};
@@ -272,12 +274,14 @@ fn host_room(
     let Some(run) = HostRun::new(config, dataset) else { return Ok(HostRoom::default()) };
     // A checkpoint is read in chunks.
     let start = if held.checkpoint.is_some() { 0 } else { held.start.len() as u64 };
-    if !on_processor {
-        let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-        return Ok(run.on_gpu(Bytes(start * parameters))?);
-    }
     let gaussians = held.checkpoint.map_or(start, |checkpoint| checkpoint.len() as u64);
     let strategy = forecast::strategy(config, dataset);
+    if !on_processor {
+        let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
+        let most = grown(config, &*strategy, dataset, gaussians);
+        let offloaded = Offloaded::growing(config, gaussians, most);
+        return Ok(run.on_gpu(Bytes(start * parameters), offloaded)?);
+    }
     let count_seen = || -> ViewGrowth {
         match (held.checkpoint, held.start) {
             (None, Start::Model(model)) => {
@@ -311,16 +315,7 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
     }
-    let Config { memory, scene, .. } = &intent.config;
-    let may_be_compact =
-        memory.optimize_memory == Compactness::All || memory.give_up.contains(&Rung::Compact);
-    let less = match scene.resolution {
-        _ if !may_be_compact => "--optimize-memory".to_owned(),
-        divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),
-        -1 => "-r 4".to_owned(),
-        // Nothing is left but more memory.
-        _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
-    };
+    let less = less_memory(&error, &intent.config);
     OutOfMemory { stopped: error, command, less }.into()
 }
 

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::compactness::{Compactness, parse_compactness};
 use super::declare::options;
 use super::idle::Idle;
+use super::offload::Offload;
 use super::splits::TrainSample;
 use super::values::{count, fits_toml, holds, iterations, path, toml_count};
+use crate::memory::plan::Storage;
 use crate::memory::{Bytes, Limit, Rung};
 
 /// The flag that is no key: it sets `high_dram` to false.
@@ -78,6 +80,14 @@ options! {
         )]
         optimize_memory: Compactness = Compactness::Off;
 
+        /// What of the model is kept in RAM
+        ///
+        /// With sh, colours and their moments: 200 of the 320 bytes that a Gaussian then takes, since it
+        /// implies --optimize-memory. The GPU reaches them over the bus. RAM that there is none of, or that
+        /// --host-limit does not leave, is refused with code 4.
+        #[arg(value_enum, value_name = "WHAT")]
+        offload: Offload = Offload::None, idle Idle::OnCpu;
+
         /// How often unused GPU memory is returned
         ///
         /// It goes back to the driver.
@@ -110,6 +120,13 @@ options! {
 
         /// Record every buffer's size for splat profile
         profile_tensors: bool = false, idle Idle::OnCpu;
+    }
+}
+
+impl MemoryOptions {
+    /// How a GPU keeps the model's state.
+    pub fn storage_on_gpu(&self) -> Storage {
+        self.offload.storage(self.optimize_memory)
     }
 }
 

@@ -42,8 +42,9 @@ pub use list::{
     OrderSlots, ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, ModelCount, ModelSize,
-    OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len, table_slots,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, MemoryPlace, ModelCount,
+    ModelSize, OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len,
+    table_slots,
 };
 pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};

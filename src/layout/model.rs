@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
 
 use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
-use super::schema::{Forms, RowForm, Schema, TABLE_PARTS};
+use super::schema::{Forms, RowForm, Schema, TABLE_PARTS, Table};
 use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
 
@@ -95,6 +95,33 @@ pub enum Storage {
     HalfColors,
     /// Colours in 16 bits, moments in 16 and 8.
     Compact,
+    /// The same, with colours and their moments in the host's memory.
+    Offloaded,
+}
+
+impl Storage {
+    /// Whether colours have 16 bits, and moments 16 and 8.
+    pub const fn is_compact(self) -> bool {
+        matches!(self, Self::Compact | Self::Offloaded)
+    }
+
+    /// Whose memory a table lies in: of one that is lazy, a view needs the rows that it sees and no others.
+    pub const fn place_of(self, table: &Table) -> MemoryPlace {
+        match self {
+            Self::Offloaded if table.is_lazy => MemoryPlace::Host,
+            _ => MemoryPlace::Device,
+        }
+    }
+}
+
+/// Whose memory something lies in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MemoryPlace {
+    /// The device's.
+    #[default]
+    Device,
+    /// The host's, page-locked, which kernels reach over the bus.
+    Host,
 }
 
 /// Columns that a model has only where something needs them.
@@ -167,9 +194,27 @@ impl ModelSize {
         self.schema.row_values(self.sh_degree).into()
     }
 
-    /// Label and bytes of each region, in the order in which regions grow.
+    /// Whose memory each part of each table lies in.
+    pub fn places(&self) -> impl Iterator<Item = MemoryPlace> + use<> {
+        let (schema, storage) = (self.schema, self.storage);
+        schema.tables.iter().flat_map(move |table| [storage.place_of(table); TABLE_PARTS])
+    }
+
+    /// Label and bytes of each table that lies there; no bytes of one that lies elsewhere.
+    fn table_bytes(&self, there: MemoryPlace) -> impl Iterator<Item = (&'static str, u64)> {
+        table_slots(self.schema).zip(self.places()).map(move |(table, place)| {
+            (table.label, if place == there { table.bytes(self) } else { 0 })
+        })
+    }
+
+    /// Label and bytes of each table in the host's memory.
+    pub fn host_tables(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.table_bytes(MemoryPlace::Host).filter(|&(_, bytes)| bytes > 0)
+    }
+
+    /// Label and bytes on the device of each region, in the order in which regions grow.
     pub fn region_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let tables = table_slots(self.schema).map(|table| (table.label, table.bytes(self)));
+        let tables = self.table_bytes(MemoryPlace::Device);
         let of_rows = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
@@ -188,7 +233,7 @@ pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = 
         let forms = match storage {
             Storage::Full => table.full,
             Storage::HalfColors => Forms { values: table.compact.values, ..table.full },
-            Storage::Compact => table.compact,
+            Storage::Compact | Storage::Offloaded => table.compact,
         };
         forms.all()
     })
@@ -210,7 +255,30 @@ mod tests {
         assert_eq!(words(Storage::HalfColors, 3), [11, 11, 11, 24, 48, 48]);
         assert_eq!(words(Storage::Compact, 3), [11, 6, 11, 24, 13, 13]);
         assert_eq!(words(Storage::Compact, 0), [11, 6, 11, 2, 2, 2]);
+        assert_eq!(words(Storage::Offloaded, 3), words(Storage::Compact, 3));
         assert_eq!(table_len(33, 11), 64 * 11);
+    }
+
+    #[test]
+    fn what_a_view_needs_in_part_lies_in_the_hosts_memory() {
+        let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
+        let size = |storage| ModelSize { gaussians: 33, schema, sh_degree: 3, storage, optional };
+        let (compact, offloaded) = (size(Storage::Compact), size(Storage::Offloaded));
+        let host: Vec<_> = offloaded.host_tables().collect();
+        let words = |width: u64| 64 * width * 4;
+        assert_eq!(
+            host,
+            [
+                ("sh", words(24)),
+                ("sh, first moments", words(13)),
+                ("sh, second moments", words(13))
+            ]
+        );
+        assert_eq!(compact.host_tables().count(), 0);
+        for ((label, all), (same, left)) in compact.region_bytes().zip(offloaded.region_bytes()) {
+            let gone = host.iter().any(|&(of_host, bytes)| of_host == label && bytes == all);
+            assert_eq!((label, left), (same, if gone { 0 } else { all }));
+        }
     }
 
     #[test]

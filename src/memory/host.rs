@@ -27,6 +27,28 @@ pub fn host_memory() -> Option<HostMemory> {
     Some(HostMemory { resident: resident_memory()?, total: machine.min(held_to), machine })
 }
 
+/// What the host has, and can give, of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostState {
+    /// RAM that there is for this process.
+    pub total: Bytes,
+    /// What the system can give without swapping.
+    pub available: Bytes,
+    /// Bytes of this process in RAM, without what it shares: page-locked memory counts as shared, or not at
+    /// all, and is in the books of who took it.
+    pub own: Bytes,
+}
+
+/// Reads how the host's memory stands; `None` where the system has no such files.
+pub fn host_state() -> Option<HostState> {
+    const STATUS: &str = "/proc/self/status";
+    let available = kib_after("/proc/meminfo", "MemAvailable:")?;
+    let parts = kib_after(STATUS, "RssAnon:").zip(kib_after(STATUS, "RssFile:"));
+    let HostMemory { resident, total, .. } = host_memory()?;
+    let own = parts.map_or(resident, |(private, files)| private + files);
+    Some(HostState { total, available, own })
+}
+
 /// Bytes of this process in RAM now; `None` if the system does not report them.
 pub fn resident_memory() -> Option<Bytes> {
     kib_after("/proc/self/status", "VmRSS:")
@@ -162,6 +184,10 @@ mod tests {
         let host = host_memory().unwrap();
         assert!(host.resident > Bytes(0) && host.resident < host.total, "{host:?}");
         assert!(host.total <= kib_after("/proc/meminfo", "MemTotal:").unwrap());
+        let HostState { total, available, own } = host_state().unwrap();
+        assert_eq!(total, host.total);
+        assert!(own > Bytes(0) && own <= peak_resident_memory().unwrap());
+        assert!(available > Bytes(0) && available <= host.machine);
     }
 
     proptest! {

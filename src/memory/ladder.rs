@@ -29,6 +29,8 @@ pub enum Rung {
     Neighbours,
     /// Convert the model to the state of --optimize-memory, for good
     Compact,
+    /// Move colours and their moments to RAM as --offload sh does, for good
+    Offload,
     /// Grant fewer births, to the Gaussians with the highest gradients
     Births,
     /// Draw training views at 0.9 of their size, again each time, down to 0.53
@@ -49,6 +51,9 @@ impl Rung {
             (Self::Neighbours, true) => "surfaces are made of fewer neighbours of each Gaussian",
             (Self::Neighbours, false) => "surfaces may be made of as many neighbours as before",
             (Self::Compact, _) => "the model's state is kept in fewer bits from now on",
+            (Self::Offload, _) => {
+                "colours and their moments are kept in the host's memory from now on"
+            }
             (Self::Births, true) => "density control is granted fewer births than it asks for",
             (Self::Births, false) => "density control is granted all births again",
             (Self::Resolution, true) => "training views are drawn smaller",
@@ -174,7 +179,9 @@ impl Ladder {
             let Some(bytes) = cost else {
                 // A rung that never comes back does not block the others, nor does one that is no
                 // longer needed, as births after the end of density control.
-                if rung == Rung::Compact || (rung == Rung::Births && is_settled) {
+                if matches!(rung, Rung::Compact | Rung::Offload)
+                    || (rung == Rung::Births && is_settled)
+                {
                     continue;
                 }
                 return Ok(());

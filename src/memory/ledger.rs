@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Bytes, CardSharing};
+use crate::layout::MemoryPlace;
 
 /// How many entries a refusal lists.
 const LISTED: usize = 5;
@@ -21,6 +22,16 @@ pub enum Kind {
     Scratch,
     /// Page-locked memory of the host; no part of the device's.
     Pinned,
+}
+
+impl Kind {
+    /// Whose memory it is.
+    pub fn place(self) -> MemoryPlace {
+        match self {
+            Self::Fixed | Self::Region | Self::Scratch => MemoryPlace::Device,
+            Self::Pinned => MemoryPlace::Host,
+        }
+    }
 }
 
 /// What goes by one label.
@@ -170,7 +181,7 @@ impl Ledger {
         kind: Kind,
         wanted: Bytes,
     ) -> Result<(), Refusal> {
-        if kind != Kind::Pinned {
+        if kind.place() == MemoryPlace::Device {
             self.check(label, wanted)?;
         }
         let entry = self.entry(label, kind);
@@ -208,6 +219,12 @@ impl Ledger {
         self.on_device().map(|entry| entry.mapped).sum()
     }
 
+    /// Bytes of the host that are page-locked.
+    pub fn on_host(&self) -> Bytes {
+        let on_host = self.entries.iter().filter(|entry| entry.kind.place() == MemoryPlace::Host);
+        on_host.map(|entry| entry.mapped).sum()
+    }
+
     /// The most that was mapped at once.
     pub fn peak(&self) -> Bytes {
         self.peak
@@ -238,7 +255,7 @@ impl Ledger {
     }
 
     fn on_device(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| entry.kind != Kind::Pinned)
+        self.entries.iter().filter(|entry| entry.kind.place() == MemoryPlace::Device)
     }
 
     fn entry(&mut self, label: &'static str, kind: Kind) -> &mut Entry {
@@ -369,6 +386,9 @@ mod tests {
         let mut ledger = Ledger::new(Bytes(10));
         ledger.charge("staging", Kind::Pinned, Bytes(1000)).unwrap();
         assert_eq!((ledger.total(), ledger.entries()[0].mapped), (Bytes(0), Bytes(1000)));
-        assert!(ledger.largest().is_empty());
+        ledger.charge("sh", Kind::Pinned, Bytes(30)).unwrap();
+        ledger.charge("geometry", Kind::Region, Bytes(7)).unwrap();
+        assert_eq!((ledger.on_host(), ledger.total()), (Bytes(1030), Bytes(7)));
+        assert_eq!(ledger.largest().len(), 1);
     }
 }

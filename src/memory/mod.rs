@@ -3,6 +3,7 @@
 
 mod bytes;
 mod host;
+mod host_allowance;
 mod ladder;
 mod ledger;
 mod limit;
@@ -11,9 +12,10 @@ mod training_scale;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{
-    HostMemory, host_memory, images_budget, keep_little_freed_memory, peak_resident_memory,
-    release_freed_memory, resident_memory,
+    HostMemory, HostState, host_memory, host_state, images_budget, keep_little_freed_memory,
+    peak_resident_memory, release_freed_memory, resident_memory,
 };
+pub use host_allowance::{HostAllowance, HostRefusal};
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
 pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};

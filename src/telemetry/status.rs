@@ -124,7 +124,7 @@ impl RunStatus {
 
     /// `[Training] Iter 1000: Allocated: 7.52GB, Reserved: 8.00GB, Creep: 0.021GB`: our buffers,
     /// what is taken for them, and growth that nothing explains, of the device where it has memory
-    /// of its own; else of the process.
+    /// of its own; else of the process. Where a part of the model is in RAM, `, In RAM: 2.00GB` follows.
     pub(super) fn memory_line(&self) -> Option<String> {
         let report = self.memory.as_ref()?;
         let resident = report.host_resident.map(Bytes::gib);
@@ -133,12 +133,15 @@ impl RunStatus {
             None => (report.tensors.total(), resident, report.host_creep.map(Bytes::gib)),
         };
         Some(format!(
-            "[{}] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}",
+            "[{}] Iter {}: Allocated: {:.2}GB, Reserved: {}, Creep: {}{}",
             self.stage.name(),
             report.iteration,
             allocated.gib(),
             reserved.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.2}GB")),
             creep.map_or_else(|| "-".to_owned(), |gib| format!("{gib:.3}GB")),
+            report
+                .offloaded
+                .map_or(String::new(), |bytes| format!(", In RAM: {:.2}GB", bytes.gib())),
         ))
     }
 }
@@ -204,6 +207,7 @@ mod tests {
                 ..Tensors::default()
             },
             vram: None,
+            offloaded: None,
             host_resident: Some(Bytes(resident << 20)),
             host_total: Some(Bytes(16 << 30)),
             host_limit: None,
@@ -301,6 +305,9 @@ mod tests {
         let warming = Vram { creep: None, ..vram };
         status.take_memory(&MemoryReport { vram: Some(warming), ..report(2500, 2560) });
         assert!(status.memory_line().unwrap().ends_with("Reserved: 6.00GB, Creep: -"));
+        let offloaded = Some(Bytes(3 << 29));
+        status.take_memory(&MemoryReport { vram: Some(warming), offloaded, ..report(2500, 2560) });
+        assert!(status.memory_line().unwrap().ends_with("Creep: -, In RAM: 1.50GB"));
     }
 
     #[test]

@@ -186,6 +186,7 @@ impl<W: Write> TensorBoard<W> {
             values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
             values.push((RUNG, self.given_up.len() as f64));
         }
+        values.extend(report.offloaded.map(|bytes| ("memory/offloaded_gb", bytes.gib())));
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
         self.scalars(report.iteration, &values)?;
         self.peaks(report.iteration, &report.peaks)

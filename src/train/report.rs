@@ -9,6 +9,7 @@ use super::event::{
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use super::unexplained_growth::UnexplainedGrowth;
 use crate::backend::{MemoryEntry, MemoryKind};
+use crate::layout::{self, Purpose};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::sigmoid;
 use crate::memory::{Bytes, Limit, host_memory};
@@ -83,12 +84,24 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
         iteration: inputs.iteration,
         tensors,
         vram,
+        offloaded: offloaded(inputs.device),
         host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
         host_limit: host.map(|host| inputs.host_limit.on(host.total)),
         peaks: inputs.peaks,
     })
+}
+
+/// Of the host's memory, what tables of the model have taken.
+fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
+    let is_of_model = |entry: &&MemoryEntry| {
+        let purpose = layout::named(entry.label).map(|slot| slot.purpose);
+        entry.kind == MemoryKind::Pinned
+            && matches!(purpose, Some(Purpose::Parameters | Purpose::Moments))
+    };
+    let taken: Bytes = device.iter().filter(is_of_model).map(|entry| entry.mapped).sum();
+    (taken > Bytes(0)).then_some(taken)
 }
 
 /// Memory that is taken from the device and serves nothing.
@@ -200,6 +213,18 @@ mod tests {
         let parts = [vram.context, vram.photographs, vram.scratch];
         assert_eq!((parts, vram.large_count), ([500, 64, 256].map(Bytes), 0));
         assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
+        assert_eq!(report.offloaded, None);
+    }
+
+    #[test]
+    fn tables_in_the_hosts_memory_are_counted_by_themselves() {
+        let mut device = device();
+        device[1].kind = MemoryKind::Pinned;
+        device.push(entry("sh, first moments", MemoryKind::Pinned, 50, 64));
+        let report = report(100, &device, &mut UnexplainedGrowth::from(0));
+        assert_eq!(report.offloaded, Some(Bytes(128 + 64)));
+        let vram = report.vram.unwrap();
+        assert_eq!((vram.allocated, vram.reserved), (Bytes(560), Bytes(820)));
     }
 
     #[test]

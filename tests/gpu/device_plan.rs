@@ -348,6 +348,7 @@ fn the_plan_has_the_ledgers_rows_of_surfels() {
 #[ignore = "needs a CUDA device"]
 fn the_plan_has_the_ledgers_rows_in_compact_state() {
     the_plan_has_the_ledgers_rows(Storage::Compact, Kind::Plain);
+    the_plan_has_the_ledgers_rows(Storage::Offloaded, Kind::Plain);
 }
 
 #[test]

@@ -23,6 +23,8 @@ mod device_memory;
 #[cfg(kernels)]
 mod device_model;
 #[cfg(kernels)]
+mod device_offload;
+#[cfg(kernels)]
 mod device_plan;
 #[cfg(kernels)]
 mod device_ranks;

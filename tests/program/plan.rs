@@ -218,9 +218,9 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let remedies = report["remedies"].as_array().unwrap();
     let flag = |remedy: &Value| remedy["flag"].as_str().unwrap().to_owned();
     let names: Vec<String> = remedies.iter().map(flag).collect();
-    assert_eq!(names[..2], ["--optimize-memory sh", "--optimize-memory"]);
-    assert!(names[2].starts_with("--max-points "), "{names:?}");
-    assert_eq!(names[3..], ["-r 2", "-r 4", "-r 8"]);
+    assert_eq!(names[..3], ["--optimize-memory sh", "--optimize-memory", "--offload sh"]);
+    assert!(names[3].starts_with("--max-points "), "{names:?}");
+    assert_eq!(names[4..], ["-r 2", "-r 4", "-r 8"]);
     // Each says what the same command with it would.
     for remedy in remedies {
         let flag = flag(remedy);

@@ -75,6 +75,7 @@ fn memory(iteration: u32) -> Event {
             ..Tensors::default()
         },
         vram: Some(vram),
+        offloaded: None,
         host_resident: Some(mib(700)),
         host_total: Some(mib(8192)),
         host_limit: None,

@@ -59,6 +59,7 @@ fn memory(iteration: u32) -> Event {
             knn: Bytes(6 << 20),
         },
         vram: None,
+        offloaded: None,
         host_resident: Some(Bytes(u64::from(iteration) << 20)),
         host_total: Some(Bytes(8 << 30)),
         host_limit: None,

@@ -30,6 +30,7 @@ fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
         iteration,
         tensors: Tensors { parameters: Bytes(1 << 20), ..Tensors::default() },
         vram: Some(vram),
+        offloaded: None,
         host_resident: Some(Bytes(1 << 30)),
         host_total: Some(Bytes(8 << 30)),
         host_limit: None,

@@ -3,10 +3,10 @@
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
-use super::primitive::{CudaPrimitive, is_compactable};
+use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
 use super::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, LadderState};
-use crate::layout::NEIGHBOURS;
+use crate::layout::{ModelSize, NEIGHBOURS};
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 use crate::model::Gaussians;
@@ -65,13 +65,26 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             }
             Rung::Compact => {
                 if let Some(model) = &mut self.model
-                    && model.storage() != Storage::Compact
+                    && !model.storage().is_compact()
                     && is_compactable::<P>()
                 {
                     match model.compact(self.session) {
                         // It takes a little scratch itself.
                         Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                         done => return Ok(Gain::Bytes(done?)),
+                    }
+                }
+            }
+            Rung::Offload => {
+                if let Some(model) = &mut self.model
+                    && is_offloadable::<P>()
+                    && has_room_on_host(heap, model)
+                {
+                    match model.offload(self.session) {
+                        // What was made compact on the way stays so.
+                        Err(error) if error.is_out_of_memory() || error.is_out_of_host_memory() => {
+                        }
+                        done => drop(done?),
                     }
                 }
             }
@@ -104,7 +117,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                 let taken = self.session.heap.recent_scratch() + self.images.resident_bytes();
                 self.session.view_size.missing(taken)
             }
-            Rung::Slack | Rung::Compact | Rung::Births => None,
+            Rung::Slack | Rung::Compact | Rung::Offload | Rung::Births => None,
         }
     }
 
@@ -121,10 +134,20 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             }
             Rung::Neighbours => self.session.list_room.lengthen(),
             Rung::Resolution => self.session.view_size.restore(),
-            Rung::Slack | Rung::Compact | Rung::Births => {}
+            Rung::Slack | Rung::Compact | Rung::Offload | Rung::Births => {}
         }
         Ok(())
     }
+}
+
+/// Whether tables of a model are on the device that the host has room for.
+fn has_room_on_host<P: CudaPrimitive>(heap: &Heap, model: &Model<P>) -> bool {
+    if model.storage() == Storage::Offloaded {
+        return false;
+    }
+    let size = ModelSize { storage: Storage::Offloaded, ..model.size() };
+    let wanted: u64 = size.host_tables().map(|(_, bytes)| bytes).sum();
+    wanted <= heap.left_on_host().0
 }
 
 /// Does what needs memory. Where there is too little, gives up one thing after the other.
@@ -181,7 +204,8 @@ pub(super) fn relieve<P: CudaPrimitive>(
     error: &DeviceError,
 ) -> Result<bool, DeviceError> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };
-    let may_help = [Rung::Photographs, Rung::Neighbours, Rung::Compact, Rung::Resolution];
+    let may_help =
+        [Rung::Photographs, Rung::Neighbours, Rung::Compact, Rung::Offload, Rung::Resolution];
     for rung in ladder.in_order(&may_help) {
         // Smaller views help their own steps alone.
         if rung == Rung::Resolution && !parts.session.view_size.is_refused() {

@@ -6,8 +6,10 @@ use super::model::tables::Model;
 use super::photos::PhotoStore;
 use crate::backend::Inputs;
 use crate::backend::frame_state::FrameState;
+use crate::layout::MemoryPlace;
 use crate::memory::plan::{
-    CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, PlannedCoarse, largest_births,
+    CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
+    largest_births,
 };
 use crate::memory::{Bytes, Ladder, Rung};
 use crate::model::Primitive;
@@ -178,6 +180,11 @@ pub(super) fn births<P: Primitive>(
         is_virtual: heap.is_virtual(),
         target: high_water.target,
         coarse: high_water.in_coarse(model.len(), ladder),
+        host: (model.storage() == Storage::Offloaded).then(|| HostGrowth {
+            room: Bytes(model.mapped_on_host().0.saturating_add(heap.left_on_host().0)),
+            granule: Granule(heap.granule_in(MemoryPlace::Host)),
+            is_virtual: heap.is_virtual_in(MemoryPlace::Host),
+        }),
     };
     usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
 }

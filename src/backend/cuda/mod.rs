@@ -43,13 +43,13 @@ use self::growth::ScratchHighWater;
 use self::model::catch_up::catch_up;
 use self::model::tables;
 use self::photos::PhotoStore;
-use self::primitive::is_compactable;
+use self::primitive::{is_compactable, is_offloadable};
 use self::session::Session;
 use super::{DeviceError, Drawing, Inputs, Look, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{PlannedCoarse, Storage};
-use crate::memory::{Bytes, Ladder, Limit, Rung};
+use crate::memory::{Bytes, HostAllowance, Ladder, Limit, Rung};
 use crate::model::Primitive;
 
 /// What a GPU is opened with.
@@ -61,6 +61,8 @@ pub struct CudaOptions {
     pub vram_limit: Option<Limit>,
     /// Share of that limit that is never exceeded.
     pub vram_threshold: f64,
+    /// What the program may take of the host's memory.
+    pub host_limit: Limit,
     /// What may be given up where memory is short, the first first.
     pub give_up: Vec<Rung>,
     /// Iterations between two times that memory which is not in use goes back to the driver.
@@ -85,6 +87,7 @@ impl Default for CudaOptions {
             ordinal: 0,
             vram_limit: options.vram_limit,
             vram_threshold: options.vram_threshold,
+            host_limit: options.host_limit,
             give_up: options.give_up,
             trim_interval: options.fragmentation.interval(),
             storage: Storage::default(),
@@ -118,6 +121,7 @@ impl Cuda {
 
     fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
         (session.storage, session.seed) = (options.storage, options.seed);
+        session.heap.set_host_allowance(HostAllowance::new(options.host_limit));
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
         Ok(Self {
@@ -152,27 +156,33 @@ impl Cuda {
         catch_up(&self.session, model)
     }
 
-    /// A model of so many Gaussians, all zero: compact where there is no room for full precision and
-    /// the ladder allows it, as that of a run which has gone over to it and is taken up again.
+    /// A model of so many Gaussians, all zero: compact, and with its colours on the host, where there is no
+    /// room otherwise and the ladder allows it, as that of a run which has gone over to it and is taken up
+    /// again.
     fn room_for_model<P: CudaPrimitive>(
         &mut self,
         sh_degree: u32,
         count: usize,
     ) -> Result<Model<P>, DeviceError> {
-        match self.with_room(|session| tables::zeros(session, sh_degree, count)) {
-            Err(error)
-                if error.is_out_of_memory()
-                    && self.session.storage != Storage::Compact
-                    && is_compactable::<P>()
-                    && self.ladder.allows(Rung::Compact) =>
-            {
-                self.session.storage = Storage::Compact;
-                let model = self.with_room(|session| tables::zeros(session, sh_degree, count))?;
-                self.ladder.record(Rung::Compact, Bytes(0));
-                Ok(model)
+        let mut made = self.with_room(|session| tables::zeros(session, sh_degree, count));
+        for rung in self.ladder.in_order(&[Rung::Compact, Rung::Offload]) {
+            if !made.as_ref().is_err_and(DeviceError::is_out_of_memory) {
+                break;
             }
-            done => done,
+            let now = self.session.storage;
+            self.session.storage = match rung {
+                Rung::Compact if is_compactable::<P>() && !now.is_compact() => Storage::Compact,
+                Rung::Offload if is_offloadable::<P>() && now != Storage::Offloaded => {
+                    Storage::Offloaded
+                }
+                _ => continue,
+            };
+            made = self.with_room(|session| tables::zeros(session, sh_degree, count));
+            if made.is_ok() {
+                self.ladder.record(rung, Bytes(0));
+            }
         }
+        made
     }
 
     /// Does what needs memory; where there is too little, gives up one thing after the other.
@@ -199,6 +209,15 @@ impl Cuda {
         model: &mut Model<P>,
     ) -> Result<Bytes, DeviceError> {
         model.compact(&self.session)
+    }
+
+    /// Has a model keep its state compact, and its colours with their moments in the host's memory, from now
+    /// on; gives the bytes that this frees of the GPU's.
+    pub fn offload<P: CudaPrimitive>(
+        &mut self,
+        model: &mut Model<P>,
+    ) -> Result<Bytes, DeviceError> {
+        model.offload(&self.session)
     }
 
     /// Has a model keep its state in full precision from now on.

@@ -154,8 +154,11 @@ pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), 
         Storage::HalfColors if P::KERNELS.half.is_none() => {
             Err(unsupported::<P>("colours in 16 bits"))
         }
+        Storage::Offloaded if !is_offloadable::<P>() => {
+            Err(unsupported::<P>("colours in the host's memory"))
+        }
         Storage::Compact if !is_compactable::<P>() => Err(unsupported::<P>("compact storage")),
-        Storage::Full | Storage::HalfColors | Storage::Compact => Ok(()),
+        Storage::Full | Storage::HalfColors | Storage::Compact | Storage::Offloaded => Ok(()),
     }
 }
 
@@ -167,6 +170,11 @@ pub(crate) fn no_batches<P: Primitive>() -> DeviceError {
 /// Whether there are kernels for a compact model.
 pub(crate) fn is_compactable<P: CudaPrimitive>() -> bool {
     P::KERNELS.compact.is_some()
+}
+
+/// Whether a compact model has tables of which a view needs a part.
+pub(crate) fn is_offloadable<P: CudaPrimitive>() -> bool {
+    is_compactable::<P>() && P::SCHEMA.is_lazy()
 }
 
 /// The kernels of a primitive, loaded.
@@ -218,7 +226,7 @@ impl LoadedKernels {
         let of_storage = match storage {
             Storage::Full => None,
             Storage::HalfColors => self.half.as_ref(),
-            Storage::Compact => self.compact.as_ref(),
+            Storage::Compact | Storage::Offloaded => self.compact.as_ref(),
         };
         // Where there are none of a storage, there is no such model of the primitive.
         of_storage.unwrap_or(&self.full)

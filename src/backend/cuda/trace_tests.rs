@@ -8,6 +8,7 @@
 mod batches;
 mod case;
 mod expected;
+mod offload;
 mod primitives;
 mod sizes;
 mod surfaces;
@@ -21,6 +22,7 @@ use std::rc::Rc;
 use self::case::{Case, SeenView};
 use self::expected::Expected;
 use super::device::dry::DryQueue;
+use super::memory::heap::Heap;
 use super::memory::heap::tests::heap_of;
 use super::session::Session;
 use super::{Cuda, CudaOptions, Gradients, Model, NearestLists, Target};
@@ -78,12 +80,16 @@ impl DryRun {
     }
 
     fn open_with(case: Case, options: &CudaOptions, budget: Bytes) -> Result<Self, DeviceError> {
+        Self::over(case, options, heap_of(budget))
+    }
+
+    fn over(case: Case, options: &CudaOptions, heap: Heap) -> Result<Self, DeviceError> {
         let seen = Rc::new(Cell::new(SeenView::default()));
         let queue = DryQueue::new({
             let seen = Rc::clone(&seen);
             Rc::new(move |label, host| case.answer(seen.get(), label, host))
         });
-        let session = Session::dry(heap_of(budget), [queue.clone(), queue.clone()])?;
+        let session = Session::dry(heap, [queue.clone(), queue.clone()])?;
         let mut device = Cuda::over(session, options)?;
         device.set_bands(case.bands);
         let text = format!("{case:?}\n");

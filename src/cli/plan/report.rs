@@ -62,6 +62,9 @@ pub(super) struct Largest {
     pub(super) full: Option<u64>,
     /// With --optimize-memory.
     pub(super) compact: Option<u64>,
+    /// With --offload sh, where the run is planned so, if the host has the room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) offloaded: Option<u64>,
     /// What the preset chooses of both.
     pub(super) chosen: Option<Storage>,
 }
@@ -232,11 +235,13 @@ pub(super) fn largest(
 ) -> anyhow::Result<Vec<Largest>> {
     let with = |storage| PlannedRun { model: ModelSize { storage, ..run.model }, ..run.clone() };
     let [full, compact] = [Storage::Full, Storage::Compact].map(with);
+    let offloaded = Some(run).filter(|run| run.model.storage == Storage::Offloaded);
     let on = |name, budget, chosen| Largest {
         name,
         budget,
         full: full.largest_shared(gpus, budget),
         compact: compact.largest_shared(gpus, budget),
+        offloaded: offloaded.and_then(|run| run.largest_shared(gpus, budget)),
         chosen,
     };
     let mut lines = match budget {
@@ -254,7 +259,7 @@ pub(super) fn largest(
             lines.push(on(
                 format!("--preset {name}"),
                 budget,
-                Some(preset.memory.optimize_memory.storage()),
+                Some(preset.memory.storage_on_gpu()),
             ));
         }
     }
@@ -289,15 +294,18 @@ pub(super) fn remedies(
         Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
     };
     let mut remedies = Vec::new();
-    let smaller_storage = match run.model.storage {
-        Storage::Full => &[
-            ("--optimize-memory sh", Storage::HalfColors),
-            ("--optimize-memory", Storage::Compact),
-        ][..],
-        Storage::HalfColors => &[("--optimize-memory", Storage::Compact)],
-        Storage::Compact => &[],
+    let storages = [
+        ("--optimize-memory sh", Storage::HalfColors),
+        ("--optimize-memory", Storage::Compact),
+        ("--offload sh", Storage::Offloaded),
+    ];
+    let are_smaller = match run.model.storage {
+        Storage::Full => 0,
+        Storage::HalfColors => 1,
+        Storage::Compact => 2,
+        Storage::Offloaded => 3,
     };
-    for &(flag, storage) in smaller_storage {
+    for &(flag, storage) in &storages[are_smaller..] {
         let model = ModelSize { storage, ..run.model };
         remedies.push(remedy(flag.to_owned(), &PlannedRun { model, ..run.clone() }));
     }

@@ -92,6 +92,7 @@ fn head(text: &mut String, report: &PlanReport) {
         Storage::Full => "full precision",
         Storage::HalfColors => "--optimize-memory sh",
         Storage::Compact => "--optimize-memory",
+        Storage::Offloaded => OFFLOADED,
     };
     let (visible, instances) = (report.view.visible, report.view.instances);
     // Writing to a string cannot fail.
@@ -168,9 +169,15 @@ fn peak(text: &mut String, report: &PlanReport) {
 /// The two kinds of storage that tables compare.
 const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
 
+/// The third, where it is planned for.
+const OFFLOADED: &str = "--offload sh";
+
 fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
     let ([full, compact], most) = (STORAGES, format!("most {rows}"));
     write!(text, "\n\n{most:<28} {full:>16} {compact:>18}").ok();
+    if lines.iter().any(|line| line.offloaded.is_some()) {
+        write!(text, " {OFFLOADED:>16}").ok();
+    }
     for line in lines {
         let cell = |count: Option<u64>, storage| {
             let mark = if line.chosen == Some(storage) { "*" } else { "" };
@@ -179,6 +186,9 @@ fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
         let (full, compact) =
             (cell(line.full, Storage::Full), cell(line.compact, Storage::Compact));
         write!(text, "\n  {:<26} {full:>16} {compact:>18}", line.name).ok();
+        if line.offloaded.is_some() {
+            write!(text, " {:>16}", cell(line.offloaded, Storage::Offloaded)).ok();
+        }
     }
     if lines.iter().any(|line| line.chosen.is_some()) {
         text.push_str("\n  * as the preset has it");

@@ -10,10 +10,10 @@ use crate::cli::host_limit::{BOUND_MESH, HostRoom, OnProcessor, showing};
 use crate::cli::mesh::planned_model;
 use crate::cli::output::shell_word;
 use crate::cli::scene::{Opened, ReadModel};
-use crate::config::{Compactness, Config};
+use crate::config::Config;
 use crate::dataset::Dataset;
 use crate::memory::plan::{
-    BoundSizes, CONTEXT, Granule, ModelSize, PlannedRefinement, PlannedRow, ViewGrowth,
+    BoundSizes, CONTEXT, Granule, ModelSize, PlannedRefinement, PlannedRow, Storage, ViewGrowth,
 };
 use crate::memory::{Bytes, Rung};
 use crate::mesh::{BoundStart, TextureSource, placed_gaussians};
@@ -123,9 +123,10 @@ pub(super) fn explained(error: anyhow::Error, model: &Path, config: &Config) -> 
         Ok(other) => return other.into(),
         Err(other) => return other,
     };
-    let less = match config.memory.optimize_memory {
-        Compactness::All => "--vram-limit SIZE, more than now, or when other programs have ended",
-        _ => "--optimize-memory",
+    let less = match config.memory.storage_on_gpu() {
+        Storage::Full | Storage::HalfColors => "--optimize-memory",
+        Storage::Compact => "--offload sh",
+        Storage::Offloaded => "--vram-limit SIZE, more than now, or when other programs have ended",
     };
     let command = format!("splat refine -m {}", shell_word(model));
     OutOfMemory { stopped, command, less: less.to_owned() }.into()

@@ -4,8 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [Rung; 6] =
-    [Rung::Slack, Rung::Photographs, Rung::Bands, Rung::Neighbours, Rung::Compact, Rung::Births];
+const ALL: [Rung; 7] = [
+    Rung::Slack,
+    Rung::Photographs,
+    Rung::Bands,
+    Rung::Neighbours,
+    Rung::Compact,
+    Rung::Offload,
+    Rung::Births,
+];
 
 /// A card on which a model, photographs and an iteration's scratch lie.
 #[derive(Clone, Debug)]
@@ -18,6 +25,8 @@ struct Card {
     slack: u64,
     banded: bool,
     compact: bool,
+    /// What the host has room for of the model.
+    host: u64,
     /// Lengths of the lists that are held, and the most allowed.
     neighbours: [u64; 2],
     /// What the lists of a view may take at most.
@@ -101,6 +110,12 @@ impl Holder for Card {
                 self.model -= gained;
                 gained
             }
+            // Half of what it is when compact.
+            Rung::Offload => {
+                let gained = if self.host < self.model / 2 { 0 } else { self.model / 2 };
+                (self.host, self.model) = (0, self.model - gained);
+                gained
+            }
             Rung::Births | Rung::Resolution => 0,
         };
         Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
@@ -113,7 +128,7 @@ impl Holder for Card {
             Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
             Rung::Slack => Some(Bytes(0)),
             // Births are restored by grants.
-            Rung::Compact | Rung::Births | Rung::Resolution => None,
+            Rung::Compact | Rung::Offload | Rung::Births | Rung::Resolution => None,
         }
     }
 
@@ -141,6 +156,7 @@ fn card(budget: u64) -> Card {
         slack: 0,
         banded: false,
         compact: false,
+        host: 0,
         neighbours: [0, 16],
         most_lists: None,
     }
@@ -173,6 +189,33 @@ fn cheap_steps_come_first_and_only_as_far_as_they_are_needed() {
     ladder.climb(&mut card, |card| card.iterate(750, 900)).unwrap();
     assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
     assert_eq!(ladder.climb(&mut card, |card| card.iterate(900, 900)), Err(Short(106)));
+}
+
+#[test]
+fn colours_go_to_the_host_after_all_is_compact_and_never_come_back() {
+    let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
+    card.host = 75;
+    ladder.climb(&mut card, |card| card.iterate(900, 16)).unwrap();
+    let told = rung_changes(&mut ladder);
+    assert_eq!(told[told.len() - 2..], [(Rung::Compact, true), (Rung::Offload, true)]);
+    assert_eq!((card.model, card.compact), (75, true));
+    (card.slack, card.budget) = (0, 9000);
+    ladder.set_time(HELD_AT_LEAST);
+    ladder.restore_rungs(&mut card).unwrap();
+    let told = rung_changes(&mut ladder);
+    assert!(told.contains(&(Rung::Photographs, false)), "{told:?}");
+    assert!(ladder.is_given_up(Rung::Offload) && ladder.is_given_up(Rung::Compact));
+    // A host without the room has nothing to give.
+    let mut full = Card { host: 74, ..self::card(1000) };
+    assert!(Ladder::new(&ALL).climb(&mut full, |card| card.iterate(900, 16)).is_err());
+    assert_eq!((full.model, full.compact), (150, true));
+}
+
+#[test]
+fn rungs_are_declared_in_the_order_in_which_they_cost() {
+    let mut declared = Rung::value_variants().to_vec();
+    declared.retain(|rung| *rung != Rung::Resolution);
+    assert_eq!(declared, ALL);
 }
 
 #[test]

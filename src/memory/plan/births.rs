@@ -39,6 +39,28 @@ pub struct Growth {
     pub target: Option<u64>,
     /// What the coarse stage will take, where one follows.
     pub coarse: Option<CoarseGrowth>,
+    /// What the host has for tables of the model, where some lie there.
+    pub host: Option<HostGrowth>,
+}
+
+/// What the host has for the tables of a model that lie there.
+#[derive(Clone, Copy, Debug)]
+pub struct HostGrowth {
+    /// What they may come to together.
+    pub room: Bytes,
+    /// Unit of the host's memory.
+    pub granule: Granule,
+    /// Whether they grow in place; where not, a table's old and new memory are held at once.
+    pub is_virtual: bool,
+}
+
+impl HostGrowth {
+    /// Whether there is room for the tables of so large a model.
+    fn holds(self, grown: &ModelSize) -> bool {
+        let tables = || grown.host_tables().map(|(_, bytes)| self.granule.whole(Bytes(bytes)));
+        let copied = if self.is_virtual { Bytes(0) } else { tables().max().unwrap_or_default() };
+        tables().sum::<Bytes>() + copied <= self.room
+    }
 }
 
 /// What SuGaR's coarse stage takes of a model that is not yet in it.
@@ -99,7 +121,11 @@ impl Growth {
 /// budget. None always fit, even where the budget is exceeded already.
 pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
     let wanted = wanted.min(MOST_GAUSSIANS.saturating_sub(growth.model.gaussians));
-    let fits = |births| growth.peak(wanted, births) <= growth.budget;
+    let fits = |births| {
+        let grown = growth.model.with(growth.model.gaussians + births);
+        growth.peak(wanted, births) <= growth.budget
+            && growth.host.is_none_or(|host| host.holds(&grown))
+    };
     // To choose among the candidates takes scratch that taking all of them does not.
     if fits(wanted) {
         return wanted;
@@ -220,6 +246,7 @@ mod tests {
                         neighbours,
                         scratch: Bytes(scratch * gaussians),
                     }),
+                    host: None,
                 }
             },
         )
@@ -281,6 +308,7 @@ mod tests {
             is_virtual: true,
             target: None,
             coarse: None,
+            host: None,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);
         assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
@@ -294,5 +322,42 @@ mod tests {
         let births = largest_births(&Growth { coarse: Some(coarse), ..tight }, 10_000_000);
         let each = (1 << 30) as f64 / (births + 1000) as f64;
         assert!((each - 1420.0).abs() < 35.0, "{each} bytes each");
+    }
+
+    #[test]
+    fn the_host_grants_births_as_far_as_it_has_room_for_their_colours() {
+        let (storage, optional) = (Storage::Offloaded, OptionalColumns::NONE);
+        let model =
+            ModelSize { gaussians: 1000, schema: &GAUSSIANS, sh_degree: 3, storage, optional };
+        let host =
+            HostGrowth { room: Bytes(200 * MIB), granule: Granule::default(), is_virtual: true };
+        let growth = Growth {
+            budget: Bytes(u64::MAX / 2),
+            others: Bytes(0),
+            model,
+            mapped: [Bytes(0); REGIONS],
+            iteration_scratch: Bytes(500_000),
+            granule: Granule::default(),
+            is_virtual: true,
+            target: None,
+            coarse: None,
+            host: Some(host),
+        };
+        let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
+        // 96, 52 and 52 bytes each, in whole granules.
+        let each = (200 * MIB) as f64 / most(&growth) as f64;
+        assert!((200.0..204.0).contains(&each), "{each} bytes each");
+        // The largest table is there twice while it grows.
+        let copying = HostGrowth { is_virtual: false, ..host };
+        let copying = Growth { host: Some(copying), ..growth };
+        let each = (200 * MIB) as f64 / most(&copying) as f64;
+        assert!((296.0..302.0).contains(&each), "{each} bytes each");
+        let full = Growth { host: Some(HostGrowth { room: Bytes(0), ..host }), ..growth };
+        assert_eq!(largest_births(&full, 9), 0);
+        // The device has 120 of the 320 bytes, and the scratch.
+        let roomy = Some(HostGrowth { room: Bytes(1 << 40), ..host });
+        let tight = Growth { host: roomy, budget: Bytes(1 << 30), ..growth };
+        let each = (1 << 30) as f64 / most(&tight) as f64;
+        assert!((each - 655.0).abs() < 20.0, "{each} bytes each");
     }
 }

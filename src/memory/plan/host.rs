@@ -45,6 +45,7 @@ impl Host<'_> {
         let chunk = self.model.gaussians.min(self.chunk_rows);
         // Parameters, both moments and statistics.
         let saved = |rows| 3 * parameters(rows) + (8 + 4 * self.model.optional.count()) * rows;
+        let offloaded: u64 = self.model.host_tables().map(|(_, bytes)| bytes).sum();
         // Those that wait, and those of the next view.
         let pictures = (PICTURED_VIEWS as u64 + 1) * PICTURES_OF_VIEW * photographs.largest();
         [
@@ -66,8 +67,14 @@ impl Host<'_> {
         .map(|(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) })
         .into_iter()
         .chain(self.colors.map(|colors| colors.row()))
+        .chain((offloaded > 0).then_some(offloaded_row(offloaded)))
         .collect()
     }
+}
+
+/// The tables that lie in the host's memory.
+fn offloaded_row(bytes: u64) -> PlannedRow {
+    PlannedRow { label: "colours and their moments", bytes: Bytes(bytes) }
 }
 
 #[cfg(test)]
@@ -102,6 +109,10 @@ mod tests {
         let colors = Some(PlannedColorTables { views: 8, width: 12 });
         let tables = Host { colors, ..host.clone() }.rows();
         assert_eq!(tables.last().map(|row| row.bytes), Some(Bytes(3 * 8 * 12 * 4)));
+        let model = ModelSize { storage: Storage::Offloaded, ..model };
+        let offloaded = Host { model, ..host.clone() }.rows();
+        assert_eq!(offloaded.len(), bytes.len() + 1);
+        assert_eq!(offloaded.last().map(|row| row.bytes), Some(Bytes((1 << 20) * 200)));
         let all = Host { cache: None, ..host };
         assert_eq!(all.rows()[0].bytes, Bytes(1100));
     }

@@ -24,11 +24,12 @@ mod seen;
 #[cfg(kernels)]
 pub(crate) use drawing::{DepthLook, PlannedBatch, PlannedDrawing, SampledGaussians};
 
-pub use births::{CoarseGrowth, Growth, largest_births};
+pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
 pub use coarse::{FEWER_NEIGHBOURS, PlannedCoarse, neighbour_lists, search_scratch, view_scratch};
 pub use drawing::Maps;
 pub use forecast::{CONTEXT, Forecast, PlannedStage};
 pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
+pub use largest::largest;
 pub use mapping::Granule;
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
 pub use nccl::{nccl, nccl_blocks};

@@ -44,6 +44,7 @@ impl Serialize for Storage {
             Self::Full => "full",
             Self::HalfColors => "half_colors",
             Self::Compact => "compact",
+            Self::Offloaded => "offloaded",
         })
     }
 }
@@ -74,6 +75,7 @@ mod tests {
                 .map(|storage| million(3, storage)),
             [716, 620, 320]
         );
+        assert_eq!(million(3, Storage::Offloaded), 120);
         assert_eq!(million(0, Storage::Full), 4 * (3 * 11 + 3 * 3) + 8);
         assert_eq!(million(0, Storage::Compact), 4 * (11 + 6 + 11 + 2 + 2 + 2) + 8);
     }

@@ -37,6 +37,7 @@ fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
         iteration: 100,
         tensors: crate::train::event::Tensors::default(),
         vram: None,
+        offloaded: None,
         host_resident: None,
         host_total: None,
         host_limit: None,

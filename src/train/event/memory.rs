@@ -17,6 +17,10 @@ pub struct MemoryReport {
     pub tensors: Tensors,
     /// Memory of a device that has its own.
     pub vram: Option<Vram>,
+    /// Page-locked memory of the host that a part of the model on a GPU lies in. Systems count it in no
+    /// process, or as shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offloaded: Option<Bytes>,
     /// Resident host memory of the process, where the system tells it.
     pub host_resident: Option<Bytes>,
     /// RAM of the machine, where the system tells it.

@@ -27,7 +27,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         };
         let iteration = self.iteration;
         for change in changes {
-            if change.rung == Rung::Compact {
+            if matches!(change.rung, Rung::Compact | Rung::Offload) {
                 // The model takes less from now on.
                 self.creep = UnexplainedGrowth::from(iteration);
             }

@@ -160,6 +160,21 @@ impl CudaDevice {
         self.id
     }
 
+    /// The NUMA node of the host's memory that is nearest, where the driver says that blocks of it can be
+    /// mapped into reserved addresses.
+    pub(crate) fn host_node(&self) -> Option<i32> {
+        use sys::CUdevice_attribute as Attribute;
+        let ask = |attribute| {
+            // SAFETY: `id` comes from cuDeviceGet.
+            unsafe { result::device::get_attribute(self.id, attribute) }.ok()
+        };
+        let is_mappable =
+            ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
+        // A machine that is one node may have no number for it.
+        let node = ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        (is_mappable != 0).then_some(node)
+    }
+
     /// Free memory of the GPU.
     pub fn free(&self) -> Result<Bytes, DeviceError> {
         let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;

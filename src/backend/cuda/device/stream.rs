@@ -33,7 +33,7 @@ pub(crate) trait Queue {
     /// As of [`Self::fill`].
     unsafe fn fill_words(&self, to: u64, word: u32, words: usize) -> Result<(), DeviceError>;
 
-    /// Copies within the device.
+    /// Copies between addresses of kernels, in the device's memory or the host's.
     ///
     /// # Safety
     /// Both ranges are the caller's until the device has finished, and they do not overlap.
@@ -162,8 +162,9 @@ impl Queue for DriverQueue {
 
     unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: both ranges are the caller's.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw) }
-            .map_err(failed("cuMemcpyDtoDAsync"))
+        unsafe { sys::cuMemcpyAsync(to, from, bytes, self.raw) }
+            .result()
+            .map_err(failed("cuMemcpyAsync"))
     }
 
     unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize) -> Result<(), DeviceError> {

@@ -41,7 +41,7 @@ pub(crate) fn catch_up<P: Primitive>(
     let kernel = match storage {
         Storage::Full => &session.kernels.catch_up_all,
         Storage::HalfColors => &session.kernels.catch_up_all_half,
-        Storage::Compact => &session.kernels.catch_up_all_compact,
+        Storage::Compact | Storage::Offloaded => &session.kernels.catch_up_all_compact,
     };
     kernel.over(&session.stream, lane_blocks * LANES, &args)?;
     model.momentum.mark_caught_up();

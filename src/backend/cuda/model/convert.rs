@@ -1,4 +1,4 @@
-//! Converts a model from one storage to the other, in place.
+//! Converts a model from one storage to the other, in place, and moves tables between device and host.
 //!
 //! Packed values are smaller, so packing runs from the first lane block to the last and never
 //! overwrites values that are still to be read. Unpacking runs from the last lane block to the first.
@@ -20,7 +20,7 @@ impl<P: CudaPrimitive> Model<P> {
     /// Makes the state compact and returns the bytes that this frees. If scratch is refused the model
     /// is unchanged.
     pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
-        if self.storage() == Storage::Compact {
+        if self.storage().is_compact() {
             return Ok(Bytes(0));
         }
         require_storage::<P>(Storage::Compact)?;
@@ -39,6 +39,7 @@ impl<P: CudaPrimitive> Model<P> {
         if self.storage() == Storage::Full {
             return Ok(());
         }
+        self.move_tables(session, Storage::Compact)?;
         let mut converter = TableConverter::new(session, self)?;
         let rows = self.len();
         let wide = ModelSize { storage: Storage::Full, ..self.size() }.widths();
@@ -52,6 +53,37 @@ impl<P: CudaPrimitive> Model<P> {
         catch_up(session, self)?;
         converter.each_table(self, Storage::Full, TableConverter::unpack)?;
         self.set_storage(Storage::Full);
+        Ok(())
+    }
+
+    /// Makes the state compact, moves what is lazy of it to the host's memory and returns the bytes that
+    /// this frees on the device. If the host's memory is refused the model is compact, and all there.
+    pub(crate) fn offload(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
+        let mapped = self.bytes_mapped();
+        self.compact(session)?;
+        self.move_tables(session, Storage::Offloaded)?;
+        Ok(Bytes(mapped.0.saturating_sub(self.bytes_mapped().0)))
+    }
+
+    /// Moves the tables of a compact model to where they lie in another compact storage; of any other
+    /// model, none. If memory is refused all stay.
+    fn move_tables(&mut self, session: &Session, new: Storage) -> Result<(), DeviceError> {
+        if !self.storage().is_compact() || self.storage() == new {
+            return Ok(());
+        }
+        require_storage::<P>(new)?;
+        let places = self.size().places().zip(ModelSize { storage: new, ..self.size() }.places());
+        let tables = self.tables.iter().zip(places);
+        let moved = tables.map(|(table, (old, new))| {
+            (old != new).then(|| table.copied_to(&session.stream, new)).transpose()
+        });
+        let moved = moved.collect::<Result<Vec<_>, _>>()?;
+        for (table, moved) in self.tables.iter_mut().zip(moved) {
+            if let Some(moved) = moved {
+                *table = moved;
+            }
+        }
+        self.set_storage(new);
         Ok(())
     }
 

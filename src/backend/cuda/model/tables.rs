@@ -15,7 +15,7 @@ use crate::backend::cuda::primitive::{
 use crate::backend::cuda::session::Session;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{Capability, DeviceError};
-use crate::layout::{self, ModelSize};
+use crate::layout::{self, MemoryPlace, ModelSize, TABLE_PARTS};
 use crate::memory::Bytes;
 use crate::memory::plan::{OptionalColumns, REGIONS, Storage};
 use crate::model::{Gaussians, Primitive};
@@ -81,7 +81,10 @@ impl<P: Primitive> Model<P> {
         sh_degree: u32,
         storage: Storage,
     ) -> Result<Self, DeviceError> {
-        let tables = layout::table_slots(P::SCHEMA).map(|slot| heap.region(&slot));
+        let places =
+            P::SCHEMA.tables.iter().flat_map(|table| [storage.place_of(table); TABLE_PARTS]);
+        let slots = layout::table_slots(P::SCHEMA).zip(places);
+        let tables = slots.map(|(slot, place)| heap.region_in(place, &slot));
         Ok(Self {
             len: 0,
             sh_degree,
@@ -196,7 +199,7 @@ impl<P: Primitive> Model<P> {
     pub fn bytes(&self) -> [Bytes; 2] {
         let table = |table: &Region<u32>| Bytes::of::<u32>(table.len());
         // Each table's values, then their first and second moments.
-        let parameters = self.tables.iter().step_by(layout::TABLE_PARTS).map(table);
+        let parameters = self.tables.iter().step_by(TABLE_PARTS).map(table);
         let all: Bytes = self.tables.iter().map(table).sum();
         let sums = self.gradient_norm_sums.len() + self.absolute_norm_sums.len();
         let statistics = Bytes::of::<f32>(sums) + table(&self.views_seen);
@@ -270,7 +273,12 @@ impl<P: Primitive> Model<P> {
         self.len = rows;
     }
 
-    /// Mapped bytes of each region, in the order of growth; zero after the last.
+    /// Bytes of the host that its tables have taken.
+    pub(crate) fn mapped_on_host(&self) -> Bytes {
+        self.tables.iter().map(|table| table.mapped_in(MemoryPlace::Host)).sum()
+    }
+
+    /// Mapped bytes on the device of each region, in the order of growth; zero after the last.
     pub(crate) fn mapped(&self) -> [Bytes; REGIONS] {
         let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
@@ -293,8 +301,7 @@ impl<P: Primitive> Model<P> {
 
     /// Zeros the moments of all rows. What is lazy has caught up.
     pub(crate) fn forget_moments(&mut self, session: &Session) -> Result<(), DeviceError> {
-        let moments =
-            self.tables.iter_mut().enumerate().filter(|(i, _)| i % layout::TABLE_PARTS > 0);
+        let moments = self.tables.iter_mut().enumerate().filter(|(i, _)| i % TABLE_PARTS > 0);
         for (_, table) in moments {
             table.zero(&session.stream)?;
         }
@@ -337,7 +344,7 @@ pub(crate) fn centres<P: Primitive>(tables: &[Region<u32>], sh_degree: u32) -> (
     let Some(column) = P::SCHEMA.places() else { return (In::NULL, 0) };
     let table = usize::from(P::SCHEMA.columns[column].table);
     let width = P::SCHEMA.values(sh_degree).nth(table).unwrap_or(0);
-    (tables.get(layout::TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
+    (tables.get(TABLE_PARTS * table).map_or(In::NULL, Buffer::read).floats(), width)
 }
 
 /// A model of so many rows, all zero.

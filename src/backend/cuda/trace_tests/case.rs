@@ -145,7 +145,8 @@ impl Case {
             gaussians,
             sh_degree: u32::try_from(dice.within(0..=3)).unwrap_or(0),
             storage: match dice.unit() {
-                unit if unit < 0.4 => Storage::Compact,
+                unit if unit < 0.25 => Storage::Compact,
+                unit if unit < 0.4 => Storage::Offloaded,
                 unit if unit < 0.6 => Storage::HalfColors,
                 _ => Storage::Full,
             },

@@ -97,10 +97,13 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         session.heap.update_foreign_use()?;
         model.trim()?;
         let mut granted = growth::births(high_water, model, wish, images, &session.heap, ladder);
-        if granted < wish && ladder.comes_before(Rung::Compact, Rung::Births) {
+        for rung in ladder.in_order(&[Rung::Compact, Rung::Offload]) {
+            if granted == wish || !ladder.comes_before(rung, Rung::Births) {
+                break;
+            }
             let mut parts = Parts { images, session, model: Some(model) };
-            if let Gain::Bytes(bytes) = parts.give_up(Rung::Compact, Bytes(0))? {
-                ladder.record(Rung::Compact, bytes);
+            if let Gain::Bytes(bytes) = parts.give_up(rung, Bytes(0))? {
+                ladder.record(rung, bytes);
                 granted = growth::births(high_water, model, wish, images, &session.heap, ladder);
             }
         }

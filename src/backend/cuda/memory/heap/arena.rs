@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::span::{Accounts, Span};
 use crate::backend::DeviceError;
-use crate::layout::{Placement, SCRATCH, Spot, spare};
+use crate::layout::{MemoryPlace, Placement, SCRATCH, Spot, spare};
 use crate::memory::{Bytes, Kind};
 
 /// Where a new block lies.
@@ -34,13 +34,14 @@ impl Arena {
         }
     }
 
+    fn is_virtual(&self) -> bool {
+        self.accounts.memory.is_virtual(MemoryPlace::Device)
+    }
+
     /// Places a block after all live blocks.
     pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
-        let spot = if self.accounts.memory.is_virtual() {
-            self.place_in_place(bytes)?
-        } else {
-            self.place_beside(bytes)?
-        };
+        let spot =
+            if self.is_virtual() { self.place_in_place(bytes)? } else { self.place_beside(bytes)? };
         let Spot { span, start } = spot;
         let id = self.placement.take(spot, bytes);
         let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
@@ -56,13 +57,13 @@ impl Arena {
     /// Gives back the memory after all live blocks.
     pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
         let top = self.placement.top();
-        if self.placement.is_empty() && !self.accounts.memory.is_virtual() {
+        if self.placement.is_empty() && !self.is_virtual() {
             self.spans.clear();
             return Ok(());
         }
         self.spans.truncate(top.span + 1);
         // A range without virtual memory could only be cut by moving the blocks that live in it.
-        if self.accounts.memory.is_virtual()
+        if self.is_virtual()
             && let Some(span) = self.spans.get_mut(top.span)
         {
             span.trim(top.start)?;
@@ -76,8 +77,9 @@ impl Arena {
         let top = self.placement.top().start;
         let keep = self.recent().max(top);
         self.reached = [top, self.reached[0]];
+        let is_virtual = self.is_virtual();
         match self.spans.first_mut() {
-            Some(span) if self.accounts.memory.is_virtual() => span.trim(keep),
+            Some(span) if is_virtual => span.trim(keep),
             _ => Ok(()),
         }
     }

@@ -9,25 +9,40 @@ use std::rc::Rc;
 
 use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
-use crate::memory::Bytes;
+use crate::layout::MemoryPlace;
+use crate::memory::{Bytes, HostState};
 
 /// Unit of memory, and of what the device remembers.
 pub(super) const GRANULE: u64 = 2 << 20;
+
+/// Unit of the host's memory.
+pub(super) const HOST_GRANULE: u64 = 4 << 20;
+
+/// A block of memory, or a range of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FakeBlock {
+    place: MemoryPlace,
+    bytes: u64,
+}
 
 #[derive(Default)]
 pub(super) struct FakeState {
     pub(super) capacity: u64,
     /// Bytes that other programs hold.
     pub(super) foreign: u64,
+    /// The host as the system tells of it.
+    pub(super) host: Option<HostState>,
+    /// Whether the driver has none of the host's memory to give, whatever the system says.
+    pub(super) host_is_exhausted: bool,
     next: u64,
     reservations: BTreeMap<u64, u64>,
-    /// Bytes of blocks by handle.
-    blocks: BTreeMap<u64, u64>,
+    /// Blocks by handle.
+    blocks: BTreeMap<u64, FakeBlock>,
     /// Bytes and handle by address.
     mapped: BTreeMap<u64, (u64, u64)>,
     /// End by beginning of what kernels may use.
     allowed: BTreeMap<u64, u64>,
-    allocations: BTreeMap<u64, u64>,
+    allocations: BTreeMap<u64, FakeBlock>,
     /// Bytes of the host's memory by address.
     pinned: BTreeMap<usize, usize>,
     /// The contents of each granule, by address.
@@ -54,15 +69,22 @@ impl FakeDevice {
         Self { state: Rc::new(RefCell::new(state)), is_virtual }
     }
 
-    /// Memory that the heap holds.
+    /// Memory of the device that the heap holds.
     pub(super) fn held(&self) -> u64 {
+        self.held_in(MemoryPlace::Device)
+    }
+
+    /// Memory of this place that it holds in blocks and ranges.
+    pub(super) fn held_in(&self, place: MemoryPlace) -> u64 {
         let state = self.state.borrow();
-        state.blocks.values().chain(state.allocations.values()).sum()
+        let blocks = state.blocks.values().chain(state.allocations.values());
+        blocks.filter(|block| block.place == place).map(|block| block.bytes).sum()
     }
 
     pub(super) fn has_nothing_left(&self) -> bool {
         let state = self.state.borrow();
-        self.held() == 0
+        state.blocks.is_empty()
+            && state.allocations.is_empty()
             && state.reservations.is_empty()
             && state.mapped.is_empty()
             && state.allowed.is_empty()
@@ -75,7 +97,7 @@ impl FakeDevice {
             .allocations
             .range(..=address)
             .next_back()
-            .is_some_and(|(start, size)| address + bytes <= start + size);
+            .is_some_and(|(start, block)| address + bytes <= start + block.bytes);
         let mut at = address;
         while at < address + bytes {
             match state.allowed.range(..=at).next_back() {
@@ -84,6 +106,15 @@ impl FakeDevice {
             }
         }
         true
+    }
+
+    /// Whether there is so much left.
+    fn give(&self, place: MemoryPlace, bytes: u64) -> Result<(), Fault> {
+        let has_room = match place {
+            MemoryPlace::Device => self.free()?.0 >= bytes,
+            MemoryPlace::Host => !self.state.borrow().host_is_exhausted,
+        };
+        if has_room { Ok(()) } else { Err(Fault::Exhausted) }
     }
 
     /// Writes to the granules of a range.
@@ -97,6 +128,13 @@ impl FakeDevice {
     pub(super) fn is_marked(&self, address: u64, bytes: u64, mark: u64) -> bool {
         let state = self.state.borrow();
         granules(address, bytes).all(|at| state.contents.get(&at) == Some(&(mark + (at - address))))
+    }
+}
+
+fn granule_of(place: MemoryPlace) -> u64 {
+    match place {
+        MemoryPlace::Device => GRANULE,
+        MemoryPlace::Host => HOST_GRANULE,
     }
 }
 
@@ -117,11 +155,11 @@ impl FakeState {
 }
 
 impl MemoryDriver for FakeDevice {
-    fn granule(&self) -> u64 {
-        GRANULE
+    fn granule(&self, place: MemoryPlace) -> u64 {
+        granule_of(place)
     }
 
-    fn is_virtual(&self) -> bool {
+    fn is_virtual(&self, _place: MemoryPlace) -> bool {
         self.is_virtual
     }
 
@@ -132,6 +170,10 @@ impl MemoryDriver for FakeDevice {
     fn free(&self) -> Result<Bytes, DeviceError> {
         let (capacity, foreign) = (self.state.borrow().capacity, self.state.borrow().foreign);
         Ok(Bytes(capacity.saturating_sub(foreign + self.held())))
+    }
+
+    fn host(&self) -> Option<HostState> {
+        self.state.borrow().host
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
@@ -153,14 +195,12 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn create(&self, bytes: u64) -> Result<u64, Fault> {
-        assert!(bytes > 0 && bytes.is_multiple_of(GRANULE));
-        if self.free()?.0 < bytes {
-            return Err(Fault::Exhausted);
-        }
+    fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
+        assert!(bytes > 0 && bytes.is_multiple_of(granule_of(place)));
+        self.give(place, bytes)?;
         let mut state = self.state.borrow_mut();
         let handle = state.place(GRANULE);
-        state.blocks.insert(handle, bytes);
+        state.blocks.insert(handle, FakeBlock { place, bytes });
         Ok(handle)
     }
 
@@ -178,7 +218,7 @@ impl MemoryDriver for FakeDevice {
         let mut state = self.state.borrow_mut();
         let (start, size) = state.reservations.range(..=address).next_back().unwrap();
         assert!(address + bytes <= start + size, "mapped outside of the reservation");
-        assert_eq!(state.blocks.get(&handle), Some(&bytes));
+        assert_eq!(state.blocks.get(&handle).map(|block| block.bytes), Some(bytes));
         if let Some((before, (size, _))) = state.mapped.range(..address + bytes).next_back() {
             assert!(before + size <= address, "mapped twice");
         }
@@ -210,21 +250,20 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn allocate(&self, bytes: u64) -> Result<u64, Fault> {
-        assert!(!self.is_virtual && bytes > 0 && bytes.is_multiple_of(GRANULE));
-        if self.free()?.0 < bytes {
-            return Err(Fault::Exhausted);
-        }
+    fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
+        assert!(!self.is_virtual && bytes > 0 && bytes.is_multiple_of(granule_of(place)));
+        self.give(place, bytes)?;
         let mut state = self.state.borrow_mut();
         let address = state.place(bytes);
-        state.allocations.insert(address, bytes);
+        state.allocations.insert(address, FakeBlock { place, bytes });
         Ok(address)
     }
 
-    fn deallocate(&self, address: u64) -> Result<(), DeviceError> {
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError> {
         let mut state = self.state.borrow_mut();
-        let bytes = state.allocations.remove(&address).expect("freed twice");
-        state.forget(address, bytes);
+        let block = state.allocations.remove(&address).expect("freed twice");
+        assert_eq!(block.place, place, "freed as what it is not");
+        state.forget(address, block.bytes);
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The driver's calls that give and take memory. No other file makes them.
 #![expect(clippy::disallowed_methods, reason = "this is the door that the others are sent to")]
 
+use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::rc::Rc;
 
@@ -9,7 +10,8 @@ use cudarc::driver::{DriverError, result, sys};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::CudaDevice;
 use crate::backend::cuda::device::error::failed;
-use crate::memory::Bytes;
+use crate::layout::MemoryPlace;
+use crate::memory::{Bytes, HostState, host_state};
 
 /// Physical memory comes in multiples of this where the driver names no other size.
 const GRANULE: u64 = 2 << 20;
@@ -17,7 +19,7 @@ const GRANULE: u64 = 2 << 20;
 /// Why there is no memory.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The device has none left.
+    /// The device has none left, or the host.
     Exhausted,
     /// Anything else.
     Failed(DeviceError),
@@ -31,17 +33,19 @@ impl From<DeviceError> for Fault {
 
 /// A device as the heap needs it; tests have one of their own.
 ///
-/// Sizes are multiples of the granule. With virtual memory, address space is reserved first and
-/// blocks of memory are mapped into it; without, `allocate` gives both at once.
+/// Sizes are multiples of the granule of their place. With virtual memory, address space is reserved first
+/// and blocks of memory are mapped into it; without, `allocate` gives both at once.
 pub(super) trait MemoryDriver {
     /// Smallest unit of memory.
-    fn granule(&self) -> u64;
-    /// Whether memory can be mapped into reserved address space.
-    fn is_virtual(&self) -> bool;
+    fn granule(&self, place: MemoryPlace) -> u64;
+    /// Whether memory of this place can be mapped into reserved address space.
+    fn is_virtual(&self, place: MemoryPlace) -> bool;
     /// Memory of the device, used or not.
     fn capacity(&self) -> Bytes;
     /// Free memory of the device.
     fn free(&self) -> Result<Bytes, DeviceError>;
+    /// How the host's memory stands; nothing where the system does not tell.
+    fn host(&self) -> Option<HostState>;
     /// Waits until nothing that was queued uses memory.
     fn wait(&self) -> Result<(), DeviceError>;
 
@@ -50,7 +54,7 @@ pub(super) trait MemoryDriver {
     /// Gives address space back, nothing mapped there.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
     /// Takes a block of memory.
-    fn create(&self, bytes: u64) -> Result<u64, Fault>;
+    fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
     /// Gives a block back, which goes when it is not mapped any more.
     fn release(&self, handle: u64) -> Result<(), DeviceError>;
     /// Maps a block at a reserved address.
@@ -61,10 +65,10 @@ pub(super) trait MemoryDriver {
     fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes address space and memory.
-    fn allocate(&self, bytes: u64) -> Result<u64, Fault>;
+    fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
     /// Gives both back.
-    fn deallocate(&self, address: u64) -> Result<(), DeviceError>;
-    /// Copies within the device and waits for it.
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError>;
+    /// Copies between addresses of kernels and waits for it.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes page-locked memory of the host, at least a byte, which any thread's context may use.
@@ -73,27 +77,29 @@ pub(super) trait MemoryDriver {
     fn free_pinned(&self, address: *mut c_void);
 }
 
-/// The memory of a GPU.
+/// The memory of a GPU, and what of the host's it is lent.
 pub(super) struct GpuMemory {
     device: Rc<CudaDevice>,
     granule: u64,
     is_virtual: bool,
+    /// Where memory of the host is mapped from, as far as it can be; known once it was tried.
+    host: OnceCell<Option<HostNode>>,
+}
+
+/// A part of the host's memory that can be mapped into reserved addresses.
+#[derive(Clone, Copy)]
+struct HostNode {
+    /// Its NUMA node.
+    number: i32,
+    granule: u64,
 }
 
 impl GpuMemory {
     pub(super) fn new(device: &Rc<CudaDevice>, is_virtual: bool) -> Result<Self, DeviceError> {
-        let mut memory = Self { device: Rc::clone(device), granule: GRANULE, is_virtual };
+        let mut memory =
+            Self { device: Rc::clone(device), granule: GRANULE, is_virtual, host: OnceCell::new() };
         if is_virtual {
-            let properties = memory.properties();
-            let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-            let mut granule = 0;
-            // SAFETY: the call reads the properties and writes one size.
-            unsafe {
-                sys::cuMemGetAllocationGranularity(&raw mut granule, &raw const properties, minimum)
-            }
-            .result()
-            .map_err(failed("cuMemGetAllocationGranularity"))?;
-            memory.granule = (granule as u64).max(1);
+            memory.granule = granularity(memory.location())?;
         }
         Ok(memory)
     }
@@ -105,20 +111,97 @@ impl GpuMemory {
         }
     }
 
-    fn properties(&self) -> sys::CUmemAllocationProp {
-        sys::CUmemAllocationProp {
-            type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-            location: self.location(),
-            win32HandleMetaData: std::ptr::null_mut(),
-            allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
-                compressionType: 0,
-                gpuDirectRDMACapable: 0,
-                usage: 0,
-                reserved: [0; 4],
-            },
-        }
+    /// The host's memory beside the GPU, where blocks of it can be mapped. A driver may promise that and
+    /// refuse it, as in a container that may not: it is tried with one granule.
+    fn host_node(&self) -> Option<HostNode> {
+        *self.host.get_or_init(|| {
+            let number = self.device.host_node().filter(|_| self.is_virtual)?;
+            let tried = self.try_node(number);
+            tried.inspect_err(|fault| tracing::debug!("memory of the host: {fault:?}")).ok()
+        })
     }
+
+    fn try_node(&self, number: i32) -> Result<HostNode, Fault> {
+        let location = on_node(number);
+        // Address space comes in the device's units.
+        let granule = granularity(location)?.max(self.granule);
+        let handle = create_block(location, granule)?;
+        let mapped = self.reserve(granule).and_then(|address| {
+            let mapped = self.map(address, granule, handle).and_then(|()| {
+                let allowed = self.allow(address, granule);
+                self.unmap(address, granule)?;
+                Ok(allowed?)
+            });
+            self.unreserve(address, granule)?;
+            mapped
+        });
+        self.release(handle)?;
+        mapped.map(|()| HostNode { number, granule })
+    }
+}
+
+fn on_node(number: i32) -> sys::CUmemLocation {
+    sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id: number }
+}
+
+fn properties(location: sys::CUmemLocation) -> sys::CUmemAllocationProp {
+    sys::CUmemAllocationProp {
+        type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        location,
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+/// Unit of the blocks of a location.
+fn granularity(location: sys::CUmemLocation) -> Result<u64, DeviceError> {
+    let properties = properties(location);
+    let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+    let mut granule = 0;
+    // SAFETY: the call reads the properties and writes one size.
+    unsafe { sys::cuMemGetAllocationGranularity(&raw mut granule, &raw const properties, minimum) }
+        .result()
+        .map_err(failed("cuMemGetAllocationGranularity"))?;
+    Ok((granule as u64).max(1))
+}
+
+fn create_block(location: sys::CUmemLocation, bytes: u64) -> Result<u64, Fault> {
+    let properties = properties(location);
+    let mut handle = 0;
+    // SAFETY: the call reads the properties and writes one handle.
+    unsafe { sys::cuMemCreate(&raw mut handle, size(bytes), &raw const properties, 0) }
+        .result()
+        .map_err(fault("cuMemCreate"))?;
+    Ok(handle)
+}
+
+/// Page-locked memory of the host that kernels reach at the address which the host has for it.
+fn allocate_mapped(bytes: u64) -> Result<u64, Fault> {
+    let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+    // SAFETY: the context is current; the span frees what it gets.
+    let host =
+        unsafe { result::malloc_host(size(bytes), flags) }.map_err(fault("cuMemHostAlloc"))?;
+    let mut address = 0;
+    // SAFETY: the allocation above is mapped, and the call writes one address.
+    let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host, 0) }.result();
+    let is_same = asked.is_ok() && address == host.expose_provenance() as u64;
+    if is_same {
+        return Ok(address);
+    }
+    // SAFETY: the allocation above is freed once, and nobody knows of it.
+    let freed = unsafe { result::free_host(host) };
+    freed.map_err(fault("cuMemFreeHost"))?;
+    asked.map_err(fault("cuMemHostGetDevicePointer"))?;
+    Err(Fault::Failed(DeviceError::Unavailable(
+        "--offload: this GPU has other addresses for the host's memory than the host. Leave --offload out"
+            .to_owned(),
+    )))
 }
 
 /// Distinguishes missing memory from other failures.
@@ -135,12 +218,18 @@ fn size(bytes: u64) -> usize {
 }
 
 impl MemoryDriver for GpuMemory {
-    fn granule(&self) -> u64 {
-        self.granule
+    fn granule(&self, place: MemoryPlace) -> u64 {
+        match place {
+            MemoryPlace::Device => self.granule,
+            MemoryPlace::Host => self.host_node().map_or(GRANULE, |node| node.granule),
+        }
     }
 
-    fn is_virtual(&self) -> bool {
-        self.is_virtual
+    fn is_virtual(&self, place: MemoryPlace) -> bool {
+        match place {
+            MemoryPlace::Device => self.is_virtual,
+            MemoryPlace::Host => self.host_node().is_some(),
+        }
     }
 
     fn capacity(&self) -> Bytes {
@@ -149,6 +238,10 @@ impl MemoryDriver for GpuMemory {
 
     fn free(&self) -> Result<Bytes, DeviceError> {
         self.device.free()
+    }
+
+    fn host(&self) -> Option<HostState> {
+        host_state()
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
@@ -171,14 +264,9 @@ impl MemoryDriver for GpuMemory {
             .map_err(failed("cuMemAddressFree"))
     }
 
-    fn create(&self, bytes: u64) -> Result<u64, Fault> {
-        let properties = self.properties();
-        let mut handle = 0;
-        // SAFETY: the call reads the properties and writes one handle.
-        unsafe { sys::cuMemCreate(&raw mut handle, size(bytes), &raw const properties, 0) }
-            .result()
-            .map_err(fault("cuMemCreate"))?;
-        Ok(handle)
+    fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
+        let node = self.host_node().filter(|_| place == MemoryPlace::Host);
+        create_block(node.map_or(self.location(), |node| on_node(node.number)), bytes)
     }
 
     fn release(&self, handle: u64) -> Result<(), DeviceError> {
@@ -209,22 +297,36 @@ impl MemoryDriver for GpuMemory {
             .map_err(failed("cuMemSetAccess"))
     }
 
-    fn allocate(&self, bytes: u64) -> Result<u64, Fault> {
-        // SAFETY: the context is current; the span frees what it gets.
-        unsafe { result::malloc_sync(size(bytes)) }.map_err(fault("cuMemAlloc"))
+    fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
+        match place {
+            MemoryPlace::Device => {
+                // SAFETY: the context is current; the span frees what it gets.
+                unsafe { result::malloc_sync(size(bytes)) }.map_err(fault("cuMemAlloc"))
+            }
+            MemoryPlace::Host => allocate_mapped(bytes),
+        }
     }
 
-    fn deallocate(&self, address: u64) -> Result<(), DeviceError> {
-        // SAFETY: the span frees its allocation once, after waiting for the device.
-        unsafe { result::free_sync(address) }.map_err(failed("cuMemFree"))
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError> {
+        match place {
+            MemoryPlace::Device => {
+                // SAFETY: the span frees its allocation once, after waiting for the device.
+                unsafe { result::free_sync(address) }.map_err(failed("cuMemFree"))
+            }
+            MemoryPlace::Host => {
+                let host = std::ptr::with_exposed_provenance_mut(size(address));
+                // SAFETY: `allocate_mapped` gave the host's own address, which the span frees once, after
+                // waiting for the device.
+                unsafe { result::free_host(host) }.map_err(failed("cuMemFreeHost"))
+            }
+        }
     }
 
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
         // The copy is on the default stream, which the others do not wait for.
         self.wait()?;
         // SAFETY: both allocations hold as many bytes.
-        unsafe { result::memcpy_dtod_sync(to, from, size(bytes)) }
-            .map_err(failed("cuMemcpyDtoD"))?;
+        unsafe { sys::cuMemcpy(to, from, size(bytes)) }.result().map_err(failed("cuMemcpy"))?;
         self.wait()
     }
 

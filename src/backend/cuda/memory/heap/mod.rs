@@ -1,10 +1,12 @@
 //! All memory of the GPU: regions that live as long as the model, scratch for an iteration,
-//! page-locked memory of the host. The ledger is asked for every byte before it is taken.
+//! page-locked memory of the host, which regions may lie in, too. The ledger is asked for every byte before it is taken.
 
 mod arena;
 mod buffer;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+pub(in crate::backend::cuda) mod host_tests;
 mod memory;
 mod pinned;
 mod region;
@@ -31,8 +33,8 @@ use self::memory::{GpuMemory, MemoryDriver};
 use self::span::Accounts;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::CudaDevice;
-use crate::layout::{CONTEXT, Library};
-use crate::memory::{Allowance, Bytes, Entry, Kind, Ledger, Limit};
+use crate::layout::{CONTEXT, Library, MemoryPlace};
+use crate::memory::{Allowance, Bytes, Entry, HostAllowance, Kind, Ledger, Limit};
 
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
@@ -65,6 +67,7 @@ impl Heap {
             memory,
             ledger,
             allowance,
+            host_allowance: Cell::default(),
             cub_scratch,
             #[cfg(test)]
             trace: trace::Trace::default(),
@@ -226,12 +229,37 @@ impl Heap {
 
     /// Smallest unit in which memory is taken.
     pub fn granule(&self) -> Bytes {
-        Bytes(self.accounts.memory.granule())
+        self.granule_in(MemoryPlace::Device)
+    }
+
+    /// The same of memory of this place.
+    pub(crate) fn granule_in(&self, place: MemoryPlace) -> Bytes {
+        Bytes(self.accounts.memory.granule(place))
     }
 
     /// Whether regions grow in place.
     pub fn is_virtual(&self) -> bool {
-        self.accounts.memory.is_virtual()
+        self.is_virtual_in(MemoryPlace::Device)
+    }
+
+    /// The same of regions of this place.
+    pub(crate) fn is_virtual_in(&self, place: MemoryPlace) -> bool {
+        self.accounts.memory.is_virtual(place)
+    }
+
+    /// What may be page-locked of the host from now on; before, all that it can spare.
+    pub(crate) fn set_host_allowance(&self, allowance: HostAllowance) {
+        self.accounts.host_allowance.set(allowance);
+    }
+
+    /// Bytes that regions of the host may take now.
+    pub fn left_on_host(&self) -> Bytes {
+        self.accounts.left_on_host()
+    }
+
+    /// Page-locked bytes of the host.
+    pub fn on_host(&self) -> Bytes {
+        self.accounts.ledger.borrow().on_host()
     }
 
     /// Runs an allocation; if memory is short, runs it once more after trimming the arena. If other

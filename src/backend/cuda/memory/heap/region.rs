@@ -8,13 +8,14 @@ use super::span::{Span, bytes_of};
 use crate::abi::Plain;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::layout::{Count, Slot};
+use crate::layout::{Count, MemoryPlace, Slot};
 use crate::memory::{Bytes, Kind};
 
 /// Values that live as long as the model. With virtual memory they never move.
 pub struct Region<T> {
     heap: Heap,
     label: &'static str,
+    place: MemoryPlace,
     span: Span,
     len: usize,
     values: PhantomData<T>,
@@ -23,14 +24,40 @@ pub struct Region<T> {
 impl Heap {
     /// An empty region of a slot.
     pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
-        Region::new(self, slot.label)
+        self.region_in(MemoryPlace::Device, slot)
+    }
+
+    /// The same in memory of this place.
+    pub fn region_in<T: Plain, C: Count>(
+        &self,
+        place: MemoryPlace,
+        slot: &Slot<T, C>,
+    ) -> Result<Region<T>, DeviceError> {
+        Region::new(self, slot.label, place)
     }
 }
 
 impl<T: Plain> Region<T> {
-    pub(super) fn new(heap: &Heap, label: &'static str) -> Result<Self, DeviceError> {
-        let span = Span::new(&heap.accounts, label, Kind::Region)?;
-        Ok(Self { heap: heap.clone(), label, span, len: 0, values: PhantomData })
+    fn new(heap: &Heap, label: &'static str, place: MemoryPlace) -> Result<Self, DeviceError> {
+        let kind = match place {
+            MemoryPlace::Device => Kind::Region,
+            MemoryPlace::Host => Kind::Pinned,
+        };
+        let span = Span::new(&heap.accounts, label, kind)?;
+        Ok(Self { heap: heap.clone(), label, place, span, len: 0, values: PhantomData })
+    }
+
+    /// A region of this place with the same values. Both are held until one of them goes, which waits for
+    /// the copy.
+    pub(crate) fn copied_to(
+        &self,
+        stream: &Stream,
+        place: MemoryPlace,
+    ) -> Result<Self, DeviceError> {
+        let mut copy = Self::new(&self.heap, self.label, place)?;
+        copy.grow(self.len)?;
+        copy.copy_from(stream, 0, self, 0..self.len)?;
+        Ok(copy)
     }
 
     /// Makes room for at least `len` values and lets them count. What was there stays; what is
@@ -65,7 +92,12 @@ impl<T: Plain> Region<T> {
 
     /// Bytes taken from the device.
     pub fn mapped(&self) -> Bytes {
-        Bytes(self.span.mapped())
+        self.mapped_in(MemoryPlace::Device)
+    }
+
+    /// Bytes taken of this place.
+    pub fn mapped_in(&self, place: MemoryPlace) -> Bytes {
+        if place == self.place { Bytes(self.span.mapped()) } else { Bytes(0) }
     }
 
     /// How many values fit without taking more memory.

@@ -1,18 +1,19 @@
-//! A range of device addresses that memory is mapped into as it is needed.
+//! A range of device addresses that memory is mapped into as it is needed: the device's, or the host's.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
-use crate::layout::{Library, block_beside};
-use crate::memory::{Allowance, Bytes, Kind, Ledger};
+use crate::layout::{Library, MemoryPlace, block_beside};
+use crate::memory::{Allowance, Bytes, HostAllowance, Kind, Ledger};
 
 /// Memory and the books of it.
 pub(super) struct Accounts {
     pub(super) memory: Box<dyn MemoryDriver>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
+    pub(super) host_allowance: Cell<HostAllowance>,
     pub(super) cub_scratch: OnceCell<Library>,
     #[cfg(test)]
     pub(super) trace: super::trace::Trace,
@@ -30,11 +31,54 @@ impl Accounts {
         Ok(())
     }
 
+    /// Whether so much may be taken, as things stand now: others may have come or gone.
+    fn check(
+        &self,
+        place: MemoryPlace,
+        label: &'static str,
+        wanted: Bytes,
+    ) -> Result<(), DeviceError> {
+        match place {
+            MemoryPlace::Device => {
+                self.update_foreign_use(Bytes(0))?;
+                Ok(self.ledger.borrow().check(label, wanted)?)
+            }
+            MemoryPlace::Host => {
+                let Some(state) = self.memory.host() else { return Ok(()) };
+                let held = self.ledger.borrow().on_host();
+                Ok(self.host_allowance.get().check(state, held, label, wanted)?)
+            }
+        }
+    }
+
+    /// Bytes of the host that may be page-locked, as things stand now.
+    pub(super) fn left_on_host(&self) -> Bytes {
+        let held = self.ledger.borrow().on_host();
+        let left = |state| self.host_allowance.get().left(state, held);
+        self.memory.host().map_or(Bytes(u64::MAX), left)
+    }
+
+    /// The most that a span of this place can come to.
+    fn reach(&self, place: MemoryPlace) -> u64 {
+        let all = match place {
+            MemoryPlace::Device => self.memory.capacity(),
+            // Where the system does not tell, more than hosts have.
+            MemoryPlace::Host => self
+                .memory
+                .host()
+                .map_or(Bytes(MOST_OF_HOST), |state| self.host_allowance.get().most(state.total)),
+        };
+        self.whole_granules(place, all.0.max(1))
+    }
+
     /// Rounds up to whole granules.
-    pub(super) fn whole_granules(&self, bytes: u64) -> u64 {
-        bytes.checked_next_multiple_of(self.memory.granule()).unwrap_or(u64::MAX)
+    pub(super) fn whole_granules(&self, place: MemoryPlace, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.memory.granule(place)).unwrap_or(u64::MAX)
     }
 }
+
+/// Addresses that are reserved for memory of a host whose size is not known.
+const MOST_OF_HOST: u64 = 1 << 40;
 
 /// A block of memory, mapped right after the one before it.
 struct Mapped {
@@ -75,8 +119,8 @@ impl Span {
             mapped: 0,
             used: 0,
         };
-        if accounts.memory.is_virtual() {
-            let reach = accounts.whole_granules(accounts.memory.capacity().0.max(1));
+        if accounts.memory.is_virtual(kind.place()) {
+            let reach = accounts.reach(kind.place());
             span.address =
                 accounts.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
             span.reserved = reach;
@@ -104,13 +148,13 @@ impl Span {
         if bytes <= self.mapped {
             return Ok(());
         }
-        let target = self.accounts.whole_granules(bytes);
-        if self.accounts.memory.is_virtual() { self.map_more(target) } else { self.replace(target) }
+        let target = self.whole_granules(bytes);
+        if self.is_virtual() { self.map_more(target) } else { self.replace(target) }
     }
 
     /// Gives back the whole blocks after the first `bytes`.
     pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        if !self.accounts.memory.is_virtual() {
+        if !self.is_virtual() {
             return self.trim_plain(bytes);
         }
         if self.blocks.last().is_none_or(|last| self.mapped - last.bytes < bytes) {
@@ -126,10 +170,17 @@ impl Span {
         Ok(())
     }
 
-    /// Whether so much may be taken, as things stand now: others may have come or gone.
+    /// Whether it grows in place.
+    fn is_virtual(&self) -> bool {
+        self.accounts.memory.is_virtual(self.kind.place())
+    }
+
+    fn whole_granules(&self, bytes: u64) -> u64 {
+        self.accounts.whole_granules(self.kind.place(), bytes)
+    }
+
     fn check(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.accounts.update_foreign_use(Bytes(0))?;
-        Ok(self.accounts.ledger.borrow().check(self.label, Bytes(bytes))?)
+        self.accounts.check(self.kind.place(), self.label, Bytes(bytes))
     }
 
     fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
@@ -144,6 +195,9 @@ impl Span {
     fn error(&self, fault: Fault, wanted: u64) -> DeviceError {
         match fault {
             Fault::Failed(error) => error,
+            Fault::Exhausted if self.kind.place() == MemoryPlace::Host => {
+                DeviceError::OutOfHostMemory { label: self.label, wanted: Bytes(wanted) }
+            }
             Fault::Exhausted => {
                 let ledger = self.accounts.ledger.borrow();
                 DeviceError::OutOfMemory {
@@ -177,9 +231,9 @@ impl Span {
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
         let memory = &self.accounts.memory;
         while self.mapped < target {
-            let fair = self.accounts.whole_granules(block_beside(self.mapped));
+            let fair = self.whole_granules(block_beside(self.mapped));
             let bytes = fair.min(target - self.mapped);
-            let handle = memory.create(bytes)?;
+            let handle = memory.create(self.kind.place(), bytes)?;
             if let Err(fault) = memory.map(self.address + self.mapped, bytes, handle) {
                 memory.release(handle)?;
                 return Err(fault);
@@ -205,11 +259,12 @@ impl Span {
         self.check(target)?;
         let memory = &self.accounts.memory;
         let kept = self.mapped.min(target);
-        let copied = memory.allocate(target).and_then(|address| {
+        let place = self.kind.place();
+        let copied = memory.allocate(place, target).and_then(|address| {
             if kept > 0
                 && let Err(error) = memory.copy(address, self.address, kept)
             {
-                log(memory.deallocate(address));
+                log(memory.deallocate(place, address));
                 return Err(Fault::Failed(error));
             }
             Ok(address)
@@ -225,7 +280,7 @@ impl Span {
 
     /// A smaller range only where both fit at once; otherwise the larger one stays.
     fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        let target = self.accounts.whole_granules(bytes);
+        let target = self.whole_granules(bytes);
         if target >= self.mapped {
             return Ok(());
         }
@@ -234,7 +289,7 @@ impl Span {
             return Ok(());
         }
         match self.replace(target) {
-            Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => Ok(()),
+            Err(error) if error.is_out_of_memory() || error.is_out_of_host_memory() => Ok(()),
             other => other,
         }
     }
@@ -244,7 +299,7 @@ impl Span {
             return;
         }
         log(self.accounts.memory.wait());
-        log(self.accounts.memory.deallocate(self.address));
+        log(self.accounts.memory.deallocate(self.kind.place(), self.address));
         self.strike_out(self.mapped);
         self.address = 0;
         self.mapped = 0;
@@ -254,7 +309,7 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         self.set_used(0);
-        if !self.accounts.memory.is_virtual() {
+        if !self.is_virtual() {
             self.give_back_range();
             return;
         }

@@ -1,0 +1,146 @@
+//! How much of the host's memory a run may page-lock for what would otherwise lie on a GPU.
+
+use std::fmt;
+
+use super::{Bytes, HostState, Limit};
+
+/// Of the host's memory, one part in so many is left to the system: what is page-locked cannot be swapped.
+const RESERVED_SHARE: u64 = 32;
+
+/// What may be page-locked.
+#[derive(Clone, Copy, Debug)]
+pub struct HostAllowance {
+    limit: Limit,
+}
+
+impl Default for HostAllowance {
+    /// All that the system can spare.
+    fn default() -> Self {
+        Self { limit: Limit::Percent(100.0) }
+    }
+}
+
+impl HostAllowance {
+    /// Within `--host-limit`.
+    pub fn new(limit: Limit) -> Self {
+        Self { limit }
+    }
+
+    /// The most that a host with so much memory is ever asked for.
+    pub fn most(self, total: Bytes) -> Bytes {
+        self.limit.on(total)
+    }
+
+    /// Bytes that may be page-locked beside `held`, which are already.
+    pub fn left(self, state: HostState, held: Bytes) -> Bytes {
+        self.within_limit(state, held).min(spare(state))
+    }
+
+    /// Whether `wanted` bytes may be.
+    pub fn check(
+        self,
+        state: HostState,
+        held: Bytes,
+        label: &'static str,
+        wanted: Bytes,
+    ) -> Result<(), HostRefusal> {
+        let left = self.left(state, held);
+        if wanted <= left {
+            return Ok(());
+        }
+        let is_limited = self.within_limit(state, held) < spare(state);
+        let HostAllowance { limit } = self;
+        Err(HostRefusal { label, wanted, left, held, limit, state, is_limited })
+    }
+
+    fn within_limit(self, state: HostState, held: Bytes) -> Bytes {
+        let limit = self.limit.on(state.total);
+        Bytes(limit.0.saturating_sub(state.own.0).saturating_sub(held.0))
+    }
+}
+
+/// What the system can give without being short itself.
+fn spare(state: HostState) -> Bytes {
+    Bytes(state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE))
+}
+
+/// The host has no room for a part of the model.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct HostRefusal {
+    /// What the memory was for.
+    pub label: &'static str,
+    /// How much was asked for.
+    pub wanted: Bytes,
+    /// How much may be taken.
+    pub left: Bytes,
+    /// How much the program has page-locked.
+    pub held: Bytes,
+    /// `--host-limit`.
+    pub limit: Limit,
+    /// How the host's memory stands.
+    pub state: HostState,
+    /// Whether it is the limit that leaves too little.
+    pub is_limited: bool,
+}
+
+impl fmt::Display for HostRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostState { total, available, own } = self.state;
+        write!(
+            f,
+            "`{}` needs {:.1} MiB more of the host's memory, but {:.1} MiB may be taken: of --host-limit {} \
+             ({:.1} MiB) the program holds {:.1}, {:.1} of it page-locked, and {:.1} MiB of RAM are available. ",
+            self.label,
+            self.wanted.mib(),
+            self.left.mib(),
+            self.limit,
+            self.limit.on(total).mib(),
+            (own + self.held).mib(),
+            self.held.mib(),
+            available.mib(),
+        )?;
+        let remedy = if self.is_limited { "Raise --host-limit" } else { "End other programs" };
+        write!(f, "{remedy}, lower --max-points, or leave out --offload")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn state(total: u64, available: u64, own: u64) -> HostState {
+        let mib = |mib: u64| Bytes(mib * MIB);
+        HostState { total: mib(total), available: mib(available), own: mib(own) }
+    }
+
+    #[test]
+    fn the_limit_and_what_is_available_both_hold() {
+        let half = HostAllowance::new(Limit::Percent(50.0));
+        // Of 3200 MiB the limit leaves 1600, of which 100 and 300 are held.
+        assert_eq!(half.left(state(3200, 3000, 100), Bytes(300 * MIB)), Bytes(1200 * MIB));
+        // 100 of 700 stay with the system.
+        assert_eq!(half.left(state(3200, 700, 100), Bytes(300 * MIB)), Bytes(600 * MIB));
+        assert_eq!(half.left(state(3200, 50, 100), Bytes(0)), Bytes(0));
+        assert_eq!(half.left(state(3200, 3000, 1700), Bytes(0)), Bytes(0));
+        assert_eq!(half.most(Bytes(3200 * MIB)), Bytes(1600 * MIB));
+    }
+
+    #[test]
+    fn a_refusal_names_the_bytes_what_is_there_and_the_remedy() {
+        let half = HostAllowance::new(Limit::Percent(50.0));
+        let check =
+            |state, wanted: u64| half.check(state, Bytes(300 * MIB), "sh", Bytes(wanted * MIB));
+        assert!(check(state(3200, 3000, 100), 1200).is_ok());
+        let refusal = check(state(3200, 3000, 100), 1201).unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "`sh` needs 1201.0 MiB more of the host's memory, but 1200.0 MiB may be taken: of --host-limit 50% \
+             (1600.0 MiB) the program holds 400.0, 300.0 of it page-locked, and 3000.0 MiB of RAM are \
+             available. Raise --host-limit, lower --max-points, or leave out --offload"
+        );
+        let refusal = check(state(3200, 700, 100), 601).unwrap_err().to_string();
+        assert!(refusal.contains("End other programs, lower --max-points"), "{refusal}");
+    }
+}
