@@ -94,7 +94,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
 }
 
 /// Of the host's memory, what tables of the model have taken.
-fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
+pub(super) fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
     let is_of_model = |entry: &&MemoryEntry| {
         let purpose = layout::named(entry.label).map(|slot| slot.purpose);
         entry.kind == MemoryKind::Pinned

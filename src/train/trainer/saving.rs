@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{Footprint, TrainDevice};
+use crate::backend::{Footprint, Peaks, TrainDevice};
 use crate::config::Config;
 use crate::export::{NewPly, RenderMode};
 use crate::files::{OutputError, create_folder};
@@ -24,6 +24,7 @@ use crate::train::checkpoint::{
 };
 use crate::train::event::{Event, Saved, Split};
 use crate::train::finite::check_finite;
+use crate::train::report::offloaded;
 use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
 use crate::train::schedule::Milestones;
 
@@ -145,7 +146,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (what, iteration) = (Saved::PointCloud, self.iteration);
         let path = self.prepare_point_cloud()?;
         let copy = self.copy_for(what);
-        let has_room = has_room(self.setup.config, copy);
+        let has_room = self.has_room_for_copy(copy);
         let triangles = self.device.faces(&self.model).to_vec();
         let file = if has_room { self.new_point_cloud(&path)? } else { None };
         let Some(file) = file else {
@@ -209,7 +210,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         earlier.extend(self.sink.written());
         let keeper = Arc::clone(&self.keeper);
         let copy = self.copy_for(what);
-        if mode == WritingMode::AtOnce || !has_room(self.setup.config, copy) {
+        if mode == WritingMode::AtOnce || !self.has_room_for_copy(copy) {
             let mut model = DeviceModel { device: &mut *self.device, model: &mut self.model };
             let mut keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
             let result = keeper.write(&checkpoint, &mut model, &beside, &earlier);
@@ -319,6 +320,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
             }
             Err(error) => error,
         }
+    }
+
+    /// Whether the host may hold a copy of the model beside what of it lies there already, which is not
+    /// counted as resident.
+    fn has_room_for_copy(&mut self, copy: Bytes) -> bool {
+        let memory = self.device.memory(Peaks::Keep);
+        let offloaded = memory.and_then(|memory| offloaded(&memory.entries)).unwrap_or_default();
+        has_room(self.setup.config, copy + offloaded)
     }
 
     fn point_cloud_path(&self) -> PathBuf {

@@ -244,8 +244,11 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let mut state = self.state.borrow_mut();
+        let mapped = state.mapped.range(address..address + bytes);
+        let places = mapped.map(|(_, (_, handle))| state.blocks[handle].place);
+        assert!(places.into_iter().all(|of_block| of_block == place), "allowed as what it is not");
         state.allowed.insert(address, address + bytes);
         Ok(())
     }

@@ -61,8 +61,8 @@ pub(super) trait MemoryDriver {
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
     /// Takes whole blocks away again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
-    /// Makes mapped memory accessible to kernels.
-    fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
+    /// Makes mapped memory of this place accessible to kernels, and to the processor where it is the host's.
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
     /// Takes address space and memory.
     fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
@@ -121,6 +121,14 @@ impl GpuMemory {
         })
     }
 
+    /// The same for memory of this place. Of the device's nothing is tried.
+    fn node_of(&self, place: MemoryPlace) -> Option<HostNode> {
+        match place {
+            MemoryPlace::Device => None,
+            MemoryPlace::Host => self.host_node(),
+        }
+    }
+
     fn try_node(&self, number: i32) -> Result<HostNode, Fault> {
         let location = on_node(number);
         // Address space comes in the device's units.
@@ -128,7 +136,7 @@ impl GpuMemory {
         let handle = create_block(location, granule)?;
         let mapped = self.reserve(granule).and_then(|address| {
             let mapped = self.map(address, granule, handle).and_then(|()| {
-                let allowed = self.allow(address, granule);
+                let allowed = allow(&[self.location(), location], address, granule);
                 self.unmap(address, granule)?;
                 Ok(allowed?)
             });
@@ -181,6 +189,18 @@ fn create_block(location: sys::CUmemLocation, bytes: u64) -> Result<u64, Fault> 
     Ok(handle)
 }
 
+/// Lets these locations read and write a mapped range. Small copies from and to the host's memory are the
+/// processor's, which therefore has to be among them.
+fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result<(), DeviceError> {
+    let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    let access: Vec<_> =
+        to.iter().map(|&location| sys::CUmemAccessDesc { location, flags }).collect();
+    // SAFETY: the range is mapped, and the call reads as many descriptions as there are.
+    unsafe { sys::cuMemSetAccess(address, size(bytes), access.as_ptr(), access.len()) }
+        .result()
+        .map_err(failed("cuMemSetAccess"))
+}
+
 /// Page-locked memory of the host that kernels reach at the address which the host has for it.
 fn allocate_mapped(bytes: u64) -> Result<u64, Fault> {
     let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -221,14 +241,14 @@ impl MemoryDriver for GpuMemory {
     fn granule(&self, place: MemoryPlace) -> u64 {
         match place {
             MemoryPlace::Device => self.granule,
-            MemoryPlace::Host => self.host_node().map_or(GRANULE, |node| node.granule),
+            MemoryPlace::Host => self.node_of(place).map_or(GRANULE, |node| node.granule),
         }
     }
 
     fn is_virtual(&self, place: MemoryPlace) -> bool {
         match place {
             MemoryPlace::Device => self.is_virtual,
-            MemoryPlace::Host => self.host_node().is_some(),
+            MemoryPlace::Host => self.node_of(place).is_some(),
         }
     }
 
@@ -258,43 +278,39 @@ impl MemoryDriver for GpuMemory {
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        // SAFETY: the span that reserved it gives it back once, with nothing mapped.
+        // SAFETY: who reserved it gives it back once, with nothing mapped.
         unsafe { sys::cuMemAddressFree(address, size(bytes)) }
             .result()
             .map_err(failed("cuMemAddressFree"))
     }
 
     fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {
-        let node = self.host_node().filter(|_| place == MemoryPlace::Host);
+        let node = self.node_of(place);
         create_block(node.map_or(self.location(), |node| on_node(node.number)), bytes)
     }
 
     fn release(&self, handle: u64) -> Result<(), DeviceError> {
-        // SAFETY: the span that created the block releases it once.
+        // SAFETY: who created the block releases it once.
         unsafe { sys::cuMemRelease(handle) }.result().map_err(failed("cuMemRelease"))
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault> {
-        // SAFETY: the range lies after the mapped part of the span's own reservation.
+        // SAFETY: the range lies in the caller's own reservation, behind all that is mapped there.
         unsafe { sys::cuMemMap(address, size(bytes), 0, handle, 0) }
             .result()
             .map_err(fault("cuMemMap"))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        // SAFETY: the span waited for the device, and no borrow of the range is left.
+        // SAFETY: the caller waited for the device where it used the range, and no borrow of it is left.
         unsafe { sys::cuMemUnmap(address, size(bytes)) }.result().map_err(failed("cuMemUnmap"))
     }
 
-    fn allow(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        let access = sys::CUmemAccessDesc {
-            location: self.location(),
-            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
-        // SAFETY: the range is mapped, and the call reads one description.
-        unsafe { sys::cuMemSetAccess(address, size(bytes), &raw const access, 1) }
-            .result()
-            .map_err(failed("cuMemSetAccess"))
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        match self.node_of(place) {
+            None => allow(&[self.location()], address, bytes),
+            Some(node) => allow(&[self.location(), on_node(node.number)], address, bytes),
+        }
     }
 
     fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault> {

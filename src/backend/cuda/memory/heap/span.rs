@@ -219,7 +219,8 @@ impl Span {
             return Err(self.error(Fault::Exhausted, more));
         }
         let done = self.map_blocks(target).and_then(|()| {
-            Ok(self.accounts.memory.allow(self.address + before, target - before)?)
+            let (memory, place) = (&self.accounts.memory, self.kind.place());
+            Ok(memory.allow(place, self.address + before, target - before)?)
         });
         if let Err(fault) = done {
             self.unmap_behind(before);
