@@ -2,16 +2,13 @@
 // maps' depths.
 //
 // `splat_features`: one thread per Gaussian.
-// `compare_normals`: one block per square of pixels. The depths of the square and of two pixels around it
-// come first, then the gradients of the slopes of it and of one pixel around it, then the gradients of
-// its depths, each of which is in the slopes of four pixels beside it; nothing is added atomically but
+// `compare_normals`: one block per square of pixels, as `slopes.cuh` has it; nothing is added atomically but
 // the block's sum.
 //
 // Shapes: geometry [lane blocks, 11, 32], splats [visible, record], features [visible, 4], surface and
 // d_surface [h, w, 4], medians, d_medians and mask [h, w].
 
-#include "layout.cuh"
-#include "normals.cuh"
+#include "slopes.cuh"
 
 __device__ inline float3 triple_at(const float* __restrict__ column, uint64_t at, uint32_t first) {
     return {column[at + component(first)], column[at + component(first + 1)],
@@ -37,12 +34,6 @@ extern "C" __global__ void __launch_bounds__(FEATURES_BLOCK)
     reinterpret_cast<float4*>(a.features)[splat_index] = {depth, normal.x, normal.y, __frcp_rn(depth)};
 }
 
-// A block's depths, with two pixels around them, and slopes, with one.
-constexpr uint32_t DEPTHS = NORMALS_SIDE + 4;
-constexpr uint32_t SLOPES = NORMALS_SIDE + 2;
-static_assert(NORMALS_BLOCK == NORMALS_SIDE * NORMALS_SIDE, "one thread per pixel");
-static_assert(NORMALS_BLOCK % WARP == 0, "whole warps");
-
 // The depth that a pixel shows; where opaque pixels alone count, 0 where it does not.
 __device__ inline float shown_depth(const NormalsArgs& a, uint64_t pixel, float4 map) {
     if (a.opaque == 0) return map.x;
@@ -59,17 +50,6 @@ __device__ inline float2 shown_normal(const NormalsArgs& a, float4 map) {
     return {map.y / over, map.z / over};
 }
 
-// The depths of the four pixels beside one.
-struct Beside {
-    float left, right, above, below;
-};
-
-// Whether a pixel and those beside it are of one surface.
-__device__ inline bool all_smooth(const NormalsArgs& a, float depth, Beside beside) {
-    return is_smooth(a.focal_px[0], depth, beside.left) && is_smooth(a.focal_px[0], depth, beside.right) &&
-           is_smooth(a.focal_px[1], depth, beside.above) && is_smooth(a.focal_px[1], depth, beside.below);
-}
-
 // What a pixel adds, and the gradients of it.
 struct PixelNormals {
     float disagreement;
@@ -77,18 +57,15 @@ struct PixelNormals {
 };
 
 // `map` is what is drawn in the pixel, `depth` the depth that it shows.
-__device__ inline PixelNormals pixel_normals(const NormalsArgs& a, int x, int y, float4 map, float depth,
-                                             Beside beside) {
-    const bool inner = x > 0 && y > 0 && x + 1 < static_cast<int>(a.size[0]) &&
-                       y + 1 < static_cast<int>(a.size[1]);
-    const bool counts = inner && has_slope(beside.left, beside.right) &&
+__device__ inline PixelNormals pixel_normals(const NormalsArgs& a, const Square& square, int x, int y,
+                                             float4 map, float depth, Beside beside) {
+    const float2 focal_px = {a.focal_px[0], a.focal_px[1]};
+    const bool counts = has_four_beside(square, x, y) && has_slope(beside.left, beside.right) &&
                         has_slope(beside.above, beside.below) &&
-                        (a.opaque == 0 || all_smooth(a, depth, beside));
+                        (a.opaque == 0 || all_smooth(focal_px, depth, beside));
     if (!counts) return {a.opaque != 0 ? 0.0f : 1.0f, {0.0f, 0.0f}, {0.0f, 0.0f}};
-    const float2 slopes = {slope(a.focal_px[0], beside.left, beside.right),
-                           slope(a.focal_px[1], beside.above, beside.below)};
-    const float2 ray = {(static_cast<float>(x) + 0.5f - a.centre_px[0]) / a.focal_px[0],
-                        (static_cast<float>(y) + 0.5f - a.centre_px[1]) / a.focal_px[1]};
+    const float2 slopes = slopes_of(focal_px, beside);
+    const float2 ray = pixel_ray(focal_px, {a.centre_px[0], a.centre_px[1]}, x, y);
     const float2 xy = shown_normal(a, map);
     const float3 drawn = blended_normal(xy), expected = surface_normal(slopes, ray);
     return {1.0f - dot(drawn, expected), surface_normal_bwd(slopes, ray, scale(drawn, -a.d_mean)),
@@ -102,31 +79,26 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
     __shared__ float2 d_normals[NORMALS_SIDE][NORMALS_SIDE];
     __shared__ float of_warp[NORMALS_BLOCK / WARP];
     const float4* __restrict__ surface = reinterpret_cast<const float4*>(a.surface);
-    const int width = static_cast<int>(a.size[0]), height = static_cast<int>(a.size[1]);
-    const uint32_t blocks_wide = (a.size[0] + NORMALS_SIDE - 1) / NORMALS_SIDE;
-    const int corner_x = static_cast<int>(blockIdx.x % blocks_wide * NORMALS_SIDE);
-    const int corner_y = static_cast<int>(blockIdx.x / blocks_wide * NORMALS_SIDE);
+    const Square square = square_of(a.size);
 
     for (uint32_t i = threadIdx.x; i < DEPTHS * DEPTHS; i += NORMALS_BLOCK) {
         const uint32_t row = i / DEPTHS, column = i % DEPTHS;
-        const int x = corner_x + static_cast<int>(column) - 2;
-        const int y = corner_y + static_cast<int>(row) - 2;
-        const bool inside = x >= 0 && y >= 0 && x < width && y < height;
-        const uint64_t pixel = uint64_t(y) * width + x;
-        depths[row][column] = inside ? shown_depth(a, pixel, surface[pixel]) : 0.0f;
+        const int x = square.corner_x + static_cast<int>(column) - 2;
+        const int y = square.corner_y + static_cast<int>(row) - 2;
+        const uint64_t pixel = uint64_t(y) * square.width + x;
+        depths[row][column] = is_inside(square, x, y) ? shown_depth(a, pixel, surface[pixel]) : 0.0f;
     }
     __syncthreads();  // the depths are there
 
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < SLOPES * SLOPES; i += NORMALS_BLOCK) {
         const uint32_t row = i / SLOPES, column = i % SLOPES;
-        const int x = corner_x + static_cast<int>(column) - 1;
-        const int y = corner_y + static_cast<int>(row) - 1;
+        const int x = square.corner_x + static_cast<int>(column) - 1;
+        const int y = square.corner_y + static_cast<int>(row) - 1;
         PixelNormals pixel = {};
-        if (x >= 0 && y >= 0 && x < width && y < height) {
-            pixel = pixel_normals(a, x, y, surface[uint64_t(y) * width + x], depths[row + 1][column + 1],
-                                  {depths[row + 1][column], depths[row + 1][column + 2],
-                                   depths[row][column + 1], depths[row + 2][column + 1]});
+        if (is_inside(square, x, y)) {
+            pixel = pixel_normals(a, square, x, y, surface[uint64_t(y) * square.width + x],
+                                  depths[row + 1][column + 1], beside_of(depths, row, column));
         }
         d_slopes[row][column] = pixel.d_slopes;
         // Those around the square are other blocks'.
@@ -135,37 +107,15 @@ extern "C" __global__ void __launch_bounds__(NORMALS_BLOCK)
             sum += pixel.disagreement;
         }
     }
-    const float of_lanes = warp_sum(sum);
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = of_lanes;
-    __syncthreads();  // the gradients of slopes and normals are there, and the warps' sums
-    if (threadIdx.x == 0) {
-        double of_block = 0.0;
-        for (uint32_t warp = 0; warp < NORMALS_BLOCK / WARP; ++warp) of_block += of_warp[warp];
-        atomicAdd(a.sum, of_block);
-    }
+    add_block_sum(sum, of_warp, a.sum);
 
     const uint32_t row = threadIdx.x / NORMALS_SIDE, column = threadIdx.x % NORMALS_SIDE;
-    const int x = corner_x + static_cast<int>(column), y = corner_y + static_cast<int>(row);
-    if (x >= width || y >= height) return;
+    const int x = square.corner_x + static_cast<int>(column), y = square.corner_y + static_cast<int>(row);
+    if (!is_inside(square, x, y)) return;
     const float depth = depths[row + 2][column + 2];
-    float d_depth = 0.0f;
-    // Where there is no slope its gradient is 0. Seen from the pixel before it, this one lies behind.
-    const float by_left = d_slopes[row + 1][column].x, by_right = d_slopes[row + 1][column + 2].x;
-    const float by_above = d_slopes[row][column + 1].y, by_below = d_slopes[row + 2][column + 1].y;
-    if (by_left != 0.0f) {
-        d_depth += slope_bwd(a.focal_px[0], depths[row + 2][column], depth, by_left).y;
-    }
-    if (by_right != 0.0f) {
-        d_depth += slope_bwd(a.focal_px[0], depth, depths[row + 2][column + 4], by_right).x;
-    }
-    if (by_above != 0.0f) {
-        d_depth += slope_bwd(a.focal_px[1], depths[row][column + 2], depth, by_above).y;
-    }
-    if (by_below != 0.0f) {
-        d_depth += slope_bwd(a.focal_px[1], depth, depths[row + 4][column + 2], by_below).x;
-    }
+    const float d_depth = depth_bwd({a.focal_px[0], a.focal_px[1]}, depths, d_slopes, row, column);
     const float2 d_normal = d_normals[row][column];
-    const uint64_t own = uint64_t(y) * width + x;
+    const uint64_t own = uint64_t(y) * square.width + x;
     float4 d_map = {d_depth, d_normal.x, d_normal.y, 0.0f};
     if (a.medians != nullptr) {
         a.d_medians[own] = d_depth;

@@ -84,3 +84,12 @@ __device__ inline float2 surface_normal_bwd(float2 slopes, float2 ray, float3 d_
     const float3 d = normalize_bwd(upright(slopes, ray), d_normal);
     return {d.x - ray.x * d.z, d.y - ray.y * d.z};
 }
+
+// Whether a map has a normal there, and the unit normal, from its components as they are stored.
+__device__ inline bool mapped_normal(const int8_t* stored, float3& normal) {
+    const float3 vector = {static_cast<float>(stored[0]), static_cast<float>(stored[1]),
+                           static_cast<float>(stored[2])};
+    if (dot(vector, vector) < STORED_SQUARE_MIN) return false;
+    normal = normalize(vector);
+    return true;
+}

@@ -2,10 +2,13 @@
 // One thread per pixel of the smaller one. Pixels at the right and bottom edges that fill no square are
 // dropped. A pixel counts if all of its square count; else it is black, as what does not count is. Means
 // are rounded, half a step up: the CPU has the same bytes.
-// Shapes: rgb [full h, full w, 3], mask and depths [full h, full w], small_rgb [h, w, 3], small_mask and
-// small_depths [h, w].
+// Shapes: rgb and normals [full h, full w, 3], mask and depths [full h, full w], small_rgb and small_normals
+// [h, w, 3], small_mask and small_depths [h, w].
 
 #include "layout.cuh"
+
+// What makes components of normals positive, so that their means are rounded as others are.
+constexpr int NORMAL_BIAS = 128;
 
 __device__ inline uint32_t mean_of(uint32_t sum, uint32_t count) {
     return (sum + count / 2) / count;
@@ -16,11 +19,13 @@ extern "C" __global__ void __launch_bounds__(SHRINK_BLOCK)
     const uint8_t* __restrict__ rgb = a.rgb;
     const uint8_t* __restrict__ mask = a.mask;
     const uint16_t* __restrict__ depths = a.depths;
+    const int8_t* __restrict__ normals = a.normals;
     const uint32_t pixel = blockIdx.x * blockDim.x + threadIdx.x;
     if (pixel >= a.size[0] * a.size[1]) return;
     const uint32_t x = pixel % a.size[0], y = pixel / a.size[0];
 
     uint32_t red = 0, green = 0, blue = 0, depth = 0;
+    uint32_t normal[3] = {0, 0, 0};
     bool counts = true;
     for (uint32_t row = 0; row < a.divisor; ++row) {
         const uint64_t first = uint64_t{y * a.divisor + row} * a.full_width + x * a.divisor;
@@ -31,6 +36,8 @@ extern "C" __global__ void __launch_bounds__(SHRINK_BLOCK)
             blue += rgb[at * 3 + 2];
             if (mask != nullptr) counts = counts && mask[at] != 0;
             if (depths != nullptr) depth += depths[at];
+            if (normals == nullptr) continue;
+            for (uint32_t axis = 0; axis < 3; ++axis) normal[axis] += NORMAL_BIAS + normals[at * 3 + axis];
         }
     }
     const uint32_t count = a.divisor * a.divisor;
@@ -40,4 +47,9 @@ extern "C" __global__ void __launch_bounds__(SHRINK_BLOCK)
     small[2] = static_cast<uint8_t>(counts ? mean_of(blue, count) : 0);
     if (mask != nullptr) a.small_mask[pixel] = counts ? 255 : 0;
     if (depths != nullptr) a.small_depths[pixel] = static_cast<uint16_t>(mean_of(depth, count));
+    if (normals == nullptr) return;
+    for (uint32_t axis = 0; axis < 3; ++axis) {
+        const int mean = static_cast<int>(mean_of(normal[axis], count));
+        a.small_normals[uint64_t{pixel} * 3 + axis] = static_cast<int8_t>(mean - NORMAL_BIAS);
+    }
 }

@@ -23,6 +23,7 @@
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare with it by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare inverse depths with a map of them | | `depth.rs` |
+//! | compare normals of drawn depths with a map of normals | `math/normals.rs` | `normal_map.rs` |
 //! | find how far apart rays meet what they meet | `math/distortion.rs` | `distortion.rs` |
 //! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
 //! | compare patches with those of another view | `math/patches.rs` | `patches.rs` |

@@ -58,6 +58,7 @@ macro_rules! numbers {
 
 numbers! {
     u8, "uint8_t", "";
+    i8, "int8_t", "";
     u16, "uint16_t", "";
     u32, "uint32_t", "u";
     i32, "int32_t", "";

@@ -62,7 +62,5 @@ abi! {
         pub d_values: [f32; TERM_VALUES as usize],
         /// Not 0: the image is held to 0..1 first.
         pub clamp: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
     }
 }

@@ -18,6 +18,7 @@ mod loss;
 mod lpips;
 mod median;
 mod neighbours;
+mod normal_map;
 mod normals;
 mod pack;
 mod palette;
@@ -77,9 +78,10 @@ pub use neighbours::{
     BOX_WIDTH, EXTENT_WIDTH, JoinArgs, MOST_NEIGHBOURS, NEAREST_BLOCK, NEIGHBOURS_BLOCK, NO_ROW,
     NearestArgs, PLACED_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
+pub use normal_map::NormalMapArgs;
 pub use normals::{
     FEATURES_BLOCK, FEATURES_WIDTH, FeaturesArgs, NORMALS_BLOCK, NORMALS_SIDE, NormalsArgs,
-    OPAQUE_MIN, STEP_MAX,
+    OPAQUE_MIN, STEP_MAX, STORED_SQUARE_MIN,
 };
 pub use pack::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PACK_BLOCK, PackArgs,
@@ -150,6 +152,7 @@ pub fn header() -> String {
         &neighbours::structs(),
         &normals::constants(),
         &normals::structs(),
+        &normal_map::structs(),
         &patches::constants(),
         &patches::structs(),
         &rays::constants(),

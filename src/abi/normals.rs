@@ -5,9 +5,9 @@ use super::{In, Out, ViewCamera};
 constants! {
     /// Threads in a block of `splat_features`.
     pub const FEATURES_BLOCK: u32 = 256;
-    /// Side of the square of pixels that a block of `compare_normals` works on.
+    /// Side of the square of pixels that a block of `compare_normals` and of `compare_normal_map` works on.
     pub const NORMALS_SIDE: u32 = 16;
-    /// Threads in a block of `compare_normals`.
+    /// Threads in such a block.
     pub const NORMALS_BLOCK: u32 = 256;
     /// Floats of a splat's features and of their gradients, and of a pixel of a surface's maps.
     pub const FEATURES_WIDTH: u32 = 4;
@@ -15,6 +15,8 @@ constants! {
     pub const OPAQUE_MIN: f32 = 0.5;
     /// Most that depths of pixels side by side on one surface differ, in widths of a pixel.
     pub const STEP_MAX: f32 = 4.0;
+    /// Least squared length of a normal that is stored times 127.
+    pub const STORED_SQUARE_MIN: f32 = 4032.25;
 }
 
 abi! {

@@ -16,12 +16,16 @@ abi! {
         pub mask: In<'a, u8>,
         /// Inverse depths in steps, [full height, full width]; or null.
         pub depths: In<'a, u16>,
+        /// x, y and z of normals times 127, [full height, full width, 3]; or null.
+        pub normals: In<'a, i8>,
         /// [h, w, 3]
         pub small_rgb: Out<'a, u8>,
         /// [h, w]; null where `mask` is.
         pub small_mask: Out<'a, u8>,
         /// [h, w]; null where `depths` is.
         pub small_depths: Out<'a, u16>,
+        /// [h, w, 3]; null where `normals` is.
+        pub small_normals: Out<'a, i8>,
         /// Width and height of the smaller photograph, pixels.
         pub size: [u32; 2],
         /// Width of the photograph in pixels.

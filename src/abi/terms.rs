@@ -25,12 +25,14 @@ constants! {
     pub const VALUE_MULTI_VIEW: u32 = 8;
     /// The mean spread of what a pixel is blended of along its ray.
     pub const VALUE_DISTORTION: u32 = 9;
+    /// The mean disagreement of the normals of drawn depths and of those of the photograph's map.
+    pub const VALUE_NORMAL_MAP: u32 = 10;
     /// Number of values of terms.
-    pub const TERM_VALUES: u32 = 10;
+    pub const TERM_VALUES: u32 = 11;
     /// The squared error, which is measured but is a value of no term.
-    pub const SUM_SQUARED: u32 = 10;
+    pub const SUM_SQUARED: u32 = 11;
     /// Number of sums.
-    pub const TERM_SUMS: u32 = 11;
+    pub const TERM_SUMS: u32 = 12;
 }
 
 /// A summand of the loss.
@@ -44,6 +46,11 @@ pub enum Term {
     /// Mean absolute error of the inverse depths against the photograph's map of them. Without such a
     /// map it has no value and no gradient.
     InverseDepth,
+    /// Mean over all pixels of 1 - cos between the normals of the surface that the inverse depths make up and
+    /// those of the photograph's map. Pixels that have no normal, there or here, that the photograph's mask
+    /// excludes, or that lie beside a step of depth add nothing. Without such a map it has no value and no
+    /// gradient.
+    NormalMap,
     /// Mean over all pixels of 1 - cos between the drawn normals and those of the surface that depths
     /// make up.
     DepthNormal {
@@ -139,6 +146,7 @@ impl Term {
         match self {
             Self::Photometric { .. } => "photometric",
             Self::InverseDepth => "inverse depth",
+            Self::NormalMap => "normal map",
             Self::DepthNormal { .. } => "depth-normal",
             Self::MultiView => "multi-view",
             Self::Distortion => "distortion",
@@ -164,6 +172,7 @@ impl Term {
                 }
             }
             Self::InverseDepth => const { &[value("depth_l1", VALUE_DEPTH_L1, Over::Pixels)] },
+            Self::NormalMap => const { &[value("normals", VALUE_NORMAL_MAP, Over::Pixels)] },
             Self::DepthNormal { .. } => const { &[value("dn", VALUE_DN, Over::Pixels)] },
             Self::MultiView => const { &[value("multi_view", VALUE_MULTI_VIEW, Over::Pixels)] },
             Self::Distortion => const { &[value("distortion", VALUE_DISTORTION, Over::Pixels)] },
@@ -191,6 +200,7 @@ impl Term {
                 (1.0 - lambda_dssim) * l1 + lambda_dssim * (1.0 - ssim)
             }
             Self::InverseDepth
+            | Self::NormalMap
             | Self::DepthNormal { .. }
             | Self::MultiView
             | Self::Distortion
@@ -207,7 +217,7 @@ impl Term {
     pub const fn needs(&self) -> Inputs {
         match self {
             Self::Photometric { .. } | Self::Entropy => Inputs::NONE,
-            Self::InverseDepth => Inputs { inverse_depths: true, ..Inputs::NONE },
+            Self::InverseDepth | Self::NormalMap => Inputs { inverse_depths: true, ..Inputs::NONE },
             Self::DepthNormal { depths } => {
                 let median = matches!(depths, NormalDepths::Median);
                 Inputs { maps: true, median, ..Inputs::NONE }
@@ -233,6 +243,7 @@ impl Term {
         match self {
             Self::Photometric { .. }
             | Self::InverseDepth
+            | Self::NormalMap
             | Self::DepthNormal { .. }
             | Self::MultiView
             | Self::Distortion => At::Pixels,
@@ -243,7 +254,7 @@ impl Term {
     /// What it compares.
     pub const fn topic(&self) -> Topic {
         match self {
-            Self::Photometric { .. } | Self::InverseDepth => Topic::Photograph,
+            Self::Photometric { .. } | Self::InverseDepth | Self::NormalMap => Topic::Photograph,
             Self::DepthNormal { .. }
             | Self::MultiView
             | Self::Distortion

@@ -26,6 +26,7 @@ use crate::config::{Config, DeviceChoice, MemoryOptions};
 use crate::memory::plan::PlannedCoarse;
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
+use crate::train::terms::ViewExtras;
 
 /// Work for whichever device is chosen.
 pub(super) trait Task {
@@ -66,7 +67,7 @@ impl DeviceOptions {
             typed: None,
             target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
-            inputs: forecast::inputs(config, false),
+            inputs: forecast::inputs(config, ViewExtras::default()),
         }
     }
 

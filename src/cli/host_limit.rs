@@ -13,6 +13,7 @@ use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release
 use crate::perceptual::{LayerSizes, LpipsWeights};
 use crate::train::forecast;
 use crate::train::strategy::Strategy;
+use crate::train::terms::ViewExtras;
 
 /// What each thread takes: its stack, and what its allocator keeps.
 const THREAD: Bytes = Bytes(1 << 19);
@@ -196,8 +197,7 @@ impl<'a> HostRun<'a> {
     fn photograph(&self) -> Bytes {
         let bytes = |source: &ImageSource| {
             let pixels: u64 = source.size.map(u64::from).iter().product();
-            let each = 3 + u64::from(source.mask.is_some()) + 2 * u64::from(source.depth.is_some());
-            Bytes(pixels * each)
+            Bytes(pixels * source.pixel_bytes())
         };
         self.dataset.sources.iter().map(bytes).max().unwrap_or_default()
     }
@@ -313,7 +313,7 @@ pub(super) fn training(
     start: u64,
 ) -> CpuWork {
     let coarse = forecast::coarse(config);
-    let inputs = forecast::inputs(config, false);
+    let inputs = forecast::inputs(config, ViewExtras::default());
     let kind = WorkKind::Trained {
         start,
         batch_views: u64::from(config.optimize.batch_views),

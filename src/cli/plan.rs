@@ -19,7 +19,7 @@ use super::offloaded::Offloaded;
 use super::output::print;
 use super::preset::PresetArgs;
 use super::refine::BoundOptions;
-use super::scene::named_or_here;
+use super::scene::{named_or_here, open_to_train};
 use super::start::Start;
 use crate::backend::cpu::Cpu;
 use crate::backend::{Footprint, Statistics};
@@ -114,10 +114,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     config.scene.source_path = Some(named_or_here(&config.scene, "")?);
     let budget = budget(&config)?;
-    let dataset = Dataset::load(&config.scene)?;
-    for warning in &dataset.warnings {
-        tracing::warn!("{warning}");
-    }
+    let dataset = open_to_train(&config)?;
     let mut report = report(args, &config, &dataset, budget)?;
     let of_surface = SurfaceOptions {
         mesh: &args.mesh,
@@ -231,7 +228,7 @@ fn report(
         seen,
         first_divisor: view_divisor(config, 1),
         records: render_footprint(config).records(),
-        inputs: forecast::inputs(config, forecast::has_depth_maps(dataset)),
+        inputs: forecast::inputs(config, forecast::extras(dataset)),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
         births: None,
@@ -351,9 +348,9 @@ fn read_model(path: &Path) -> anyhow::Result<PlyModel> {
 fn smaller_scenes(config: &Config, seen: ViewGrowth) -> anyhow::Result<Vec<report::Smaller>> {
     let mut smaller = Vec::new();
     for divisor in [2, 4, 8] {
-        let mut options = config.scene.clone();
-        options.resolution = divisor;
-        let dataset = Dataset::load(&options)?;
+        let mut config = config.clone();
+        config.scene.resolution = divisor;
+        let dataset = Dataset::load_to_train(&config)?;
         let resized = forecast::resized(seen, &dataset);
         if resized.px[0] < seen.px[0] {
             let photographs = forecast::photographs(&dataset);

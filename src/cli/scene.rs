@@ -328,10 +328,21 @@ fn open_shown(config: &Config) -> Result<Dataset, DatasetError> {
 /// Reads a scene; warnings go to the log.
 pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError> {
     let dataset = Dataset::load(options)?;
+    tell_warnings(&dataset);
+    Ok(dataset)
+}
+
+/// Reads a scene to train on; warnings go to the log.
+pub(super) fn open_to_train(config: &Config) -> Result<Dataset, DatasetError> {
+    let dataset = Dataset::load_to_train(config)?;
+    tell_warnings(&dataset);
+    Ok(dataset)
+}
+
+fn tell_warnings(dataset: &Dataset) {
     for warning in &dataset.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(dataset)
 }
 
 /// That a split has no image to compare a model with.

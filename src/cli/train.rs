@@ -21,7 +21,7 @@ use super::next::tell_next;
 use super::offloaded::Offloaded;
 use super::output::{print, shell_word};
 use super::ranks::{self, Party, RankRole};
-use super::scene::{absolute, open_scene, refuse_hidden};
+use super::scene::{absolute, open_to_train, refuse_hidden};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::timelapse::check_timelapse;
@@ -153,7 +153,7 @@ impl Task for Training<'_> {
             intent.lock_folder()?;
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
-        let dataset = open_scene(&intent.config.scene)?;
+        let dataset = open_to_train(&intent.config)?;
         if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
                 "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \

@@ -23,6 +23,7 @@ impl Config {
         };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
+            self.late_normals(given).into_iter().collect(),
             idle_options(OptimizeOptions::IDLE, self, given),
             idle_options(DensifyOptions::IDLE, &densified, given),
             idle_options(TrianglesOptions::IDLE, &triangles, given),
@@ -32,6 +33,15 @@ impl Config {
             idle_options(RunOptions::IDLE, &self.run, given),
         ]
         .concat()
+    }
+
+    /// What is said of maps of normals that count after the end of the run.
+    fn late_normals(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
+        let from = self.optimize.normals_from_iter;
+        let is_late = was_given("normals") && from >= self.last_iteration();
+        is_late.then(|| {
+            format!("--normals has no effect before the iteration {from} of --normals-from-iter")
+        })
     }
 }
 

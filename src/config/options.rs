@@ -17,7 +17,8 @@ use super::scene::SceneOptions;
 use super::time_budget::TimeBudget;
 use super::values::{count, holds, path, positive, rate, share};
 use super::{
-    DensifyOptions, MemoryOptions, OutputOptions, RunOptions, SugarOptions, TrianglesOptions,
+    DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, RunOptions, SugarOptions,
+    TrianglesOptions,
 };
 
 const NO_ANTIALIASING: Idle<Config> = Idle::When {
@@ -38,6 +39,8 @@ const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
 const NO_DEPTHS: Idle<Config> =
     Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
+const NO_NORMALS: Idle<Config> =
+    Idle::When { is: |config| config.optimize.normals.is_none(), words: "without --normals" };
 const INIT: Idle<Config> =
     Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
 
@@ -303,6 +306,34 @@ options! {
         /// The weight falls to it log-linearly. Triangles have 0.001.
         #[arg(alias = "depth-lambda-final", value_name = "WEIGHT")]
         depth_l1_weight_final: f64 = 0.01, is rate, idle NO_DEPTHS;
+
+        /// Folder of normal maps, relative to the scene
+        ///
+        /// The drawn depths are then made to have these normals. The maps are as normal estimators write
+        /// them: RGB PNGs or JPEGs with the names of the photographs, whose colours from 0 to 255 are x, y and z
+        /// from -1 to 1. They point out of what is seen, towards the camera; those of DSINE do not. Black is no
+        /// normal. No folder is read without this option: where MeshSplatting finds
+        /// `normals_4` beside `images_4` by itself, name it.
+        #[arg(value_name = "DIR")]
+        normals: Option<String>, is path;
+
+        /// Axes of the normals in --normals
+        #[arg(value_enum, value_name = "FRAME")]
+        normals_frame: NormalsFrame = NormalsFrame::Camera, idle NO_NORMALS;
+
+        /// Loss weight of --normals
+        ///
+        /// It is that of a mean over the pixels of 1 - cos between the map's normals and those of the drawn
+        /// depths. Pixels beside a step of depth, and those that a mask excludes, add nothing.
+        #[arg(value_name = "WEIGHT")]
+        lambda_normals_super: f64 = 0.01, is rate, idle NO_NORMALS;
+
+        /// Iteration after which --normals counts
+        ///
+        /// The presets draft, fast and best have them count after a fifth of their iterations, triangles after
+        /// a sixth.
+        #[arg(value_name = "N")]
+        normals_from_iter: u32 = 5000, idle NO_NORMALS;
 
         /// Draw training views small at first
         ///

@@ -8,14 +8,16 @@ use super::{DensifyOptions, OptimizeOptions, TrianglesOptions};
 const PRESETS: [&str; 3] = ["draft", "fast", "best"];
 
 /// Iterations that are a share of the run's.
-const SHARES: [(&str, &str); 2] = [
+const SHARES: [(&str, &str); 3] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
+    (OptimizeOptions::NAME, "normals_from_iter"),
     (DensifyOptions::NAME, "densify_until_iter"),
 ];
 
 /// Iterations of a run of triangles that are a share of its own.
-const OF_TRIANGLES: [(&str, &str); 14] = [
+const OF_TRIANGLES: [(&str, &str); 15] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
+    (OptimizeOptions::NAME, "normals_from_iter"),
     (OptimizeOptions::NAME, "sh_degree_interval"),
     (DensifyOptions::NAME, "densify_from_iter"),
     (DensifyOptions::NAME, "densify_until_iter"),

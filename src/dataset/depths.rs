@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::camera::stem;
-use super::listing::first_few;
+use super::found_maps::FoundMaps;
 use super::source::DepthFile;
 use super::text::without_byte_order_mark;
 use crate::math::quantile::median;
@@ -82,22 +81,13 @@ struct DepthScale {
     offset: f64,
 }
 
-/// The maps of a scene.
-#[derive(Debug, Default)]
-pub(super) struct FoundMaps {
-    /// By the index of their view.
-    pub(super) files: Vec<(usize, DepthFile)>,
-    /// What the user should know.
-    pub(super) warnings: Vec<String>,
-}
-
 /// The maps of these views, which are names and indices. Views without a map or an entry, or with a
 /// scale that is not above 0 or far from the others', go without one.
 pub(super) fn find<'a>(
     root: &Path,
     folder: &str,
     views: impl Iterator<Item = (&'a str, usize)>,
-) -> Result<FoundMaps, DepthsError> {
+) -> Result<FoundMaps<DepthFile>, DepthsError> {
     let folder = root.join(folder);
     if !folder.is_dir() {
         return Err(DepthsError::FolderMissing { path: folder });
@@ -105,24 +95,11 @@ pub(super) fn find<'a>(
     let parameters = root.join(PARAMETERS);
     let fits = read(&parameters)?;
     let median = median_scale(&fits);
-    let (mut found, mut without, mut count) = (FoundMaps::default(), Vec::new(), 0);
-    for (name, index) in views {
-        count += 1;
-        let stem = stem(name);
-        match fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median) {
-            Ok(file) => found.files.push((index, file)),
-            Err(reason) => without.push(format!("{name} ({reason})")),
-        }
-    }
+    let found = FoundMaps::of(views, |stem, _| {
+        fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median)
+    });
     if found.files.is_empty() {
-        return Err(DepthsError::NoneFits { path: folder, parameters, views: count });
-    }
-    if !without.is_empty() {
-        found.warnings.push(format!(
-            "{} of {count} photographs are trained without their inverse depths: {}",
-            without.len(),
-            first_few(&without)
-        ));
+        return Err(DepthsError::NoneFits { path: folder, parameters, views: found.views });
     }
     Ok(found)
 }
@@ -172,7 +149,10 @@ mod tests {
         scene
     }
 
-    fn found(scene: &tempfile::TempDir, names: &[&str]) -> Result<FoundMaps, DepthsError> {
+    fn found(
+        scene: &tempfile::TempDir,
+        names: &[&str],
+    ) -> Result<FoundMaps<DepthFile>, DepthsError> {
         find(scene.path(), "depths", names.iter().copied().zip(0..))
     }
 
@@ -188,16 +168,16 @@ mod tests {
         let scene = scene(parameters, &maps);
         let names =
             ["a.jpg", "left/b.JPG", "c.jpg", "d.png", "e.jpg", "f.jpg", "g.jpg", "h.jpg", "i.jpg"];
-        let FoundMaps { files, warnings } = found(&scene, &names).unwrap();
+        let maps = found(&scene, &names).unwrap();
+        let (files, warning) = (&maps.files, maps.warning("inverse depths").unwrap());
         let used: Vec<(usize, f32, f32)> =
             files.iter().map(|(index, file)| (*index, file.scale, file.offset)).collect();
         assert_eq!(used, [(0, 1.0, 0.25), (1, 0.2, 0.0), (3, 5.0, -1.0)]);
         assert!(files[1].1.path.ends_with("depths/left/b.png"), "{files:?}");
-        assert_eq!(warnings.len(), 1);
         for part in
             ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"]
         {
-            assert!(warnings[0].contains(part), "no `{part}` in {warnings:?}");
+            assert!(warning.contains(part), "no `{part}` in {warning:?}");
         }
     }
 

@@ -7,6 +7,7 @@ use super::colmap::ColmapError;
 use super::depths::DepthsError;
 use super::image::ImageError;
 use super::lens::LensError;
+use super::normal_files::NormalsError;
 use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
 use crate::files::entry_refusal;
@@ -51,6 +52,9 @@ pub enum DatasetError {
     /// The inverse depths of `--depths`.
     #[error(transparent)]
     Depths(#[from] DepthsError),
+    /// The normals of `--normals`.
+    #[error(transparent)]
+    Normals(#[from] NormalsError),
     /// The COLMAP model.
     #[error(transparent)]
     Colmap(#[from] ColmapError),

@@ -4,10 +4,12 @@ mod camera;
 pub mod colmap;
 mod depths;
 mod error;
+mod found_maps;
 mod image;
 mod lens;
 mod listing;
 mod loader;
+mod normal_files;
 mod photographs;
 mod points;
 pub mod points_ply;
@@ -27,15 +29,16 @@ pub use camera::{Camera, Pose, View};
 use camera::{OpticalAxis, viewing_distance};
 pub use depths::DepthsError;
 pub use error::DatasetError;
-pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, decode, probe};
+pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
+pub use normal_files::NormalsError;
 pub use points::{FARTHEST, PointCloud};
-pub use source::{AlphaMeaning, DepthFile, ImageSource};
+pub use source::{AlphaMeaning, DepthFile, ImageSource, NormalFile};
 pub use split::{evenly_spread, read_test_list};
 pub use transforms::TransformsError;
 
-use crate::config::SceneOptions;
+use crate::config::{Config, SceneOptions};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use image::check_mask;
 use listing::first_few;
@@ -124,10 +127,8 @@ impl Dataset {
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
             let found = depths::find(&root, folder, trained)?;
-            scene.warnings.extend(found.warnings);
-            for (index, file) in found.files {
-                sources[index].depth = Some(file);
-            }
+            scene.warnings.extend(found.warning("inverse depths"));
+            found.files.into_iter().for_each(|(index, file)| sources[index].depth = Some(file));
         }
         Ok(Self {
             root,
@@ -139,6 +140,19 @@ impl Dataset {
             random_half_side: scene.random_half_side,
             warnings: scene.warnings,
         })
+    }
+
+    /// Reads a scene to train on: with the maps of normals of its training views, where these are wanted.
+    pub fn load_to_train(config: &Config) -> Result<Self, DatasetError> {
+        let mut dataset = Self::load(&config.scene)?;
+        if let Some(folder) = &config.optimize.normals {
+            let (folder, frame) = (dataset.root.join(folder), config.optimize.normals_frame);
+            let found = normal_files::find(folder, frame, &dataset.views, &dataset.train)?;
+            dataset.warnings.extend(found.warning("normals"));
+            let sources = &mut dataset.sources;
+            found.files.into_iter().for_each(|(index, file)| sources[index].normals = Some(file));
+        }
+        Ok(dataset)
     }
 
     /// Mean of the training cameras' positions, world units.
@@ -246,6 +260,7 @@ fn open(
         undistort: fitted.undistort,
         alpha,
         depth: None,
+        normals: None,
     };
     Ok((view, source))
 }

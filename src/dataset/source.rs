@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::lens::Undistortion;
+use crate::math::linalg::Mat3;
 
 /// Where the pixels of a view come from and what is done to them.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct ImageSource {
     pub alpha: AlphaMeaning,
     /// Inverse depths of the photograph.
     pub depth: Option<DepthFile>,
+    /// Normals of the photograph.
+    pub normals: Option<NormalFile>,
 }
 
 impl ImageSource {
@@ -34,6 +37,18 @@ impl ImageSource {
             ["jpg", "jpeg"].iter().any(|jpeg| extension.eq_ignore_ascii_case(jpeg))
         });
         self.mask.is_some() || (self.alpha == AlphaMeaning::Mask && !is_jpeg)
+    }
+
+    /// Bytes that the maps of a pixel take: 2 of its inverse depth, 3 of its normal, as far as there are
+    /// files of them.
+    pub fn map_bytes(&self) -> u64 {
+        2 * u64::from(self.depth.is_some()) + 3 * u64::from(self.normals.is_some())
+    }
+
+    /// Bytes that a decoded pixel takes at the least: its colours, and a mask and maps of which there are
+    /// files.
+    pub fn pixel_bytes(&self) -> u64 {
+        3 + u64::from(self.mask.is_some()) + self.map_bytes()
     }
 }
 
@@ -46,6 +61,15 @@ pub struct DepthFile {
     pub scale: f32,
     /// The same, per world unit.
     pub offset: f32,
+}
+
+/// A map of normals on disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormalFile {
+    /// A file in colours, of the photograph's proportions.
+    pub path: PathBuf,
+    /// Rotation from the map's axes to the camera's: x right, y down, z along the view.
+    pub cam_from_map: Mat3<f64>,
 }
 
 /// What an alpha channel means.

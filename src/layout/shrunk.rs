@@ -13,6 +13,8 @@ slots! {
             "the photograph of a view that is drawn smaller";
         SMALL_DEPTHS: u16 = "smaller photograph", Pixels, ViewCount::Pixels, 1,
             "the photograph of a view that is drawn smaller";
+        SMALL_NORMALS: i8 = "smaller photograph", Pixels, ViewCount::Pixels, 3,
+            "the photograph of a view that is drawn smaller";
     }
 }
 
@@ -24,6 +26,8 @@ pub struct ShrunkSlots<A: Source> {
     pub mask: A::Block<u8>,
     /// Inverse depths, where they are compared; [height, width].
     pub depths: Option<A::Block<u16>>,
+    /// Normals, with which those of inverse depths may be compared; [height, width, 3].
+    pub normals: Option<A::Block<i8>>,
 }
 
 impl<A: Source> ShrunkSlots<A> {
@@ -40,12 +44,13 @@ impl<A: Source> ShrunkSlots<A> {
             colors: source.take(&SMALL_COLORS, sizes)?,
             mask: source.take(&SMALL_MASK, sizes)?,
             depths: source.take_if(wants.inverse_depths, &SMALL_DEPTHS, sizes)?,
+            normals: source.take_if(wants.inverse_depths, &SMALL_NORMALS, sizes)?,
         }))
     }
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        self.colors.bytes() + self.mask.bytes() + self.depths.bytes()
+        self.colors.bytes() + self.mask.bytes() + self.depths.bytes() + self.normals.bytes()
     }
 }
 
@@ -55,7 +60,7 @@ mod tests {
     use crate::layout::{Records, Replay};
 
     #[test]
-    fn a_smaller_photograph_takes_four_bytes_a_pixel_and_two_for_its_depths() {
+    fn a_smaller_photograph_takes_four_bytes_a_pixel_and_five_for_its_maps() {
         let sizes = ViewSizes {
             gaussians: 1,
             visible: 1,
@@ -69,6 +74,6 @@ mod tests {
             room.map_or(0, |room| room.bytes())
         };
         let (one, two) = (Divisor::One, Divisor::Two);
-        assert_eq!([bytes(one, true), bytes(two, false), bytes(two, true)], [0, 4000, 6000]);
+        assert_eq!([bytes(one, true), bytes(two, false), bytes(two, true)], [0, 4000, 9000]);
     }
 }

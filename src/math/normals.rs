@@ -127,3 +127,17 @@ pub fn surface_normal_bwd<R: Real>(slopes: [R; 2], ray: [R; 2], d_normal: Vec3<R
 fn upright<R: Real>([along_x, along_y]: [R; 2], ray: [R; 2]) -> Vec3<R> {
     [along_x, along_y, -(R::ONE + along_x * ray[0] + along_y * ray[1])]
 }
+
+/// What a component of a stored normal is multiplied by.
+pub const STORED_ONE: f64 = 127.0;
+
+/// Least squared length of a stored vector that is a normal: half of a unit normal's length.
+pub const STORED_SQUARE_MIN: f64 = STORED_ONE * STORED_ONE / 4.0;
+
+/// The unit normal that a map has at a pixel, from its components times [`STORED_ONE`]; nothing where these
+/// are short. Means over pixels without normals, or with opposite ones, are short.
+#[inline]
+pub fn mapped_normal<R: Real>(stored: [i8; 3]) -> Option<Vec3<R>> {
+    let vector = stored.map(|component| R::of(f64::from(component)));
+    (dot(vector, vector) >= R::of(STORED_SQUARE_MIN)).then(|| normalize(vector))
+}

@@ -113,15 +113,17 @@ pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
     seen.resized(largest_view(dataset))
 }
 
-/// The photographs as the device takes them: colours, and a mask and inverse depths where there is a
-/// file of them. (A mask from an alpha channel shows only when the photograph is decoded.)
+/// The photographs as the device takes them: colours, and a mask, inverse depths and normals where there is
+/// a file of them. (A mask from an alpha channel shows only when the photograph is decoded.)
 pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     let bytes = |&view: &usize| {
-        let ImageSource { size, mask, depth, .. } = &dataset.sources[view];
+        let ImageSource { size, mask, depth, normals, .. } = &dataset.sources[view];
         let pixels = size.map(u64::from).iter().product::<u64>();
         let shown = pixels * if mask.is_some() { 4 } else { 3 };
         // Inverse depths take 16 bits and lie at even places.
-        if depth.is_some() { shown.next_multiple_of(2) + 2 * pixels } else { shown }
+        let with_depths =
+            if depth.is_some() { shown.next_multiple_of(2) + 2 * pixels } else { shown };
+        with_depths + if normals.is_some() { 3 * pixels } else { 0 }
     };
     PlannedPhotographs {
         trained: dataset.train.iter().map(bytes).collect(),
@@ -129,26 +131,29 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     }
 }
 
-/// Whether there are maps of inverse depths.
-pub fn has_depth_maps(dataset: &Dataset) -> bool {
-    dataset.sources.iter().any(|source| source.depth.is_some())
+/// What any view has beside its photograph.
+pub fn extras(dataset: &Dataset) -> ViewExtras {
+    let all = dataset.sources.iter().map(ViewExtras::of);
+    all.fold(ViewExtras::default(), |any, of| ViewExtras {
+        depth_map: any.depth_map || of.depth_map,
+        normal_map: any.normal_map || of.normal_map,
+        ..any
+    })
 }
 
 /// What terms need of views while the model is made, at its start or at its end: one that comes on late
 /// stays on.
-pub fn inputs(config: &Config, depth_map: bool) -> Inputs {
-    let extras = ViewExtras { depth_map, ..ViewExtras::default() };
+pub fn inputs(config: &Config, extras: ViewExtras) -> Inputs {
     let needs =
         |iteration| terms::active(config, TrainingStage::Photometric, iteration, extras).needs();
     needs(1).and(needs(config.optimize.iterations))
 }
 
-/// Bytes of each photograph as it is decoded, and of its inverse depths, whose file is taken to be of
-/// the same size.
+/// Bytes of each photograph as it is decoded, and of its maps, whose files are taken to be of the same size.
 pub fn full_size(dataset: &Dataset) -> Vec<u64> {
     let bytes = |source: &ImageSource| {
         let pixels: u64 = source.full_size.map(u64::from).iter().product();
-        pixels * if source.depth.is_some() { 3 + 2 } else { 3 }
+        pixels * (3 + source.map_bytes())
     };
     dataset.sources.iter().map(bytes).collect()
 }

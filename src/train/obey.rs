@@ -72,8 +72,7 @@ impl ObeyingRank<'_> {
             }
         };
         views.release(device, view.index);
-        let extras = ViewExtras { depth_map: source.depth.is_some(), other_view: false };
-        let stage = TrainingStage::Photometric;
+        let (stage, extras) = (TrainingStage::Photometric, ViewExtras::of(source));
         let terms = terms::active(self.config, stage, view.iteration, extras);
         Ok(Ok(RankTarget { target, terms }))
     }
@@ -128,7 +127,9 @@ pub fn fingerprint(dataset: &Dataset) -> u64 {
         numbers.chain(pose).for_each(|number| hasher.update(number.to_le_bytes()));
     }
     for source in &dataset.sources {
-        hasher.update([u8::from(source.depth.is_some()), u8::from(source.may_have_mask())]);
+        let maps = [source.depth.is_some(), source.normals.is_some()];
+        hasher.update(maps.map(u8::from));
+        hasher.update([u8::from(source.may_have_mask())]);
     }
     let places = dataset.points.positions.as_flattened().iter();
     places.for_each(|number| hasher.update(number.to_le_bytes()));

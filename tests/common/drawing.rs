@@ -96,6 +96,7 @@ pub struct Loss {
     pub l1: f64,
     pub ssim: f64,
     pub depth_l1: Option<f64>,
+    pub normals: Option<f64>,
     pub total: f64,
 }
 
@@ -103,7 +104,8 @@ impl From<LossValues> for Loss {
     fn from(values: LossValues) -> Self {
         let get = |key| values.get(key).expect("the photometric term is on");
         let (l1, ssim) = (get("l1"), get("ssim"));
-        Self { l1, ssim, depth_l1: values.get("depth_l1"), total: values.total }
+        let [depth_l1, normals] = ["depth_l1", "normals"].map(|key| values.get(key));
+        Self { l1, ssim, depth_l1, normals, total: values.total }
     }
 }
 

@@ -101,7 +101,7 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
         Counted::Some => Some(mask(0.75)),
     };
     let (width, height) = (view.camera.width, view.camera.height);
-    Arc::new(Image { width, height, rgb, mask, depth: None })
+    Arc::new(Image { width, height, rgb, mask, depth: None, normals: None })
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.

@@ -73,7 +73,7 @@ pub fn photograph(view: &View, paint: impl Fn([f64; 2]) -> [f64; 3]) -> Arc<Imag
         let [x, y, _] = add(centre, scale(direction, (WALL - centre[2]) / direction[2]));
         paint([x, y]).map(|value| u8::try_from((255.0 * value).floor_i32()).unwrap())
     });
-    Arc::new(Image { width, height, rgb: rgb.collect(), mask: None, depth: None })
+    Arc::new(Image { width, height, rgb: rgb.collect(), mask: None, depth: None, normals: None })
 }
 
 impl Pair {

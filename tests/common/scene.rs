@@ -4,7 +4,7 @@ use super::prelude::*;
 use std::sync::Arc;
 
 use splat::backend::{Footprint, Rates, Snapshot};
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{normalize, sub};
 use splat::math::splat::{Ellipse, Shape, Surfel, Viewpoint, project, project_surfel};
@@ -178,15 +178,23 @@ pub fn photo(width: u32, height: u32, mask: Option<Vec<u8>>) -> Arc<Image> {
     let rgb = (0..width * height * 3)
         .map(|_| u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap())
         .collect();
-    Arc::new(Image { width, height, rgb, mask, depth: None })
+    Arc::new(Image { width, height, rgb, mask, depth: None, normals: None })
 }
 
-/// A photograph of noise of the common view, with inverse depths of noise; a mask excludes three columns in seven.
+/// A photograph of noise of the common view, with inverse depths and normals of noise; a mask excludes three
+/// columns in seven.
 pub fn target(masked: bool) -> Image {
     let mut draws = Draws::new(7);
     let camera = view().camera;
     let depths: Vec<f64> = (0..camera.pixels()).map(|_| draws.uniform(0.0, 65_536.0)).collect();
     let mut byte = || u8::try_from(draws.uniform(0.0, 256.0).floor_i32()).unwrap();
+    let mut leaning = Draws::new(9);
+    // Components of at least half of a normal's length, towards the camera.
+    let normals = (0..camera.pixels()).flat_map(|_| {
+        let [x, y] = leaning.array::<2>(-80.0, 81.0).map(|v| i8::try_from(v.floor_i32()).unwrap());
+        [x, y, -90]
+    });
+    let normals = Some(NormalMap { values: normals.collect() });
     Image {
         width: camera.width,
         height: camera.height,
@@ -198,6 +206,7 @@ pub fn target(masked: bool) -> Image {
             scale: 0.9,
             offset: 0.05,
         }),
+        normals,
     }
 }
 

@@ -196,6 +196,7 @@ fn photographed<B: TrainDevice>(
         rgb: rgb.collect(),
         mask: None,
         depth: None,
+        normals: None,
     })
 }
 
@@ -355,7 +356,14 @@ impl Case {
         let rgb: Vec<u8> = rgb.collect();
         let kept = |i| if i % 7 < 4 { 255 } else { 0 };
         let mask = masked.then(|| (0..rgb.len() / 3).map(kept).collect());
-        let photo = Arc::new(Image { width: size[0], height: size[1], rgb, mask, depth: None });
+        let photo = Arc::new(Image {
+            width: size[0],
+            height: size[1],
+            rgb,
+            mask,
+            depth: None,
+            normals: None,
+        });
         Self { model, appearance, photo, settings }
     }
 

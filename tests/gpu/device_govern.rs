@@ -36,7 +36,7 @@ fn photographs() -> Vec<Arc<Image>> {
     let [width, height] = SIZE;
     let of = |index: usize| {
         let rgb = vec![u8::try_from(index * 7).unwrap(); (width * height * 3) as usize];
-        Arc::new(Image { width, height, rgb, mask: None, depth: None })
+        Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
     };
     (0..PHOTOGRAPHS).map(of).collect()
 }

@@ -15,7 +15,7 @@ use splat::backend::{
     AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective,
     OtherView, Peaks, Statistics, Term, Terms, chunks, seen_from,
 };
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
 use splat::layout;
 use splat::math::Divisor;
 use splat::math::morton::Cube;
@@ -52,12 +52,13 @@ fn surface_rule(maps: Maps, iteration: u32) -> SurfaceRule {
 const SIZE: [u32; 2] = [1021, 771];
 const PHOTOGRAPHS: usize = 5;
 
-/// With or without a map of inverse depths.
-fn photograph(with_depths: bool) -> Arc<Image> {
+/// With or without maps of inverse depths and normals.
+fn photograph(with_maps: bool) -> Arc<Image> {
     let plain = photo(SIZE[0], SIZE[1], None);
     let values = vec![20_000; SIZE[0] as usize * SIZE[1] as usize];
-    let depth = with_depths.then_some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
-    Arc::new(Image { depth, ..Image::clone(&plain) })
+    let depth = with_maps.then_some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
+    let normals = with_maps.then(|| NormalMap { values: vec![-73; plain.rgb.len()] });
+    Arc::new(Image { depth, normals, ..Image::clone(&plain) })
 }
 
 /// What a run does beyond the plain one.
@@ -88,6 +89,7 @@ impl Kind {
             Self::Surfels => terms
                 .with(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.05)
                 .with(Term::Distortion, 100.0),
+            Self::WithDepths => terms.with(Term::NormalMap, 0.1),
             _ => terms,
         }
     }
@@ -412,7 +414,8 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     };
     let pixels = u64::from(SIZE[0]) * u64::from(SIZE[1]);
     let colours = pixels * 3;
-    let one = if inverse_depths { colours.next_multiple_of(2) + pixels * 2 } else { colours };
+    let with_maps = colours.next_multiple_of(2) + pixels * (2 + 3);
+    let one = if inverse_depths { with_maps } else { colours };
     let photographs = PlannedPhotographs { trained: vec![one; PHOTOGRAPHS], held_out: vec![one] };
     let model = ModelSize {
         gaussians,

@@ -12,17 +12,18 @@ use crate::common::scene::{RATES, resized, tame_gaussians};
 use crate::common::view;
 use splat::backend::cuda::{Cuda, CudaOptions, Model, Target};
 use splat::backend::{AdamStep, DeviceError, Photo, Rates, Stay, Term, Terms};
-use splat::dataset::{Image, InverseDepthMap, View};
+use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
 use splat::math::Real;
 use splat::memory::{Bytes, Limit, Rung};
 use splat::model::Gaussians;
 
-/// Sizes of the photographs, of which some have masks, and others inverse depths: 11 MiB together.
+/// Sizes of the photographs, of which some have masks, others inverse depths, and others normals: 15 MiB
+/// together.
 const SIZES: [([u32; 2], bool); 3] =
     [([1279, 719], false), ([801, 601], true), ([1021, 767], true)];
 
-/// Weight of the inverse depths: so small that the runs differ by no more for them.
-const DEPTH_WEIGHT: f64 = 0.01;
+/// Weight of the inverse depths and normals: so small that the runs differ by no more for them.
+const MAP_WEIGHT: f64 = 0.01;
 
 /// Iterations before the model grows: each view once.
 const BEFORE: u32 = 3;
@@ -53,7 +54,12 @@ fn shots() -> Vec<Shot> {
         // Each far from what is drawn, and from the others.
         let values = vec![u16::try_from(9000 * (index + 1)).unwrap(); (width * height) as usize];
         let depth = (index != 1).then_some(InverseDepthMap { values, scale: 20.0, offset: 0.0 });
-        let photo = Arc::new(Image { width, height, rgb, mask, depth });
+        // Of every pixel in one, of every third in the other.
+        let step = if index == 0 { 1 } else { 3 };
+        let normal = |pixel| if pixel % step == 0 { [0, 0, -127] } else { [0; 3] };
+        let values = (0..width * height).flat_map(normal).collect();
+        let normals = (index != 2).then_some(NormalMap { values });
+        let photo = Arc::new(Image { width, height, rgb, mask, depth, normals });
         Shot { view: resized(&view(), [width, height]), photo }
     };
     (0..).zip(SIZES).map(shot).collect()
@@ -116,10 +122,11 @@ fn step(
     (shot, target): (&Shot, &Target),
     (number, rates): (u32, Rates),
 ) -> Result<Loss, DeviceError> {
-    let inverse_depth = shot.photo.depth.is_some();
-    let settings = Drawing { inverse_depth, ..settings(3, 5) };
-    let weight = if inverse_depth { DEPTH_WEIGHT } else { 0.0 };
-    let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight);
+    let maps = [shot.photo.depth.is_some(), shot.photo.normals.is_some()];
+    let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
+    let [depths, normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
+    let terms =
+        Terms::photometric(0.2).with(Term::InverseDepth, depths).with(Term::NormalMap, normals);
     let (seen, mut gradients) = ((&shot.view, &settings), Default::default());
     let loss = device.add_view(model, seen, (target, &terms), &mut gradients)?;
     device.step(model, gradients, &AdamStep::new(number, rates))?;
@@ -234,6 +241,9 @@ fn photographs_make_room_for_the_model_and_the_losses_stay() {
         assert_eq!(limited.depth_l1.is_some(), unlimited.depth_l1.is_some());
         let depths = limited.depth_l1.zip(unlimited.depth_l1);
         assert!(depths.is_none_or(|(a, b)| (a - b).abs() < 0.02 * b), "{limited:?} {unlimited:?}");
+        assert_eq!(limited.normals.is_some(), unlimited.normals.is_some());
+        let normals = limited.normals.zip(unlimited.normals);
+        assert!(normals.is_none_or(|(a, b)| (a - b).abs() < 0.1 * b), "{limited:?} {unlimited:?}");
     }
 
     let error = stopped.error;

@@ -63,6 +63,7 @@ mod parity_lpips;
 mod parity_median;
 mod parity_memory;
 mod parity_neighbours;
+mod parity_normal_map;
 mod parity_normals;
 mod parity_palette;
 mod parity_patches;

@@ -235,7 +235,7 @@ fn photograph(gaussians: &Gaussians, view: &View) -> Arc<Image> {
     #[expect(clippy::cast_sign_loss, reason = "held above 0")]
     let rgb = image(&mut device, &model, view).into_iter().map(|v| byte(v) as u8).collect();
     let [width, height] = [view.camera.width, view.camera.height];
-    Arc::new(Image { width, height, rgb, mask: None, depth: None })
+    Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
 }
 
 /// The mean over all values of all rounding errors: were rounding biased, it would add up over the

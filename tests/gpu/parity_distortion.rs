@@ -36,7 +36,7 @@ fn with_rays(settings: Drawing) -> Drawing {
 }
 
 /// Surfels that all cover all of a view, one behind the other, turned this way and that.
-fn layers(count: u32, seed: u64) -> Gaussians {
+pub(super) fn layers(count: u32, seed: u64) -> Gaussians {
     let mut draws = Draws::new(seed);
     let parts: Vec<Gaussians> = (0..count)
         .map(|i| {
@@ -68,7 +68,7 @@ fn shot(size: [u32; 2], seed: u64, has_mask: bool) -> Shot {
 }
 
 /// What a view shows before the first step, and what that leaves.
-fn first_step<B: TrainDevice>(
+pub(super) fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     shot: &Shot,

@@ -22,7 +22,7 @@ each_backend!(
 fn shot(size: [u32; 2], seed: u64) -> (View, Image) {
     let [_, rgb] = images(size, seed);
     let [width, height] = size;
-    (resized(&view(), size), Image { width, height, rgb, mask: None, depth: None })
+    (resized(&view(), size), Image { width, height, rgb, mask: None, depth: None, normals: None })
 }
 
 fn perceived<B: TrainDevice>(

@@ -25,7 +25,8 @@ each_backend!(
 /// What its bytes should be, pixel by pixel.
 fn shrunk(image: &Image, divisor: Divisor) -> Image {
     let (side, [width, height]) = (divisor.get(), divisor.px([image.width, image.height]));
-    let mut small = Image { width, height, rgb: Vec::new(), mask: None, depth: None };
+    let mut small =
+        Image { width, height, rgb: Vec::new(), mask: None, depth: None, normals: None };
     let (mut mask, mut values) = (Vec::new(), Vec::new());
     for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
         let square: Vec<usize> = (0..side * side)
@@ -128,6 +129,7 @@ fn enlarged(image: &Image, divisor: Divisor) -> Arc<Image> {
         rgb: each().flat_map(|pixel| [0, 1, 2].map(|c| image.rgb[pixel * 3 + c])).collect(),
         mask: image.mask.as_ref().map(|mask| each().map(|pixel| mask[pixel]).collect()),
         depth: None,
+        normals: None,
     })
 }
 

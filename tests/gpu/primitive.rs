@@ -283,7 +283,7 @@ fn photograph<B: Render<Balls>>(device: &mut B, balls: &Balls, shot: &Shot) -> A
     let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
     let rgb = values.iter().map(|value| byte(value).unwrap()).collect();
     let [width, height] = shot.size();
-    Arc::new(Image { width, height, rgb, mask: None, depth: None })
+    Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
 }
 
 fn a_short_training_comes_close_to_the_photographs<B: Render<Balls>>(device: &mut B) {

@@ -182,7 +182,7 @@ fn metrics_are_those_of_the_clamped_image_without_what_the_mask_excludes<B: Trai
         let settings = Drawing { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.show(&model, &view, &settings).unwrap();
         let rgb = vec![photo; 576];
-        let photo = Image { width: 16, height: 12, rgb, mask, depth: None };
+        let photo = Image { width: 16, height: 12, rgb, mask, depth: None, normals: None };
         let target = device.target(0, &Arc::new(photo)).unwrap();
         device.measure(&frame, &target).unwrap()
     };
@@ -272,6 +272,7 @@ fn a_view_is_learnt_by_heart<B: TrainDevice>(device: &mut B) {
         rgb: truth.rgb.iter().map(|&v| bytes(v)).collect(),
         mask: None,
         depth: None,
+        normals: None,
     });
     let mut draws = Draws::new(10);
     let start: Vec<Gaussians> = (0..150)

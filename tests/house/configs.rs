@@ -120,6 +120,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.scene.source_path = Some("a".into());
     full.optimize.init = Some("a".into());
     full.scene.depths = Some("a".into());
+    full.optimize.normals = Some("a".into());
     full.scene.background = Some(Color::WHITE);
     full.scene.test_views = Some(1);
     full.scene.test_list = Some(TestList::Names(vec!["a".to_owned()]));
@@ -276,8 +277,10 @@ fn draft_and_best_are_the_preset_fast_of_another_length() {
         let other = preset(name);
         let (optimize, densify) = (other.optimize, other.densify);
         assert_eq!((optimize.iterations, densify.densify_until_iter), (iterations, iterations / 2));
+        assert_eq!(optimize.normals_from_iter, iterations / 5);
         let same = OptimizeOptions {
             iterations: fast.optimize.iterations,
+            normals_from_iter: fast.optimize.iterations / 5,
             position_lr_max_steps: fast.optimize.position_lr_max_steps,
             sh_degree_interval: fast.optimize.sh_degree_interval,
             max_passes: fast.optimize.max_passes,

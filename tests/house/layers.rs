@@ -171,7 +171,7 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 29] = [
+const PARTS: [(&str, &str); 31] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
@@ -179,8 +179,10 @@ const PARTS: [(&str, &str); 29] = [
     ("src/backend/cpu/stage/faces.rs", "project"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
     ("src/backend/cpu/stage/map_gradients.rs", "blend"),
+    ("src/backend/cpu/stage/pixel_sums.rs", "depth"),
     ("src/backend/cpu/stage/sampled_depths.rs", "surface"),
     ("src/backend/cpu/stage/sampler.rs", "surface"),
+    ("src/backend/cpu/stage/slopes.rs", "normals"),
     ("src/backend/cpu/stage/vertices.rs", "project"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
     ("src/backend/cuda/stage/blend_triangles.rs", "blend"),

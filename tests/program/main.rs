@@ -45,6 +45,7 @@ mod lpips;
 mod mesh;
 mod mesh_figures;
 mod multi_view;
+mod normal_maps;
 mod offload;
 mod plan;
 mod presets;

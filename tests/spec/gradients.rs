@@ -244,7 +244,7 @@ fn gaussians() -> Gaussians {
 /// The terms that compare what is drawn.
 fn terms_of(settings: &Drawing) -> Terms {
     let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
-    Terms::photometric(0.2).with(Term::InverseDepth, weight)
+    Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight)
 }
 
 fn loss_of(model: &Model<f64>, target: &Arc<Image>, settings: &Drawing) -> f64 {

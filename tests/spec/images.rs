@@ -29,6 +29,7 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
             undistort: None,
             alpha: AlphaMeaning::Mask,
             depth: None,
+            normals: None,
         }
     });
     Some(sources.collect())

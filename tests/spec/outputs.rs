@@ -511,6 +511,7 @@ fn small_dataset() -> Dataset {
         undistort: None,
         alpha: AlphaMeaning::Mask,
         depth: None,
+        normals: None,
     };
     Dataset {
         root: PathBuf::from("scene"),

@@ -109,7 +109,7 @@ fn noise(view: &View, seed: u64) -> Arc<Image> {
     let depths = (0..width * height).map(|_| u16::try_from(whole(65_536.0)).unwrap()).collect();
     let rgb = (0..width * height * 3).map(|_| u8::try_from(whole(256.0)).unwrap()).collect();
     let depth = Some(InverseDepthMap { values: depths, scale: 0.9, offset: 0.05 });
-    Arc::new(Image { width, height, rgb, mask: None, depth })
+    Arc::new(Image { width, height, rgb, mask: None, depth, normals: None })
 }
 
 const SETTINGS: RenderSettings =
@@ -297,8 +297,14 @@ fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
         let image = device.image(&frame).unwrap();
         let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
         let rgb = image.rgb.iter().map(|value| byte(value).unwrap()).collect();
-        let photo =
-            Image { width: image.width, height: image.height, rgb, mask: None, depth: None };
+        let photo = Image {
+            width: image.width,
+            height: image.height,
+            rgb,
+            mask: None,
+            depth: None,
+            normals: None,
+        };
         (view, Arc::new(photo))
     };
     shots().into_iter().map(photo).collect()

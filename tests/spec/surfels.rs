@@ -105,6 +105,19 @@ fn gradients_of_normals_of_discs_agree_with_differences() {
     }
 }
 
+#[test]
+fn gradients_of_normals_of_depths_agree_with_differences() {
+    // As above.
+    let mut surfels = facing(12, [-0.5, -0.1], 0.08);
+    surfels.means[2] = 1.5;
+    surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.0);
+    let alone = Terms::default().with(Term::NormalMap, NORMAL_WEIGHT);
+    for terms in [alone, terms().with(Term::NormalMap, NORMAL_WEIGHT)] {
+        let compared = compare(&surfels, &terms);
+        assert!(compared.iter().sum::<usize>() > 60, "{compared:?}");
+    }
+}
+
 /// A pixel by the definition: intersections of the ray with each plane, front to back by the centres.
 fn by_definition(surfels: &Gaussians, pixel: [u32; 2]) -> ([f64; 3], f64, f64) {
     let view = view();

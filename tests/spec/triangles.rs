@@ -95,18 +95,27 @@ fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
 
 /// The loss of the common view, and its gradients.
 fn trained(device: &mut Cpu<f64>, model: &mut Model<f64>, window: Window) -> Gradients<f64> {
+    trained_by(device, model, window, &terms())
+}
+
+fn trained_by(
+    device: &mut Cpu<f64>,
+    model: &mut Model<f64>,
+    window: Window,
+    terms: &Terms,
+) -> Gradients<f64> {
     let (target, mut gradients) = (Arc::new(target(false)), Default::default());
     let drawing = drawing(window);
-    device.add_view(model, (&view(), &drawing), (&target, &terms()), &mut gradients).unwrap();
+    device.add_view(model, (&view(), &drawing), (&target, terms), &mut gradients).unwrap();
     gradients
 }
 
 /// Compares all gradients with differences; says how many of each parameter were large enough to tell.
-fn compare(soup: &Soup, window: Window) -> [usize; 6] {
+fn compare(soup: &Soup, window: Window, terms: &Terms) -> [usize; 6] {
     let target = Arc::new(target(false));
     let mut device = Cpu::<f64>::new();
     let mut model = upload(&mut device, soup);
-    let gradients = trained(&mut device, &mut model, window);
+    let gradients = trained_by(&mut device, &mut model, window, terms);
     let mut compared = [0; 6];
     for row in 0..model.len() {
         let gradient = device.parameter_gradient(&model, &gradients, row);
@@ -121,7 +130,7 @@ fn compare(soup: &Soup, window: Window) -> [usize; 6] {
                     let mut moved = model.clone();
                     moved.column_mut(parameter).values[at] = x;
                     let frame = device.draw(&moved, &view(), &drawing(window)).unwrap();
-                    let (_, loss) = device.compare(&moved, frame, &target, &terms()).unwrap();
+                    let (_, loss) = device.compare(&moved, frame, &target, terms).unwrap();
                     loss.read().unwrap().total
                 };
                 let x = model.column(parameter).values[at];
@@ -143,11 +152,22 @@ fn gradients_of_places_opacities_and_colours_agree_with_differences() {
     // Scenes of which no sample is so near an edge that it crosses it on the way.
     for (samples, exponent, seed) in [(1, 0.6, 10), (2, 1.0, 14), (4, 0.3, 16)] {
         let window = Window { samples, exponent, ..WINDOW };
-        let compared = compare(&shared(seed), window);
+        let compared = compare(&shared(seed), window, &terms());
         let [means, log_scales, quats, opacities, dc, rest] = compared;
         assert!(means > 12 && opacities > 2 && dc > 12 && rest > 100, "{compared:?}");
         assert_eq!((log_scales, quats), (0, 0));
     }
+}
+
+#[test]
+fn gradients_of_normals_of_depths_agree_with_differences() {
+    // A roof that covers the image.
+    let places = [[-3.0, -3.0, 1.6], [3.0, -3.0, 1.9], [-3.0, 3.0, 2.2], [3.0, 3.0, 1.7]];
+    let soup =
+        Soup { vertices: vertices(&places, 3.0, [0.7; 3]), faces: vec![[0, 1, 2], [1, 3, 2]] };
+    let terms = Terms::default().with(Term::NormalMap, 0.4);
+    let compared = compare(&soup, WINDOW, &terms);
+    assert!(compared[0] > 5, "{compared:?}");
 }
 
 #[test]

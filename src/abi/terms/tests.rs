@@ -1,8 +1,9 @@
 use super::*;
 
-const ALL: [Term; 9] = [
+const ALL: [Term; 10] = [
     Term::Photometric { lambda_dssim: 0.2 },
     Term::InverseDepth,
+    Term::NormalMap,
     Term::DepthNormal { depths: NormalDepths::All },
     Term::MultiView,
     Term::Distortion,
@@ -69,8 +70,9 @@ fn what_has_no_weight_or_no_samples_is_off() {
     assert_eq!(terms.needs(), every);
     terms.samples.count = 0;
     let left: Vec<&str> = terms.active().map(|weighted| weighted.term.name()).collect();
-    let pixels = ["photometric", "inverse depth", "depth-normal", "multi-view", "distortion"];
-    assert_eq!(left, [&pixels[..], &["entropy"]].concat());
+    let of_maps = ["photometric", "inverse depth", "normal map"];
+    let of_surfaces = ["depth-normal", "multi-view", "distortion", "entropy"];
+    assert_eq!(left, [&of_maps[..], &of_surfaces].concat());
     assert!(!terms.needs().neighbours && terms.sdf_unit().is_none());
     terms.add(Term::DepthNormal { depths: NormalDepths::Opaque }, 0.0);
     terms.add(Term::MultiView, 0.0);

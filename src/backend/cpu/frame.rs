@@ -9,6 +9,7 @@ use super::primitive::{Drawable, density_field};
 use super::seen::Seen;
 use super::splat::{DrawnView, Splat};
 use super::stage::blend::{self, Canvas, CanvasGradient};
+use super::stage::depth::ComparedDepths;
 use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::map_gradients::ComparedMaps;
@@ -18,10 +19,11 @@ use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
 use super::stage::sampled_depths::Sampled;
 use super::stage::{
-    depth, distortion, loss, median, normals, patches, rays, shrink, surface, weights,
+    depth, distortion, loss, median, normal_map, normals, patches, rays, shrink, surface, weights,
 };
 use crate::abi::terms::{
-    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW, Weighted,
+    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
+    VALUE_NORMAL_MAP, Weighted,
 };
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::settings::MEDIAN_GRADIENTS;
@@ -81,6 +83,11 @@ impl<R, S: FrameState, P> fmt::Debug for Frame<R, S, P> {
         let splats = self.seen.splats.len();
         f.debug_struct("Frame").field("splats", &splats).finish_non_exhaustive()
     }
+}
+
+/// The mean of what was compared, if anything was.
+fn mean_of<R>(compared: Option<&ComparedDepths<R>>) -> f64 {
+    compared.map_or(0.0, |compared| compared.mean)
 }
 
 /// Draws a view.
@@ -238,7 +245,15 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         let d_image = loss::loss(self.compared(), self.canvas.size, target, terms, &mut means)?;
         for Weighted { term, weight } in terms.active() {
             match *term {
-                Term::InverseDepth => maps.depths = depth::compare(&self.canvas, target, *weight),
+                Term::InverseDepth => {
+                    maps.depths = depth::compare(&self.canvas, target, *weight);
+                    means[VALUE_DEPTH_L1 as usize] = mean_of(maps.depths.as_ref());
+                }
+                Term::NormalMap => {
+                    let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
+                    maps.normal_map = normal_map::compare(canvas, viewpoint, target, *weight);
+                    means[VALUE_NORMAL_MAP as usize] = mean_of(maps.normal_map.as_ref());
+                }
                 Term::DepthNormal { depths } => {
                     let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
                     let normals = normals::compare(canvas, viewpoint, target, depths, *weight);
@@ -261,10 +276,12 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
             let gradients = maps.normals.get_or_insert_with(ComparedNormals::none);
             means[VALUE_MULTI_VIEW as usize] = patches::add(pair, weight, gradients);
         }
-        means[VALUE_DEPTH_L1 as usize] = maps.depths.as_ref().map_or(0.0, |depths| depths.l1);
-        // Without a map of inverse depths their term has no value.
-        let has_value =
-            |weighted: &&Weighted| weighted.term != Term::InverseDepth || maps.depths.is_some();
+        // Without a map of the photograph its term has no value.
+        let has_value = |weighted: &&Weighted| match weighted.term {
+            Term::InverseDepth => maps.depths.is_some(),
+            Term::NormalMap => maps.normal_map.is_some(),
+            _ => true,
+        };
         let values = LossValues::of(terms.active_at(At::Pixels).filter(has_value), &means);
         let values = values.checked()?;
         if let Some(near) = near.filter(|_| terms.sdf_unit().is_some()) {

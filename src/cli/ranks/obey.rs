@@ -10,7 +10,7 @@ use splat_ranks::link::Link;
 use super::super::device::{self, DeviceOptions};
 use super::super::exit::{DataError, Exit, message};
 use super::super::images::open_images;
-use super::super::scene::open_scene;
+use super::super::scene::open_to_train;
 use super::super::signals;
 use super::super::train_args::TrainArgs;
 use super::party::{LOOK, Party, wait_for_lead};
@@ -122,7 +122,7 @@ impl RankWork<'_> {
 
 /// The scene, if it is the one that rank 0 trains.
 fn same_scene(config: &Config, scene: u64) -> anyhow::Result<Dataset> {
-    let dataset = open_scene(&config.scene)?;
+    let dataset = open_to_train(config)?;
     if fingerprint(&dataset) == scene {
         return Ok(dataset);
     }

@@ -18,13 +18,25 @@ pub struct Image {
     pub mask: Option<Vec<u8>>,
     /// Inverse depths, if the photograph has a map of them.
     pub depth: Option<InverseDepthMap>,
+    /// Normals, if the photograph has a map of them.
+    pub normals: Option<NormalMap>,
 }
 
 impl Image {
+    /// One of this width and height without maps.
+    pub(super) fn without_maps(
+        [width, height]: [u32; 2],
+        rgb: Vec<u8>,
+        mask: Option<Vec<u8>>,
+    ) -> Self {
+        Self { width, height, rgb, mask, depth: None, normals: None }
+    }
+
     /// Host memory that the pixels take.
     pub fn bytes(&self) -> Bytes {
         Bytes::of::<u8>(self.rgb.len() + self.mask.as_ref().map_or(0, Vec::len))
             + self.depth.as_ref().map_or(Bytes(0), InverseDepthMap::bytes)
+            + self.normals.as_ref().map_or(Bytes(0), NormalMap::bytes)
     }
 
     /// Whether the mask leaves nothing of the image.
@@ -88,5 +100,30 @@ impl InverseDepthMap {
     /// By how much one step of a value changes the inverse depth, per world unit.
     pub fn scale_of_step(&self) -> f32 {
         self.scale / STEPS
+    }
+}
+
+/// Normals of a photograph's pixels in camera axes: x right, y down, z along the view. Rows from the top.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormalMap {
+    /// [height, width, 3]: x, y and z times [`STORED_ONE`](crate::math::normals::STORED_ONE). Three zeros are
+    /// no normal.
+    pub values: Vec<i8>,
+}
+
+impl NormalMap {
+    /// Host memory that the values take.
+    pub fn bytes(&self) -> Bytes {
+        Bytes::of::<i8>(self.values.len())
+    }
+
+    /// A value as a byte whose order is the values', for means that are taken of bytes.
+    pub fn biased(value: i8) -> u8 {
+        value.cast_unsigned() ^ 0x80
+    }
+
+    /// The value of such a byte.
+    pub fn unbiased(byte: u8) -> i8 {
+        (byte ^ 0x80).cast_signed()
     }
 }

@@ -9,9 +9,11 @@ use image::DynamicImage;
 
 use super::decoded::InverseDepthMap;
 use super::error::{ImageError, name};
-use super::{codec, mask, resample};
-use crate::dataset::lens::Undistortion;
+use super::plane::{MapKind, Plane};
+use super::{codec, resample};
 use crate::dataset::source::ImageSource;
+
+const KIND: MapKind = MapKind { name: "depth", flag: "--depths" };
 
 /// The map of a view at the size that is trained, where it has one: decoded, straightened and resized
 /// as its photograph of size `photograph_px`.
@@ -22,30 +24,13 @@ pub(super) fn load(
     let Some(file) = &source.depth else { return Ok(None) };
     let path = &file.path;
     let plane = decode(path, source.apply_orientation)?;
-    if !mask::same_shape(plane.px, photograph_px) {
-        return Err(ImageError::DepthShape {
-            path: name(path),
-            size: plane.px,
-            photograph: name(&source.path),
-            photograph_size: photograph_px,
-        });
-    }
-    let plane = match &source.undistort {
-        Some(lens) => straighten(&plane, lens, source.full_size, photograph_px),
-        None => plane,
-    };
+    let plane = plane.straightened(path, KIND, source, photograph_px)?;
     let values = resize(path, plane, source.size)?;
     Ok(Some(InverseDepthMap { values, scale: file.scale, offset: file.offset }))
 }
 
-/// Stored values, rows from the top.
-struct Plane {
-    px: [u32; 2],
-    values: Vec<u16>,
-}
-
 /// Values as they are stored, of 8 or 16 bits: the scales are fitted to them so.
-fn decode(path: &Path, upright: bool) -> Result<Plane, ImageError> {
+fn decode(path: &Path, upright: bool) -> Result<Plane<u16>, ImageError> {
     let pixels = codec::pixels(path, upright)?;
     let px = [pixels.width(), pixels.height()];
     let values = match pixels {
@@ -67,32 +52,6 @@ fn single_channel<T: Copy + PartialEq>(path: &Path, rgb: &[T]) -> Result<Vec<T>,
     channel.ok_or_else(|| ImageError::NoDepthMap { path: name(path) })
 }
 
-/// What a pinhole camera of `full_px` would have seen, by the nearest stored values.
-fn straighten(
-    plane: &Plane,
-    lens: &Undistortion,
-    full_px: [u32; 2],
-    photograph_px: [u32; 2],
-) -> Plane {
-    let ratio = [0, 1].map(|i| f64::from(plane.px[i]) / f64::from(photograph_px[i]));
-    let mut values = Vec::with_capacity(full_px[0] as usize * full_px[1] as usize);
-    resample::each_place(full_px, &|at| lens.source_px(at), |at| {
-        let [x, y] = [0, 1].map(|i| nearest(at[i] * ratio[i], plane.px[i]));
-        values.push(plane.values[y * plane.px[0] as usize + x]);
-    });
-    Plane { px: full_px, values }
-}
-
-/// The pixel of a row or column that holds `at`, or the nearest.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "clamped to the row first; what is not a number becomes pixel 0"
-)]
-fn nearest(at: f64, length: u32) -> usize {
-    at.clamp(0.0, f64::from(length) - 1.0) as usize
-}
-
 /// The values of a map that is decoded, at another size.
 pub(super) fn resized(
     path: &Path,
@@ -103,7 +62,7 @@ pub(super) fn resized(
 }
 
 /// The values at another size, by a filter without negative lobes: none leaves its neighbours' range.
-fn resize(path: &Path, plane: Plane, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
+fn resize(path: &Path, plane: Plane<u16>, size: [u32; 2]) -> Result<Vec<u16>, ImageError> {
     let Plane { px, values } = plane;
     if px == size {
         return Ok(values);
@@ -158,6 +117,7 @@ mod tests {
             undistort: None,
             alpha: AlphaMeaning::Mask,
             depth: Some(DepthFile { path, scale: 4.0, offset: -0.5 }),
+            normals: None,
         };
         load(&source, photograph_px).map(Option::unwrap)
     }
@@ -231,7 +191,7 @@ mod tests {
         // At half the photograph's size.
         let values = (0..24 * 32).map(|i| u16::try_from(i % 32 * 100).unwrap()).collect();
         let plane = Plane { px: [32, 24], values };
-        let straightened = straighten(&plane, &lens, full_px, [64, 48]);
+        let straightened = plane.straighten(&lens, full_px, [64, 48]);
         assert_eq!(straightened.values.len(), (full_px[0] * full_px[1]) as usize);
         for (x, y) in [(10, 5), (40, 20), (30, 40)] {
             let [at, _] = lens.source_px([f64::from(x) + 0.5, f64::from(y) + 0.5]);

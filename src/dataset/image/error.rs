@@ -95,15 +95,19 @@ pub enum ImageError {
         /// Size of the photograph as it is used, px.
         photograph_size: [u32; 2],
     },
-    /// The depth map has other proportions than its photograph.
+    /// A map has other proportions than its photograph.
     #[error(
-        "{path}: the depth map is {}x{} px, but its photograph {photograph} is {}x{} px. Make the map of \
-         this photograph, or remove it from the folder of --depths",
+        "{path}: the {kind} map is {}x{} px, but its photograph {photograph} is {}x{} px. Make the map of \
+         this photograph, or remove it from the folder of {flag}",
         .size[0], .size[1], .photograph_size[0], .photograph_size[1]
     )]
-    DepthShape {
+    MapShape {
         /// The map.
         path: String,
+        /// What it is a map of.
+        kind: &'static str,
+        /// The option that names its folder.
+        flag: &'static str,
         /// Size of the map, px.
         size: [u32; 2],
         /// The photograph.
@@ -117,6 +121,15 @@ pub enum ImageError {
          bits, not colours that stand for them"
     )]
     NoDepthMap {
+        /// The file.
+        path: String,
+    },
+    /// A picture without three colours in place of a normal map.
+    #[error(
+        "{path}: is no normal map: its pixels are not red, green and blue alone. Store x, y and z of the \
+         normals, from -1 to 1, as the colours of an RGB PNG or JPEG"
+    )]
+    NoNormalMap {
         /// The file.
         path: String,
     },

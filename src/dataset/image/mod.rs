@@ -6,6 +6,8 @@ mod depth;
 mod error;
 mod mask;
 mod mask_file;
+mod normals;
+mod plane;
 mod resample;
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,7 @@ use std::path::Path;
 use super::source::{AlphaMeaning, ImageSource};
 
 pub(super) use codec::guarded;
-pub use decoded::{Image, ImageHeader, InverseDepthMap};
+pub use decoded::{Image, ImageHeader, InverseDepthMap, NormalMap};
 pub use error::ImageError;
 pub(super) use mask_file::check_mask;
 
@@ -31,10 +33,12 @@ pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
 pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     check_target(&source.path, source.size)?;
     let mut image = photograph(source)?;
-    let depth = depth::load(source, [image.width, image.height])?;
+    let photograph_px = [image.width, image.height];
+    let depth = depth::load(source, photograph_px)?;
+    let normals = normals::load(source, photograph_px)?;
     if let Some(path) = &source.mask {
-        let size = [image.width, image.height];
-        let loaded = mask_file::load(path, source.apply_orientation, &source.path, size)?;
+        let upright = source.apply_orientation;
+        let loaded = mask_file::load(path, upright, &source.path, photograph_px)?;
         image.mask = Some(mask::intersect(image.mask, loaded));
     }
     if let Some(lens) = &source.undistort {
@@ -43,10 +47,10 @@ pub fn decode(source: &ImageSource) -> Result<Image, ImageError> {
     }
     // A mask that hides nothing would make resizing slower.
     let image = resample::image(&source.path, image.settled(), source.size)?;
-    Ok(Image { depth, ..image.settled() })
+    Ok(Image { depth, normals, ..image.settled() })
 }
 
-/// A decoded image at another size, with its mask and inverse depths, by the same filters.
+/// A decoded image at another size, with its mask and its maps, by the same filters.
 pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Image, ImageError> {
     check_target(path, size)?;
     let from = [image.width, image.height];
@@ -55,23 +59,22 @@ pub(super) fn resized(path: &Path, image: &Image, size: [u32; 2]) -> Result<Imag
         Ok(InverseDepthMap { values, ..*map })
     };
     let depth = image.depth.as_ref().map(map).transpose()?;
-    let flat = Image { depth: None, ..image.clone() };
+    let normals = image.normals.as_ref().map(|map| {
+        let values = normals::resized(path, &map.values, [from, size])?;
+        Ok::<_, ImageError>(NormalMap { values })
+    });
+    let normals = normals.transpose()?;
+    let flat = Image { depth: None, normals: None, ..image.clone() };
     let smaller = resample::image(path, flat, size)?;
-    Ok(Image { depth, ..smaller.settled() })
+    Ok(Image { depth, normals, ..smaller.settled() })
 }
 
 /// The photograph at full size, its alpha channel put to use.
 fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
     let pixels = codec::pixels(&source.path, source.apply_orientation)?;
-    let (width, height) = (pixels.width(), pixels.height());
+    let size = [pixels.width(), pixels.height()];
     if !pixels.color().has_alpha() {
-        return Ok(Image {
-            width,
-            height,
-            rgb: pixels.into_rgb8().into_raw(),
-            mask: None,
-            depth: None,
-        });
+        return Ok(Image::without_maps(size, pixels.into_rgb8().into_raw(), None));
     }
     let rgba = pixels.into_rgba8().into_raw();
     let colours = rgba.chunks_exact(4);
@@ -84,7 +87,7 @@ fn photograph(source: &ImageSource) -> Result<Image, ImageError> {
             (colours.flat_map(|pixel| over(pixel, background)).collect(), None)
         }
     };
-    Ok(Image { width, height, rgb, mask, depth: None })
+    Ok(Image::without_maps(size, rgb, mask))
 }
 
 /// A pixel of `[4]` in front of a background of 0..1, both sRGB values.

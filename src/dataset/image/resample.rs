@@ -26,15 +26,14 @@ pub(super) fn image(path: &Path, image: Image, size: [u32; 2]) -> Result<Image, 
     if from == size {
         return Ok(image);
     }
-    let [width, height] = size;
     let Some(old) = image.mask else {
         let source = ImageRef::new(from[0], from[1], &image.rgb, PixelType::U8x3)
             .map_err(|error| failure(path, &error))?;
         let rgb = convolve::<U8x3>(path, &source, size, FilterType::Lanczos3)?;
-        return Ok(Image { width, height, rgb, mask: None, depth: None });
+        return Ok(Image::without_maps(size, rgb, None));
     };
     let rgb = masked(path, &image.rgb, &old, [from, size])?;
-    Ok(Image { width, height, rgb, mask: Some(mask(path, old, from, size)?), depth: None })
+    Ok(Image::without_maps(size, rgb, Some(mask(path, old, from, size)?)))
 }
 
 /// Colours of a masked image at another size: the filtered sum of what counts, divided by the
@@ -151,7 +150,7 @@ pub(super) fn straighten(
             mask.push(counts);
         }
     });
-    Image { width, height, rgb, mask, depth: None }
+    Image::without_maps(size, rgb, mask)
 }
 
 /// Gives `take` the place in the photograph of each pixel of a straightened image, row by row, px.
@@ -301,7 +300,7 @@ mod tests {
     fn gradient(width: u8, height: u8) -> Image {
         let rgb =
             (0..height).flat_map(|y| (0..width).flat_map(move |x| [10 * x, 20 * y, 7])).collect();
-        Image { width: width.into(), height: height.into(), rgb, mask: None, depth: None }
+        Image::without_maps([width, height].map(u32::from), rgb, None)
     }
 
     #[test]
@@ -318,7 +317,7 @@ mod tests {
         // Noise, in which no misplaced pixel is like its neighbour; sizes that no cell divides.
         let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
         let rgb = (0..211 * 157 * 3).map(noise).collect();
-        let photograph = Image { width: 211, height: 157, rgb, mask: None, depth: None };
+        let photograph = Image::without_maps([211, 157], rgb, None);
         // Strong for so small an image: cells of both kinds, interpolated and exact.
         let lens = |[x, y]: [f64; 2]| {
             let (u, v) = ((x - 100.0) / 120.0, (y - 70.0) / 120.0);
@@ -355,7 +354,7 @@ mod tests {
         let path = Path::new("even.png");
         for size in [[3, 2], [13, 5], [40, 41], [1, 1]] {
             let rgb = vec![77; 13 * 11 * 3];
-            let even = Image { width: 13, height: 11, rgb, mask: None, depth: None };
+            let even = Image::without_maps([13, 11], rgb, None);
             let resized = image(path, even, size).unwrap();
             assert!(resized.rgb.iter().all(|&v| v == 77), "{size:?}");
             assert_eq!(resized.rgb.len(), (size[0] * size[1] * 3) as usize);
@@ -366,7 +365,7 @@ mod tests {
     fn colours_that_do_not_count_stay_out_of_the_average() {
         // Left half grey and counting, right half white and not.
         let (rgb, mask) = (vec![], Some(vec![]));
-        let mut half = Image { width: 30, height: 6, rgb, mask, depth: None };
+        let mut half = Image::without_maps([30, 6], rgb, mask);
         for pixel in 0..30 * 6 {
             let left = pixel % 30 < 15;
             half.rgb.extend_from_slice(&if left { [100; 3] } else { [255; 3] });

@@ -29,6 +29,7 @@ fn source(path: PathBuf, size: [u32; 2]) -> ImageSource {
         undistort: None,
         alpha: AlphaMeaning::Mask,
         depth: None,
+        normals: None,
     }
 }
 
@@ -219,7 +220,8 @@ fn undistortion_moves_pixels_and_masks_those_outside_the_photograph() {
     let rgb = (0..6 * 4).flat_map(|pixel| [pixel as u8 * 10, 1, 2]).collect();
     let mut mask = vec![255; 24];
     mask[8] = 0;
-    let photograph = Image { width: 6, height: 4, rgb, mask: Some(mask), depth: None };
+    let photograph =
+        Image { width: 6, height: 4, rgb, mask: Some(mask), depth: None, normals: None };
     // Two pixels to the right, one down, and a target of another size.
     let straight = resample::straighten(&photograph, [5, 4], |[x, y]| [x + 2.0, y + 1.0]).settled();
     let mask = straight.mask.unwrap();

@@ -32,10 +32,11 @@ const MAX_WORKERS: usize = 4;
 type Decoder = Box<dyn Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync>;
 
 /// Most bytes that are held while a photograph is decoded: its file, its pixels, and a copy of these that
-/// is straightened or resized.
+/// is straightened or resized; where there is a map of normals, that with its pixels, of up to 16 bits.
 pub fn bytes_to_decode(source: &ImageSource) -> Bytes {
     let pixels: u64 = source.full_size.map(u64::from).iter().product();
-    Bytes(pixels.saturating_mul(12))
+    let each = if source.normals.is_some() { 12 + 3 + 6 } else { 12 };
+    Bytes(pixels.saturating_mul(each))
 }
 
 /// How many decoded images stay in memory.
@@ -236,9 +237,7 @@ impl ImageLoader {
     pub fn decoded_bytes(&self) -> Bytes {
         let bytes = |source: &ImageSource| {
             let [width, height] = source.size;
-            // Colours, and a mask and depths of 16 bits where they are known of.
-            let each = 3 + u64::from(source.mask.is_some()) + 2 * u64::from(source.depth.is_some());
-            u64::from(width) * u64::from(height) * each
+            u64::from(width) * u64::from(height) * source.pixel_bytes()
         };
         Bytes(self.shared.sources.iter().map(bytes).sum())
     }
@@ -329,11 +328,11 @@ impl LoaderShared {
         Some(largest + largest)
     }
 
-    /// Most bytes that the decoded image can take: colours, a mask, and depths if it has a file of them.
+    /// Most bytes that the decoded image can take: colours, a mask, and the maps that it has files of.
     fn estimate(&self, index: usize) -> Option<Bytes> {
         let source = self.sources.get(index)?;
         let [width, height] = source.size;
-        let each = 4 + 2 * u64::from(source.depth.is_some());
+        let each = 4 + source.map_bytes();
         // Decoding refuses what is larger than the bound here, which keeps sums far from overflow.
         Some(Bytes((u64::from(width) * u64::from(height)).saturating_mul(each).min(1 << 33)))
     }

@@ -23,6 +23,7 @@ fn source(index: usize, size: [u32; 2]) -> ImageSource {
         undistort: None,
         alpha: AlphaMeaning::Mask,
         depth: None,
+        normals: None,
     }
 }
 
@@ -44,6 +45,7 @@ pub(super) fn picture(source: &ImageSource) -> Image {
         rgb: vec![value; (width * height * 3) as usize],
         mask: None,
         depth: None,
+        normals: None,
     }
 }
 

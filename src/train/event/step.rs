@@ -39,8 +39,8 @@ pub struct Step {
     pub images: u32,
     /// Iterations that the run ends at.
     pub iterations: u32,
-    /// Values of the terms, without their weights: `l1` and `ssim`, `depth_l1` where the view has a map
-    /// of its inverse depths, and of surfels `dn` and `distortion`. In SuGaR's coarse stage those of
+    /// Values of the terms, without their weights: `l1` and `ssim`, `depth_l1` and `normals` where the
+    /// view has a map of its inverse depths or normals, and of surfels `dn` and `distortion`. In SuGaR's coarse stage those of
     /// surface terms are in a [`SurfaceReport`].
     #[serde(flatten)]
     pub values: TermValues,

@@ -38,8 +38,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// The view of an image that another rank draws. Such a view is compared with its photograph alone.
     fn rank_view(&mut self, image: u32, iteration: u32) -> Result<RankView, TrainError> {
         let index = self.feed.assigned(image)?;
-        let depth_map = self.setup.dataset.sources[index].depth.is_some();
-        let terms = self.terms(iteration, ViewExtras { depth_map, other_view: false });
+        let terms = self.terms(iteration, ViewExtras::of(&self.setup.dataset.sources[index]));
         let (settings, observe) = (self.settings_in(image, iteration), self.observes(iteration));
         let divisor = view_divisor(self.setup.config, iteration);
         let (view, divisor) = self.feed.views.divided_view(index, divisor);

@@ -106,8 +106,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (view, target) = self.feed.take(self.device, image)?;
         let other = self.feed.take_other(self.device, image, view)?;
         let extras = ViewExtras {
-            depth_map: self.setup.dataset.sources[view].depth.is_some(),
             other_view: other.is_some(),
+            ..ViewExtras::of(&self.setup.dataset.sources[view])
         };
         let terms = self.terms(iteration, extras);
         let divisor = view_divisor(self.setup.config, iteration);

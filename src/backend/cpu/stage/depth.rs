@@ -4,15 +4,16 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
+use super::pixel_sums;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::memory::Bytes;
 
-/// What comes of comparing a frame's inverse depths.
+/// What comes of comparing a frame's inverse depths with a map beside the photograph.
 #[derive(Debug)]
 pub(crate) struct ComparedDepths<R> {
-    /// Mean absolute error over all pixels, per world unit.
-    pub(crate) l1: f64,
+    /// Mean over all pixels, not weighted: here of the absolute error, per world unit.
+    pub(crate) mean: f64,
     /// Gradient of the inverse depths with the weight, [height, width].
     pub(crate) d_inverse_depths: Vec<R>,
 }
@@ -40,18 +41,12 @@ pub(crate) fn compare<R: Real>(
         let expected = R::of(f64::from(map.values[pixel])) * scale + offset;
         if counts { canvas.inverse_depths[pixel] - expected } else { R::ZERO }
     };
-    // Sums of blocks of fixed length, added in order: the same on any number of threads.
-    const BLOCK: usize = 1 << 14;
-    let starts: Vec<usize> = (0..pixels).step_by(BLOCK).collect();
-    let sum_from = |&start: &usize| -> f64 {
-        (start..pixels.min(start + BLOCK)).map(|pixel| error(pixel).abs().to_f64()).sum()
-    };
-    let sums: Vec<f64> = starts.par_iter().map(sum_from).collect();
+    let mean = pixel_sums::mean(pixels, |pixel| error(pixel).abs().to_f64());
     let sign = |error: R| match error.partial_cmp(&R::ZERO) {
         Some(std::cmp::Ordering::Greater) => slope,
         Some(std::cmp::Ordering::Less) => -slope,
         _ => R::ZERO,
     };
     let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
-    Some(ComparedDepths { l1: sums.iter().sum::<f64>() / pixels as f64, d_inverse_depths })
+    Some(ComparedDepths { mean, d_inverse_depths })
 }

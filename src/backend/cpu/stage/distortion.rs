@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
+use super::pixel_sums;
 use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
 use crate::memory::Bytes;
@@ -44,14 +45,8 @@ pub(crate) fn find<R: Real>(
         inverse_depth: canvas.inverse_depths[pixel],
         inverse_square: canvas.inverse_squares[pixel],
     };
-    // Sums of blocks of fixed length, added in order: the same on any number of threads.
-    const BLOCK: usize = 1 << 14;
-    let starts: Vec<usize> = (0..pixels).step_by(BLOCK).collect();
-    let sum_from = |&start: &usize| -> f64 {
-        let block = (start..pixels.min(start + BLOCK)).filter(|&pixel| counts(pixel));
-        block.map(|pixel| distortion(sums(pixel)).to_f64()).sum()
-    };
-    let of_blocks: Vec<f64> = starts.par_iter().map(sum_from).collect();
+    let found = |pixel| if counts(pixel) { distortion(sums(pixel)).to_f64() } else { 0.0 };
+    let mean = pixel_sums::mean(pixels, found);
     let gradient = |pixel: usize| {
         let d = distortion_bwd(sums(pixel), if counts(pixel) { d_mean } else { R::ZERO });
         // There is the more opacity the less passes.
@@ -59,7 +54,6 @@ pub(crate) fn find<R: Real>(
     };
     let (d_inverse_depths, (d_inverse_squares, d_through)) =
         (0..pixels).into_par_iter().map(gradient).unzip();
-    let mean = of_blocks.iter().sum::<f64>() / pixels as f64;
     RayDistortion { mean, d_inverse_depths, d_inverse_squares, d_through }
 }
 

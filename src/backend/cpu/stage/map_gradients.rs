@@ -13,6 +13,8 @@ use crate::memory::Bytes;
 #[derive(Debug)]
 pub(crate) struct ComparedMaps<R> {
     pub(crate) depths: Option<ComparedDepths<R>>,
+    /// Of the normals of the inverse depths.
+    pub(crate) normal_map: Option<ComparedDepths<R>>,
     pub(crate) normals: Option<ComparedNormals<R>>,
     pub(crate) distortion: Option<RayDistortion<R>>,
     /// The depths that samples are compared with.
@@ -42,14 +44,14 @@ impl<R> MapGradients<R> {
 
 impl<R: Real> ComparedMaps<R> {
     pub(crate) const NOTHING: Self =
-        Self { depths: None, normals: None, distortion: None, sampled: None };
+        Self { depths: None, normal_map: None, normals: None, distortion: None, sampled: None };
 
     /// The gradients together, and the depths that samples are compared with.
     pub(crate) fn into_gradients(self) -> (MapGradients<R>, Option<DepthMap<R>>) {
-        let Self { depths, normals, distortion, sampled } = self;
+        let Self { depths, normal_map, normals, distortion, sampled } = self;
         let mut sum = MapGradients::default();
-        if let Some(depths) = depths {
-            sum.inverse_depths = depths.d_inverse_depths;
+        for compared in [depths, normal_map].into_iter().flatten() {
+            add(&mut sum.inverse_depths, compared.d_inverse_depths);
         }
         if let Some(normals) = normals {
             (sum.surface, sum.through) = (normals.d_surface, normals.d_through);
@@ -68,7 +70,8 @@ impl<R: Real> ComparedMaps<R> {
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
-        self.depths.as_ref().map_or(Bytes(0), ComparedDepths::bytes)
+        let compared = [&self.depths, &self.normal_map].into_iter().flatten();
+        compared.map(ComparedDepths::bytes).sum::<Bytes>()
             + self.normals.as_ref().map_or(Bytes(0), ComparedNormals::bytes)
             + self.distortion.as_ref().map_or(Bytes(0), RayDistortion::bytes)
             + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
@@ -90,7 +93,8 @@ mod tests {
 
     #[test]
     fn gradients_of_several_terms_add_up_wherever_there_are_any() {
-        let depths = || ComparedDepths { l1: 0.0, d_inverse_depths: vec![1.0, 2.0] };
+        let depths = || ComparedDepths { mean: 0.0, d_inverse_depths: vec![1.0, 2.0] };
+        let mapped = ComparedDepths { mean: 0.0, d_inverse_depths: vec![0.25, 4.0] };
         let normals = || ComparedNormals {
             d_surface: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
             d_through: vec![7.0, 8.0],
@@ -104,12 +108,13 @@ mod tests {
         };
         let all = ComparedMaps {
             depths: Some(depths()),
+            normal_map: Some(mapped),
             normals: Some(normals()),
             distortion: Some(distortion()),
             ..ComparedMaps::<f64>::NOTHING
         };
         let (sum, _) = all.into_gradients();
-        assert_eq!(sum.inverse_depths, [1.5, 2.25]);
+        assert_eq!(sum.inverse_depths, [1.75, 6.25]);
         assert_eq!(sum.inverse_squares, [9.0, 10.0]);
         assert_eq!(sum.surface, normals().d_surface);
         assert_eq!(sum.through, [7.125, 8.75]);

@@ -6,13 +6,14 @@ use std::mem;
 use rayon::prelude::*;
 
 use super::blend::Canvas;
+use super::pixel_sums;
+use super::slopes::SlopedMap;
 use crate::abi::terms::NormalDepths;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::linalg::dot;
 use crate::math::normals::{
-    OPAQUE_MIN, blended_normal, blended_normal_bwd, is_smooth, slope, slope_bwd, surface_normal,
-    surface_normal_bwd,
+    OPAQUE_MIN, blended_normal, blended_normal_bwd, surface_normal, surface_normal_bwd,
 };
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;
@@ -97,9 +98,10 @@ struct NormalPixel<R> {
 /// The maps of a view.
 #[derive(Clone, Copy)]
 struct SurfaceMapsOf<'a, R> {
-    view: &'a Viewpoint<R>,
+    map: SlopedMap<'a, R>,
     of: NormalDepths,
-    shown: &'a ComparedSurface<R>,
+    /// x and y, [height, width].
+    normals: &'a [[R; 2]],
 }
 
 /// Compares the normals of a frame with those of its depths.
@@ -111,29 +113,18 @@ pub(crate) fn compare<R: Real>(
     weight: f64,
 ) -> ComparedNormals<R> {
     let shown = ComparedSurface::new(canvas, target.mask.as_deref(), of);
-    let maps = SurfaceMapsOf { view, of, shown: &shown };
-    let width = canvas.size[0];
+    let map = SlopedMap { view, depths: &shown.depths, smooth: of != NormalDepths::All };
+    let maps = SurfaceMapsOf { map, of, normals: &shown.normals };
     let pixels = canvas.surface.len() / 4;
     let d_mean = R::of(weight / pixels as f64);
-    let of_pixels: Vec<NormalPixel<R>> = (0..canvas.size[1])
-        .into_par_iter()
-        .flat_map_iter(|y| (0..width).map(move |x| maps.pixel([x, y], d_mean)))
-        .collect();
-    // Sums of blocks of fixed length, added in order: the same on any number of threads.
-    const BLOCK: usize = 1 << 14;
-    let sums: Vec<f64> = of_pixels
-        .par_chunks(BLOCK)
-        .map(|block| block.iter().map(|pixel| pixel.disagreement.to_f64()).sum())
-        .collect();
-    let mean = sums.iter().sum::<f64>() / pixels as f64;
-    let mut d_shown: Vec<[R; 3]> = (0..canvas.size[1])
-        .into_par_iter()
-        .flat_map_iter(|y| (0..width).map(move |x| [x, y]))
-        .map(|at| {
-            let [x, y] = of_pixels[maps.index(at)].d_normal;
-            [maps.d_depth(at, &of_pixels), x, y]
-        })
-        .collect();
+    let of_pixels: Vec<NormalPixel<R>> =
+        (0..pixels).into_par_iter().map(|pixel| maps.pixel(map.at(pixel), d_mean)).collect();
+    let mean = pixel_sums::mean(pixels, |pixel| of_pixels[pixel].disagreement.to_f64());
+    let d_shown = (0..pixels).into_par_iter().map(|pixel| {
+        let [x, y] = of_pixels[pixel].d_normal;
+        [map.d_depth(map.at(pixel), |beside| of_pixels[beside].d_slopes), x, y]
+    });
+    let mut d_shown: Vec<[R; 3]> = d_shown.collect();
     let d_medians = match of {
         NormalDepths::All | NormalDepths::Opaque => Vec::new(),
         // The drawn depths have no part in it.
@@ -170,42 +161,10 @@ fn over_opacity_bwd<R: Real>(
 }
 
 impl<R: Real> SurfaceMapsOf<'_, R> {
-    fn index(&self, [x, y]: [u32; 2]) -> usize {
-        y as usize * self.view.size[0] as usize + x as usize
-    }
-
-    fn depth(&self, at: [u32; 2]) -> R {
-        self.shown.depths[self.index(at)]
-    }
-
-    /// The pixels before and behind along an axis, where there are both.
-    fn beside(&self, at: [u32; 2], axis: usize) -> Option<[[u32; 2]; 2]> {
-        let (mut before, mut behind) = (at, at);
-        before[axis] = at[axis].checked_sub(1)?;
-        behind[axis] = at[axis] + 1;
-        (behind[axis] < self.view.size[axis]).then_some([before, behind])
-    }
-
-    fn slope(&self, at: [u32; 2], axis: usize) -> Option<R> {
-        let [before, behind] = self.beside(at, axis)?.map(|at| self.depth(at));
-        let focal_px = self.view.focal_px[axis];
-        let is_smooth = |beside| is_smooth(focal_px, self.depth(at), beside);
-        let counts = self.of == NormalDepths::All || (is_smooth(before) && is_smooth(behind));
-        counts.then(|| slope(focal_px, before, behind)).flatten()
-    }
-
-    /// x/z and y/z of what the centre of a pixel shows.
-    fn ray(&self, at: [u32; 2]) -> [R; 2] {
-        [0, 1].map(|axis| {
-            let centre = R::of(f64::from(at[axis])) + R::HALF;
-            (centre - self.view.centre_px[axis]) / self.view.focal_px[axis]
-        })
-    }
-
     /// What a pixel adds. Of all pixels those count, too, that have no normal of depths: like a right
     /// angle.
     fn pixel(&self, at: [u32; 2], d_mean: R) -> NormalPixel<R> {
-        let (Some(along_x), Some(along_y)) = (self.slope(at, 0), self.slope(at, 1)) else {
+        let Some(slopes) = self.map.slopes(at) else {
             let disagreement = match self.of {
                 NormalDepths::All => R::ONE,
                 NormalDepths::Opaque | NormalDepths::Median => R::ZERO,
@@ -213,36 +172,13 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
             let nothing = [R::ZERO; 2];
             return NormalPixel { disagreement, d_slopes: nothing, d_normal: nothing };
         };
-        let xy = self.shown.normals[self.index(at)];
-        let (slopes, ray) = ([along_x, along_y], self.ray(at));
+        let (xy, ray) = (self.normals[self.map.index(at)], self.map.ray(at));
         let (drawn, expected) = (blended_normal(xy), surface_normal(slopes, ray));
         NormalPixel {
             disagreement: R::ONE - dot(drawn, expected),
             d_slopes: surface_normal_bwd(slopes, ray, drawn.map(|n| -(n * d_mean))),
             d_normal: blended_normal_bwd(xy, expected.map(|n| -(n * d_mean))),
         }
-    }
-
-    /// Gradient of a depth, which the slopes of the four pixels beside it are made of.
-    fn d_depth(&self, at: [u32; 2], of_pixels: &[NormalPixel<R>]) -> R {
-        let mut sum = R::ZERO;
-        for axis in 0..2 {
-            let mut beside = [at; 2];
-            beside[0][axis] = at[axis].wrapping_sub(1);
-            beside[1][axis] = at[axis] + 1;
-            for (side, place) in beside.into_iter().enumerate() {
-                if place[axis] >= self.view.size[axis] || self.slope(place, axis).is_none() {
-                    continue;
-                }
-                let Some(ends) = self.beside(place, axis) else { continue };
-                let [before, behind] = ends.map(|at| self.depth(at));
-                let d_slope = of_pixels[self.index(place)].d_slopes[axis];
-                let d = slope_bwd(self.view.focal_px[axis], before, behind, d_slope);
-                // Seen from the pixel before it, this one lies behind.
-                sum += d[1 - side];
-            }
-        }
-        sum
     }
 }
 

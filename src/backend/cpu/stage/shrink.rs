@@ -1,11 +1,11 @@
 //! Stage `shrink`: a photograph made smaller by a whole divisor, by means over squares of its pixels.
 
-use crate::dataset::{Image, InverseDepthMap};
+use crate::dataset::{Image, InverseDepthMap, NormalMap};
 use crate::math::Divisor;
 
 /// The photograph made smaller. Pixels at the right and bottom edges that fill no square are dropped; a
-/// pixel counts if all of its square count, and is black otherwise. Inverse depths are means, too, as
-/// what is drawn of a square is. Means are rounded, half a step up.
+/// pixel counts if all of its square count, and is black otherwise. Inverse depths and normals are means,
+/// too, as what is drawn of a square is. Means are rounded, half a step up.
 pub(crate) fn shrunk(image: &Image, divisor: Divisor) -> Image {
     let squares = Squares::of(image, divisor);
     let [width, height] = squares.px;
@@ -26,8 +26,14 @@ pub(crate) fn shrunk(image: &Image, divisor: Divisor) -> Image {
         scale: map.scale,
         offset: map.offset,
     });
+    let normals = image.normals.as_ref().map(|map| {
+        let value = |pixel: usize, axis| NormalMap::biased(map.values[pixel * 3 + axis]);
+        let mean = |at| [0, 1, 2].map(|axis| squares.mean(at, |pixel| value(pixel, axis)));
+        let values = squares.each().flat_map(mean).map(NormalMap::unbiased).collect();
+        NormalMap { values }
+    });
     let [width, height] = divisor.px([image.width, image.height]);
-    Image { width, height, rgb, mask, depth }
+    Image { width, height, rgb, mask, depth, normals }
 }
 
 /// The squares of an image's pixels that become one each.
@@ -78,7 +84,9 @@ mod tests {
         let rgb = (0..45).map(|i| 5 * i).collect();
         let values = (0..15).map(|i| 4000 * i).collect();
         let depth = Some(InverseDepthMap { values, scale: 2.0, offset: 0.5 });
-        Image { width: 5, height: 3, rgb, mask, depth }
+        let values = (0..45).map(|i| i8::try_from(5 * i - 110).unwrap()).collect();
+        let normals = Some(NormalMap { values });
+        Image { width: 5, height: 3, rgb, mask, depth, normals }
     }
 
     #[test]
@@ -89,9 +97,11 @@ mod tests {
         assert_eq!(small.rgb, [45, 50, 55, 75, 80, 85]);
         let map = small.depth.unwrap();
         assert_eq!((map.values, map.scale, map.offset), (vec![12_000, 20_000], 2.0, 0.5));
+        // Of pixels 0, 1, 5 and 6 the first are -110, -95, -35 and -20.
+        assert_eq!(small.normals.unwrap().values, [-65, -60, -55, -35, -30, -25]);
         // 2 / 4 becomes 1, and 1 / 4 becomes 0.
         let rgb = vec![0, 1, 255, 1, 0, 255, 1, 0, 255, 0, 0, 255];
-        let image = Image { width: 2, height: 2, rgb, mask: None, depth: None };
+        let image = Image { width: 2, height: 2, rgb, mask: None, depth: None, normals: None };
         assert_eq!(shrunk(&image, Divisor::Two).rgb, [1, 0, 255]);
         assert_eq!(shrunk(&image, Divisor::One), image);
     }

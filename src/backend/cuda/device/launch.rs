@@ -276,6 +276,7 @@ kernels! {
     raise_opacity_floor: remesh::raise_opacity_floor(RaiseFloorArgs) x REMESH_BLOCK;
     splat_features: normals::splat_features(FeaturesArgs) x FEATURES_BLOCK;
     compare_normals: normals::compare_normals(NormalsArgs) x NORMALS_BLOCK;
+    compare_normal_map: normal_map::compare_normal_map(NormalMapArgs) x NORMALS_BLOCK;
     compare_patches: patches::compare_patches(PatchesArgs) x PATCHES_BLOCK;
     ray_gaussians: rays::ray_gaussians(RaysArgs) x RAYS_BLOCK;
     ray_gaussians_bwd: rays::ray_gaussians_bwd(RaysBwdArgs) x RAYS_BLOCK;

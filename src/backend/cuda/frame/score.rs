@@ -3,7 +3,7 @@
 use super::view::{Frame, Scores};
 use crate::abi::terms::{
     At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_MULTI_VIEW,
-    Weighted,
+    VALUE_NORMAL_MAP, Weighted,
 };
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::Buffer;
@@ -20,7 +20,7 @@ use crate::backend::cuda::stage::normals::{Medians, NormalsRule};
 use crate::backend::cuda::stage::patches::{PatchMaps, SurfaceGradients};
 use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::surface::ShownDepths;
-use crate::backend::cuda::stage::{depth, loss, normals, patches, surface};
+use crate::backend::cuda::stage::{depth, loss, normal_map, normals, patches, surface};
 use crate::backend::frame_state::{Scored, Trainable};
 use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
 
@@ -51,14 +51,16 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             Some(room) => room.shrink(session, target, view_px, divisor)?,
             None => target.whole(),
         };
-        let has_map = self.compare_depths(session, photograph, terms)?;
+        let has_depths = self.compare_depths(session, photograph, terms)?;
         let d_image = self.d_image.as_mut().ok_or(DeviceError::NoView)?;
         let compared = self.colors.as_ref().and_then(ColorScratch::image);
         let image = compared.unwrap_or(&self.canvas.image);
         loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
+        let has_normal_map = self.compare_normal_map(session, photograph, terms, has_depths)?;
+        let has_maps = has_depths || has_normal_map;
         let mut has_surface = self.compare_normals(session, photograph, terms)?;
         let has_rays =
-            self.measure_distortion(session, photograph, terms, [has_map, has_surface])?;
+            self.measure_distortion(session, photograph, terms, [has_maps, has_surface])?;
         has_surface |= has_rays;
         self.shrunk = room;
         if let Some(other) = other.filter(|_| terms.weight(VALUE_MULTI_VIEW) != 0.0) {
@@ -66,12 +68,16 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             has_surface = true;
         }
         let report = session.status.report(&session.heap, &session.stream)?;
-        let has_value = |weighted: &&Weighted| weighted.term != Term::InverseDepth || has_map;
+        let has_value = |weighted: &&Weighted| match weighted.term {
+            Term::InverseDepth => has_depths,
+            Term::NormalMap => has_normal_map,
+            _ => true,
+        };
         let active = terms.active_at(At::Pixels).filter(has_value).copied().collect();
         let pending = PendingLosses::of_pixels(report, active, self.camera.size);
         let scores = Scores {
             terms: terms.clone(),
-            has_inverse_depths: has_map || has_rays,
+            has_inverse_depths: has_maps || has_rays,
             has_surface,
             depth_map: None,
         };
@@ -89,6 +95,27 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
             (Some(depths), Some(d_depths)) if weight != 0.0 => {
                 depth::compare(session, depths, &self.camera, target, weight, d_depths)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether the photograph has a map to compare the normals of the inverse depths with. Their gradient is
+    /// added to that of the inverse depths, where these have any.
+    fn compare_normal_map(
+        &mut self,
+        session: &mut Session,
+        target: &Photograph<'_>,
+        terms: &Terms,
+        has_depths: bool,
+    ) -> Result<bool, DeviceError> {
+        let weight = terms.weight(VALUE_NORMAL_MAP);
+        match (&self.canvas.inverse_depths, &mut self.d_inverse_depths) {
+            (Some(depths), Some(d_depths)) if weight != 0.0 => {
+                if !has_depths {
+                    d_depths.zero(&session.stream)?;
+                }
+                normal_map::compare(session, depths, &self.camera, target, weight, d_depths)
             }
             _ => Ok(false),
         }

@@ -17,6 +17,8 @@ pub(in crate::backend::cuda) struct Photograph<'a> {
     /// The map of inverse depths, where there is one: [h, w], with the inverse depth of a step and the
     /// one at 0.
     pub(in crate::backend::cuda) depth: Option<(In<'a, u16>, [f32; 2])>,
+    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    pub(in crate::backend::cuda) normals: Option<In<'a, i8>>,
     /// Whose arrival is to be waited for; nothing of what was made of one that has arrived.
     pub(in crate::backend::cuda) arrives: Option<&'a Target>,
 }
@@ -41,6 +43,7 @@ impl Target {
             rgb: self.rgb(),
             mask: self.mask(),
             depth: self.depth(),
+            normals: self.normals(),
             arrives: Some(self),
         }
     }

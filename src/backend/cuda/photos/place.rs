@@ -22,13 +22,14 @@ pub(super) struct PhotoPlace {
     pub(super) used: CudaEvent,
 }
 
-/// How a photograph lies in memory: colours, the mask, and the map of inverse depths.
+/// How a photograph lies in memory: colours, the mask, the map of inverse depths, and that of normals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PhotoForm {
     rgb_len: usize,
     mask_len: usize,
     /// Values of 16 bits.
     depth_len: usize,
+    normals_len: usize,
 }
 
 impl PhotoForm {
@@ -37,19 +38,25 @@ impl PhotoForm {
             rgb_len: image.rgb.len(),
             mask_len: image.mask.as_ref().map_or(0, Vec::len),
             depth_len: image.depth.as_ref().map_or(0, |map| map.values.len()),
+            normals_len: image.normals.as_ref().map_or(0, |map| map.values.len()),
         }
     }
 
-    /// Where the map begins: behind all else, and aligned.
+    /// Where the map of inverse depths begins: behind colours and mask, and aligned.
     pub(super) fn depth_offset(self) -> usize {
         (self.rgb_len + self.mask_len).next_multiple_of(size_of::<u16>())
     }
 
-    fn bytes(self) -> usize {
+    /// Where the map of normals begins: behind all else.
+    pub(super) fn normals_offset(self) -> usize {
         match self.depth_len {
             0 => self.rgb_len + self.mask_len,
             len => self.depth_offset() + len * size_of::<u16>(),
         }
+    }
+
+    fn bytes(self) -> usize {
+        self.normals_offset() + self.normals_len
     }
 }
 
@@ -85,6 +92,13 @@ impl Target {
     pub(in crate::backend::cuda) fn depth(&self) -> Option<(In<'_, u16>, [f32; 2])> {
         let first = self.place.address.get() + self.place.form.depth_offset() as u64;
         self.place.depth_fit.map(|fit| (In::at(first), fit))
+    }
+
+    /// The map of normals, where there is one: [h, w, 3], times 127 in camera axes.
+    pub(in crate::backend::cuda) fn normals(&self) -> Option<In<'_, i8>> {
+        let form = self.place.form;
+        let first = self.place.address.get() + form.normals_offset() as u64;
+        (form.normals_len > 0).then(|| In::at(first))
     }
 
     /// Has the stream wait until the photograph is there.
@@ -140,10 +154,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_of_inverse_depths_lie_aligned_behind_colours_and_mask() {
-        let form = |mask_len, depth_len| PhotoForm { rgb_len: 45, mask_len, depth_len };
+    fn maps_lie_behind_colours_and_mask_and_inverse_depths_aligned() {
+        let with = |mask_len, depth_len, normals_len| PhotoForm {
+            rgb_len: 45,
+            mask_len,
+            depth_len,
+            normals_len,
+        };
+        let form = |mask_len, depth_len| with(mask_len, depth_len, 0);
         assert_eq!((form(0, 0).bytes(), form(15, 0).bytes()), (45, 60));
         assert_eq!((form(0, 15).depth_offset(), form(0, 15).bytes()), (46, 76));
         assert_eq!((form(15, 15).depth_offset(), form(15, 15).bytes()), (60, 90));
+        for (mask_len, depth_len, first) in [(0, 0, 45), (15, 0, 60), (0, 15, 76), (15, 15, 90)] {
+            let form = with(mask_len, depth_len, 45);
+            assert_eq!((form.normals_offset(), form.bytes()), (first, first + 45));
+        }
     }
 }

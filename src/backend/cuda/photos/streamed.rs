@@ -51,6 +51,11 @@ impl StreamedPhoto {
             let values: &[u8] = bytemuck::cast_slice(&map.values);
             rest[first..first + values.len()].copy_from_slice(values);
         }
+        if let Some(map) = &image.normals {
+            let first = PhotoForm::of(image).normals_offset() - image.rgb.len();
+            let values: &[u8] = bytemuck::cast_slice(&map.values);
+            rest[first..first + values.len()].copy_from_slice(values);
+        }
         Ok(staging)
     }
 }

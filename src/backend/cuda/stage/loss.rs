@@ -105,7 +105,6 @@ fn launch(
         target: target.rgb,
         mask: target.mask,
         clamp: u32::from(d_image.is_none()),
-        reserved: 0,
         d_image: d_image.map_or(Out::NULL, Block::write),
         sums: session.status.sums(),
         size: camera.size,

@@ -19,6 +19,7 @@ pub(crate) mod losses;
 pub(crate) mod lpips;
 pub(crate) mod median;
 pub(crate) mod neighbours;
+pub(crate) mod normal_map;
 pub(crate) mod normals;
 pub(crate) mod observe;
 pub(crate) mod opacities;

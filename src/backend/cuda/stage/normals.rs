@@ -88,5 +88,6 @@ pub(crate) fn compare(
     let squares = camera.size.map(|side| side.div_ceil(NORMALS_SIDE) as usize);
     let blocks = squares[0] * squares[1];
     session.kernels.compare_normals.blocks(&session.stream, blocks, &args)?;
+    target.used(&session.stream)?;
     session.timers.end(&begun, &session.stream)
 }

@@ -41,20 +41,28 @@ impl Shrunk {
         }
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;
         target.wait(&session.stream)?;
-        let ShrunkSlots { colors, mask, depths } = &mut self.0;
+        let ShrunkSlots { colors, mask, depths, normals } = &mut self.0;
         let has_mask = target.mask().address() != In::<u8>::NULL.address();
         let map = depths.as_mut().zip(target.depth());
         let (depths, small_depths, fit) = match map {
             Some((depths, (map, fit))) => (map, depths.write(), Some(fit)),
             None => (In::NULL, Out::NULL, None),
         };
+        let map = normals.as_mut().zip(target.normals());
+        let has_normals = map.is_some();
+        let (normals, small_normals) = match map {
+            Some((normals, map)) => (map, normals.write()),
+            None => (In::NULL, Out::NULL),
+        };
         let args = ShrinkArgs {
             rgb: target.rgb(),
             mask: target.mask(),
             depths,
+            normals,
             small_rgb: colors.write(),
             small_mask: if has_mask { mask.write() } else { Out::NULL },
             small_depths,
+            small_normals,
             size,
             full_width: target.size()[0],
             divisor: divisor.get(),
@@ -63,12 +71,13 @@ impl Shrunk {
         session.kernels.shrink.over(&session.stream, pixels, &args)?;
         target.used(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        let Self(ShrunkSlots { colors, mask, depths }) = self;
+        let Self(ShrunkSlots { colors, mask, depths, normals }) = self;
         Ok(Photograph {
             size,
             rgb: colors.read(),
             mask: if has_mask { mask.read() } else { In::NULL },
             depth: depths.as_ref().map(Block::read).zip(fit),
+            normals: normals.as_ref().filter(|_| has_normals).map(Block::read),
             arrives: None,
         })
     }

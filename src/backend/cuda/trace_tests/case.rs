@@ -9,7 +9,7 @@ use crate::backend::{
     Compensation, Footprint, Inputs, NormalDepths, OtherView, RenderSettings, SampleRule,
     Statistics, Term, Terms, Wants, seen_from,
 };
-use crate::dataset::{Camera, Image, InverseDepthMap, Pose, View};
+use crate::dataset::{Camera, Image, InverseDepthMap, NormalMap, Pose, View};
 use crate::math::Divisor;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
@@ -205,7 +205,9 @@ impl Case {
     /// What an iteration compares.
     pub(super) fn terms(&self, coarse: Option<CoarseCase>) -> Terms {
         let weight = |on: bool| if on { 0.2 } else { 0.0 };
-        let terms = Terms::photometric(0.2).with(Term::InverseDepth, weight(self.inverse_depth));
+        let terms = Terms::photometric(0.2)
+            .with(Term::InverseDepth, weight(self.inverse_depth))
+            .with(Term::NormalMap, weight(self.inverse_depth));
         let Some(coarse) = coarse else { return terms };
         let has_entropy = coarse == CoarseCase::Entropy || self.neighbours.is_multiple_of(3);
         let has_density = !matches!(coarse, CoarseCase::Entropy | CoarseCase::Distances);
@@ -273,7 +275,8 @@ impl Case {
         let values = vec![0; pixels];
         let depth =
             self.inverse_depth.then_some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
-        Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth })
+        let normals = self.inverse_depth.then(|| NormalMap { values: vec![64; pixels * 3] });
+        Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth, normals })
     }
 
     /// What the device would have in the buffer of a label.

@@ -8,7 +8,7 @@ use std::thread;
 use splat_ranks::exchange::Threads;
 
 use super::CpuShard;
-use crate::abi::terms::Terms;
+use crate::abi::terms::{Term, Terms};
 use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
 use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankOrder, RankTarget, Ranked};
@@ -17,7 +17,7 @@ use crate::backend::{
     Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings, Rendered,
     ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
 };
-use crate::dataset::{Camera, Image, Pose, View};
+use crate::dataset::{Camera, Image, InverseDepthMap, NormalMap, Pose, View};
 use crate::math::morton::Cube;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::{Divisor, Real};
@@ -26,7 +26,6 @@ use crate::model::{Gaussians, Primitive};
 
 const SIZE: [u32; 2] = [40, 32];
 const ROWS: usize = 400;
-const TERMS: f64 = 0.2;
 const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 3.0 };
 
 /// Gaussians in a box before the cameras, of all sizes and opacities.
@@ -57,13 +56,22 @@ fn views() -> Vec<View> {
     (0..5).map(view).collect()
 }
 
-/// The photograph of a view, by its index.
+/// The photograph of a view, by its index, with maps of a tilted wall.
 fn photograph(index: usize) -> Arc<Image> {
     let [width, height] = SIZE;
     let stream = RandomStream::new(index as u64, 1, RandomUse::Initialise);
     let rgb =
         (0..u64::from(width * height * 3)).map(|at| stream.bits(at).to_le_bytes()[0]).collect();
-    Arc::new(Image { width, height, rgb, mask: None, depth: None })
+    let pixels = (width * height) as usize;
+    let values = vec![16_384; pixels];
+    let depth = Some(InverseDepthMap { values, scale: 1.0, offset: 0.0 });
+    let normals = Some(NormalMap { values: [30, -50, -110].repeat(pixels) });
+    Arc::new(Image { width, height, rgb, mask: None, depth, normals })
+}
+
+/// All that ranks compare by.
+fn terms() -> Terms {
+    Terms::photometric(0.2).with(Term::InverseDepth, 0.01).with(Term::NormalMap, 0.01)
 }
 
 fn settings() -> RenderSettings {
@@ -96,10 +104,7 @@ fn obey(exchange: Threads, storage: Storage) -> Result<(), DeviceError> {
                 let own = views[cpu.rank() as usize].as_ref();
                 let comparison = own.map(|view| match view.index {
                     BROKEN => Err("99.png: cut short".to_owned()),
-                    index => Ok(RankTarget {
-                        target: photograph(index),
-                        terms: Terms::photometric(TERMS),
-                    }),
+                    index => Ok(RankTarget { target: photograph(index), terms: terms() }),
                 });
                 cpu.train(&views, comparison)?;
             }
@@ -171,7 +176,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
     }
 
     fn try_step(&mut self, indices: &[usize]) -> Result<Vec<f64>, DeviceError> {
-        let terms = Terms::photometric(TERMS);
+        let terms = terms();
         let mut gradients = D::Gradients::default();
         let mut losses = Vec::new();
         for round in indices.chunks(self.device.world() as usize) {
@@ -183,7 +188,8 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
                 terms: terms.clone(),
             });
             self.device.share_views(1, others.collect());
-            let wants = Wants { observe: Some(self.statistics), ..Wants::default() };
+            let (observe, inputs) = (Some(self.statistics), terms.needs());
+            let wants = Wants { observe, inputs, ..Wants::default() };
             let (view, settings) = (&views()[round[0]], self.settings());
             let frame = self.device.render_train(&self.model, view, &settings, &wants).unwrap();
             let target = &photograph(round[0]);

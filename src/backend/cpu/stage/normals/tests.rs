@@ -41,7 +41,7 @@ fn compared_under(
     mask: Option<Vec<u8>>,
 ) -> ComparedNormals<f64> {
     let [width, height] = SIZE;
-    let photo = Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None };
+    let photo = Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None, normals: None };
     compare(&canvas(surface.to_vec()), &view(), &photo, of, 1.7)
 }
 
@@ -87,12 +87,11 @@ fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
     let (view, draws) = (view(), RandomStream::new(3, 1, RandomUse::Sample));
     let surface: Vec<f64> =
         (0..PIXELS as u64).flat_map(|i| [1.0 + draws.uniform(i), 0.0, 0.0, 1.0]).collect();
-    let of = NormalDepths::All;
-    let shown = ComparedSurface::new(&canvas(surface), None, of);
-    let maps = SurfaceMapsOf { view: &view, of, shown: &shown };
+    let shown = ComparedSurface::new(&canvas(surface), None, NormalDepths::All);
+    let map = SlopedMap { view: &view, depths: &shown.depths, smooth: false };
     let point = |at: [u32; 2]| {
-        let [x, y] = maps.ray(at);
-        scale([x, y, 1.0], maps.depth(at))
+        let [x, y] = map.ray(at);
+        scale([x, y, 1.0], map.depth(at))
     };
     for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
         let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
@@ -100,8 +99,7 @@ fn the_normal_of_depths_is_that_of_the_points_they_stand_for() {
         let [down, along] =
             [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
         let expected = normalize(crate::math::linalg::cross(down, along));
-        let slopes = [0, 1].map(|axis| maps.slope(at, axis).expect("depths"));
-        let found = surface_normal(slopes, maps.ray(at));
+        let found = surface_normal(map.slopes(at).expect("depths"), map.ray(at));
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
         }
