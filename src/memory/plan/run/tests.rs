@@ -140,7 +140,7 @@ fn evaluation_takes_no_more_than_training() {
 #[test]
 fn smaller_views_take_less_than_whole_ones_and_hold_a_smaller_photograph() {
     let whole = run(1_000_000, Storage::Full);
-    for (inputs, bytes) in [(Inputs::NONE, 4), (DEPTHS, 6)] {
+    for (inputs, bytes) in [(Inputs::NONE, 4), (DEPTHS, 9)] {
         let run = PlannedRun { first_divisor: Divisor::Four, inputs, ..whole.clone() };
         let stages = run.forecast(None).stages;
         let find = |name| stages.iter().find(|stage| stage.name == name).unwrap();
