@@ -46,6 +46,16 @@ extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     a.rows[row] = row;
 }
 
+// A column as it lies. Of a table in the host's memory a warp then reads 128 bytes at a time, where rows in another
+// order would cross the bus by themselves.
+extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
+    fetch_column(const __grid_constant__ ColumnsArgs a) {
+    const uint32_t* __restrict__ table = reinterpret_cast<const uint32_t*>(a.table);
+    uint32_t* __restrict__ scratch = reinterpret_cast<uint32_t*>(a.scratch);
+    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < a.n) scratch[row] = table[lane_block(row, a.width) + component(a.first)];
+}
+
 // Columns to scratch, each in the order to come.
 extern "C" __global__ void __launch_bounds__(REORDER_BLOCK)
     gather_columns(const __grid_constant__ ColumnsArgs a) {

@@ -26,8 +26,8 @@ abi! {
         pub width: u32,
     }
 
-    /// `gather_columns` and `return_columns`: some columns of a table to scratch, in another order
-    /// of the rows, and back.
+    /// `fetch_column`: the first of the columns to scratch as it lies. `gather_columns` and `return_columns`: some
+    /// columns of a table to scratch, in another order of the rows, and back.
     pub struct ColumnsArgs<'a> {
         /// Values of 4 bytes, [lane blocks, width, 32].
         pub table: Out<'a, u8>,

@@ -52,8 +52,8 @@ pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
 pub use request::{Records, Use, ViewRequest};
 pub use round::{
-    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MOVED_COLUMNS, MOVED_WORDS, MoveSizes,
-    Moves, RoundSizes, SelectionSlots, Smoothing,
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, FETCHED_COLUMN, MOVED_COLUMNS,
+    MOVED_WORDS, MoveSizes, Moves, RoundSizes, SelectionSlots, Smoothing,
 };
 pub use schema::{
     Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,

@@ -1,6 +1,6 @@
 //! A round of density control, putting Gaussians in order, and the 3D filter.
 
-use super::model::{ModelSize, table_len};
+use super::model::{MemoryPlace, ModelSize, table_len};
 use super::slot::{CallLen, Count, Lifetime, Source};
 use crate::abi::{DIGITS, DensityCounts, SmoothView};
 
@@ -41,6 +41,8 @@ slots! {
         MORTON_KEYS: u32 = "morton keys", Order, MoveCount::Rows, 1,
             "putting the Gaussians in order";
         pub MOVED_COLUMNS: u32 = "moved columns", Order, MoveCount::Columns, 1,
+            "putting the Gaussians in order";
+        pub FETCHED_COLUMN: u32 = "fetched column", Order, MoveCount::Fetched, 1,
             "putting the Gaussians in order";
     }
 }
@@ -190,6 +192,8 @@ pub struct MoveSizes {
     pub rows: u64,
     /// Words of the widest table per Gaussian.
     pub widest: u64,
+    /// Whether there are tables in the host's memory, of which columns are fetched before they are put in order.
+    pub fetches: bool,
 }
 
 /// Index spaces of putting rows in order.
@@ -199,9 +203,17 @@ pub enum MoveCount {
     Rows,
     /// Words of the columns that move at once.
     Columns,
+    /// One for each Gaussian where columns are fetched.
+    Fetched,
 }
 
 impl MoveSizes {
+    /// Of a model that has a Gaussian at least.
+    pub fn of(model: &ModelSize) -> Self {
+        let fetches = model.places().any(|place| place == MemoryPlace::Host);
+        Self { rows: model.gaussians, widest: model.widest(), fetches }
+    }
+
     /// Columns that move at once.
     pub fn columns_at_once(&self) -> u64 {
         (u64::from(MOVED_WORDS) / self.rows.max(1)).clamp(1, self.widest)
@@ -217,6 +229,8 @@ impl Count for MoveCount {
         match self {
             Self::Rows => sizes.rows,
             Self::Columns => sizes.rows * sizes.columns_at_once(),
+            Self::Fetched if sizes.fetches => sizes.rows,
+            Self::Fetched => 0,
         }
     }
 }
@@ -283,7 +297,10 @@ mod tests {
         for (rows, bytes) in
             [(100, 100 * 48 * 4), (1 << 20, 1 << 25), (3 << 20, 6 << 22), (20 << 20, 20 << 22)]
         {
-            assert_eq!(MOVED_COLUMNS.bytes(&MoveSizes { rows, widest: 48 }), bytes, "{rows}");
+            let sizes = MoveSizes { rows, widest: 48, fetches: false };
+            assert_eq!(MOVED_COLUMNS.bytes(&sizes), bytes, "{rows}");
+            assert_eq!(FETCHED_COLUMN.bytes(&sizes), 0);
+            assert_eq!(FETCHED_COLUMN.bytes(&MoveSizes { fetches: true, ..sizes }), 4 * rows);
         }
     }
 }

@@ -5,10 +5,10 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use crate::layout::{
-    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, MIDPOINTS, MOVED_COLUMNS, ModelSize,
-    MoveSizes, Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes, RowForm, SampleSlots,
-    SearchOrder, SearchSizes, SearchTree, SelectionSlots, Smoothing, Source as _, TABLE_PARTS,
-    along_bits,
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, FETCHED_COLUMN, MIDPOINTS,
+    MOVED_COLUMNS, ModelSize, MoveSizes, Moves, PackSizes, ROWS_TO_PACK, Replay, RoundSizes,
+    RowForm, SampleSlots, SearchOrder, SearchSizes, SearchTree, SelectionSlots, Smoothing,
+    Source as _, TABLE_PARTS, along_bits,
 };
 use crate::math::morton::KEY_BITS;
 
@@ -119,12 +119,14 @@ pub(crate) fn reorder(source: &Replay, model: &ModelSize) {
 }
 
 fn play_reorder(source: &Replay, model: &ModelSize) -> Result<(), Infallible> {
-    let sizes = MoveSizes { rows: model.gaussians, widest: model.widest() };
+    let sizes = MoveSizes::of(model);
     let Moves { rows, keys } = Moves::reserve(source, &sizes)?;
     let in_second = source.sort32(sizes.rows, KEY_BITS);
     drop(keys);
     let rows = one_of(rows, in_second);
-    drop(source.take(&MOVED_COLUMNS, &sizes)?);
+    let columns = source.take(&MOVED_COLUMNS, &sizes)?;
+    drop(source.take_if(sizes.fetches, &FETCHED_COLUMN, &sizes)?);
+    drop(columns);
     drop(rows);
     Ok(())
 }

@@ -324,6 +324,7 @@ kernels! {
     near_entries: palette::near_entries(NearEntriesArgs) x PALETTE_BLOCK;
     near_cells: palette::near_cells(NearCellsArgs) x PALETTE_BLOCK;
     morton_keys: reorder::morton_keys(MortonArgs) x REORDER_BLOCK;
+    fetch_column: reorder::fetch_column(ColumnsArgs) x REORDER_BLOCK;
     gather_columns: reorder::gather_columns(ColumnsArgs) x REORDER_BLOCK;
     return_columns: reorder::return_columns(ColumnsArgs) x REORDER_BLOCK;
     number_rows: neighbours::number_rows(SplitArgs) x NEIGHBOURS_BLOCK;

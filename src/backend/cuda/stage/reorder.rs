@@ -9,7 +9,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
-use crate::layout::{MOVED_COLUMNS, MoveSizes, Moves};
+use crate::layout::{FETCHED_COLUMN, MOVED_COLUMNS, MemoryPlace, MoveSizes, Moves, Source as _};
 use crate::math::morton::{Cube, KEY_BITS};
 use crate::model::Primitive;
 
@@ -24,14 +24,19 @@ pub(crate) fn reorder<P: Primitive>(
     if rows == 0 || P::SCHEMA.places().is_none() {
         return Ok(());
     }
-    let sizes = MoveSizes { rows: rows as u64, widest: model.size().widest() };
+    let sizes = MoveSizes::of(&model.size());
     let row_from_place = sorted_rows(session, model, cube, &sizes)?;
     let scratch = session.heap.take(&MOVED_COLUMNS, &sizes)?;
+    let fetched = session.heap.take_if(sizes.fetches, &FETCHED_COLUMN, &sizes)?;
     let at_once = host_len(sizes.columns_at_once());
+    let places = model.size().places();
     model.invalidate_rows();
-    let mut mover = Mover { session, rows, row_from_place, at_once, scratch };
-    for (table, width) in model.regions() {
-        mover.turn(table.write().bytes(), width)?;
+    let mut mover = Mover { session, rows, row_from_place, at_once, scratch, fetched };
+    for ((table, width), place) in model.regions().zip(places) {
+        match place {
+            MemoryPlace::Device => mover.turn(table.write().bytes(), width)?,
+            MemoryPlace::Host => mover.turn_on_host(table.write().bytes(), width)?,
+        }
     }
     // Lane blocks of one column lie as the column alone does.
     mover.turn(model.gradient_norm_sums.write().bytes(), 1)?;
@@ -75,6 +80,8 @@ struct Mover<'a> {
     /// Columns that the scratch has room for.
     at_once: usize,
     scratch: Block<u32>,
+    /// Room for a column of a table in the host's memory, where there are any.
+    fetched: Option<Block<u32>>,
 }
 
 impl Mover<'_> {
@@ -93,6 +100,38 @@ impl Mover<'_> {
                 columns: count_u32(self.at_once.min(width - first))?,
             };
             kernels.gather_columns.over(stream, self.rows, &args)?;
+            kernels.return_columns.over(stream, self.rows, &args)?;
+        }
+        Ok(())
+    }
+
+    /// The same of a table in the host's memory: each column crosses the bus as it lies.
+    fn turn_on_host(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
+        let Session { stream, kernels, .. } = self.session;
+        let Some(fetched) = &mut self.fetched else { return self.turn(table, width) };
+        let (n, width) = (count_u32(self.rows)?, count_u32(width)?);
+        for first in 0..width {
+            let whole = ColumnsArgs {
+                table,
+                row_from_place: self.row_from_place.read(),
+                scratch: Out::NULL,
+                n,
+                width,
+                first,
+                columns: 1,
+            };
+            let args = ColumnsArgs { scratch: fetched.write().bytes(), ..whole };
+            kernels.fetch_column.over(stream, self.rows, &args)?;
+            // Lane blocks of one column lie as the column alone does.
+            let args = ColumnsArgs {
+                table: fetched.write().bytes(),
+                scratch: self.scratch.write().bytes(),
+                width: 1,
+                first: 0,
+                ..whole
+            };
+            kernels.gather_columns.over(stream, self.rows, &args)?;
+            let args = ColumnsArgs { scratch: self.scratch.write().bytes(), ..whole };
             kernels.return_columns.over(stream, self.rows, &args)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What one can do with memory of the device, wherever it comes from.
 
+use std::iter;
 use std::ops::Range;
 
 use super::pinned::Pinned;
@@ -37,6 +38,12 @@ pub unsafe trait Buffer {
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many bytes from this address on one call of the driver takes: of memory of the host, what was taken
+    /// at once. Kernels know no such bounds.
+    fn bytes_at_once(&self, _address: u64) -> u64 {
+        u64::MAX
     }
 
     /// For a kernel that reads.
@@ -135,11 +142,11 @@ pub unsafe trait Buffer {
         let DeviceRange { address: to, bytes } =
             self.place("copy", &(first..first.saturating_add(range.len())))?;
         let from = source.place("copy", &range)?.address;
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the ranges belong to two buffers, since one is borrowed mutably.
-        unsafe { stream.queue().copy(to, from, bytes) }
+        let at_once = |done| self.bytes_at_once(to + done).min(source.bytes_at_once(from + done));
+        parts(bytes, at_once).try_for_each(|(done, bytes)| {
+            // SAFETY: the ranges belong to two buffers, since one is borrowed mutably.
+            unsafe { stream.queue().copy(to + done, from + done, bytes) }
+        })
     }
 
     /// Makes all bits zero.
@@ -165,21 +172,19 @@ pub unsafe trait Buffer {
         byte: u8,
     ) -> Result<(), DeviceError> {
         let DeviceRange { address, bytes } = self.place("fill", &range)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the range is the buffer's, and any bits are a value.
-        unsafe { stream.queue().fill(address, byte, bytes) }
+        parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
+            // SAFETY: the range is the buffer's, and any bits are a value.
+            unsafe { stream.queue().fill(address + done, byte, bytes) }
+        })
     }
 
     /// Makes each word of 32 bits the same.
     fn fill_words(&mut self, stream: &Stream, word: u32) -> Result<(), DeviceError> {
         let DeviceRange { address, bytes } = self.place("fill", &(0..self.len()))?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        // SAFETY: the range is the buffer's, and any bits are a value.
-        unsafe { stream.queue().fill_words(address, word, bytes / size_of::<u32>()) }
+        parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
+            // SAFETY: the range is the buffer's, and any bits are a value.
+            unsafe { stream.queue().fill_words(address + done, word, bytes / size_of::<u32>()) }
+        })
     }
 
     /// Where a range lies, which must be within.
@@ -197,5 +202,31 @@ pub unsafe trait Buffer {
         let size = size_of::<Self::Item>();
         let address = self.address() + (range.start * size) as u64;
         Ok(DeviceRange { address, bytes: range.len() * size })
+    }
+}
+
+/// A range in the parts that one call of the driver takes: where each begins, and its length.
+fn parts(bytes: usize, at_once: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, usize)> {
+    let mut done = 0;
+    iter::from_fn(move || {
+        let left = bytes - done;
+        let first = done as u64;
+        let part = usize::try_from(at_once(first)).unwrap_or(usize::MAX).min(left);
+        done += part;
+        (part > 0).then_some((first, part))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn a_range_is_taken_in_parts_that_end_where_memory_was_taken_at_once() {
+        let blocks_of_ten = |done: u64| 10 - (done + 3) % 10;
+        let found: Vec<_> = parts(25, blocks_of_ten).collect();
+        assert_eq!(found, [(0, 7), (7, 10), (17, 8)]);
+        assert_eq!(parts(25, |_| u64::MAX).collect::<Vec<_>>(), [(0, 25)]);
+        assert_eq!(parts(0, |_| u64::MAX).count(), 0);
     }
 }

@@ -126,4 +126,11 @@ unsafe impl<T: Plain> Buffer for Region<T> {
     fn label(&self) -> &'static str {
         self.label
     }
+
+    fn bytes_at_once(&self, address: u64) -> u64 {
+        match self.place {
+            MemoryPlace::Device => u64::MAX,
+            MemoryPlace::Host => self.span.left_of_block(address),
+        }
+    }
 }

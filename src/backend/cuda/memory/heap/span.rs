@@ -136,6 +136,18 @@ impl Span {
         self.mapped
     }
 
+    /// Bytes from this address, which is mapped, to the end of its block.
+    pub(super) fn left_of_block(&self, address: u64) -> u64 {
+        let at = address - self.address;
+        let ends = self.blocks.iter().scan(0, |end, block| {
+            *end += block.bytes;
+            Some(*end)
+        });
+        let end = ends.into_iter().find(|&end| end > at);
+        // Without virtual memory there are no blocks.
+        end.map_or(u64::MAX, |end| end - at)
+    }
+
     /// Notes how many bytes hold something.
     pub(super) fn set_used(&mut self, used: u64) {
         let mut ledger = self.accounts.ledger.borrow_mut();
