@@ -497,9 +497,13 @@ fn every_buffer_of_the_layout_is_planned() {
         coarse: None,
         ..run.clone()
     };
+    // Of tables in the host's memory columns are fetched before they are put in order.
+    let model_on_host = ModelSize { storage: Storage::Offloaded, ..model };
+    let offloaded = PlannedRun { model: model_on_host, ..run.clone() };
     let training = [
         run.ledger(false),
         run.ledger(true),
+        offloaded.ledger(false),
         moving.ledger(false),
         median.ledger(false),
         mesh.ledger(false),
