@@ -17,7 +17,7 @@ __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh,
                                     float3 direction, float3 d_color) {
     float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
     sh_basis(a.views[0].sh_degree, direction, basis);
-    const CatchUp late = catch_up_of(a.lazy, age);
+    const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
     sh.rescale(a, late, largest_gradient(basis, d_color));
     FiniteCheck dc = {}, rest = {};
 #pragma unroll
@@ -185,7 +185,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
     if (age == 0) return;
     const uint32_t seed = Sh::SHORT ? rounding_seed(a.key, gaussian) : 0;
     Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, seed);
-    const CatchUp late = catch_up_of(a.lazy, age);
+    const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
     sh.decay_scales(late);
     for (uint32_t from = 0; 3 * from < a.sh_width; from += Sh::AT_ONCE) {
         const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);

@@ -247,6 +247,7 @@ template <class Primitive>
 __device__ inline void step(const AdamArgs& a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row / WARP * WARP >= a.gaussians) return;
+    if (row == 0) remember_drift(a.lazy, a.sh_drifts);
     // Lanes after the last row take part: their zeros stay zero.
     const uint32_t splat_index = row < a.gaussians ? a.views[0].splat_from_gaussian[row] : UNSEEN;
     const auto d_splat = gradient_of(Primitive{}, a.views[0], splat_index);

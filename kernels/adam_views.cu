@@ -84,7 +84,7 @@ __device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors)
 template <class Sh>
 __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
                                    ViewColors* colors) {
-    const CatchUp late = catch_up_of(a.lazy, age);
+    const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
     sh.rescale(a, late, Sh::SHORT ? largest_sum(a, colors) : 0.0f);
     FiniteCheck dc = {}, rest = {};
 #pragma unroll
@@ -162,6 +162,7 @@ __device__ inline void step_views(const AdamArgs& a) {
     const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t block = gaussian / WARP;
     if (block * WARP >= a.gaussians) return;
+    if (gaussian == 0) remember_drift(a.lazy, a.sh_drifts);
     const typename Storage::Geometry geometry(a, gaussian);
     const uint32_t seed = Storage::SHORT ? rounding_seed(a.key, gaussian) : 0;
     constexpr uint32_t WIDTH = Primitive::Footprint::QUADS * 4;

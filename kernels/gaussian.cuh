@@ -32,7 +32,7 @@ __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
     typename Storage::Reader sh(sh_tables(a), gaussian);
-    const CatchUp late = LATE ? catch_up_of(a.lazy, age) : CatchUp{};
+    const CatchUp late = LATE ? catch_up_of(a.lazy, a.sh_drifts, age) : CatchUp{};
     const uint32_t coefficients = (a.sh_degree + 1) * (a.sh_degree + 1);
     float3 color = {0.5f, 0.5f, 0.5f};
 #pragma unroll

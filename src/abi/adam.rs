@@ -10,6 +10,8 @@ constants! {
     pub const MAX_VIEWS: u32 = 8;
     /// Lengths of the tables of `LazyAdam`.
     pub const MOMENTUM_STEPS: u32 = 128;
+    /// Steps that colours may be left behind for, and one: drifts that a model remembers.
+    pub const DRIFT_STEPS: u32 = 4096;
 }
 
 abi! {
@@ -64,6 +66,9 @@ abi! {
         pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
+        /// `LazyAdam`'s last entries, of a constant coefficient and of the others, by the step that a lane block
+        /// was left at, modulo `DRIFT_STEPS`; [`DRIFT_STEPS`, 2].
+        pub sh_drifts: Out<'a, f32>,
         /// The views whose mean gradient the step goes down, `view_count` of them.
         pub views: [ViewArgs<'a>; 8],
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for
@@ -130,6 +135,8 @@ abi! {
         pub sh_second: Out<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: Out<'a, u32>,
+        /// As in `AdamArgs`.
+        pub sh_drifts: In<'a, f32>,
         /// As in `AdamArgs`.
         pub key: u64,
         /// What they have missed.

@@ -40,7 +40,9 @@ mod view;
 mod weights;
 mod worth;
 
-pub use adam::{ADAM_BLOCK, AdamArgs, CatchUpArgs, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs};
+pub use adam::{
+    ADAM_BLOCK, AdamArgs, CatchUpArgs, DRIFT_STEPS, LazyAdam, MAX_VIEWS, MOMENTUM_STEPS, ViewArgs,
+};
 pub use appearance::{
     AFFINE_WIDTH, APPEARANCE_BLOCK, COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs,
     FIT_SUMS, FitArgs, GRID_BWD_BLOCK, GRID_LUMA, GRID_SHARES, GRID_X, GRID_Y, GatherArgs,

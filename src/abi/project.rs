@@ -26,6 +26,8 @@ abi! {
         pub sh_second: In<'a, u32>,
         /// Steps that each lane block's SH has taken; [lane blocks].
         pub sh_steps: In<'a, u32>,
+        /// As in `AdamArgs`.
+        pub sh_drifts: In<'a, f32>,
         /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: Out<'a, u32>,
         /// [capacity, record]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,

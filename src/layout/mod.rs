@@ -43,8 +43,8 @@ pub use list::{
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, MemoryPlace, ModelCount,
-    ModelSize, OptionalColumns, REGIONS, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len,
-    table_slots,
+    ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_STEPS, Storage, VIEWS_SEEN, forms,
+    table_len, table_slots,
 };
 pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};

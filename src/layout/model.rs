@@ -13,12 +13,14 @@ use crate::abi;
 pub const LANES: u32 = 32;
 
 /// Regions of a model, at most.
-pub const REGIONS: usize = abi::TABLES as usize + 6;
+pub const REGIONS: usize = abi::TABLES as usize + 7;
 
 slots! {
     ModelCount {
         pub SH_STEPS: u32 = "sh, steps taken", Moments, ModelCount::LaneBlocks, 1,
             "which step the colours of each 32 Gaussians are at";
+        pub SH_DRIFTS: f32 = "sh, drifts", Moments, ModelCount::Drifts, 2,
+            "how far colours have moved that were left behind";
         pub GRADIENT_NORM_SUMS: f32 = "density statistics, gradients", Statistics, ModelCount::Rows,
             1, "what density control decides by";
         pub VIEWS_SEEN: u32 = "density statistics, views", Statistics, ModelCount::Rows, 1,
@@ -47,6 +49,8 @@ pub enum ModelCount {
     Table(usize),
     /// Blocks of 32 rows, where rows may be left behind.
     LaneBlocks,
+    /// Steps that rows may be left behind for, where they may be.
+    Drifts,
     /// One for each Gaussian.
     Rows,
     /// The same where absolute gradients are gathered.
@@ -70,6 +74,8 @@ impl Count for ModelCount {
             }
             Self::LaneBlocks if !size.schema.is_lazy() => 0,
             Self::LaneBlocks => size.gaussians.div_ceil(LANES.into()),
+            Self::Drifts if !size.schema.is_lazy() => 0,
+            Self::Drifts => abi::DRIFT_STEPS.into(),
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
             Self::Filter3d => where_there(size.optional.filter_3d),
@@ -217,6 +223,7 @@ impl ModelSize {
         let tables = self.table_bytes(MemoryPlace::Device);
         let of_rows = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
+            (SH_DRIFTS.label, SH_DRIFTS.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
@@ -293,7 +300,8 @@ mod tests {
         };
         let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
-        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, 33, 33, 0, 33]);
+        let drifts = 2 * u64::from(abi::DRIFT_STEPS);
+        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, drifts, 33, 33, 0, 33]);
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
         // Two triangles of six words for each vertex, twice.
         assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 6 * 4 * 2);

@@ -36,6 +36,7 @@ pub(crate) fn catch_up<P: Primitive>(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
+        sh_drifts: model.sh_drifts.read(),
         key: RandomStream::new(session.seed, steps, RandomUse::RoundCatchUp).key(),
     };
     let kernel = match storage {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::faces::FaceTables;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
-use crate::abi::{In, Out, TABLES};
+use crate::abi::{DRIFT_STEPS, In, Out, TABLES};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::primitive::{
@@ -44,6 +44,8 @@ pub struct Model<P = Gaussians> {
     pub(crate) tables: Vec<Region<u32>>,
     /// Steps that each lane block's lazy table has taken, [lane blocks]; the others' are in `momentum`.
     pub(crate) sh_steps: Region<u32>,
+    /// How far what was left behind at each of the latest steps has moved, [`DRIFT_STEPS`, 2].
+    pub(crate) sh_drifts: Region<f32>,
     pub(crate) momentum: LazySteps,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub(crate) gradient_norm_sums: Region<f32>,
@@ -91,6 +93,7 @@ impl<P: Primitive> Model<P> {
             storage,
             tables: tables.collect::<Result<_, _>>()?,
             sh_steps: heap.region(&layout::SH_STEPS)?,
+            sh_drifts: heap.region(&layout::SH_DRIFTS)?,
             momentum: LazySteps::default(),
             gradient_norm_sums: heap.region(&layout::GRADIENT_NORM_SUMS)?,
             views_seen: heap.region(&layout::VIEWS_SEEN)?,
@@ -205,7 +208,8 @@ impl<P: Primitive> Model<P> {
         let statistics = Bytes::of::<f32>(sums) + table(&self.views_seen);
         let [faces, shown] = self.faces.as_ref().map_or([Bytes(0); 2], FaceTables::bytes);
         let parameters: Bytes = parameters.sum::<Bytes>() + faces;
-        let moments = Bytes(all.0 + faces.0 - parameters.0) + table(&self.sh_steps) + shown;
+        let behind = table(&self.sh_steps) + Bytes::of::<f32>(self.sh_drifts.len());
+        let moments = Bytes(all.0 + faces.0 - parameters.0) + behind + shown;
         [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
     }
 
@@ -254,6 +258,7 @@ impl<P: Primitive> Model<P> {
         }
         if P::SCHEMA.is_lazy() {
             self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
+            self.sh_drifts.grow_zeroed(&session.stream, 2 * DRIFT_STEPS as usize)?;
         }
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
         self.views_seen.grow_zeroed(&session.stream, rows)?;
@@ -282,6 +287,7 @@ impl<P: Primitive> Model<P> {
     pub(crate) fn mapped(&self) -> [Bytes; REGIONS] {
         let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
+            self.sh_drifts.mapped(),
             self.gradient_norm_sums.mapped(),
             self.views_seen.mapped(),
             self.absolute_norm_sums.mapped(),

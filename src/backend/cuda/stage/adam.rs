@@ -125,6 +125,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
+        sh_drifts: if P::SCHEMA.is_lazy() { model.sh_drifts.write() } else { Out::NULL },
         views: view_args,
         fault: session.status.fault(P::SCHEMA),
         filter_3d,

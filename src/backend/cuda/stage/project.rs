@@ -261,6 +261,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         sh_first: model.table(SH_FIRST),
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
+        sh_drifts: model.sh_drifts.read(),
         splat_from_gaussian: projected.splat_from_gaussian.write(),
         splats: records.write(),
         tiles: order.tiles.write(),

@@ -95,6 +95,7 @@ fn place_vertices<P: CudaPrimitive>(
         sh_first: model.table(SH_FIRST),
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
+        sh_drifts: model.sh_drifts.read(),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: vertices.write(),
         tiles: Out::NULL,
