@@ -80,8 +80,8 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
         const float* const centre = a.views[0].camera.centre_world;
         const float3 offset = {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1],
                                mean[MEAN + 2] - centre[2]};
-        const typename Storage::Sh sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
-                                      state.seed);
+        const MovedSh at = moved_sh<Storage::Sh::CACHED>(a, gaussian);
+        const typename Storage::Sh sh(at.tables, at.row, state.seed);
         const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
             step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
@@ -89,7 +89,7 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
             d_mean_by_color = normalize_bwd(offset, d_direction);
         }
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
+        if (gaussian % WARP == 0) mark_moved(a, block, at.line);
     }
     return d_mean_by_color;
 }

@@ -3,6 +3,7 @@
 // pipe.
 #pragma once
 
+#include "cache.cuh"
 #include "lazy_adam.cuh"
 #include "random.cuh"
 #include "sh.cuh"
@@ -34,9 +35,32 @@ struct AdamTables {
     uint32_t width;
 };
 
+// The SH of a row to move: in a line of the cache, or in the tables.
+struct MovedSh {
+    AdamTables tables;
+    uint32_t row, line;
+};
+
+// Only what has moments in codes has a cache.
+template <bool CACHED>
+__device__ inline MovedSh moved_sh(const AdamArgs& a, uint32_t gaussian) {
+    const uint32_t line = CACHED ? line_of(a.cache, gaussian / WARP) : 0;
+    if (line == 0) return {{a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian, 0};
+    return {{a.cache.sh, a.cache.sh_first, a.cache.sh_second, a.sh_width},
+            row_in_line(line, gaussian),
+            line};
+}
+
+// Says that a lane block has taken the step; one thread each.
+__device__ inline void mark_moved(const AdamArgs& a, uint32_t block, uint32_t line) {
+    a.sh_steps[block] = a.lazy.steps + 1;
+    if (line > 0) a.cache.is_changed[line - 1] = 1;
+}
+
 // SH in full precision, `COEFFICIENTS` per channel at a time.
 template <uint32_t COEFFICIENTS>
 struct FullSh {
+    static constexpr bool CACHED = false;
     static constexpr bool SHORT = false;
     static constexpr uint32_t AT_ONCE = COEFFICIENTS;
 
@@ -98,6 +122,7 @@ struct FullSh {
 // SH in 16 bits with moments in single precision.
 template <uint32_t COEFFICIENTS>
 struct HalfSh {
+    static constexpr bool CACHED = false;
     static constexpr bool SHORT = true;
     static constexpr uint32_t AT_ONCE = COEFFICIENTS;
     static constexpr uint32_t VALUES = 3 * AT_ONCE, HALVES = VALUES / 2;
@@ -178,6 +203,7 @@ struct HalfSh {
 // changes the scales and no code.
 template <uint32_t COEFFICIENTS>
 struct CompactSh {
+    static constexpr bool CACHED = true;
     static constexpr bool SHORT = true;
     static constexpr uint32_t AT_ONCE = COEFFICIENTS;
     static constexpr uint32_t HALVES = 3 * AT_ONCE / 2, CODES = 3 * AT_ONCE / 4;

@@ -168,11 +168,11 @@ __device__ inline void step_views(const AdamArgs& a) {
     constexpr uint32_t WIDTH = Primitive::Footprint::QUADS * 4;
     const bool seen = stage_colors<WIDTH>(a, gaussian, geometry.value, colors);
     if (__any_sync(FULL_WARP, seen)) {
-        const typename Storage::ShOfViews sh({a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian,
-                                             seed);
+        const MovedSh at = moved_sh<Storage::ShOfViews::CACHED>(a, gaussian);
+        const typename Storage::ShOfViews sh(at.tables, at.row, seed);
         step_colors(a, gaussian, sh, a.lazy.steps - a.sh_steps[block], colors);
         __syncwarp();  // everyone has read the age
-        if (gaussian % WARP == 0) a.sh_steps[block] = a.lazy.steps + 1;
+        if (gaussian % WARP == 0) mark_moved(a, block, at.line);
     }
 
     AdamRow<GEOMETRY_WIDTH> g = geometry.load();

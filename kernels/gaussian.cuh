@@ -2,6 +2,7 @@
 // `primitive.cuh` lists it.
 #pragma once
 
+#include "cache.cuh"
 #include "fault.cuh"
 #include "lazy_adam.cuh"
 #include "primitive.cuh"
@@ -17,21 +18,33 @@ struct Gaussian {
     using Splat = EllipseSplat;
 };
 
-__device__ inline ShTables sh_tables(const ProjectArgs& a) {
-    return {a.sh, a.sh_first, a.sh_second, a.sh_width};
+// The SH of a row: in a line of the cache, or in the tables.
+struct ShRow {
+    ShTables tables;
+    uint64_t row;
+};
+
+template <class Storage>
+__device__ inline ShRow sh_row(const ProjectArgs& a, uint32_t gaussian) {
+    // Only what is compact has a cache.
+    const uint32_t line = Storage::HELD ? line_of(a.cache, gaussian / WARP) : 0;
+    if (Storage::HELD) note_seen(a.cache, gaussian / WARP, line);
+    if (line == 0) return {{a.sh, a.sh_first, a.sh_second, a.sh_width}, gaussian};
+    return {{a.cache.sh, a.cache.sh_first, a.cache.sh_second, a.sh_width},
+            row_in_line(line, gaussian)};
 }
 
 // 0.5 + sum over k of basis_k(direction) sh_k, before it is held above 0. Where the coefficients are
 // `LATE` they are taken as they will be once they have caught up.
 template <class Storage, bool LATE>
-__device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint32_t age,
+__device__ inline float3 raw_color(const ProjectArgs& a, const ShRow& at, uint32_t age,
                                    float3 mean_world) {
     constexpr uint32_t AT_ONCE = Storage::AT_ONCE;
     const float* centre = a.camera.centre_world;
     const float3 direction = normalize(sub(mean_world, float3{centre[0], centre[1], centre[2]}));
     float basis[SH_MAX_COEFFICIENTS];
     sh_basis(a.sh_degree, direction, basis);
-    typename Storage::Reader sh(sh_tables(a), gaussian);
+    typename Storage::Reader sh(at.tables, at.row);
     const CatchUp late = LATE ? catch_up_of(a.lazy, a.sh_drifts, age) : CatchUp{};
     const uint32_t coefficients = (a.sh_degree + 1) * (a.sh_degree + 1);
     float3 color = {0.5f, 0.5f, 0.5f};
@@ -58,9 +71,10 @@ __device__ inline float3 raw_color(const ProjectArgs& a, uint64_t gaussian, uint
 
 // Says which coefficient is not finite; of finite ones whose sum is not, the constant one.
 template <class Storage>
-__device__ inline void report_color(const ProjectArgs& a, uint32_t gaussian, float3 color) {
+__device__ inline void report_color(const ProjectArgs& a, const ShRow& at, uint32_t gaussian,
+                                    float3 color) {
     constexpr uint32_t SH_DC = 4, SH_REST = 5;
-    const typename Storage::Reader sh(sh_tables(a), gaussian);
+    const typename Storage::Reader sh(at.tables, at.row);
     for (uint32_t k = 0; k < a.sh_width; ++k) {
         const float value = sh.one(k);
         if (isfinite(value)) continue;
@@ -76,20 +90,21 @@ template <class Storage>
 __device__ inline bool project_color(const ProjectArgs& a, uint32_t gaussian, float3 mean_world,
                                      float3& color) {
     const uint32_t age = a.lazy.steps - a.sh_steps[gaussian / WARP];
-    color = age > 0 ? raw_color<Storage, true>(a, gaussian, age, mean_world)
-                    : raw_color<Storage, false>(a, gaussian, age, mean_world);
+    const ShRow at = sh_row<Storage>(a, gaussian);
+    color = age > 0 ? raw_color<Storage, true>(a, at, age, mean_world)
+                    : raw_color<Storage, false>(a, at, age, mean_world);
     if (is_finite(color)) return true;
-    report_color<Storage>(a, gaussian, color);
+    report_color<Storage>(a, at, gaussian, color);
     return false;
 }
 
-template <class Storage, bool EXTENDED>
-__device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArgs& a,
-                                   uint32_t gaussian, EllipseSplat& splat, Rect& pixels) {
+// All of a splat but its colour; false where the view does not see the row.
+template <bool EXTENDED>
+__device__ inline bool project_shape(const ProjectArgs& a, uint32_t gaussian, Shape& shape,
+                                     EllipseSplat& splat, Rect& pixels) {
     const float* __restrict__ geometry = a.geometry;
     const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
     bool visible = false;
-    Shape shape;
     shape.mean_world = load_triple(geometry, at, MEAN);
     if (in_front(camera_from_world(a.camera, shape.mean_world).z, a.camera.near)) {
         const float logit = geometry[at + component(OPACITY_LOGIT)];
@@ -105,5 +120,26 @@ __device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArg
         visible = visible &&
                   bounds(splat.ellipse, splat.opacity, a.camera.size, pixels, splat.exponent_min);
     }
-    return visible && project_color<Storage>(a, gaussian, shape.mean_world, splat.color);
+    return visible;
+}
+
+template <class Storage, bool EXTENDED>
+__device__ inline bool project_row(Gaussian<Storage, EXTENDED>, const ProjectArgs& a,
+                                   uint32_t gaussian, EllipseSplat& splat, Rect& pixels) {
+    Shape shape;
+    return project_shape<EXTENDED>(a, gaussian, shape, splat, pixels) &&
+           project_color<Storage>(a, gaussian, shape.mean_world, splat.color);
+}
+
+// Says of which lane blocks the next step sees something; a row per thread.
+template <bool EXTENDED>
+__device__ inline void expect(const ProjectArgs& a) {
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    Shape shape;
+    EllipseSplat splat;
+    Rect pixels;
+    const bool seen =
+        gaussian < a.gaussians && project_shape<EXTENDED>(a, gaussian, shape, splat, pixels);
+    if (!__any_sync(FULL_WARP, seen) || gaussian % WARP != 0) return;
+    expect_block(a.cache, gaussian / WARP);
 }

@@ -52,3 +52,13 @@ extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
     project_surfels_compact(const __grid_constant__ ProjectArgs a) {
     project<Surfels<Compact>>(a);
 }
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    expect_rows(const __grid_constant__ ProjectArgs a) {
+    expect<false>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(PROJECT_BLOCK)
+    expect_rows_extended(const __grid_constant__ ProjectArgs a) {
+    expect<true>(a);
+}

@@ -1,5 +1,6 @@
 //! Arguments of the kernels of `adam`, and what it leaves for later.
 
+use super::cache::ColorCache;
 use super::view::ViewCamera;
 use super::{In, Out};
 
@@ -69,6 +70,8 @@ abi! {
         /// `LazyAdam`'s last entries, of a constant coefficient and of the others, by the step that a lane block
         /// was left at, modulo `DRIFT_STEPS`; [`DRIFT_STEPS`, 2].
         pub sh_drifts: Out<'a, f32>,
+        /// SH of the host's memory that the device holds.
+        pub cache: ColorCache<'a>,
         /// The views whose mean gradient the step goes down, `view_count` of them.
         pub views: [ViewArgs<'a>; 8],
         /// Twice the least `index * FAULT_GROUPS + group` whose value or moment is not finite, plus 1 for

@@ -11,6 +11,7 @@ mod appearance;
 mod bin;
 mod bind;
 mod blend;
+mod cache;
 mod densify;
 mod distortion;
 mod fuse;
@@ -51,6 +52,7 @@ pub use appearance::{
 pub use bin::{BIN_BLOCK, CountRowsArgs, InstancesArgs, RangesArgs};
 pub use bind::{BIND_BLOCK, BindArgs};
 pub use blend::{BLEND_BLOCK, BLEND_BWD_BLOCK, BLEND_CHUNK, BLEND_PARTS, BlendArgs};
+pub use cache::{CACHE_BLOCK, CacheArgs, ColorCache};
 pub use declare::{Abi, Arguments, In, Literal, Named, Out, Plain};
 pub use densify::{
     COMPACT_BLOCK, COMPACT_SLICES, CompactArgs, DENSIFY_BLOCK, DensityCounts, FadeArgs, GrowArgs,
@@ -132,6 +134,8 @@ pub fn header() -> String {
         &view::constants(),
         &view::structs(),
         &terms::constants(),
+        &cache::constants(),
+        &cache::structs(),
         &adam::constants(),
         &adam::structs(),
         &project::constants(),

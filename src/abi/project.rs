@@ -1,6 +1,7 @@
 //! Arguments of the kernels of `project`.
 
 use super::adam::LazyAdam;
+use super::cache::ColorCache;
 use super::view::{Counts, TileRect, ViewCamera};
 use super::{In, Out};
 
@@ -28,6 +29,8 @@ abi! {
         pub sh_steps: In<'a, u32>,
         /// As in `AdamArgs`.
         pub sh_drifts: In<'a, f32>,
+        /// As in `AdamArgs`.
+        pub cache: ColorCache<'a>,
         /// Index of each Gaussian's splat; `[gaussians]`.
         pub splat_from_gaussian: Out<'a, u32>,
         /// [capacity, record]: centre x y, opacity, least exponent; conic xx xy yy, depth; colour,

@@ -211,6 +211,17 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         gradients: &mut Self::Gradients,
     ) -> Result<Self::Losses, DeviceError>;
 
+    /// Says which view comes after the coming step, so that what it needs can come to the device meanwhile.
+    /// Called between the views of a step and [`Self::step`]; nothing that is computed depends on it.
+    fn expect(
+        &mut self,
+        _model: &mut Self::Model,
+        _view: &View,
+        _settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Moves every parameter by Adam, down the mean over the views of what they added. Without a view it
     /// is [`DeviceError::NoView`].
     fn step(

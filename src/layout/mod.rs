@@ -9,6 +9,7 @@
 #[macro_use]
 mod slot;
 mod bound;
+mod color_cache;
 mod colors;
 mod faces;
 mod fusion;
@@ -30,6 +31,7 @@ mod transfer;
 mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
+pub use color_cache::CacheBooks;
 pub use colors::{ColorSlots, ColorUse};
 pub use faces::{
     FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS,
@@ -43,7 +45,7 @@ pub use list::{
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, MemoryPlace, ModelCount,
-    ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_STEPS, Storage, VIEWS_SEEN, forms,
+    ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage, VIEWS_SEEN, forms,
     table_len, table_slots,
 };
 pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};

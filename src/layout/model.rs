@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use std::marker::PhantomData;
 
+use super::color_cache::CacheBooks;
 use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
 use super::schema::{Forms, RowForm, Schema, TABLE_PARTS, Table};
 use super::slot::{Count, Lifetime, Purpose, Slot};
@@ -13,7 +14,7 @@ use crate::abi;
 pub const LANES: u32 = 32;
 
 /// Regions of a model, at most.
-pub const REGIONS: usize = abi::TABLES as usize + 7;
+pub const REGIONS: usize = abi::TABLES as usize + 8;
 
 slots! {
     ModelCount {
@@ -21,6 +22,8 @@ slots! {
             "which step the colours of each 32 Gaussians are at";
         pub SH_DRIFTS: f32 = "sh, drifts", Moments, ModelCount::Drifts, 2,
             "how far colours have moved that were left behind";
+        pub SH_LINES: u32 = "sh, lines", Moments, ModelCount::LineWords, 1,
+            "colours of the host's memory that views see";
         pub GRADIENT_NORM_SUMS: f32 = "density statistics, gradients", Statistics, ModelCount::Rows,
             1, "what density control decides by";
         pub VIEWS_SEEN: u32 = "density statistics, views", Statistics, ModelCount::Rows, 1,
@@ -51,6 +54,8 @@ pub enum ModelCount {
     LaneBlocks,
     /// Steps that rows may be left behind for, where they may be.
     Drifts,
+    /// Words of the lines for what lies in the host's memory, and of the numbers that say what is in them.
+    LineWords,
     /// One for each Gaussian.
     Rows,
     /// The same where absolute gradients are gathered.
@@ -76,6 +81,10 @@ impl Count for ModelCount {
             Self::LaneBlocks => size.gaussians.div_ceil(LANES.into()),
             Self::Drifts if !size.schema.is_lazy() => 0,
             Self::Drifts => abi::DRIFT_STEPS.into(),
+            Self::LineWords => {
+                let (books, lane) = (size.books(), size.words_in(MemoryPlace::Host));
+                books.words().saturating_add(books.lines.saturating_mul(u64::from(LANES) * lane))
+            }
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
             Self::Filter3d => where_there(size.optional.filter_3d),
@@ -190,6 +199,18 @@ impl ModelSize {
         self.widths().map(u64::from).sum()
     }
 
+    /// Words per row of the tables that lie there.
+    fn words_in(&self, there: MemoryPlace) -> u64 {
+        let tables = self.widths().zip(self.places()).filter(|&(_, place)| place == there);
+        tables.map(|(width, _)| u64::from(width)).sum()
+    }
+
+    /// How lines for what lies in the host's memory are numbered; none where nothing does.
+    fn books(&self) -> CacheBooks {
+        let has_lines = self.places().any(|place| place == MemoryPlace::Host);
+        CacheBooks::of(if has_lines { self.gaussians.div_ceil(LANES.into()) } else { 0 })
+    }
+
     /// Words of the widest table per row.
     pub fn widest(&self) -> u64 {
         self.widths().max().unwrap_or(1).into()
@@ -224,6 +245,7 @@ impl ModelSize {
         let of_rows = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (SH_DRIFTS.label, SH_DRIFTS.bytes(self)),
+            (SH_LINES.label, SH_LINES.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
@@ -282,7 +304,12 @@ mod tests {
             ]
         );
         assert_eq!(compact.host_tables().count(), 0);
-        for ((label, all), (same, left)) in compact.region_bytes().zip(offloaded.region_bytes()) {
+        // Two lane blocks have a line each, behind 16 numbers.
+        let lines = 4 * (32 + 2 * 32 * (24 + 13 + 13));
+        let offloaded: Vec<_> = offloaded.region_bytes().collect();
+        assert!(offloaded.contains(&(SH_LINES.label, lines)), "{offloaded:?}");
+        let tables = compact.region_bytes().zip(offloaded);
+        for ((label, all), (same, left)) in tables.filter(|((of, _), _)| *of != SH_LINES.label) {
             let gone = host.iter().any(|&(of_host, bytes)| of_host == label && bytes == all);
             assert_eq!((label, left), (same, if gone { 0 } else { all }));
         }
@@ -301,7 +328,7 @@ mod tests {
         let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
         let drifts = 2 * u64::from(abi::DRIFT_STEPS);
-        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, drifts, 33, 33, 0, 33]);
+        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, drifts, 0, 33, 33, 0, 33]);
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
         // Two triangles of six words for each vertex, twice.
         assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 6 * 4 * 2);

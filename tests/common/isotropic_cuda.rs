@@ -16,6 +16,7 @@ impl CudaPrimitive for Balls {
         full: StorageKernels {
             project: kernel("project_balls"),
             project_extended: kernel("project_balls"),
+            expect: None,
             step: kernel("step_balls"),
             step_extended: kernel("step_balls"),
             step_views: Some(kernel("step_balls_views")),

@@ -28,7 +28,7 @@ const MIB: u64 = 1 << 20;
 /// Width and height of the views that specks are seen in.
 const SIZE: [u32; 2] = [64, 64];
 
-/// Steps that colours which no view sees are left behind at most, and some more.
+/// More steps than those whose drifts the kernels' arguments hold.
 const LONG: u32 = 150;
 
 /// Only colours move.

@@ -19,6 +19,7 @@ mod device_evaluation;
 #[cfg(kernels)]
 mod device_govern;
 #[cfg(kernels)]
+mod device_lines;
 mod device_memory;
 #[cfg(kernels)]
 mod device_model;

@@ -40,6 +40,9 @@ pub struct StorageKernels {
     pub project: KernelName,
     /// The same with the filters of the model and of the view.
     pub project_extended: KernelName,
+    /// Which lane blocks a view is going to see, without filters and with them, where colours may come from
+    /// the host's memory ahead of it; they take `ProjectArgs`.
+    pub expect: Option<[KernelName; 2]>,
     /// A step down the gradient of one view; takes `AdamArgs`.
     pub step: KernelName,
     /// The same with filters, inverse depths and what else the primitive is capable of.
@@ -83,6 +86,7 @@ impl CudaPrimitive for Gaussians {
         full: StorageKernels {
             project: of_program("project", "project_fwd"),
             project_extended: of_program("project", "project_fwd_extended"),
+            expect: None,
             step: of_program("adam", "adam"),
             step_extended: of_program("adam", "adam_extended"),
             step_views: Some(of_program("adam_views", "adam_views")),
@@ -100,6 +104,7 @@ impl CudaPrimitive for Gaussians {
         half: Some(StorageKernels {
             project: of_program("project", "project_fwd_half"),
             project_extended: of_program("project", "project_fwd_extended_half"),
+            expect: None,
             step: of_program("adam", "adam_half"),
             step_extended: of_program("adam", "adam_extended_half"),
             step_views: Some(of_program("adam_views", "adam_views_half")),
@@ -117,6 +122,10 @@ impl CudaPrimitive for Gaussians {
         compact: Some(StorageKernels {
             project: of_program("project", "project_fwd_compact"),
             project_extended: of_program("project", "project_fwd_extended_compact"),
+            expect: Some([
+                of_program("project", "expect_rows"),
+                of_program("project", "expect_rows_extended"),
+            ]),
             step: of_program("adam", "adam_compact"),
             step_extended: of_program("adam", "adam_extended_compact"),
             step_views: Some(of_program("adam_views", "adam_views_compact")),
@@ -188,6 +197,8 @@ pub(crate) struct LoadedKernels {
 pub(crate) struct LoadedStorage {
     /// Without filters, and with them.
     pub(crate) project: [Kernel<ProjectArgs<'static>>; 2],
+    /// Without filters, and with them.
+    pub(crate) expect: Option<[Kernel<ProjectArgs<'static>>; 2]>,
     /// Without what is extended, and with it.
     pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
     pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
@@ -236,13 +247,17 @@ impl LoadedKernels {
 impl LoadedStorage {
     fn of(by: &mut dyn Find, names: &StorageKernels) -> Result<Self, DeviceError> {
         let mut project = |name| kernel(by, name, PROJECT_BLOCK);
-        let project = [project(&names.project)?, project(&names.project_extended)?];
+        let plain_and_extended = [project(&names.project)?, project(&names.project_extended)?];
+        let expect = match &names.expect {
+            Some([plain, extended]) => Some([project(plain)?, project(extended)?]),
+            None => None,
+        };
         let mut step = |name| kernel(by, name, ADAM_BLOCK);
         let steps = [step(&names.step)?, step(&names.step_extended)?];
         let step_views = names.step_views.as_ref().map(step).transpose()?;
         let surfels = names.surfels.map(|names| LoadedSurfels::of(by, &names)).transpose()?;
         let vertices = names.vertices.map(|names| LoadedVertices::of(by, &names)).transpose()?;
-        Ok(Self { project, step: steps, step_views, surfels, vertices })
+        Ok(Self { project: plain_and_extended, expect, step: steps, step_views, surfels, vertices })
     }
 
     /// Those of vertices; an error where rows are not drawn so.

@@ -10,7 +10,7 @@ use super::device::dry::DryQueue;
 #[cfg(test)]
 use super::device::launch::Nothing;
 use super::device::launch::{Find, Kernels, Loader};
-use super::device::stream::Stream;
+use super::device::stream::{CudaEvent, Stream};
 use super::device::timers::Timers;
 use super::memory::heap::Heap;
 use super::memory::list_room::ListRoom;
@@ -43,6 +43,10 @@ pub struct Session {
     pub stream: Stream,
     /// Where copies run beside it.
     pub copies: Stream,
+    /// The place in the stream behind the latest projection of a model.
+    pub(super) seen: CudaEvent,
+    /// The place in the copies behind the latest lines that were filled.
+    pub(super) filled: CudaEvent,
     pub(super) kernels: Kernels,
     /// Those of the primitives in use.
     of_primitives: HashMap<TypeId, Rc<LoadedKernels>>,
@@ -124,10 +128,13 @@ impl Session {
         [stream, copies]: [Stream; 2],
     ) -> Result<Self, DeviceError> {
         let status = Status::new(&heap, &stream)?;
+        let (seen, filled) = (stream.event()?, copies.event()?);
         Ok(Self {
             heap,
             stream,
             copies,
+            seen,
+            filled,
             kernels,
             of_primitives,
             code,

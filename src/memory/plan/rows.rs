@@ -75,7 +75,8 @@ mod tests {
                 .map(|storage| million(3, storage)),
             [716, 620, 320]
         );
-        assert_eq!(million(3, Storage::Offloaded), 120);
+        // Of every sixteenth row the device holds colours and their moments, 200 bytes.
+        assert_eq!(million(3, Storage::Offloaded), 120 + 200 / 16);
         assert_eq!(million(0, Storage::Full), 4 * (3 * 11 + 3 * 3) + 8);
         assert_eq!(million(0, Storage::Compact), 4 * (11 + 6 + 11 + 2 + 2 + 2) + 8);
     }

@@ -83,6 +83,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.tensors.gradients = gradients.bytes();
         let turn = turn.cut(span);
         let step = self.adam_step(turn);
+        self.expect(turn)?;
         self.device.step(&mut self.model, gradients, &step)?;
         if turn.iterations.after < self.setup.config.last_iteration() {
             self.prefetch(span.after + 1)?;
@@ -152,6 +153,23 @@ impl<B: TrainDevice> Trainer<'_, B> {
             Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
             done => done,
         }
+    }
+
+    /// Tells the device what the views after this step are.
+    fn expect(&mut self, turn: Turn) -> Result<(), TrainError> {
+        if turn.iterations.after >= self.setup.config.last_iteration() {
+            return Ok(());
+        }
+        let (after, images) = (turn.images.after, turn.images.images());
+        for image in after + 1..=after + images {
+            let iteration = turn.iterations.after + 1;
+            let view = self.feed.assigned(image)?;
+            let divisor = view_divisor(self.setup.config, iteration);
+            let (drawn, _) = self.feed.views.divided_view(view, divisor);
+            let settings = self.settings_in(image, iteration);
+            self.device.expect(&mut self.model, &drawn, &settings)?;
+        }
+        Ok(())
     }
 
     /// After a batch that had to leave views to the next: gives up what can be given up between two

@@ -294,6 +294,8 @@ kernels! {
     catch_up_all: adam::catch_up_all(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_half: adam::catch_up_all_half(CatchUpArgs) x ADAM_BLOCK;
     catch_up_all_compact: adam::catch_up_all_compact(CatchUpArgs) x ADAM_BLOCK;
+    fill_lines: cache::fill_lines(CacheArgs) x CACHE_BLOCK;
+    write_lines_back: cache::write_lines_back(CacheArgs) x CACHE_BLOCK;
     sample_rows: model::sample_rows(SampleArgs) x SAMPLE_BLOCK;
     pack_rows: pack::pack_rows(PackArgs) x PACK_BLOCK;
     unpack_rows: pack::unpack_rows(UnpackArgs) x PACK_BLOCK;

@@ -11,6 +11,7 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::primitive::{CudaPrimitive, require_storage};
 use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::cache;
 use crate::layout::{CONVERSION, ModelSize, RowForm, forms};
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
@@ -72,6 +73,7 @@ impl<P: CudaPrimitive> Model<P> {
             return Ok(());
         }
         require_storage::<P>(new)?;
+        cache::write_back(session, self)?;
         let places = self.size().places().zip(ModelSize { storage: new, ..self.size() }.places());
         let tables = self.tables.iter().zip(places);
         let moved = tables.map(|(table, (old, new))| {
@@ -84,6 +86,13 @@ impl<P: CudaPrimitive> Model<P> {
             }
         }
         self.set_storage(new);
+        let size = self.size();
+        // Without lines all is read where it lies.
+        match self.lines.grow(&size) {
+            Err(error) if !error.is_out_of_memory() => return Err(error),
+            _ => self.lines.shrink(&size),
+        }
+        self.lines.trim()?;
         Ok(())
     }
 

@@ -3,16 +3,18 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use super::color_cache::ColorLines;
 use super::faces::FaceTables;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
-use crate::abi::{DRIFT_STEPS, In, Out, TABLES};
+use crate::abi::{self, DRIFT_STEPS, In, Out, TABLES};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::primitive::{
     CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
 };
 use crate::backend::cuda::session::Session;
+use crate::backend::cuda::stage::cache;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{Capability, DeviceError};
 use crate::layout::{self, MemoryPlace, ModelSize, TABLE_PARTS};
@@ -46,6 +48,8 @@ pub struct Model<P = Gaussians> {
     pub(crate) sh_steps: Region<u32>,
     /// How far what was left behind at each of the latest steps has moved, [`DRIFT_STEPS`, 2].
     pub(crate) sh_drifts: Region<f32>,
+    /// What the device holds of tables in the host's memory.
+    pub(crate) lines: ColorLines,
     pub(crate) momentum: LazySteps,
     /// Sums of the norms of the screen-space gradients, `[n]`.
     pub(crate) gradient_norm_sums: Region<f32>,
@@ -94,6 +98,7 @@ impl<P: Primitive> Model<P> {
             tables: tables.collect::<Result<_, _>>()?,
             sh_steps: heap.region(&layout::SH_STEPS)?,
             sh_drifts: heap.region(&layout::SH_DRIFTS)?,
+            lines: ColorLines::new(heap)?,
             momentum: LazySteps::default(),
             gradient_norm_sums: heap.region(&layout::GRADIENT_NORM_SUMS)?,
             views_seen: heap.region(&layout::VIEWS_SEEN)?,
@@ -209,6 +214,7 @@ impl<P: Primitive> Model<P> {
         let [faces, shown] = self.faces.as_ref().map_or([Bytes(0); 2], FaceTables::bytes);
         let parameters: Bytes = parameters.sum::<Bytes>() + faces;
         let behind = table(&self.sh_steps) + Bytes::of::<f32>(self.sh_drifts.len());
+        let behind = behind + self.lines.bytes();
         let moments = Bytes(all.0 + faces.0 - parameters.0) + behind + shown;
         [parameters + Bytes::of::<f32>(self.filter_3d.len()), moments + statistics]
     }
@@ -227,6 +233,7 @@ impl<P: Primitive> Model<P> {
     pub(crate) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
         let (before, rows) = (self.len, self.len.saturating_add(births));
         count_u32(rows)?;
+        cache::write_back(session, self)?;
         match self.grow_regions(session, rows) {
             Ok(()) => self.len = rows,
             Err(refusal) => {
@@ -245,6 +252,7 @@ impl<P: Primitive> Model<P> {
             table.trim()?;
         }
         self.sh_steps.trim()?;
+        self.lines.trim()?;
         self.gradient_norm_sums.trim()?;
         self.views_seen.trim()?;
         // One that is empty gives back what it had for Gaussians that are gone.
@@ -259,6 +267,7 @@ impl<P: Primitive> Model<P> {
         if P::SCHEMA.is_lazy() {
             self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
             self.sh_drifts.grow_zeroed(&session.stream, 2 * DRIFT_STEPS as usize)?;
+            self.lines.grow(&self.size().with(rows as u64))?;
         }
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
         self.views_seen.grow_zeroed(&session.stream, rows)?;
@@ -271,6 +280,8 @@ impl<P: Primitive> Model<P> {
             table.shrink(table_len(rows, width));
         }
         self.sh_steps.shrink(rows.div_ceil(LANES));
+        let size = self.size().with(rows as u64);
+        self.lines.shrink(&size);
         self.gradient_norm_sums.shrink(rows);
         self.views_seen.shrink(rows);
         self.absolute_norm_sums.shrink(rows);
@@ -288,6 +299,7 @@ impl<P: Primitive> Model<P> {
         let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
             self.sh_drifts.mapped(),
+            self.lines.mapped(),
             self.gradient_norm_sums.mapped(),
             self.views_seen.mapped(),
             self.absolute_norm_sums.mapped(),
@@ -325,6 +337,11 @@ impl<P: Primitive> Model<P> {
     /// The table of this number, or null.
     pub(crate) fn table(&self, number: usize) -> In<'_, u32> {
         self.tables.get(number).map_or(In::NULL, Buffer::read)
+    }
+
+    /// What the device holds of tables in the host's memory, before the coming step.
+    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
+        self.lines.args(&self.size(), self.momentum.steps() + 1)
     }
 
     /// The parameters of the first table, which of Gaussians are their geometry: [lane blocks, 11, 32],

@@ -111,6 +111,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         (_, _, false) => plain,
     };
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
+    let size = model.size();
     let [geometry, geometry_first, geometry_second, sh, sh_first, sh_second] =
         pointers(&mut model.tables);
     let root_correction = second_correction.sqrt();
@@ -125,6 +126,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         sh_first,
         sh_second,
         sh_steps: model.sh_steps.write(),
+        cache: model.lines.args(&size, model.momentum.steps() + 1),
         sh_drifts: if P::SCHEMA.is_lazy() { model.sh_drifts.write() } else { Out::NULL },
         views: view_args,
         fault: session.status.fault(P::SCHEMA),

@@ -8,6 +8,7 @@ pub(crate) mod bin;
 pub(crate) mod bind;
 pub(crate) mod blend;
 pub(crate) mod blend_triangles;
+pub(crate) mod cache;
 pub(crate) mod candidates;
 pub(crate) mod densify;
 pub(crate) mod depth;

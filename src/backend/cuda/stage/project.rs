@@ -1,5 +1,6 @@
 //! Stage `project`: primitives to splats.
 
+use super::cache;
 use crate::abi::{self, Counts, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
@@ -206,6 +207,11 @@ pub(crate) fn filters_screen(camera: &ViewCamera) -> bool {
     camera.compensates != 0 || camera.variance_px2.to_bits() != abi::DILATION_PX2.to_bits()
 }
 
+/// Whether the model is projected with filters other than the usual dilation.
+pub(crate) fn is_extended<P: CudaPrimitive>(model: &Model<P>, camera: &ViewCamera) -> bool {
+    model.optional().filter_3d || filters_screen(camera)
+}
+
 /// Projects the model. Waits for the device once, to learn how much the view sees: so the sorts and
 /// their memory have exact sizes, where otherwise all would have to allow for the worst view.
 pub(crate) fn forward<P: CudaPrimitive>(
@@ -248,6 +254,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     counts: Option<Out<'_, Counts>>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
+    cache::wait_for_lines(session, model)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let layout::SplatSlots { gradients, records } = &mut projected.splats;
     let kind = footprint.records();
@@ -262,6 +269,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
+        cache: model.color_cache(),
         splat_from_gaussian: projected.splat_from_gaussian.write(),
         splats: records.write(),
         tiles: order.tiles.write(),
@@ -281,7 +289,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     };
     let kernels = model.stored_kernels();
     let [plain, extended] = &kernels.project;
-    let is_extended = model.optional().filter_3d || filters_screen(camera);
+    let is_extended = is_extended(model, camera);
     let kernel = match kind {
         RecordKind::Surfels => &kernels.surfels::<P>()?.project,
         RecordKind::Triangles => return Err(unsupported::<P>("being projected as triangles")),
@@ -289,5 +297,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         RecordKind::Ellipses => plain,
     };
     kernel.over(&session.stream, gaussians, &args)?;
+    session.seen.record(&session.stream)?;
+    model.lines.note_projection(model.momentum.steps() + 1);
     session.timers.end(&begun, &session.stream)
 }

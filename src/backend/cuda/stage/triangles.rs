@@ -1,5 +1,6 @@
 //! Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
 
+use super::cache;
 use super::project::{DrawnView, Order, SplatRecords, Splats, Vertices};
 use crate::abi::{FacesArgs, FacesBwdArgs, In, Out, ProjectArgs};
 use crate::backend::cuda::device::error::count_u32;
@@ -83,6 +84,7 @@ fn place_vertices<P: CudaPrimitive>(
 ) -> Result<(), DeviceError> {
     let (faces, faces_len) = faces_of(model);
     let kernels = model.stored_kernels().vertices::<P>()?;
+    cache::wait_for_lines(session, model)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let rows = model.len();
     let Projected { splat_from_gaussian, vertices, .. } = projected;
@@ -96,6 +98,7 @@ fn place_vertices<P: CudaPrimitive>(
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
+        cache: model.color_cache(),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: vertices.write(),
         tiles: Out::NULL,

@@ -159,7 +159,7 @@ fn a_rung_without_the_one_before_it_makes_the_model_compact() -> Result<(), Devi
     let mut run = run(Storage::Full, &[Rung::Offload, Rung::Births], 4096)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
-    run.leave(30 * MIB);
+    run.leave(32 * MIB);
     let granted = run.device.grant_births(&mut model, 100_000)?;
     assert_eq!(
         (model.storage(), run.given_up().first()),
@@ -176,7 +176,7 @@ fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> 
     let mut run = run(Storage::Full, &rungs, 1)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
-    run.leave(30 * MIB);
+    run.leave(32 * MIB);
     let granted = run.device.grant_births(&mut model, 100_000)?;
     assert!(granted < 100_000);
     assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));

@@ -89,6 +89,7 @@ const KERNEL: KernelName = KernelName { code: Code::Program("lights"), function:
 const KERNELS: StorageKernels = StorageKernels {
     project: KERNEL,
     project_extended: KERNEL,
+    expect: None,
     step: KERNEL,
     step_extended: KERNEL,
     step_views: None,
@@ -124,7 +125,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     assert_eq!(words("places, first moments"), table_len(rows, firsts));
     assert_eq!(words("sh, steps taken"), 0, "no table is left behind");
     assert_eq!(words("sh, drifts"), 0, "and so nothing moves on by itself");
-    assert_eq!(model.size().regions().len(), 2 * TABLE_PARTS + 6);
+    assert_eq!(model.size().regions().len(), 2 * TABLE_PARTS + 7);
     let bytes = model.size().regions().iter().map(|row| row.bytes).sum::<Bytes>();
     assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
 }

@@ -9,6 +9,7 @@ use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::primitive::CudaPrimitive;
+use crate::backend::cuda::stage::cache;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::{self, NearestLists};
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
@@ -171,6 +172,15 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         let px = frame.camera.size;
         let done = frame.backward(&mut self.session, model, near, gradients);
         self.note_refusal(px, done)
+    }
+
+    fn expect(
+        &mut self,
+        model: &mut Model<P>,
+        view: &View,
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        cache::expect(&self.session, model, view, &Drawing::trained(settings, &Wants::default()))
     }
 
     fn step(

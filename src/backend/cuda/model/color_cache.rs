@@ -1,0 +1,143 @@
+//! Lines of the device's memory for colours that lie in the host's (`kernels/cache.cuh`).
+
+use std::cell::Cell;
+
+use crate::abi::{self, Out};
+use crate::backend::DeviceError;
+use crate::backend::cuda::device::stream::Stream;
+use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
+use crate::layout::{self, CacheBooks, ModelSize};
+use crate::memory::Bytes;
+
+/// Words of the counts, which stand first among the lines' numbers.
+const COUNTS: usize = 2;
+
+/// The lines of a model; none of one whose colours lie on the device.
+pub(crate) struct ColorLines {
+    /// Their numbers, as [`CacheBooks`] has them, then what they hold.
+    words: Region<u32>,
+    lane_blocks: u64,
+    /// Whether what the lines' numbers say holds.
+    is_known: bool,
+    /// Whether something may be in a line.
+    is_in_use: bool,
+    /// The step, counted from 1, whose view was projected last.
+    projected_for: Cell<u32>,
+}
+
+impl ColorLines {
+    pub(crate) fn new(heap: &Heap) -> Result<Self, DeviceError> {
+        Ok(Self {
+            words: heap.region(&layout::SH_LINES)?,
+            lane_blocks: 0,
+            is_known: false,
+            is_in_use: false,
+            projected_for: Cell::new(0),
+        })
+    }
+
+    /// Takes memory for a model of this size. Nothing is in a line before or afterwards.
+    pub(crate) fn grow(&mut self, size: &ModelSize) -> Result<(), DeviceError> {
+        self.words.grow(words(size))?;
+        self.forget(size);
+        Ok(())
+    }
+
+    /// Keeps what a smaller model needs. Nothing is in a line before or afterwards.
+    pub(crate) fn shrink(&mut self, size: &ModelSize) {
+        self.words.shrink(words(size));
+        self.forget(size);
+    }
+
+    fn forget(&mut self, size: &ModelSize) {
+        debug_assert!(!self.is_in_use, "what is in lines would be lost");
+        self.lane_blocks = size.gaussians.div_ceil(layout::LANES.into());
+        (self.is_known, self.is_in_use) = (false, false);
+    }
+
+    pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
+        self.words.trim()
+    }
+
+    pub(crate) fn mapped(&self) -> Bytes {
+        self.words.mapped()
+    }
+
+    /// Bytes that count.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes::of::<u32>(self.words.len())
+    }
+
+    /// Whether something may be in a line.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_in_use
+    }
+
+    /// Records that a view of this step is projected: what it sees is known.
+    pub(crate) fn note_projection(&self, step: u32) {
+        self.projected_for.set(step);
+    }
+
+    /// Whether that is so of this step.
+    pub(crate) fn is_projected_for(&self, step: u32) -> bool {
+        self.projected_for.get() == step
+    }
+
+    /// Makes lines that are new ready for the coming steps. Whether they were so before: what the view of this
+    /// step sees is known of these alone.
+    pub(crate) fn make_ready(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
+        if self.words.is_empty() || self.is_known {
+            return Ok(self.is_known);
+        }
+        let numbers = CacheBooks::of(self.lane_blocks).words();
+        self.words.zero_range(stream, 0..usize::try_from(numbers).unwrap_or(usize::MAX))?;
+        self.is_known = true;
+        Ok(false)
+    }
+
+    /// Begins to fill lines, on this stream.
+    pub(crate) fn begin(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        self.is_in_use = true;
+        self.words.zero_range(stream, 0..COUNTS)
+    }
+
+    /// All lines are empty again.
+    pub(crate) fn mark_empty(&mut self) {
+        self.is_in_use = false;
+    }
+
+    /// The lines for kernels, before a step of this number; null where there are none to know of.
+    pub(crate) fn args(&self, size: &ModelSize, step: u32) -> abi::ColorCache<'_> {
+        let books = CacheBooks::of(self.lane_blocks);
+        let [counts, blocks, missed, line, used, changed, wanted] = books.firsts().map(|first| {
+            if self.is_known { Out::at(self.words.address() + 4 * first) } else { Out::NULL }
+        });
+        let mut first = self.words.address() + 4 * books.words();
+        let mut widths = size.widths().skip(super::tables::SH);
+        let mut table = || {
+            let here = Out::at(first);
+            let row = u64::from(layout::LANES) * 4;
+            first += books.lines * u64::from(widths.next().unwrap_or(0)) * row;
+            here
+        };
+        let [sh, sh_first, sh_second] = [table(), table(), table()];
+        abi::ColorCache {
+            line_of_block: blocks,
+            missed_in: missed,
+            block_of_line: line,
+            used_in: used,
+            is_changed: changed,
+            wanted,
+            counts,
+            sh,
+            sh_first,
+            sh_second,
+            step,
+            lines: u32::try_from(books.lines).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+fn words(size: &ModelSize) -> usize {
+    usize::try_from(layout::SH_LINES.len(size)).unwrap_or(usize::MAX)
+}
