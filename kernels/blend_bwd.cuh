@@ -117,7 +117,9 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
     float4* const record =
         reinterpret_cast<float4*>(a.gradients) + uint64_t{splat_index} * Footprint::QUADS;
     if (lane < BATCH) {
-        m.moments.store_first(record, shape, m.stats.sums().x);
+        const float4* const splat =
+            reinterpret_cast<const float4*>(a.splats) + uint64_t{splat_index} * Footprint::QUADS;
+        m.moments.store_first(record, splat, shape, m.stats.sums().x);
         m.aux.store(a, splat_index);
     } else {
         m.moments.store_second(record, m.stats.sums().y);

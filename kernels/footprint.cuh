@@ -18,7 +18,7 @@
 //     add                         adds a note, and the gradient of the inverse share beside it
 //     pulls                       the exponent's gradient times its slopes in a pixel of the line
 //     add_halves                  adds the two halves of a splat
-//     store_first, store_second   add them to a record of gradients
+//     store_first, store_second   add them to a record of gradients; the first may read the splat's own record
 #pragma once
 
 #include "parts.cuh"
@@ -180,7 +180,8 @@ struct EllipseMoments {
 
     // Centre, the opacity's logarithm and a statistic. The offset is the pixel less the centre, so the centre takes the
     // opposite sign.
-    __device__ void store_first(float4* record, const EllipseShape& s, float statistic) const {
+    __device__ void store_first(float4* record, const float4*, const EllipseShape& s,
+                                float statistic) const {
         add_quad(record, {-LN_2 * (2.0f * s.shape.z * x + s.shape.w * y),
                           -LN_2 * (s.shape.w * x + 2.0f * s.scale.x * y), e, statistic});
     }

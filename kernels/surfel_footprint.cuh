@@ -2,14 +2,18 @@
 // place of the conic, and the slopes of its two coordinates behind it.
 #pragma once
 
+#include <cfloat>
+
 #include "footprint.cuh"
 #include "surfel.cuh"
 
 // The coordinates of a row are scaled so that the sum of their squares is the negative exponent: by the
 // root of one half.
 constexpr float COORDINATE_SCALE = 0.707106781f;
-constexpr float COORDINATE_UNSCALE = 1.0f / COORDINATE_SCALE;
-constexpr float UNSCALE_2 = 2.0f;  // its square
+constexpr float UNSCALE_2 = 2.0f;  // the square of its inverse
+
+// Where the slopes of both coordinates stand in a record, and in a record of gradients.
+constexpr uint32_t SLOPES_QUAD = 3;
 
 // Opacity of a surfel in a pixel, and what the ray meets there.
 struct SurfelPixel : PixelAlpha {
@@ -24,10 +28,12 @@ struct SurfelNote {
     float disc_share;  // as of `SurfelPixel`
 };
 
-// What of a row its moments need.
+// What of a row its moments need. Pixels ask for the sum of the squares of both coordinates alone, and turning the
+// disc in its plane changes none: so it is turned until the second coordinate is the same along a line of pixels.
 struct SurfelShape {
-    float4 place;   // centre x y; log2 of the opacity; a number in its bits
-    float4 slopes;  // of both coordinates, scaled
+    float4 place;    // centre x y; log2 of the opacity; a number in its bits
+    float2 along;    // slopes of the first coordinate, scaled
+    float across_2;  // square of the second's along y, scaled
     float2 tilt;
 
     __device__ uint32_t number() const { return __float_as_uint(place.w); }
@@ -56,13 +62,15 @@ __device__ inline SurfelPixel pixel_alpha(const SurfelRow& row, float2 centre_px
     const float dx = centre_px.x - s.place.x, dy = centre_px.y - s.place.y;
     const float inverse_share = fmaf(s.tilt.x, dx, fmaf(s.tilt.y, dy, 1.0f));
     const float share = fast_reciprocal(inverse_share);
-    const float u = fmaf(s.slopes.x, dx, s.slopes.y * dy) * share;
-    const float v = fmaf(s.slopes.z, dx, s.slopes.w * dy) * share;
-    const float on_plane = fmaf(u, u, v * v);
-    const float filtered = fmaf(dx, dx, dy * dy);
-    // False where the plane is met behind the camera, and where there is no number.
-    const bool on_disc = inverse_share > 0.0f && on_plane <= filtered;
-    const float loss = on_disc ? on_plane : filtered;
+    const float dy_2 = dy * dy;
+    const float u = fmaf(s.along.x, dx, s.along.y * dy);
+    // Negative where the plane is met behind the camera.
+    const float on_plane = fmaf(u, u, s.across_2 * dy_2) * share * fabsf(share);
+    const float filtered = fmaf(dx, dx, dy_2);
+    // As whole numbers, what is negative and what is no number are above all that is neither.
+    const uint32_t plane_bits = __float_as_uint(on_plane), filter_bits = __float_as_uint(filtered);
+    const bool on_disc = plane_bits <= filter_bits;
+    const float loss = __uint_as_float(min(plane_bits, filter_bits));
     const float unclamped = fast_exp2(fmaf(-LOG2_E, loss, s.place.z));
     return {{unclamped, fminf(unclamped, ALPHA_MAX), unclamped >= ALPHA_MIN},
             on_disc ? inverse_share : 1.0f, on_disc ? share : 0.0f};
@@ -88,18 +96,17 @@ __device__ inline float4 in_pixel(float4 features, const SurfelPixel& pixel) {
 // Rows staged by a warp for its pixels.
 template <uint32_t N>
 struct SurfelRows {
-    float4 places[N], slopes[N], tilts[N];  // tilt, red, green
-    float blues[N];
+    float4 places[N], forms[N], tints[N];  // all of the slopes and x of the tilt; its y and the colour
 
     __device__ void put(uint32_t at, const SurfelRow& row) {
-        places[at] = row.shape.place;
-        slopes[at] = row.shape.slopes;
-        tilts[at] = {row.shape.tilt.x, row.shape.tilt.y, row.tint.x, row.tint.y};
-        blues[at] = row.tint.z;
+        const SurfelShape& s = row.shape;
+        places[at] = s.place;
+        forms[at] = {s.along.x, s.along.y, s.across_2, s.tilt.x};
+        tints[at] = {s.tilt.y, row.tint.x, row.tint.y, row.tint.z};
     }
     __device__ SurfelRow get(uint32_t at) const {
-        const float4 more = tilts[at];
-        return {{places[at], slopes[at], {more.x, more.y}}, {more.z, more.w, blues[at]}};
+        const float4 form = forms[at], tint = tints[at];
+        return {{places[at], {form.x, form.y}, form.z, {form.w, tint.x}}, {tint.y, tint.z, tint.w}};
     }
     __device__ SurfelShape shape(uint32_t at) const { return get(at).shape; }
 };
@@ -120,12 +127,13 @@ struct SurfelLine {
     float pull0 = 0.0f, pull1 = 0.0f, pull2 = 0.0f;
     float inverse0 = 0.0f, inverse1 = 0.0f, filter0 = 0.0f, filter1 = 0.0f, e0 = 0.0f;
     float dy;
-    float start_u, start_v;  // numerators at the line's first pixel
+    float start_u;  // numerator of the first coordinate at the line's first pixel
+    float v_2;      // square of the second's
 
     __device__ SurfelLine(const SurfelOffsets& o, uint32_t line)
         : dy(o.offset_px.y + static_cast<float>(line)),
-          start_u(o.shape.slopes.x * o.offset_px.x + o.shape.slopes.y * dy),
-          start_v(o.shape.slopes.z * o.offset_px.x + o.shape.slopes.w * dy) {}
+          start_u(o.shape.along.x * o.offset_px.x + o.shape.along.y * dy),
+          v_2(o.shape.across_2 * (dy * dy)) {}
 
     __device__ SurfelMeeting meet_at(const SurfelOffsets& o, uint32_t x,
                                      const SurfelNote& note) const {
@@ -155,10 +163,10 @@ struct SurfelLine {
     // The exponent's gradient times its slopes at a pixel, per unit of an exponent of 2.
     __device__ float2 pulls(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
         const Pull p = pull(o, x, note);
-        const float4 slopes = o.shape.slopes;
-        const float u = UNSCALE_2 * p.pull * p.u, v = UNSCALE_2 * p.pull * p.v;
-        const float2 by_disc = {p.d_inverse * o.shape.tilt.x - u * slopes.x - v * slopes.z,
-                                p.d_inverse * o.shape.tilt.y - u * slopes.y - v * slopes.w};
+        const SurfelShape& s = o.shape;
+        const float by_u = UNSCALE_2 * p.pull * p.u, by_v = UNSCALE_2 * p.pull * (s.across_2 * dy);
+        const float2 by_disc = {p.d_inverse * s.tilt.x - by_u * s.along.x,
+                                p.d_inverse * s.tilt.y - by_u * s.along.y - by_v};
         const float dx = o.offset_px.x + static_cast<float>(x);
         const float filter = note.disc_share > 0.0f ? 0.0f : -2.0f * note.e;
         return {LOG2_E * (by_disc.x + filter * dx), LOG2_E * (by_disc.y + filter * dy)};
@@ -166,16 +174,15 @@ struct SurfelLine {
 
 private:
     struct Pull {
-        float u, v;  // numerators
+        float u;  // numerator of the first coordinate
         float pull, d_inverse;
     };
 
     __device__ Pull pull(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
         const float along = static_cast<float>(x);
-        const float u = fmaf(o.shape.slopes.x, along, start_u);
-        const float v = fmaf(o.shape.slopes.z, along, start_v);
+        const float u = fmaf(o.shape.along.x, along, start_u);
         const float pull = note.e * note.disc_share * note.disc_share;
-        return {u, v, pull, UNSCALE_2 * pull * note.disc_share * fmaf(u, u, v * v)};
+        return {u, pull, UNSCALE_2 * pull * note.disc_share * fmaf(u, u, v_2)};
     }
 };
 
@@ -207,19 +214,19 @@ struct SurfelMoments {
         }
     }
 
-    // Centre, the opacity's logarithm and a statistic; the slopes. The offset is the pixel less the centre, so the
-    // centre takes the opposite sign.
-    __device__ void store_first(float4* record, const SurfelShape& s, float statistic) const {
-        const float u = UNSCALE_2 * (s.slopes.x * pull_x + s.slopes.y * pull_y);
-        const float v = UNSCALE_2 * (s.slopes.z * pull_x + s.slopes.w * pull_y);
-        add_quad(record, {2.0f * filter_x + s.slopes.x * u + s.slopes.z * v - s.tilt.x * inverse,
-                          2.0f * filter_y + s.slopes.y * u + s.slopes.w * v - s.tilt.y * inverse, e,
-                          statistic});
-        constexpr float S = -COORDINATE_UNSCALE;
-        add_quad(record + 3, {S * (s.slopes.x * pull_xx + s.slopes.y * pull_xy),
-                              S * (s.slopes.x * pull_xy + s.slopes.y * pull_yy),
-                              S * (s.slopes.z * pull_xx + s.slopes.w * pull_xy),
-                              S * (s.slopes.z * pull_xy + s.slopes.w * pull_yy)});
+    // Centre, the opacity's logarithm and a statistic; the slopes, of which the splat's own record has those that are
+    // not turned. The offset is the pixel less the centre, so the centre takes the opposite sign.
+    __device__ void store_first(float4* record, const float4* splat, const SurfelShape& s,
+                                float statistic) const {
+        const float4 slopes = splat[SLOPES_QUAD];
+        const float u = UNSCALE_2 * (s.along.x * pull_x + s.along.y * pull_y);
+        const float v = UNSCALE_2 * s.across_2 * pull_y;
+        add_quad(record, {2.0f * filter_x + s.along.x * u - s.tilt.x * inverse,
+                          2.0f * filter_y + s.along.y * u + v - s.tilt.y * inverse, e, statistic});
+        add_quad(record + SLOPES_QUAD, {-(slopes.x * pull_xx + slopes.y * pull_xy),
+                                        -(slopes.x * pull_xy + slopes.y * pull_yy),
+                                        -(slopes.z * pull_xx + slopes.w * pull_xy),
+                                        -(slopes.z * pull_xy + slopes.w * pull_yy)});
     }
 
     // Tilt and a statistic.
@@ -248,7 +255,7 @@ struct SurfelFootprint {
     float4 slopes;  // of both coordinates
 
     __device__ static SurfelFootprint load(const float4* record) {
-        return {record[0], record[1], record[3]};
+        return {record[0], record[1], record[SLOPES_QUAD]};
     }
 
     __device__ float depth() const { return form.w; }
@@ -276,17 +283,21 @@ __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& spl
 
 __device__ inline SurfelRow row_of(const SurfelFootprint& splat, const float4* record,
                                    uint32_t number) {
-    constexpr float S = COORDINATE_SCALE;
-    const float4 place = splat.place, form = splat.form, slopes = splat.slopes;
-    const float4 color = record[COLOR_QUAD];
+    const float4 place = splat.place, form = splat.form, color = record[COLOR_QUAD];
+    const float2 u = {splat.slopes.x, splat.slopes.y}, v = {splat.slopes.z, splat.slopes.w};
+    // The turn makes the root of this the only slope along x. Unless it underflows, which only discs as wide as 1e19 px
+    // let it.
+    const float steep_2 = fmaxf(fmaf(u.x, u.x, v.x * v.x), FLT_MIN);
+    const float turn = COORDINATE_SCALE * fast_inverse_sqrt(steep_2);
+    const float across = turn * area_of(u, v);
     return {{{place.x, place.y, fast_log2(place.z), __uint_as_float(number)},
-             {S * slopes.x, S * slopes.y, S * slopes.z, S * slopes.w},
+             {turn * steep_2, turn * fmaf(u.x, u.y, v.x * v.y)},
+             across * across,
              {form.x, form.y}},
             {color.x, color.y, color.z}};
 }
 
 // A row that leaves every pixel as it is.
 __device__ inline SurfelRow unseen_row(const SurfelFootprint&) {
-    return {{{0.0f, 0.0f, -1e30f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f}},
-            {0.0f, 0.0f, 0.0f}};
+    return {{{0.0f, 0.0f, -1e30f, 0.0f}, {0.0f, 0.0f}, 0.0f, {0.0f, 0.0f}}, {0.0f, 0.0f, 0.0f}};
 }
