@@ -52,8 +52,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
         }
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
-            own.of_pixel[(first + i) * NOTE_STRIDE + lane] =
-                note_of(alphas[i], notes[i].x, notes[i].y);
+            own.notes[first + i].put(lane, note_of(alphas[i], notes[i].x, notes[i].y));
         }
     }
 }
@@ -79,7 +78,7 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
 #pragma unroll
         for (uint32_t x = 0; x < PART_WIDTH; ++x) {
             const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
-            const typename Footprint::Note note = own.of_pixel[k * NOTE_STRIDE + pixel];
+            const typename Footprint::Note note = own.notes[k].get(pixel);
             const float weight = weight_of(note);
             const float4 d = own.d_color[pixel];
             const auto met = line.meet_at(from, x, note);

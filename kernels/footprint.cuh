@@ -9,6 +9,7 @@
 //   unseen_row      one that leaves every pixel as it is
 //   pixel_alpha     the opacity of a row in a pixel, as a Pixel; the same in both passes
 //   note_of         what backward's first visit notes of a pair for the second, as a Note; weight_of it
+//   Notes           those of a row and the pixels of a part, staged for a warp
 //   in_pixel        what a row gives to a map in a pixel, from what it gives at its centre
 //   Shape           what of a row the moments need, and its number()
 //   Offsets         where a part's pixels are from it
@@ -89,6 +90,15 @@ __device__ inline EllipseNote note_of(const PixelAlpha&, float weight, float e) 
 }
 
 __device__ inline float weight_of(const EllipseNote& note) { return note.weight; }
+
+// Notes of an ellipse and a part's pixels. One more than there are, so that the lanes of the second visit read from
+// different banks.
+struct EllipseNotes {
+    EllipseNote of_pixel[WARP + 1];
+
+    __device__ void put(uint32_t pixel, const EllipseNote& note) { of_pixel[pixel] = note; }
+    __device__ EllipseNote get(uint32_t pixel) const { return of_pixel[pixel]; }
+};
 
 struct EllipseMeeting {
     __device__ float share() const { return 1.0f; }
@@ -199,6 +209,7 @@ struct EllipseFootprint {
 
     using Pixel = PixelAlpha;
     using Note = EllipseNote;
+    using Notes = EllipseNotes;
     using Row = EllipseRow;
     template <uint32_t N>
     using Rows = EllipseRows<N>;

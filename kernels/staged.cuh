@@ -13,14 +13,12 @@ struct FeaturedRows : Footprint::template Rows<WARP> {
 // Splats of a batch whose opacities are computed together.
 constexpr uint32_t GROUP = 4;
 static_assert(BATCH % GROUP == 0, "a batch has room for whole groups");
-// Odd, so that the lanes of the second visit read from different banks.
-constexpr uint32_t NOTE_STRIDE = WARP + 1;
 
 // What a warp of the backward pass works with; what it finds besides colours adds its own.
 template <class Footprint, class Aux>
 struct WarpScratch : Aux::Scratch {
     float4 d_color[WARP];  // of the pixels; of their inverse depths in the last place
     typename Footprint::template Rows<BATCH> rows;  // their numbers are splat indices
-    typename Footprint::Note of_pixel[BATCH * NOTE_STRIDE];
+    typename Footprint::Notes notes[BATCH];
     uint32_t queue[BATCH + WARP];  // splat indices
 };

@@ -82,6 +82,22 @@ __device__ inline SurfelNote note_of(const SurfelPixel& pixel, float weight, flo
 
 __device__ inline float weight_of(const SurfelNote& note) { return note.weight; }
 
+// Notes of a surfel and a part's pixels, each kind by itself, so that a lane of the second visit reads those of four
+// pixels at once; what keeps two surfels apart lets eight lanes do so from different banks.
+struct alignas(16) SurfelNotes {
+    float weights[WARP], e[WARP], disc_shares[WARP];
+    float apart[4];
+
+    __device__ void put(uint32_t pixel, const SurfelNote& note) {
+        weights[pixel] = note.weight;
+        e[pixel] = note.e;
+        disc_shares[pixel] = note.disc_share;
+    }
+    __device__ SurfelNote get(uint32_t pixel) const {
+        return {weights[pixel], e[pixel], disc_shares[pixel]};
+    }
+};
+
 // Inverse depth where a pixel meets a surfel, from that of its centre.
 __device__ inline float in_pixel(float inverse_depth, const SurfelPixel& pixel) {
     return inverse_depth * pixel.inverse_share;
@@ -242,6 +258,7 @@ struct SurfelFootprint {
 
     using Pixel = SurfelPixel;
     using Note = SurfelNote;
+    using Notes = SurfelNotes;
     using Row = SurfelRow;
     template <uint32_t N>
     using Rows = SurfelRows<N>;
