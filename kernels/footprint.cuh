@@ -38,6 +38,9 @@ __device__ inline float peak_on_edge(float conic_along, float conic_cross, float
 constexpr float LOG2_E = 1.44269504f;
 constexpr float LN_2 = 0.693147181f;
 
+// Sums begin with it: to add it changes no number, not even a zero's sign, so that the compiler leaves it out.
+constexpr float ADDS_NOTHING = -0.0f;
+
 // Where the colour stands in a record, and in a record of gradients.
 constexpr uint32_t COLOR_QUAD = 2;
 

@@ -90,7 +90,7 @@ struct NoAux {
     // Returns the gradient of the centre's depth over that which the pixel meets.
     template <class Meeting>
     __device__ float add(MapNote, const Scratch&, const Meeting&) {
-        return 0.0f;
+        return ADDS_NOTHING;
     }
     __device__ void add_halves() {}
     __device__ float d_depth(Value) const { return 0.0f; }

@@ -140,8 +140,9 @@ struct SurfelOffsets {
 // and so a sum of `pull`, the exponent's gradient times the square of the share of the depth, times products of
 // offsets. Beside it: of the gradient of the inverse share, and of the exponent's where the filter is larger.
 struct SurfelLine {
-    float pull0 = 0.0f, pull1 = 0.0f, pull2 = 0.0f;
-    float inverse0 = 0.0f, inverse1 = 0.0f, filter0 = 0.0f, filter1 = 0.0f, e0 = 0.0f;
+    float pull0 = ADDS_NOTHING, pull1 = ADDS_NOTHING, pull2 = ADDS_NOTHING;
+    float inverse0 = ADDS_NOTHING, inverse1 = ADDS_NOTHING;  // halved
+    float filter0 = ADDS_NOTHING, filter1 = ADDS_NOTHING, e0 = ADDS_NOTHING;
     float dy;
     float start_u;  // numerator of the first coordinate at the line's first pixel
     float v_2;      // square of the second's
@@ -162,17 +163,18 @@ struct SurfelLine {
     // `d_besides` is what the inverse share has besides the exponent.
     __device__ void add(const SurfelOffsets& o, const SurfelNote& note, uint32_t x,
                         const SurfelMeeting& met, float d_besides) {
-        const float along = static_cast<float>(x);
         const Pull p = pull(o, x, note);
+        const float half = p.half_inverse + 0.5f * (met.on_disc ? d_besides : ADDS_NOTHING);
+        const float by_filter = met.on_disc ? 0.0f : note.e;
         e0 += note.e;
         pull0 += p.pull;
+        inverse0 += half;
+        filter0 += by_filter;
+        if (x == 0) return;
+        const float along = static_cast<float>(x);
         pull1 += p.pull * along;
         pull2 += p.pull * (along * along);
-        const float inverse = p.d_inverse + (met.on_disc ? d_besides : 0.0f);
-        inverse0 += inverse;
-        inverse1 += inverse * along;
-        const float by_filter = met.on_disc ? 0.0f : note.e;
-        filter0 += by_filter;
+        inverse1 += half * along;
         filter1 += by_filter * along;
     }
 
@@ -180,32 +182,37 @@ struct SurfelLine {
     __device__ float2 pulls(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
         const Pull p = pull(o, x, note);
         const SurfelShape& s = o.shape;
-        const float by_u = UNSCALE_2 * p.pull * p.u, by_v = UNSCALE_2 * p.pull * (s.across_2 * dy);
-        const float2 by_disc = {p.d_inverse * s.tilt.x - by_u * s.along.x,
-                                p.d_inverse * s.tilt.y - by_u * s.along.y - by_v};
+        const float by_u = p.pull * p.u;
+        const float2 by_disc = {p.half_inverse * s.tilt.x - by_u * s.along.x,
+                                p.half_inverse * s.tilt.y - by_u * s.along.y -
+                                    p.pull * (s.across_2 * dy)};
         const float dx = o.offset_px.x + static_cast<float>(x);
-        const float filter = note.disc_share > 0.0f ? 0.0f : -2.0f * note.e;
-        return {LOG2_E * (by_disc.x + filter * dx), LOG2_E * (by_disc.y + filter * dy)};
+        const float filter = note.disc_share > 0.0f ? 0.0f : note.e;
+        constexpr float PER_HALF = UNSCALE_2 * LOG2_E;
+        return {PER_HALF * (by_disc.x - filter * dx), PER_HALF * (by_disc.y - filter * dy)};
     }
 
 private:
     struct Pull {
         float u;  // numerator of the first coordinate
-        float pull, d_inverse;
+        float pull;
+        float half_inverse;  // half of the gradient of the inverse share
     };
 
     __device__ Pull pull(const SurfelOffsets& o, uint32_t x, const SurfelNote& note) const {
         const float along = static_cast<float>(x);
         const float u = fmaf(o.shape.along.x, along, start_u);
         const float pull = note.e * note.disc_share * note.disc_share;
-        return {u, pull, UNSCALE_2 * pull * note.disc_share * fmaf(u, u, v_2)};
+        return {u, pull, pull * note.disc_share * fmaf(u, u, v_2)};
     }
 };
 
 // Sums over pixels, and sums of each times the pixel's offset from the centre.
 struct SurfelMoments {
-    float pull_x, pull_y, pull_xx, pull_xy, pull_yy;
-    float inverse, inverse_x, inverse_y, filter_x, filter_y, e;
+    float pull_x = ADDS_NOTHING, pull_y = ADDS_NOTHING;
+    float pull_xx = ADDS_NOTHING, pull_xy = ADDS_NOTHING, pull_yy = ADDS_NOTHING;
+    float inverse = ADDS_NOTHING, inverse_x = ADDS_NOTHING, inverse_y = ADDS_NOTHING;  // halved
+    float filter_x = ADDS_NOTHING, filter_y = ADDS_NOTHING, e = ADDS_NOTHING;
 
     __device__ void add(const SurfelLine& l, const SurfelOffsets& o, uint32_t) {
         const float dx = o.offset_px.x, dy = l.dy;
@@ -235,10 +242,9 @@ struct SurfelMoments {
     __device__ void store_first(float4* record, const float4* splat, const SurfelShape& s,
                                 float statistic) const {
         const float4 slopes = splat[SLOPES_QUAD];
-        const float u = UNSCALE_2 * (s.along.x * pull_x + s.along.y * pull_y);
-        const float v = UNSCALE_2 * s.across_2 * pull_y;
-        add_quad(record, {2.0f * filter_x + s.along.x * u - s.tilt.x * inverse,
-                          2.0f * filter_y + s.along.y * u + v - s.tilt.y * inverse, e, statistic});
+        const float u = s.along.x * pull_x + s.along.y * pull_y, v = s.across_2 * pull_y;
+        add_quad(record, {2.0f * (filter_x + s.along.x * u - s.tilt.x * inverse),
+                          2.0f * (filter_y + s.along.y * u + v - s.tilt.y * inverse), e, statistic});
         add_quad(record + SLOPES_QUAD, {-(slopes.x * pull_xx + slopes.y * pull_xy),
                                         -(slopes.x * pull_xy + slopes.y * pull_yy),
                                         -(slopes.z * pull_xx + slopes.w * pull_xy),
@@ -247,7 +253,7 @@ struct SurfelMoments {
 
     // Tilt and a statistic.
     __device__ void store_second(float4* record, float statistic) const {
-        add_quad(record + 1, {inverse_x, inverse_y, 0.0f, statistic});
+        add_quad(record + 1, {2.0f * inverse_x, 2.0f * inverse_y, 0.0f, statistic});
     }
 };
 
