@@ -41,7 +41,7 @@ pub struct Session {
     pub heap: Heap,
     /// Where work is put.
     pub stream: Stream,
-    /// Where copies run beside it.
+    /// Where copies run beside it, and kernels that do little but copy.
     pub copies: Stream,
     /// The place in the stream behind the latest projection of a model.
     pub(super) seen: CudaEvent,
@@ -101,7 +101,7 @@ impl Session {
         let device = CudaDevice::open(ordinal)?;
         let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
-        let copies = Stream::new()?;
+        let copies = Stream::hasty()?;
         let heap = Heap::open(&device, allowance_on(device.memory()))?;
         // Before anything else is taken: what is not in the books counts as held by other programs.
         let opened = device.taken_since_opened()?;

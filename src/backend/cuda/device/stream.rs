@@ -75,7 +75,13 @@ pub(crate) struct Launch {
 impl Stream {
     /// A queue that waits for no other. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new()?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(Turn::Last)?) })
+    }
+
+    /// The same, whose kernels go before those of other queues where multiprocessors become free: for little
+    /// work that takes long, beside much work that does not wait for it.
+    pub fn hasty() -> Result<Self, DeviceError> {
+        Ok(Self { queue: Box::new(DriverQueue::new(Turn::First)?) })
     }
 
     /// A queue of a test.
@@ -117,15 +123,32 @@ impl Stream {
     }
 }
 
+/// When a queue's kernels get multiprocessors that become free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    First,
+    Last,
+}
+
 /// A stream of the driver.
 struct DriverQueue {
     raw: sys::CUstream,
 }
 
 impl DriverQueue {
-    fn new() -> Result<Self, DeviceError> {
-        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map_err(failed("cuStreamCreate"))?;
+    fn new(turn: Turn) -> Result<Self, DeviceError> {
+        let (mut last, mut first) = (0, 0);
+        // SAFETY: a context is current, and the call writes two numbers.
+        unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first) }
+            .result()
+            .map_err(failed("cuCtxGetStreamPriorityRange"))?;
+        let priority = if turn == Turn::First { first } else { last };
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a context is current, and the call writes the stream.
+        unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) }
+            .result()
+            .map_err(failed("cuStreamCreateWithPriority"))?;
         Ok(Self { raw })
     }
 }
