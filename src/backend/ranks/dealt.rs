@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::line::RankLine;
 use super::numbering::{Numbering, RankRows};
+use super::packed_rows::PackedRows;
 use crate::backend::{DeviceError, Rows, Snapshot, chunks};
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive as _};
@@ -109,11 +110,12 @@ fn swap(
     line: &RankLine,
     parts: &[Snapshot<Gaussians>],
 ) -> Result<Snapshot<Gaussians>, DeviceError> {
-    let outgoing: Vec<_> = (0..line.world() as usize).map(|rank| parts.get(rank)).collect();
-    let incoming: Vec<Option<Snapshot<Gaussians>>> = line.all_to_all(&outgoing)?;
+    let part_of = |rank| parts.get(rank).map(PackedRows::of);
+    let outgoing: Vec<_> = (0..line.world() as usize).map(part_of).collect();
+    let incoming: Vec<Option<PackedRows>> = line.all_to_all(&outgoing)?;
     let message = || "it has dealt out no rows".to_owned();
     let part = incoming.into_iter().next().flatten();
-    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })
+    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0)
 }
 
 /// The rows of these numbers with their moments and statistics, on rank 0. `read` reads a rank's own.
@@ -125,11 +127,14 @@ pub(in crate::backend) fn read(
 ) -> Result<Option<Snapshot<Gaussians>>, DeviceError> {
     let pieces = numbering.pieces(numbers);
     let own = pieces.iter().filter(|piece| piece.rank == line.rank());
-    let own: VecDeque<_> = own.map(|piece| read(piece.places.clone())).collect::<Result<_, _>>()?;
+    let packed = |rows: Snapshot<_>| PackedRows::of(&rows);
+    let own: VecDeque<_> =
+        own.map(|piece| read(piece.places.clone()).map(packed)).collect::<Result<_, _>>()?;
     let Some(mut of_ranks) = line.gather_first(&own)? else { return Ok(None) };
     let mut all = read(0..0)?;
     for RankRows { rank, places } in pieces {
         let part = of_ranks[rank as usize].pop_front();
+        let part = part.map(|part| part.unpack(rank)).transpose()?;
         let part = part.filter(|part| part.len() == places.len());
         let message = || format!("it does not send its rows {places:?}");
         all.append(part.ok_or_else(|| DeviceError::OfRank { rank, message: message() })?);

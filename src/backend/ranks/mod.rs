@@ -29,6 +29,7 @@ mod line;
 mod losses;
 pub(super) mod numbering;
 mod obeying;
+mod packed_rows;
 mod refused;
 mod report;
 mod shard;

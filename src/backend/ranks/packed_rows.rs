@@ -1,0 +1,177 @@
+//! Rows as ranks send them: all numbers in one string of bytes, and what training has not touched left out.
+
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::backend::{DeviceError, Snapshot};
+use crate::model::{Gaussians, Primitive as _};
+
+/// Rows with their moments and statistics.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct PackedRows {
+    sh_degree: u32,
+    rows: usize,
+    /// Whether moments and statistics are all zero, and left out.
+    is_fresh: bool,
+    has_absolute_norm_sums: bool,
+    has_filter_3d: bool,
+    numbers: ByteString,
+}
+
+impl PackedRows {
+    pub(super) fn of(rows: &Snapshot<Gaussians>) -> Self {
+        let is_fresh = !has_trained(rows);
+        let mut numbers = Vec::new();
+        let mut put = |values: &[f32]| numbers.extend_from_slice(bytemuck::cast_slice(values));
+        rows.parameters.values().into_iter().for_each(&mut put);
+        if !is_fresh {
+            let moments = [&rows.first_moments, &rows.second_moments];
+            moments.into_iter().flat_map(Gaussians::values).for_each(&mut put);
+            put(&rows.gradient_norm_sums);
+        }
+        put(&rows.absolute_norm_sums);
+        put(&rows.filter_3d);
+        if !is_fresh {
+            numbers.extend_from_slice(bytemuck::cast_slice(&rows.views_seen));
+        }
+        Self {
+            sh_degree: rows.parameters.sh_degree,
+            rows: rows.parameters.len(),
+            is_fresh,
+            has_absolute_norm_sums: !rows.absolute_norm_sums.is_empty(),
+            has_filter_3d: !rows.filter_3d.is_empty(),
+            numbers: ByteString(numbers),
+        }
+    }
+
+    /// The rows, as this rank has sent them.
+    pub(super) fn unpack(self, rank: u32) -> Result<Snapshot<Gaussians>, DeviceError> {
+        let (sh_degree, rows) = (self.sh_degree, self.rows);
+        let mut left = self.numbers.0.as_slice();
+        let mut take = |into: &mut [u8]| {
+            let Some((these, rest)) = left.split_at_checked(into.len()) else { return false };
+            into.copy_from_slice(these);
+            left = rest;
+            true
+        };
+        let zeros = || Gaussians::zeros(sh_degree, rows);
+        let optional = |is_there| vec![0.0; if is_there { rows } else { 0 }];
+        let mut unpacked = Snapshot {
+            parameters: zeros(),
+            first_moments: zeros(),
+            second_moments: zeros(),
+            gradient_norm_sums: vec![0.0; rows],
+            views_seen: vec![0; rows],
+            absolute_norm_sums: optional(self.has_absolute_norm_sums),
+            filter_3d: optional(self.has_filter_3d),
+        };
+        let Snapshot { parameters, first_moments, second_moments, .. } = &mut unpacked;
+        let mut columns = parameters.groups_mut();
+        if !self.is_fresh {
+            columns.extend(first_moments.groups_mut());
+            columns.extend(second_moments.groups_mut());
+            columns.push(&mut unpacked.gradient_norm_sums);
+        }
+        columns.extend([&mut unpacked.absolute_norm_sums, &mut unpacked.filter_3d]);
+        let mut is_whole = columns.into_iter().all(|column| take(bytemuck::cast_slice_mut(column)));
+        if !self.is_fresh {
+            is_whole &= take(bytemuck::cast_slice_mut(&mut unpacked.views_seen));
+        }
+        if is_whole && left.is_empty() {
+            return Ok(unpacked);
+        }
+        let message = format!("what it sends is not {rows} Gaussians of degree {sh_degree}");
+        Err(DeviceError::OfRank { rank, message })
+    }
+}
+
+/// Whether a step has left anything in the moments or the statistics.
+fn has_trained(rows: &Snapshot<Gaussians>) -> bool {
+    let is_set = |values: &[f32]| values.iter().any(|value| value.to_bits() != 0);
+    let moments = [&rows.first_moments, &rows.second_moments];
+    moments.into_iter().flat_map(Gaussians::values).any(is_set)
+        || is_set(&rows.gradient_norm_sums)
+        || rows.views_seen.iter().any(|&views| views > 0)
+}
+
+/// Bytes that are encoded as such, and not one after the other.
+#[derive(Debug)]
+struct ByteString(Vec<u8>);
+
+impl Serialize for ByteString {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = ByteString;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<ByteString, E> {
+                Ok(ByteString(bytes.to_vec()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(count: usize, moment: f32, has_optional: bool) -> Snapshot<Gaussians> {
+        let numbered = |of: f32| {
+            let mut rows = Gaussians::zeros(2, count);
+            for (column, values) in (1u8..).zip(rows.groups_mut()) {
+                for (i, value) in (0u16..).zip(values.iter_mut()) {
+                    *value = of * (f32::from(column) + f32::from(i) / 7.0);
+                }
+            }
+            rows
+        };
+        Snapshot {
+            parameters: numbered(1.5),
+            first_moments: numbered(moment),
+            second_moments: numbered(-moment),
+            gradient_norm_sums: vec![moment; count],
+            views_seen: vec![if moment == 0.0 { 0 } else { 3 }; count],
+            absolute_norm_sums: vec![0.25; if has_optional { count } else { 0 }],
+            filter_3d: vec![0.5; if has_optional { count } else { 0 }],
+        }
+    }
+
+    fn sent(rows: &Snapshot<Gaussians>) -> (Snapshot<Gaussians>, usize) {
+        let bytes = postcard::to_stdvec(&PackedRows::of(rows)).unwrap();
+        let packed: PackedRows = postcard::from_bytes(&bytes).unwrap();
+        (packed.unpack(1).unwrap(), bytes.len())
+    }
+
+    #[test]
+    fn rows_come_as_they_were_sent() {
+        for count in [0, 1, 33] {
+            for (moment, has_optional) in [(0.0, false), (0.0, true), (0.125, true)] {
+                let rows = rows(count, moment, has_optional);
+                assert_eq!(sent(&rows).0, rows, "{count} rows, moments of {moment}");
+            }
+        }
+        // 27 harmonics and 11 more numbers, and as many of each moment with two statistics.
+        let [fresh, trained] = [0.0, 0.125].map(|moment| sent(&rows(1000, moment, false)).1);
+        assert!(fresh.abs_diff(4 * 38 * 1000) < 32, "{fresh} bytes");
+        assert!(trained.abs_diff(4 * (3 * 38 + 2) * 1000) < 32, "{trained} bytes");
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error_of_who_sent_it() {
+        let mut packed = PackedRows::of(&rows(5, 0.125, true));
+        packed.numbers.0.pop();
+        let message = packed.unpack(2).unwrap_err().to_string();
+        assert!(message.contains("not 5 Gaussians of degree 2"), "{message}");
+    }
+}
