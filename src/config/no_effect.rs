@@ -23,7 +23,7 @@ impl Config {
         };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
-            self.late_normals(given).into_iter().collect(),
+            self.idle_normals(given).into_iter().collect(),
             idle_options(OptimizeOptions::IDLE, self, given),
             idle_options(DensifyOptions::IDLE, &densified, given),
             idle_options(TrianglesOptions::IDLE, &triangles, given),
@@ -35,13 +35,27 @@ impl Config {
         .concat()
     }
 
-    /// What is said of maps of normals that count after the end of the run.
-    fn late_normals(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
-        let from = self.optimize.normals_from_iter;
-        let is_late = was_given("normals") && from >= self.last_iteration();
-        is_late.then(|| {
-            format!("--normals has no effect before the iteration {from} of --normals-from-iter")
+    /// What is said of maps of normals that do not count, or only after the end of the run.
+    fn idle_normals(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
+        if !was_given("normals") {
+            return None;
+        }
+        if self.normals_folder().is_none() {
+            return Some("--normals has no effect with --lambda-normals-super 0".to_owned());
+        }
+        let (from, last) = (self.optimize.normals_from_iter, self.last_iteration());
+        (from >= last).then(|| {
+            format!(
+                "--normals has no effect: it counts after iteration {from} (--normals-from-iter), and the run \
+                 ends at {last}"
+            )
         })
+    }
+
+    /// The folder of maps of normals that are compared, if any are.
+    pub fn normals_folder(&self) -> Option<&str> {
+        let folder = self.optimize.normals.as_deref();
+        folder.filter(|_| self.optimize.lambda_normals_super > 0.0)
     }
 }
 

@@ -311,13 +311,16 @@ options! {
         ///
         /// The drawn depths are then made to have these normals. The maps are as normal estimators write
         /// them: RGB PNGs or JPEGs with the names of the photographs, whose colours from 0 to 255 are x, y and z
-        /// from -1 to 1. They point out of what is seen, towards the camera; those of DSINE do not. Black is no
-        /// normal. No folder is read without this option: where MeshSplatting finds
-        /// `normals_4` beside `images_4` by itself, name it.
+        /// from -1 to 1. They point out of what is seen, towards the camera, but for those that are inverted
+        /// (--normals-frame). Black, white and grey are no normal, nor is what is transparent. No folder is read
+        /// without this option: where MeshSplatting finds `normals_4` beside `images_4` by itself, name it.
         #[arg(value_name = "DIR")]
         normals: Option<String>, is path;
 
         /// Axes of the normals in --normals
+        ///
+        /// A map is refused where most of its normals point away from the camera in these axes. That y alone is
+        /// upside down goes unnoticed.
         #[arg(value_enum, value_name = "FRAME")]
         normals_frame: NormalsFrame = NormalsFrame::Camera, idle NO_NORMALS;
 

@@ -1,5 +1,7 @@
 //! Which photographs of a scene have maps of something beside them.
 
+use std::fmt::Display;
+
 use super::camera::stem;
 use super::listing::first_few;
 
@@ -9,7 +11,7 @@ pub(super) struct FoundMaps<F> {
     /// By the index of their view.
     pub(super) files: Vec<(usize, F)>,
     /// Photographs without, each with the reason.
-    without: Vec<String>,
+    pub(super) without: Vec<String>,
     /// Photographs that were looked at.
     pub(super) views: usize,
 }
@@ -17,9 +19,9 @@ pub(super) struct FoundMaps<F> {
 impl<F> FoundMaps<F> {
     /// The maps of these views, which are names and indices. `file` gives that of a name without its
     /// extension and of an index, or says why there is none.
-    pub(super) fn of<'a>(
+    pub(super) fn of<'a, R: Display>(
         views: impl Iterator<Item = (&'a str, usize)>,
-        file: impl Fn(&str, usize) -> Result<F, &'static str>,
+        file: impl Fn(&str, usize) -> Result<F, R>,
     ) -> Self {
         let mut found = Self { files: Vec::new(), without: Vec::new(), views: 0 };
         for (name, index) in views {

@@ -3,6 +3,7 @@
 mod camera;
 pub mod colmap;
 mod depths;
+mod describe;
 mod error;
 mod found_maps;
 mod image;
@@ -19,8 +20,6 @@ mod split;
 mod text;
 mod transforms;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -40,14 +39,11 @@ pub use transforms::TransformsError;
 
 use crate::config::{Config, SceneOptions};
 use crate::math::linalg::{Vec3, add, length, scale, sub};
+use describe::{Description, describe};
 use image::check_mask;
 use listing::first_few;
-use photographs::Photographs;
-use shot::{Optics, Shot};
-use split::{Holdout, KnownViews, held_out};
-
-/// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
-const BLENDER_HALF_SIDE: f64 = 1.3;
+use shot::Shot;
+use split::{KnownViews, held_out};
 
 /// Margin that Inria's trainer adds to the cameras' extent.
 const EXTENT_MARGIN: f64 = 1.1;
@@ -72,19 +68,6 @@ pub struct Dataset {
     pub random_half_side: Option<f64>,
     /// Things the user should know, one sentence each (images missing, points dropped).
     pub warnings: Vec<String>,
-}
-
-/// A scene's description, before its photographs are opened.
-#[derive(Debug)]
-struct Description {
-    shots: Vec<Shot>,
-    /// Where the photographs are looked for.
-    folder: PathBuf,
-    points: PointCloud,
-    warnings: Vec<String>,
-    alpha: AlphaMeaning,
-    holdout: Holdout,
-    random_half_side: Option<f64>,
 }
 
 impl Dataset {
@@ -145,9 +128,10 @@ impl Dataset {
     /// Reads a scene to train on: with the maps of normals of its training views, where these are wanted.
     pub fn load_to_train(config: &Config) -> Result<Self, DatasetError> {
         let mut dataset = Self::load(&config.scene)?;
-        if let Some(folder) = &config.optimize.normals {
+        if let Some(folder) = config.normals_folder() {
             let (folder, frame) = (dataset.root.join(folder), config.optimize.normals_frame);
-            let found = normal_files::find(folder, frame, &dataset.views, &dataset.train)?;
+            let Self { views, sources, train, .. } = &dataset;
+            let found = normal_files::find(folder, frame, views, sources, train)?;
             dataset.warnings.extend(found.warning("normals"));
             let sources = &mut dataset.sources;
             found.files.into_iter().for_each(|(index, file)| sources[index].normals = Some(file));
@@ -272,126 +256,4 @@ pub fn is_scene(root: &Path, images: &str) -> bool {
     (colmap::find(root).is_some() && root.join(images).is_dir())
         || has_file(transforms::BLENDER_TRAIN)
         || has_file(transforms::NERFSTUDIO)
-}
-
-fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
-    if let Some(folder) = colmap::find(root) {
-        return describe_colmap(root, &folder, options);
-    }
-    let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
-    if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
-        for folder in colmap::MODEL_FOLDERS {
-            DatasetError::check_folder(&root.join(folder))?;
-        }
-        let mut sought: Vec<String> = colmap::MODEL_FOLDERS
-            .iter()
-            .flat_map(|folder| ["bin", "txt"].map(|kind| format!("{folder}/cameras.{kind}")))
-            .collect();
-        sought.extend([transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].map(str::to_owned));
-        return Err(DatasetError::NotAScene { path: root.to_owned(), sought: sought.join(", ") });
-    }
-    describe_transforms(root, is_blender, options)
-}
-
-fn describe_transforms(
-    root: &Path,
-    is_blender: bool,
-    options: &SceneOptions,
-) -> Result<Description, DatasetError> {
-    let mut scene = if is_blender {
-        transforms::read_blender(root)?
-    } else {
-        transforms::read_nerfstudio(root)?
-    };
-    let mut warnings = Vec::new();
-    let mut without_mask = Vec::new();
-    for shot in &mut scene.shots {
-        if let Some(missing) = shot.mask.take_if(|mask| !mask.is_file()) {
-            without_mask.push(missing.display().to_string());
-        }
-    }
-    if !without_mask.is_empty() {
-        let named = first_few(&without_mask);
-        warnings.push(format!(
-            "{} masks are missing, their photographs are used whole: {named}",
-            without_mask.len()
-        ));
-    }
-    let points = match &scene.points {
-        None => PointCloud::default(),
-        Some(path) => {
-            let (points, dropped) = points_ply::read_points_ply(path)?;
-            if dropped > 0 {
-                warnings.push(format!(
-                    "{}: {dropped} of its {} points have coordinates that are not finite; they \
-                     are left out",
-                    path.display(),
-                    dropped + points.positions.len()
-                ));
-            }
-            points
-        }
-    };
-    Ok(Description {
-        shots: scene.shots,
-        folder: root.to_owned(),
-        points,
-        warnings,
-        alpha: if is_blender {
-            AlphaMeaning::BlendOver(options.background_color().0)
-        } else {
-            AlphaMeaning::Mask
-        },
-        holdout: if is_blender { Holdout::AsListed } else { Holdout::EveryNth },
-        random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
-    })
-}
-
-fn describe_colmap(
-    root: &Path,
-    model: &Path,
-    options: &SceneOptions,
-) -> Result<Description, DatasetError> {
-    let model = colmap::read(model)?;
-    let mut photographs = Photographs::new(root, &options.images)?;
-    let names: Vec<&str> = model.images.iter().map(|image| image.name.as_str()).collect();
-    let (files, elsewhere) = photographs.find(&names);
-    let mut warnings = model.warnings.clone();
-    if elsewhere > 0 {
-        warnings.push(format!(
-            "{elsewhere} photographs were found under another extension or in another folder than \
-             the COLMAP model says"
-        ));
-    }
-    let mut shots = Vec::with_capacity(model.images.len());
-    let mut lenses = BTreeMap::new();
-    for (image, path) in model.images.iter().zip(files) {
-        // Once per camera: finding where a lens folds takes thousands of steps.
-        let lens = match lenses.entry(image.camera) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(place) => {
-                // The reader has made sure that the camera is there.
-                let Some(lens) = model.lens(image.camera) else { continue };
-                *place.insert(lens?)
-            }
-        };
-        shots.push(Shot {
-            name: image.name.clone(),
-            pose: image.pose,
-            optics: Optics::Lens(lens),
-            path,
-            mask: photographs.mask(&image.name),
-            held_out: false,
-        });
-    }
-    warnings.extend(photographs.masks_without_use(&shots));
-    Ok(Description {
-        shots,
-        folder: root.join(&options.images),
-        points: model.points,
-        warnings,
-        alpha: AlphaMeaning::Mask,
-        holdout: Holdout::EveryNth,
-        random_half_side: None,
-    })
 }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     fn fit_to(width: u32, height: u32, orientation_swaps: bool) -> Result<Fitted, DatasetError> {
-        let header = ImageHeader { width, height, orientation_swaps };
+        let header = ImageHeader { width, height, orientation_swaps, has_colors: true };
         fit(&lens(1061, 1894), &header, Path::new("a.jpg"))
     }
 
@@ -329,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_field_of_view_gives_the_focal_length() {
-        let header = ImageHeader { width: 800, height: 600, orientation_swaps: false };
+        let header =
+            ImageHeader { width: 800, height: 600, orientation_swaps: false, has_colors: true };
         let angle = std::f64::consts::FRAC_PI_2;
         let fitted = fit(&Optics::FieldOfView(angle), &header, Path::new("r_0.png")).unwrap();
         // tan 45° is 1 to rounding.

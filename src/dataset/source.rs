@@ -68,7 +68,7 @@ pub struct DepthFile {
 pub struct NormalFile {
     /// A file in colours, of the photograph's proportions.
     pub path: PathBuf,
-    /// Rotation from the map's axes to the camera's: x right, y down, z along the view.
+    /// From the map's axes to the camera's: x right, y down, z along the view. Keeps lengths.
     pub cam_from_map: Mat3<f64>,
 }
 

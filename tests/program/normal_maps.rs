@@ -106,10 +106,13 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
     write_maps(&place.scene().join("opengl"), trained(), |view, pixel| {
         in_camera(view, pixel).map(|[x, y, z]| [x, -y, -z])
     });
+    write_maps(&place.scene().join("inverted"), trained(), |view, pixel| {
+        in_camera(view, pixel).map(|normal| normal.map(|component| -component))
+    });
     let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0"];
     place.trained_into("without", 300, &flags);
     let without = disagreement(&place, "without", &dataset);
-    for frame in ["camera", "opengl", "world"] {
+    for frame in ["camera", "opengl", "inverted", "world"] {
         let normals = ["--lambda-normals-super=0.3", "--normals-from-iter=50", "--normals", frame];
         let axes = format!("--normals-frame={frame}");
         let all = [&flags[..], &normals, &[axes.as_str()]].concat();
@@ -174,7 +177,8 @@ fn what_is_wrong_with_normals_is_named_with_a_remedy() {
     let place = scene_with_normals(0..0);
     let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
     train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
-    train(&["--normals", "normals"]).refused(3, &["none of the 8", "a.png", "--normals"]);
+    let none = ["none of the 8", "a.png", "--normals", "(no map) and 5 more"];
+    train(&["--normals", "normals"]).refused(3, &none);
     let idle = ["--normals-frame=world", "--lambda-normals-super=1", "--normals-from-iter=1"];
     let words = idle.map(|flag| {
         let (flag, _) = flag.split_once('=').unwrap();
@@ -193,18 +197,35 @@ fn maps_that_count_after_the_end_of_the_run_are_said_to_have_no_effect() {
 }
 
 #[test]
-fn a_map_that_is_none_costs_its_view_and_a_warning() {
+fn maps_in_other_axes_than_was_said_stop_the_run() {
+    let place = scene_with_normals(0..VIEWS);
+    let flags = ["--iterations=12", "--normals=normals", "--normals-frame=opengl"];
+    let ended = end(place.train().args(flags));
+    ended.refused(3, &["100 % of its normals point away from the camera", "--normals-frame"]);
+}
+
+#[test]
+fn a_run_goes_on_with_its_normals() {
+    let place = scene_with_normals(0..VIEWS);
+    place.trained(12, &["--normals=normals", "--normals-from-iter=20"]);
+    let is_compared = |step: &Value| step["normals"].as_f64().is_some_and(|sum| sum > 0.0);
+    assert!(!steps(&place).iter().any(is_compared));
+    end(place.train().args(["--resume=auto", "--iterations=40"])).done();
+    assert!(steps(&place).iter().any(is_compared));
+}
+
+#[test]
+fn a_map_that_is_none_costs_its_term_and_a_warning() {
     let place = scene_with_normals(0..VIEWS);
     let grey = image::GrayImage::from_pixel(SIZE.0, SIZE.1, image::Luma([9]));
     grey.save(place.scene().join("normals/view_003.png")).unwrap();
     let narrow = RgbImage::from_pixel(SIZE.1, SIZE.0, Rgb([128, 128, 0]));
     narrow.save(place.scene().join("normals/view_004.png")).unwrap();
     let ended = place.trained(12, &["--normals=normals", "--normals-from-iter=0"]);
-    ended.says(&["normals/view_003.png", "is no normal map", "The view is left out"]).says(&[
-        "normals/view_004.png",
-        "the normal map is 36x48 px",
-        "48x36 px",
-    ]);
+    let ended = ended
+        .says(&["2 of 8 photographs are trained without", "view_003.png: is no normal map"])
+        .says(&["normals/view_004.png", "the normal map is 36x48 px", "48x36 px"]);
+    assert!(!ended.stderr.contains("view is left out"), "{}", ended.stderr);
 }
 
 #[test]

@@ -135,6 +135,7 @@ fn header_in<R: BufRead + Seek>(
 ) -> Result<ImageHeader, ImageError> {
     let mut decoder = decoder(path, format, reader)?;
     let (width, height) = decoder.dimensions();
+    let has_colors = decoder.color_type().has_color();
     let orientation_swaps = matches!(
         orientation(&mut decoder),
         Orientation::Rotate90
@@ -142,7 +143,7 @@ fn header_in<R: BufRead + Seek>(
             | Orientation::Rotate90FlipH
             | Orientation::Rotate270FlipH
     );
-    Ok(ImageHeader { width, height, orientation_swaps })
+    Ok(ImageHeader { width, height, orientation_swaps, has_colors })
 }
 
 /// A decoder that has read the header and found that the pixels fit the limits.

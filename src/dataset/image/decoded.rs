@@ -69,6 +69,8 @@ pub struct ImageHeader {
     pub height: u32,
     /// The EXIF orientation exchanges width and height.
     pub orientation_swaps: bool,
+    /// Its pixels are not grey.
+    pub has_colors: bool,
 }
 
 impl ImageHeader {

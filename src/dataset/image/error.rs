@@ -126,12 +126,23 @@ pub enum ImageError {
     },
     /// A picture without three colours in place of a normal map.
     #[error(
-        "{path}: is no normal map: its pixels are not red, green and blue alone. Store x, y and z of the \
+        "{path}: is no normal map: its pixels are not red, green and blue. Store x, y and z of the \
          normals, from -1 to 1, as the colours of an RGB PNG or JPEG"
     )]
     NoNormalMap {
         /// The file.
         path: String,
+    },
+    /// A normal map in other axes than was said.
+    #[error(
+        "{path}: {percent} % of its normals point away from the camera. Say with --normals-frame what axes \
+         they are in, or remove the map from the folder of --normals"
+    )]
+    NormalsFaceAway {
+        /// The file.
+        path: String,
+        /// How many of those that it has.
+        percent: usize,
     },
     /// The resampling library turned the image away.
     #[error("{path}: cannot be resized: {reason}. Please report this together with the file")]

@@ -20,6 +20,7 @@ pub(super) use codec::guarded;
 pub use decoded::{Image, ImageHeader, InverseDepthMap, NormalMap};
 pub use error::ImageError;
 pub(super) use mask_file::check_mask;
+pub(super) use normals::check_normals;
 
 /// Reads the header of a JPEG, PNG or WebP file, whatever its name ends in, and no pixels.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use fast_image_resize::FilterType;
 use fast_image_resize::images::ImageRef;
 use fast_image_resize::pixels::{PixelType, U8x3};
-use image::DynamicImage;
+use image::Rgba;
 
 use super::decoded::NormalMap;
 use super::error::{ImageError, name};
@@ -18,8 +18,23 @@ use crate::math::normals::STORED_ONE;
 
 const KIND: MapKind = MapKind { name: "normal", flag: "--normals" };
 
-/// Lengths of stored vectors that are normals; black is none.
-const LENGTHS: std::ops::RangeInclusive<f64> = 0.5..=1.5;
+/// Lengths of stored vectors that are normals: black, white and grey are none, with the noise that JPEG leaves
+/// around them.
+const LENGTHS: std::ops::RangeInclusive<f64> = 0.5..=1.25;
+
+/// Fails where the header of a map says that it is none, or of other proportions than its photograph. What of
+/// the photograph cannot be read is found out when it is decoded.
+pub(in crate::dataset) fn check_normals(
+    path: &Path,
+    source: &ImageSource,
+) -> Result<(), ImageError> {
+    let (map, upright) = (codec::header(path)?, source.apply_orientation);
+    if !map.has_colors {
+        return Err(ImageError::NoNormalMap { path: name(path) });
+    }
+    let Ok(photograph) = codec::header(&source.path) else { return Ok(()) };
+    KIND.check_shape(path, map.size(upright), source, photograph.size(upright))
+}
 
 /// The map of a view at the size that is trained and in the camera's axes, where it has one: decoded,
 /// turned, straightened and resized as its photograph of size `photograph_px`.
@@ -39,15 +54,30 @@ fn decode(
     upright: bool,
     cam_from_map: &Mat3<f64>,
 ) -> Result<Plane<[i8; 3]>, ImageError> {
-    let colours = match codec::pixels(path, upright)? {
-        DynamicImage::ImageRgb8(rgb) => rgb,
-        // Its eight high bits.
-        deep @ DynamicImage::ImageRgb16(_) => deep.into_rgb8(),
-        _ => return Err(ImageError::NoNormalMap { path: name(path) }),
-    };
+    let pixels = codec::pixels(path, upright)?;
+    if !pixels.color().has_color() {
+        return Err(ImageError::NoNormalMap { path: name(path) });
+    }
+    // Of 16 bits the eight high ones.
+    let colours = pixels.into_rgba8();
     let px = [colours.width(), colours.height()];
-    let values = colours.pixels().map(|pixel| stored(pixel.0, cam_from_map)).collect();
+    let normal = |&Rgba([red, green, blue, alpha]): &Rgba<u8>| match alpha {
+        0 => [0; 3],
+        _ => stored([red, green, blue], cam_from_map),
+    };
+    let values: Vec<[i8; 3]> = colours.pixels().map(normal).collect();
+    check_facing(path, &values)?;
     Ok(Plane { px, values })
+}
+
+/// Fails where most of these normals point away from the camera, as those of other axes do.
+fn check_facing(path: &Path, values: &[[i8; 3]]) -> Result<(), ImageError> {
+    let count = |counts: fn(&[i8; 3]) -> bool| values.iter().filter(|value| counts(value)).count();
+    let (all, away) = (count(|value| *value != [0; 3]), count(|value| value[2] > 0));
+    if 2 * away <= all {
+        return Ok(());
+    }
+    Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all })
 }
 
 /// The normal that a colour stands for in camera axes; zeros where it stands for none.

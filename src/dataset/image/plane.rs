@@ -16,6 +16,29 @@ pub(super) struct MapKind {
     pub(super) flag: &'static str,
 }
 
+impl MapKind {
+    /// Fails where a map of `size` has not the proportions of its photograph of `photograph_px`.
+    pub(super) fn check_shape(
+        self,
+        path: &Path,
+        size: [u32; 2],
+        source: &ImageSource,
+        photograph_px: [u32; 2],
+    ) -> Result<(), ImageError> {
+        if mask::same_shape(size, photograph_px) {
+            return Ok(());
+        }
+        Err(ImageError::MapShape {
+            path: name(path),
+            kind: self.name,
+            flag: self.flag,
+            size,
+            photograph: name(&source.path),
+            photograph_size: photograph_px,
+        })
+    }
+}
+
 /// Values of pixels, rows from the top.
 pub(super) struct Plane<T> {
     pub(super) px: [u32; 2],
@@ -32,16 +55,7 @@ impl<T: Copy> Plane<T> {
         source: &ImageSource,
         photograph_px: [u32; 2],
     ) -> Result<Self, ImageError> {
-        if !mask::same_shape(self.px, photograph_px) {
-            return Err(ImageError::MapShape {
-                path: name(path),
-                kind: kind.name,
-                flag: kind.flag,
-                size: self.px,
-                photograph: name(&source.path),
-                photograph_size: photograph_px,
-            });
-        }
+        kind.check_shape(path, self.px, source, photograph_px)?;
         Ok(match &source.undistort {
             Some(lens) => self.straighten(lens, source.full_size, photograph_px),
             None => self,

@@ -91,7 +91,10 @@ fn the_format_is_told_by_the_content_not_the_name() {
     for (name, bytes, tolerance) in files {
         let path = write(&folder, name, &bytes);
         let header = probe(&path).unwrap();
-        assert_eq!(header, ImageHeader { width: 16, height: 12, orientation_swaps: false });
+        assert_eq!(
+            header,
+            ImageHeader { width: 16, height: 12, orientation_swaps: false, has_colors: true }
+        );
         let image = decode(&source(path, [16, 12])).unwrap();
         assert_eq!((image.width, image.height, &image.mask), (16, 12, &None));
         let expected = if name == "d.tiff" { webp_gradient() } else { pixels.clone() };
@@ -115,7 +118,7 @@ fn exif_turns_the_image_only_where_asked() {
     let path = write(&folder, "turned.jpg", &jpeg(&pixels, [48, 32], Some(exif(6))));
     assert_eq!(
         probe(&path).unwrap(),
-        ImageHeader { width: 48, height: 32, orientation_swaps: true }
+        ImageHeader { width: 48, height: 32, orientation_swaps: true, has_colors: true }
     );
     let mut as_stored = source(path, [48, 32]);
     let stored = decode(&as_stored).unwrap();

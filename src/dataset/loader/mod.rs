@@ -32,10 +32,10 @@ const MAX_WORKERS: usize = 4;
 type Decoder = Box<dyn Fn(&ImageSource) -> Result<Image, ImageError> + Send + Sync>;
 
 /// Most bytes that are held while a photograph is decoded: its file, its pixels, and a copy of these that
-/// is straightened or resized; where there is a map of normals, that with its pixels, of up to 16 bits.
+/// is straightened or resized; where there is a map of normals, its pixels, of up to 16 bits, and those of 8.
 pub fn bytes_to_decode(source: &ImageSource) -> Bytes {
     let pixels: u64 = source.full_size.map(u64::from).iter().product();
-    let each = if source.normals.is_some() { 12 + 3 + 6 } else { 12 };
+    let each = if source.normals.is_some() { 12 + 8 + 4 } else { 12 };
     Bytes(pixels.saturating_mul(each))
 }
 

@@ -59,7 +59,7 @@ fn colours_of_8_and_16_bits_are_normals_and_black_and_grey_are_none() {
 
 #[test]
 fn stored_normals_are_turned_and_none_is_longer_than_1() {
-    for (colour, expected) in [([200, 90, 40], [72, 37, 87]), ([255, 255, 128], [90, -90, 0])] {
+    for (colour, expected) in [([200, 90, 40], [72, 37, 87]), ([236, 236, 128], [90, -90, 0])] {
         assert_eq!(stored(colour, &OPENGL), expected, "{colour:?}");
         let [x, y, z] = stored(colour, &SAME);
         assert_eq!([x, -y, -z], expected, "the same, half a turn apart");
@@ -68,8 +68,10 @@ fn stored_normals_are_turned_and_none_is_longer_than_1() {
     let half = 0.5_f64.sqrt();
     let turn = [[half, -half, 0.0], [half, half, 0.0], [0.0, 0.0, 1.0]];
     assert_eq!(stored([255, 128, 128], &turn), [89, 90, 0]);
-    // Of the length 1.73 and 0.45.
-    assert_eq!([stored([255; 3], &SAME), stored([185, 128, 128], &SAME)], [[0; 3]; 2]);
+    // Of the length 1.73, 1.46 and 0.45.
+    for colour in [[255; 3], [20; 3], [185, 128, 128]] {
+        assert_eq!(stored(colour, &SAME), [0; 3], "{colour:?}");
+    }
 }
 
 #[test]
@@ -104,18 +106,48 @@ fn a_smaller_map_has_means_which_are_short_where_few_have_a_normal() {
 fn what_is_no_normal_map_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let size = [4, 4];
-    for path in [
-        write(&folder, size, |_, _| Luma([3_u8])),
-        write(&folder, size, |_, _| Rgba([128_u8, 128, 0, 255])),
-    ] {
-        let error = load_at(path, size, size).unwrap_err().to_string();
-        assert!(error.contains("a.png: is no normal map"), "{error}");
-    }
+    let grey = write(&folder, size, |_, _| Luma([3_u8]));
+    let error = load_at(grey, size, size).unwrap_err().to_string();
+    assert!(error.contains("a.png: is no normal map"), "{error}");
     let narrow = write(&folder, [20, 30], |_, _| Rgb([128_u8, 128, 0]));
     let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
     for part in ["a.png", "normal map is 20x30 px", "a.jpg", "40x30 px", "--normals"] {
         assert!(error.contains(part), "no `{part}` in: {error}");
     }
+}
+
+#[test]
+fn what_is_transparent_is_no_normal() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = [2, 1];
+    let expected = [0, 0, -127, 0, 0, 0];
+    let short = write(&folder, size, |x, _| Rgba([128_u8, 128, 0, if x == 0 { 255 } else { 0 }]));
+    assert_eq!(load_at(short, size, size).unwrap().values, expected);
+    let deep =
+        write(&folder, size, |x, _| Rgba([32_896_u16, 32_896, 0, if x == 0 { 65_535 } else { 0 }]));
+    assert_eq!(load_at(deep, size, size).unwrap().values, expected);
+}
+
+#[test]
+fn a_map_that_mostly_faces_away_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = [5, 1];
+    // One without a normal, and of the others so many that face away.
+    let map = |away: u32| {
+        write(&folder, size, move |x, _| match x {
+            4 => Rgb([0_u8; 3]),
+            x if x < away => Rgb([128, 128, 255]),
+            _ => Rgb([128, 128, 0]),
+        })
+    };
+    assert!(load_at(map(2), size, size).is_ok());
+    let error = load_at(map(3), size, size).unwrap_err().to_string();
+    for part in ["a.png", "75 % of its normals point away", "--normals-frame"] {
+        assert!(error.contains(part), "no `{part}` in: {error}");
+    }
+    let turned = NormalFile { path: map(3), cam_from_map: OPENGL };
+    let source = ImageSource { normals: Some(turned), ..source(map(3), size, size) };
+    assert!(load(&source, size).is_ok());
 }
 
 #[test]
