@@ -40,8 +40,8 @@ pub struct Step {
     /// Iterations that the run ends at.
     pub iterations: u32,
     /// Values of the terms, without their weights: `l1` and `ssim`, `depth_l1` and `normals` where the
-    /// view has a map of its inverse depths or normals, and of surfels `dn` and `distortion`. In SuGaR's coarse stage those of
-    /// surface terms are in a [`SurfaceReport`].
+    /// view has a map of its inverse depths or normals, and of surfels `dn` and `distortion`. In SuGaR's
+    /// coarse stage those of surface terms are in a [`SurfaceReport`].
     #[serde(flatten)]
     pub values: TermValues,
     /// The part of the loss that compares with the photograph.

@@ -19,7 +19,8 @@ const _: () = assert!(
     "the least that is a normal"
 );
 
-/// Compares the normals of inverse depths with the photograph's map, which is of their size; adds their gradient with the weight. Does nothing and says so where there is no map.
+/// Compares the normals of inverse depths with the photograph's map, which is of their size; adds their
+/// gradient with the weight. Does nothing and says so where there is no map.
 pub(crate) fn compare(
     session: &mut Session,
     inverse_depths: &Block<f32>,

@@ -1,5 +1,6 @@
 //! All memory of the GPU: regions that live as long as the model, scratch for an iteration,
-//! page-locked memory of the host, which regions may lie in, too. The ledger is asked for every byte before it is taken.
+//! page-locked memory of the host, which regions may lie in, too. The ledger is asked for every byte
+//! before it is taken.
 
 mod arena;
 mod buffer;
