@@ -4,8 +4,8 @@ use super::densify::DensifiedRun;
 use super::idle::{Idle, flag, idle_options};
 use super::triangles::TriangleRun;
 use super::{
-    Config, ConfigError, DensifyOptions, MemoryOptions, OptimizeOptions, OutputOptions, RunOptions,
-    SceneOptions, SugarOptions, TrianglesOptions,
+    Compactness, Config, ConfigError, DensifyOptions, MemoryOptions, Offload, OptimizeOptions,
+    OutputOptions, RunOptions, SceneOptions, SugarOptions, TrianglesOptions,
 };
 
 impl Config {
@@ -29,6 +29,7 @@ impl Config {
             idle_options(TrianglesOptions::IDLE, &triangles, given),
             idle_options(SugarOptions::IDLE, &self.sugar, given),
             idle_options(MemoryOptions::IDLE, &self.memory, given),
+            self.idle_compactness(given).into_iter().collect(),
             idle_options(OutputOptions::IDLE, &self.output, given),
             idle_options(RunOptions::IDLE, &self.run, given),
         ]
@@ -49,6 +50,16 @@ impl Config {
                 "--normals has no effect: it counts after iteration {from} (--normals-from-iter), and the run \
                  ends at {last}"
             )
+        })
+    }
+
+    /// What is said of the half of compactness that is given beside all of it.
+    fn idle_compactness(&self, was_given: &dyn Fn(&str) -> bool) -> Option<String> {
+        let MemoryOptions { optimize_memory, offload, .. } = self.memory;
+        let is_less = (optimize_memory, offload) == (Compactness::Sh, Offload::Sh);
+        (is_less && was_given("optimize_memory")).then(|| {
+            "--optimize-memory sh has no effect on a GPU with --offload sh, which keeps moments compact, too"
+                .to_owned()
         })
     }
 
@@ -141,6 +152,11 @@ mod tests {
             ["--exposure-lr-init has no effect without --exposure"]
         );
         assert!(config.idle_options(|_| false).is_empty());
+        config.memory.offload = Offload::Sh;
+        for (compactness, sentences) in [(Compactness::All, 0), (Compactness::Sh, 1)] {
+            config.memory.optimize_memory = compactness;
+            assert_eq!(idle(&config, "optimize_memory").len(), sentences, "{compactness:?}");
+        }
         config.optimize.exposure = true;
         assert!(idle(&config, "exposure_lr_init").is_empty());
         config.optimize.primitive = PrimitiveName::Triangles;

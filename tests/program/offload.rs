@@ -4,6 +4,8 @@ use std::fs;
 
 use crate::common::program::{Ended, TestFolder, end, splat, text};
 use serde_json::Value;
+use splat::export::write_ply;
+use splat::model::Gaussians;
 
 const GAUSSIANS: u64 = 1 << 20;
 
@@ -54,7 +56,9 @@ fn a_plan_takes_colours_off_the_gpu_and_shows_them_on_the_host() {
     };
     assert_eq!([fits(with), fits(with + 1000)], [Some(0), Some(4)]);
     let shown = plan(&place, &["--offload=sh"]).done().stdout;
-    for part in ["SH degree 3, --offload sh", "--optimize-memory     --offload sh", host] {
+    for part in
+        ["SH degree 3, --offload sh", "--optimize-memory     --offload sh", host, "GiB of RAM"]
+    {
         assert!(shown.contains(part), "no `{part}` in\n{shown}");
     }
 }
@@ -78,7 +82,7 @@ fn a_host_limit_that_colours_do_not_fit_is_refused_with_a_table() {
     refused.says(&[
         "--host-limit 150MiB (150 MiB) cannot be kept",
         "       200 MiB  colours and their moments (--offload)\n",
-        "fewer Gaussians (--max-points), or no --offload",
+        "fewer Gaussians (--max-points), or --offload none",
     ]);
     plan(&place, &["--offload=none", flags[1]]).done();
     plan(&place, &[flags[0], "--host-limit=2GiB"]).done();
@@ -92,7 +96,7 @@ fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     let line = ["plan", "-s", text(&scene)];
     let ended = end(splat().args(line).args(flags));
     assert_eq!(ended.code, Some(4), "{ended:#?}");
-    ended.says(&["It would fit with --offload sh"]);
+    ended.says(&["It would fit with --offload sh and 343 MiB of RAM"]);
     end(splat().args(line).args(flags).arg("--offload=sh")).done();
     // Where the rung is named, training does it by itself.
     let rungs = ["--give-up=offload,births", "--json"];
@@ -127,4 +131,28 @@ fn what_can_be_offloaded_is_said() {
     end(place.train().arg("--config").arg(place.path("run.toml")))
         .refused(2, &["run.toml", "geometry", "sh"]);
     end(place.train().args(["--give-up", "offload,nothing"])).refused(2, &["nothing", "offload"]);
+}
+
+#[test]
+fn a_model_that_is_looked_at_is_refused_a_small_limit_with_what_helps() {
+    let place = TestFolder::with_scene();
+    place.trained_into("model", 2, &["--offload=sh", "--eval"]);
+    let count = 300_000;
+    let mut gaussians = Gaussians::zeros(3, count);
+    gaussians.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+    write_ply(&place.ply_of("model", 2), &gaussians).unwrap();
+    let model = place.path("model");
+    let eval = |limit: u64| {
+        let limit = format!("--host-limit={limit}MiB");
+        end(splat().args(["eval", "--device=cuda", &limit, "-m"]).arg(&model))
+    };
+    let refused = eval(1);
+    assert_eq!(refused.code, Some(4), "{refused:#?}");
+    let (_, least) = refused.stderr.split_once("Give ").unwrap();
+    let least: u64 = least.split_once("MiB").unwrap().0.parse().unwrap();
+    // 58 MiB are colours, which need not be there.
+    let refused = eval(least - 30);
+    assert_eq!(refused.code, Some(4), "{refused:#?}");
+    let words = ["58 MiB  colours and their moments (--offload)", "MiB or more, or --offload none"];
+    assert!(!refused.says(&words).stderr.contains("--max-points"));
 }

@@ -65,6 +65,9 @@ pub(super) struct Largest {
     /// With --offload sh, where the run is planned so, if the host has the room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded: Option<u64>,
+    /// What that takes of RAM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) offloaded_ram: Option<Bytes>,
     /// What the preset chooses of both.
     pub(super) chosen: Option<Storage>,
 }
@@ -87,7 +90,24 @@ pub(super) struct Remedy {
     pub(super) flag: String,
     pub(super) gaussians: u64,
     pub(super) least: Bytes,
+    /// What lies in RAM instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ram: Option<Bytes>,
     pub(super) fits: bool,
+}
+
+impl Remedy {
+    /// With what of RAM.
+    pub(super) fn words(&self) -> String {
+        let Self { flag, ram, .. } = self;
+        ram.map_or_else(|| flag.clone(), |ram| format!("{flag} and {} of RAM", ram.in_words()))
+    }
+}
+
+/// What the tables of a model take that lie in RAM, if any do.
+fn in_ram(model: &ModelSize) -> Option<Bytes> {
+    let bytes = model.host_tables().map(|(_, bytes)| bytes).sum();
+    (bytes > 0).then_some(Bytes(bytes))
 }
 
 /// The scene at another resolution.
@@ -211,7 +231,7 @@ impl PlanReport {
         }
         let helps = self.remedies.iter().find(|remedy| remedy.fits);
         let advice = match helps {
-            Some(remedy) => format!("It would fit with {}", remedy.flag),
+            Some(remedy) => format!("It would fit with {}", remedy.words()),
             None => "Raise --vram-limit".to_owned(),
         };
         Some(format!(
@@ -236,13 +256,17 @@ pub(super) fn largest(
     let with = |storage| PlannedRun { model: ModelSize { storage, ..run.model }, ..run.clone() };
     let [full, compact] = [Storage::Full, Storage::Compact].map(with);
     let offloaded = Some(run).filter(|run| run.model.storage == Storage::Offloaded);
-    let on = |name, budget, chosen| Largest {
-        name,
-        budget,
-        full: full.largest_shared(gpus, budget),
-        compact: compact.largest_shared(gpus, budget),
-        offloaded: offloaded.and_then(|run| run.largest_shared(gpus, budget)),
-        chosen,
+    let on = |name, budget, chosen| {
+        let most = offloaded.and_then(|run| run.largest_shared(gpus, budget));
+        Largest {
+            name,
+            budget,
+            full: full.largest_shared(gpus, budget),
+            compact: compact.largest_shared(gpus, budget),
+            offloaded: most,
+            offloaded_ram: most.and_then(|most| in_ram(&run.model.with(most))),
+            chosen,
+        }
     };
     let mut lines = match budget {
         Some(budget) => vec![on(format!("--vram-limit {}", budget.limit), budget.bytes, None)],
@@ -291,7 +315,8 @@ pub(super) fn remedies(
     let nccl = nccl(gpus, nccl_blocks(budget));
     let remedy = |flag, run: &PlannedRun| {
         let least = run.of_rank(gpus, nccl).least();
-        Remedy { flag, gaussians: run.model.gaussians, least, fits: least <= budget }
+        let (gaussians, ram) = (run.model.gaussians, in_ram(&run.model));
+        Remedy { flag, gaussians, least, ram, fits: least <= budget }
     };
     let mut remedies = Vec::new();
     let storages = [

@@ -32,7 +32,7 @@ pub(super) fn of(report: &PlanReport) -> String {
         for remedy in &report.remedies {
             let verdict = if remedy.fits { "fits" } else { "does not fit" };
             let mib = remedy.least.mib();
-            write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.flag).ok();
+            write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.words()).ok();
         }
     }
     sugar(&mut text, report);
@@ -188,6 +188,9 @@ fn largest(text: &mut String, rows: &str, lines: &[Largest]) {
         write!(text, "\n  {:<26} {full:>16} {compact:>18}", line.name).ok();
         if line.offloaded.is_some() {
             write!(text, " {:>16}", cell(line.offloaded, Storage::Offloaded)).ok();
+        }
+        if let Some(ram) = line.offloaded_ram {
+            write!(text, " and {} of RAM", ram.in_words()).ok();
         }
     }
     if lines.iter().any(|line| line.chosen.is_some()) {
