@@ -4,7 +4,7 @@ use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
 
 use crate::abi::MOST_NEIGHBOURS;
-use crate::memory::{Bytes, Entry, HostRefusal, Refusal, held_most};
+use crate::memory::{Bytes, Entry, HostDemand, HostRefusal, Refusal, held_most};
 
 /// What a device cannot do.
 #[derive(Debug, thiserror::Error)]
@@ -293,14 +293,16 @@ pub enum DeviceError {
     /// The host has no page-locked memory left.
     #[error(
         "`{label}` needs {:.1} MiB of the host's memory that stay in place, but the system gives no \
-         more of it. End other programs, or give this one (its container or virtual machine) more RAM",
-        wanted.mib()
+         more of it. End other programs, give this one (its container or virtual machine) more RAM{}",
+        wanted.mib(), demand.map_or(", or lower --host-limit", HostDemand::remedy)
     )]
     OutOfHostMemory {
         /// What the memory was for.
         label: &'static str,
         /// How much was asked for.
         wanted: Bytes,
+        /// For what of a model, if for any.
+        demand: Option<HostDemand>,
     },
     /// The host has no room for a part of the model.
     #[error(transparent)]
@@ -316,9 +318,9 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether there is too little of the device's memory, or of the host's for a part of the model.
+    /// Whether there is too little of the device's memory, or of the host's.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. } | Self::HostRefused(_))
+        matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }
 
     /// Whether there is too little of the host's memory.

@@ -44,6 +44,9 @@ pub(super) struct DeviceOptions {
     /// The number of the GPU among those that the driver shows.
     #[cfg_attr(not(kernels), allow(dead_code, reason = "without kernels none is opened"))]
     ordinal: u32,
+    /// Processes of the run on this host.
+    #[cfg_attr(not(kernels), allow(dead_code, reason = "the processor page-locks nothing"))]
+    ranks_here: u32,
     seed: u64,
     memory: MemoryOptions,
     /// Options that were typed; nothing where all that differ from their defaults are worth a word.
@@ -56,26 +59,39 @@ pub(super) struct DeviceOptions {
     inputs: Inputs,
 }
 
+/// A rank among the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankPlace {
+    /// How many ranks there are.
+    pub(super) world: u32,
+    /// How many of them are on this host, as far as is known.
+    pub(super) ranks_here: u32,
+    /// The number of its GPU among those that the driver shows, where it trains on one.
+    pub(super) gpu: u32,
+}
+
 impl DeviceOptions {
     /// The part of the configuration that says where to run.
     pub(super) fn of(config: &Config) -> Self {
         Self {
             device: config.run.device,
             ordinal: 0,
+            ranks_here: 1,
             seed: config.run.seed,
             memory: config.memory.clone(),
             typed: None,
             target: config.densify.target_gaussians,
             coarse: forecast::coarse(config),
-            inputs: forecast::inputs(config, ViewExtras::default()),
+            inputs: forecast::inputs(config, ViewExtras::intended(config)),
         }
     }
 
     /// The same of one of so many ranks, which trains its share on the GPU of this number. What all ranks would have to give up together is
     /// not given up.
-    pub(super) fn of_rank(config: &Config, ordinal: u32, world: u32) -> Self {
+    pub(super) fn of_rank(config: &Config, ranks: RankPlace) -> Self {
+        let RankPlace { world, ranks_here, gpu: ordinal } = ranks;
         let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
-        let mut this = Self { ordinal, target, ..Self::of(config) };
+        let mut this = Self { ordinal, ranks_here, target, ..Self::of(config) };
         this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
         this
     }
@@ -175,6 +191,7 @@ pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
         vram_limit: memory.vram_limit,
         vram_threshold: memory.vram_threshold,
         host_limit: memory.host_limit,
+        ranks_here: options.ranks_here,
         give_up: memory.give_up.clone(),
         trim_interval: memory.fragmentation.interval(),
         storage: memory.storage_on_gpu(),

@@ -7,7 +7,7 @@ use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
 use crate::config::{Config, DeviceChoice, MetricSet};
 use crate::dataset::{Dataset, ImageSource, bytes_to_decode};
 use crate::memory::plan::{
-    OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest as largest_that,
+    OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest_that_fits,
 };
 use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release_freed_memory};
 use crate::perceptual::{LayerSizes, LpipsWeights};
@@ -139,7 +139,8 @@ impl<'a> HostRun<'a> {
         let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
         let tables = PlannedRow { label: OFFLOADED, bytes: now };
         let decoding = with_row(self.decoding(&stage), tables);
-        self.check(&decoding, Bytes(0), row.bytes.0)?;
+        let made = if row.label == AT_START { row.bytes.0 } else { 0 };
+        self.check(&decoding, Bytes(0), made)?;
         // Whatever the model grows to, half of the limit is not denied to images for it.
         let tables = now.max(most.min(Bytes(self.bytes.0 / 2)));
         let taken = if tables > Bytes(0) { self.program + tables } else { Bytes(0) };
@@ -182,7 +183,7 @@ impl<'a> HostRun<'a> {
         };
         self.check(&largest(&growth, work.gaussians), beside, made)?;
         let fits = |count: u64| self.total(&largest(&growth, count), beside) <= self.bytes;
-        let gaussians = largest_that(work.gaussians, u64::from(u32::MAX), fits);
+        let gaussians = largest_that_fits(work.gaussians, u64::from(u32::MAX), fits);
         let planned = gaussians.min((*most).max(work.gaussians));
         let needed = self.total(&largest(&growth, planned), beside);
         if needed.0 > self.bytes.0 / TIGHT_SHARE {
@@ -283,7 +284,10 @@ impl<'a> HostRun<'a> {
                 of_points.then(|| "fewer Gaussians at the start (--max-points)".to_owned())
             }
             SAVED_ROWS => None,
-            OFFLOADED => Some("fewer Gaussians (--max-points), or no --offload".to_owned()),
+            OFFLOADED if of_points => {
+                Some("fewer Gaussians (--max-points), or --offload none".to_owned())
+            }
+            OFFLOADED => Some("--offload none".to_owned()),
             BOUND_MESH => Some("a mesh with fewer vertices (--vertices)".to_owned()),
             // What is drawn.
             _ => match self.resolution {
@@ -313,11 +317,12 @@ pub(super) fn training(
     start: u64,
 ) -> CpuWork {
     let coarse = forecast::coarse(config);
-    let inputs = forecast::inputs(config, ViewExtras::default());
+    let inputs = forecast::inputs(config, ViewExtras::intended(config));
     let kind = WorkKind::Trained {
         start,
         batch_views: u64::from(config.optimize.batch_views),
         surface: coarse.is_some() || inputs.maps,
+        inverse_depths: inputs.inverse_depths,
         distortion: inputs.inverse_squares,
         neighbours: coarse.map_or(0, |coarse| u64::from(coarse.neighbours)),
     };

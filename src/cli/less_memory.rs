@@ -1,26 +1,45 @@
 //! With which flags a run that memory was too short for takes less.
 
-use crate::config::{Config, Offload};
+use crate::backend::DeviceError;
+use crate::config::{Config, Offload, PrimitiveName};
 use crate::memory::Rung;
 use crate::train::TrainError;
 
 /// Flags for the command that continues a training.
 pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
-    let Config { memory, scene, .. } = config;
-    let TrainError::OutOfMemory { source, .. } = stopped else { return String::new() };
+    let Config { memory, scene, optimize, .. } = config;
+    if !matches!(stopped, TrainError::OutOfMemory { .. }) {
+        return String::new();
+    }
     let may_give_up = |rung| memory.give_up.contains(&rung);
     let may_be_compact = memory.storage_on_gpu().is_compact() || may_give_up(Rung::Compact);
-    let may_be_offloaded = memory.offload == Offload::Sh || may_give_up(Rung::Offload);
+    // Triangles cannot be.
+    let may_be_offloaded = optimize.primitive == PrimitiveName::Triangles
+        || memory.offload == Offload::Sh
+        || may_give_up(Rung::Offload);
+    if let Some(less) = less_host_memory(stopped) {
+        return less.to_owned();
+    }
     match scene.resolution {
-        _ if source.is_out_of_host_memory() => {
-            "--host-limit SIZE, more than now, or --offload none".to_owned()
-        }
         _ if !may_be_compact => "--optimize-memory".to_owned(),
+        _ if !may_be_offloaded => "--offload sh".to_owned(),
         divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),
         -1 => "-r 4".to_owned(),
-        _ if !may_be_offloaded => "--offload sh".to_owned(),
         // Nothing is left but more memory.
         _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
+    }
+}
+
+/// The same for any command, where it is the host's memory that was too short.
+pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
+    let TrainError::OutOfMemory { source, .. } = stopped else { return None };
+    match **source {
+        DeviceError::HostRefused(_) => Some("--host-limit SIZE, more than now, or --offload none"),
+        DeviceError::OutOfHostMemory { demand: Some(_), .. } => {
+            Some("--offload none, or when other programs have ended")
+        }
+        DeviceError::OutOfHostMemory { demand: None, .. } => Some("when other programs have ended"),
+        _ => None,
     }
 }
 
@@ -29,9 +48,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::backend::DeviceError;
     use crate::config::Compactness;
-    use crate::memory::{Bytes, HostAllowance, HostState, Ledger, Limit};
+    use crate::memory::{Bytes, HostAllowance, HostDemand, HostState, Ledger, Limit};
 
     fn stopped(error: DeviceError) -> TrainError {
         TrainError::OutOfMemory { source: Box::new(error), checkpoint: PathBuf::from("a") }
@@ -46,16 +64,26 @@ mod tests {
         assert_eq!(less(&config), "--optimize-memory");
         config.memory.optimize_memory = Compactness::All;
         config.scene.resolution = 4;
-        assert_eq!(less(&config), "-r 8");
-        config.scene.resolution = 8;
         assert_eq!(less(&config), "--offload sh");
+        config.optimize.primitive = PrimitiveName::Triangles;
+        assert_eq!(less(&config), "-r 8");
+        config.optimize.primitive = PrimitiveName::Gaussians;
         config.memory.optimize_memory = Compactness::Off;
         config.memory.offload = Offload::Sh;
+        assert_eq!(less(&config), "-r 8");
+        config.scene.resolution = 8;
         assert!(less(&config).starts_with("--vram-limit SIZE"));
         let state = HostState { total: Bytes(9), available: Bytes(9), own: Bytes(9) };
-        let allowance = HostAllowance::new(Limit::Percent(60.0));
-        let of_host = allowance.check(state, Bytes(0), "sh", Bytes(1)).unwrap_err();
+        let allowance = HostAllowance::new(Limit::Percent(60.0), 1);
+        let of_host =
+            allowance.check(state, Bytes(0), "sh", Bytes(1), HostDemand::Model).unwrap_err();
         let less = less_memory(&stopped(of_host.into()), &config);
         assert!(less.contains("--host-limit") && less.contains("--offload none"), "{less}");
+        let (label, wanted) = ("sh", Bytes(2));
+        let of_driver = |demand| stopped(DeviceError::OutOfHostMemory { label, wanted, demand });
+        let less = less_host_memory(&of_driver(Some(HostDemand::Growth))).unwrap();
+        assert!(less.starts_with("--offload none"), "{less}");
+        assert_eq!(less_host_memory(&of_driver(None)), Some("when other programs have ended"));
+        assert_eq!(less_host_memory(&of_gpu), None);
     }
 }

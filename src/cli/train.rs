@@ -1,11 +1,14 @@
 //! `splat train`.
 
+mod warnings;
+
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ArgMatches;
 
+use self::warnings::{warn_of_background, warn_of_cap, warn_of_no_rounds, warn_of_samples};
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
@@ -31,7 +34,7 @@ use super::triangles::refuse_triangles;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
 use crate::config::{Config, DeviceChoice, PrimitiveName, TrainSample};
-use crate::dataset::{AlphaMeaning, Dataset, ImageSource, View};
+use crate::dataset::{Dataset, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::memory::plan::ViewGrowth;
@@ -131,9 +134,6 @@ const NO_CLEANING: &str = "--clean removes Gaussians that views can do without, 
                            triangles, of which training itself removes those that no view shows. Leave \
                            --clean out";
 
-/// Samples of a coarse stage from which its iterations are slow on the CPU.
-const SAMPLES_ON_PROCESSOR: u32 = 100_000;
-
 /// A run that is intended.
 struct Training<'a> {
     args: &'a TrainArgs,
@@ -189,6 +189,7 @@ impl Task for Training<'_> {
             start: &start,
             checkpoint: intent.checkpoint.as_ref(),
             lpips: lpips.as_ref(),
+            ranks: device.world() as u64,
         };
         let room = host_room(&intent.config, &dataset, &held, is_on_processor)?;
         if let Some(most) = room.gaussians {
@@ -262,6 +263,8 @@ struct RunParts<'a> {
     start: &'a Start<'a>,
     checkpoint: Option<&'a StoredCheckpoint>,
     lpips: Option<&'a LpipsWeights>,
+    /// Processes that share the model.
+    ranks: u64,
 }
 
 /// How the run keeps `--host-limit`.
@@ -279,7 +282,8 @@ fn host_room(
     if !on_processor {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
         let most = grown(config, &*strategy, dataset, gaussians);
-        let offloaded = Offloaded::growing(config, gaussians, most);
+        let share = |all: u64| all.div_ceil(held.ranks.max(1));
+        let offloaded = Offloaded::growing(config, share(gaussians), share(most));
         return Ok(run.on_gpu(Bytes(start * parameters), offloaded)?);
     }
     let count_seen = || -> ViewGrowth {
@@ -317,60 +321,6 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
     }
     let less = less_memory(&error, &intent.config);
     OutOfMemory { stopped: error, command, less }.into()
-}
-
-/// Photographs that are blended over one colour teach the model that colour.
-fn warn_of_background(dataset: &Dataset, config: &Config) {
-    let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
-    if config.optimize.random_background && dataset.sources.iter().any(blended) {
-        tracing::warn!(
-            "--random-background: the photographs' transparent parts are blended over one colour, \
-             and the model will learn to be opaque there"
-        );
-    }
-}
-
-/// On a GPU, samples take no time.
-fn warn_of_samples(config: &Config) {
-    let samples = config.sugar.n_samples_for_sdf;
-    if config.has_coarse_stage() && samples > SAMPLES_ON_PROCESSOR {
-        tracing::warn!(
-            "--n-samples-for-sdf {samples}: so many make an iteration of the coarse stage take seconds on \
-             the CPU. Use --n-samples-for-sdf 10000"
-        );
-    }
-}
-
-/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
-fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
-    let found = checkpoint.len();
-    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
-        tracing::warn!(
-            "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
-             for that, and none are added"
-        );
-    }
-}
-
-/// Nobody who names a number of Gaussians should get another without a word.
-fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
-    let densify = &config.densify;
-    let goal =
-        densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
-    let is_trained = config.sugar.checkpoint_path.is_some();
-    let Some(goal) = goal.filter(|_| !is_trained) else { return };
-    if forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
-        return;
-    }
-    tracing::warn!(
-        "this run has no round of density control: it ends with the {start} Gaussians that it starts with, \
-         and not with --max-points {goal}. Rounds come between --densify-from-iter {} and \
-         --densify-until-iter {} or the last iteration, {}, every --densification-interval {}",
-        densify.densify_from_iter,
-        densify.densify_until_iter,
-        config.optimize.iterations,
-        densify.densification_interval
-    );
 }
 
 fn demo_summary(intent: &Intent) -> String {

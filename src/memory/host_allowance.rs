@@ -11,19 +11,40 @@ const RESERVED_SHARE: u64 = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct HostAllowance {
     limit: Limit,
+    /// Processes of the run on this host, which share what the system can spare.
+    ranks_here: u32,
+}
+
+/// What is asked of the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostDemand {
+    /// A part of a model as it is.
+    Model,
+    /// A part of what a model grows by.
+    Growth,
+}
+
+impl HostDemand {
+    /// What the user can do beside others' remedies, as the end of a sentence.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Model => ", or give --offload none",
+            Self::Growth => ", lower --max-points, or give --offload none",
+        }
+    }
 }
 
 impl Default for HostAllowance {
     /// All that the system can spare.
     fn default() -> Self {
-        Self { limit: Limit::Percent(100.0) }
+        Self::new(Limit::Percent(100.0), 1)
     }
 }
 
 impl HostAllowance {
-    /// Within `--host-limit`.
-    pub fn new(limit: Limit) -> Self {
-        Self { limit }
+    /// Of each of so many processes of a run on this host, within `--host-limit`.
+    pub fn new(limit: Limit, ranks_here: u32) -> Self {
+        Self { limit, ranks_here: ranks_here.max(1) }
     }
 
     /// The most that a host with so much memory is ever asked for.
@@ -33,7 +54,7 @@ impl HostAllowance {
 
     /// Bytes that may be page-locked beside `held`, which are already.
     pub fn left(self, state: HostState, held: Bytes) -> Bytes {
-        self.within_limit(state, held).min(spare(state))
+        self.within_limit(state, held).min(self.spare(state))
     }
 
     /// Whether `wanted` bytes may be.
@@ -43,25 +64,28 @@ impl HostAllowance {
         held: Bytes,
         label: &'static str,
         wanted: Bytes,
+        demand: HostDemand,
     ) -> Result<(), HostRefusal> {
         let left = self.left(state, held);
         if wanted <= left {
             return Ok(());
         }
-        let is_limited = self.within_limit(state, held) < spare(state);
-        let HostAllowance { limit } = self;
-        Err(HostRefusal { label, wanted, left, held, limit, state, is_limited })
+        let is_limited = self.within_limit(state, held) < self.spare(state);
+        let allowance = self;
+        Err(HostRefusal { label, wanted, demand, left, held, allowance, state, is_limited })
     }
 
     fn within_limit(self, state: HostState, held: Bytes) -> Bytes {
         let limit = self.limit.on(state.total);
         Bytes(limit.0.saturating_sub(state.own.0).saturating_sub(held.0))
     }
-}
 
-/// What the system can give without being short itself.
-fn spare(state: HostState) -> Bytes {
-    Bytes(state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE))
+    /// This process's share of what the system can give without being short itself: the others may ask at the
+    /// same time.
+    fn spare(self, state: HostState) -> Bytes {
+        let spare = state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE);
+        Bytes(spare / u64::from(self.ranks_here))
+    }
 }
 
 /// The host has no room for a part of the model.
@@ -71,12 +95,14 @@ pub struct HostRefusal {
     pub label: &'static str,
     /// How much was asked for.
     pub wanted: Bytes,
+    /// For what of a model.
+    pub demand: HostDemand,
     /// How much may be taken.
     pub left: Bytes,
     /// How much the program has page-locked.
     pub held: Bytes,
-    /// `--host-limit`.
-    pub limit: Limit,
+    /// What may be taken at all.
+    pub allowance: HostAllowance,
     /// How the host's memory stands.
     pub state: HostState,
     /// Whether it is the limit that leaves too little.
@@ -86,21 +112,26 @@ pub struct HostRefusal {
 impl fmt::Display for HostRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HostState { total, available, own } = self.state;
+        let HostAllowance { limit, ranks_here } = self.allowance;
+        let shared = match ranks_here {
+            1 => String::new(),
+            ranks => format!(" to the {ranks} ranks of this host"),
+        };
         write!(
             f,
             "`{}` needs {:.1} MiB more of the host's memory, but {:.1} MiB may be taken: of --host-limit {} \
-             ({:.1} MiB) the program holds {:.1}, {:.1} of it page-locked, and {:.1} MiB of RAM are available. ",
+             ({:.1} MiB) the program holds {:.1}, {:.1} of it page-locked, and {:.1} MiB of RAM are available{shared}. ",
             self.label,
             self.wanted.mib(),
             self.left.mib(),
-            self.limit,
-            self.limit.on(total).mib(),
+            limit,
+            limit.on(total).mib(),
             (own + self.held).mib(),
             self.held.mib(),
             available.mib(),
         )?;
         let remedy = if self.is_limited { "Raise --host-limit" } else { "End other programs" };
-        write!(f, "{remedy}, lower --max-points, or leave out --offload")
+        write!(f, "{remedy}{}", self.demand.remedy())
     }
 }
 
@@ -117,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_limit_and_what_is_available_both_hold() {
-        let half = HostAllowance::new(Limit::Percent(50.0));
+        let half = HostAllowance::new(Limit::Percent(50.0), 1);
         // Of 3200 MiB the limit leaves 1600, of which 100 and 300 are held.
         assert_eq!(half.left(state(3200, 3000, 100), Bytes(300 * MIB)), Bytes(1200 * MIB));
         // 100 of 700 stay with the system.
@@ -128,17 +159,33 @@ mod tests {
     }
 
     #[test]
+    fn ranks_of_one_host_share_what_it_can_spare() {
+        let [one, four] = [1, 4].map(|ranks| HostAllowance::new(Limit::Percent(50.0), ranks));
+        // 100 of 700 stay with the system; the limit is of each process.
+        let tight = state(3200, 700, 100);
+        assert_eq!(one.left(tight, Bytes(0)), Bytes(600 * MIB));
+        assert_eq!(four.left(tight, Bytes(0)), Bytes(150 * MIB));
+        assert_eq!(four.left(state(32_000, 9000, 15_900), Bytes(0)), Bytes(100 * MIB));
+        let refusal = four.check(tight, Bytes(0), "sh", Bytes(151 * MIB), HostDemand::Model);
+        let refusal = refusal.unwrap_err().to_string();
+        let words = "700.0 MiB of RAM are available to the 4 ranks of this host. End other programs, or give";
+        assert!(refusal.contains(words), "{refusal}");
+    }
+
+    #[test]
     fn a_refusal_names_the_bytes_what_is_there_and_the_remedy() {
-        let half = HostAllowance::new(Limit::Percent(50.0));
-        let check =
-            |state, wanted: u64| half.check(state, Bytes(300 * MIB), "sh", Bytes(wanted * MIB));
+        let half = HostAllowance::new(Limit::Percent(50.0), 1);
+        let held = Bytes(300 * MIB);
+        let check = |state, wanted: u64| {
+            half.check(state, held, "sh", Bytes(wanted * MIB), HostDemand::Growth)
+        };
         assert!(check(state(3200, 3000, 100), 1200).is_ok());
         let refusal = check(state(3200, 3000, 100), 1201).unwrap_err().to_string();
         assert_eq!(
             refusal,
             "`sh` needs 1201.0 MiB more of the host's memory, but 1200.0 MiB may be taken: of --host-limit 50% \
              (1600.0 MiB) the program holds 400.0, 300.0 of it page-locked, and 3000.0 MiB of RAM are \
-             available. Raise --host-limit, lower --max-points, or leave out --offload"
+             available. Raise --host-limit, lower --max-points, or give --offload none"
         );
         let refusal = check(state(3200, 700, 100), 601).unwrap_err().to_string();
         assert!(refusal.contains("End other programs, lower --max-points"), "{refusal}");

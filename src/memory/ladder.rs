@@ -5,6 +5,8 @@
 //! nothing flips between two iterations.
 
 #[cfg(test)]
+mod begun_tests;
+#[cfg(test)]
 mod tests;
 
 use clap::ValueEnum;
@@ -86,6 +88,19 @@ pub enum Gain {
     /// So many bytes will be free once their owner drops them, which happens after the work has failed
     /// and before it is tried again; 0 if they were promised before.
     Promised(Bytes),
+    /// So many bytes are free now by another rung, which this one begins with and did not get beyond.
+    Begun(Rung, Bytes),
+}
+
+impl Gain {
+    /// What was given up for this rung and how many bytes it gains, if anything was.
+    pub fn of(self, rung: Rung) -> Option<(Rung, Bytes)> {
+        match self {
+            Self::Nothing => None,
+            Self::Bytes(bytes) | Self::Promised(bytes) => Some((rung, bytes)),
+            Self::Begun(begun, bytes) => Some((begun, bytes)),
+        }
+    }
 }
 
 /// Whoever holds memory that can be given up.
@@ -159,6 +174,11 @@ impl Ladder {
                         self.record(rung, bytes);
                         // Nothing dearer is given up before these bytes are free.
                         return Err(error);
+                    }
+                    Gain::Begun(begun, bytes) => {
+                        self.record(begun, bytes);
+                        step += 1;
+                        break;
                     }
                     Gain::Nothing => step += 1,
                 }

@@ -15,7 +15,7 @@ pub use host::{
     HostMemory, HostState, host_memory, host_state, images_budget, keep_little_freed_memory,
     peak_resident_memory, release_freed_memory, resident_memory,
 };
-pub use host_allowance::{HostAllowance, HostRefusal};
+pub use host_allowance::{HostAllowance, HostDemand, HostRefusal};
 pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
 pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};

@@ -122,6 +122,13 @@ pub struct ViewExtras {
 }
 
 impl ViewExtras {
+    /// What any view may have in a run with these options.
+    pub fn intended(config: &Config) -> Self {
+        let (depth_map, normal_map) =
+            (config.scene.depths.is_some(), config.normals_folder().is_some());
+        Self { depth_map, normal_map, other_view: false }
+    }
+
     /// What a view has that is compared with its photograph alone.
     pub fn of(source: &ImageSource) -> Self {
         let (depth_map, normal_map) = (source.depth.is_some(), source.normals.is_some());

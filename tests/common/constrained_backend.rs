@@ -8,7 +8,7 @@ use std::time::Duration;
 use splat::backend::cpu::{Cpu, Model};
 use splat::backend::{DeviceError, LadderState, Photo, Stay};
 use splat::dataset::Image;
-use splat::memory::{Bytes, Entry, Kind, Refusal, Rung, RungChange, TrainingScale};
+use splat::memory::{Bytes, Entry, HostDemand, Kind, Refusal, Rung, RungChange, TrainingScale};
 
 use super::hooked::{Call, Hooked, Hooks};
 
@@ -37,6 +37,8 @@ pub struct Constraints {
     pub pause: Duration,
     /// Frames that are refused as memory is short, counted from 1 with those refused.
     pub refused_frames: BTreeSet<usize>,
+    /// Whether it is the host's memory that is short, of which nothing can be given up.
+    pub is_host_short: bool,
     /// Whether there is too little memory for LPIPS.
     pub refuses_lpips: bool,
     /// How often something can be given up after a refusal.
@@ -95,6 +97,7 @@ impl ConstrainedBackend {
             gives_way: usize::MAX,
             pause: Duration::ZERO,
             refused_frames: BTreeSet::new(),
+            is_host_short: false,
             refuses_lpips: false,
             reliefs: 0,
             births: usize::MAX,
@@ -115,6 +118,14 @@ impl ConstrainedBackend {
 }
 
 impl Constraints {
+    fn refusal(&self) -> DeviceError {
+        if !self.is_host_short {
+            return refusal();
+        }
+        let (label, wanted, demand) = ("sh", Bytes(4 << 20), Some(HostDemand::Growth));
+        DeviceError::OutOfHostMemory { label, wanted, demand }
+    }
+
     fn tell(&mut self, rung: Rung, given_up: bool) {
         self.changes.push(RungChange { rung, given_up, bytes: Bytes(1 << 20) });
     }
@@ -142,13 +153,13 @@ impl Hooks<Cpu<f32>> for Constraints {
             },
             Call::Read => sleep(self.pause),
             Call::Neighbours(count) => self.found_lists.push(count),
-            Call::LoadLpips if self.refuses_lpips => return Err(refusal()),
+            Call::LoadLpips if self.refuses_lpips => return Err(self.refusal()),
             Call::LoadLpips => {}
             Call::Grow(births) => {
                 self.rounds.push(births);
                 if births > 0 && self.refused_rounds > 0 {
                     self.refused_rounds -= 1;
-                    return Err(refusal());
+                    return Err(self.refusal());
                 }
             }
             Call::Render(settings) => {
@@ -163,7 +174,7 @@ impl Hooks<Cpu<f32>> for Constraints {
                     self.held.clear();
                 }
                 if self.refused_frames.contains(&self.nears.len()) {
-                    return Err(refusal());
+                    return Err(self.refusal());
                 }
             }
         }

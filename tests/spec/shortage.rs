@@ -171,6 +171,23 @@ fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
 }
 
 #[test]
+fn a_host_without_memory_costs_births_or_ends_with_a_checkpoint() {
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
+    (device.hooks.is_host_short, device.hooks.refused_rounds) = (true, 1);
+    let (record, ended) = run(&place, &mut device);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
+    assert!(record.rounds[0].0 == 0 && record.rounds[1].0 > 0, "{:?}", record.rounds);
+    let place = TestFolder::with_scene();
+    let mut device = ConstrainedBackend::new(9);
+    (device.hooks.is_host_short, device.hooks.refused_frames) = (true, [13].into());
+    let error = run(&place, &mut device).1.unwrap_err();
+    let TrainError::OutOfMemory { checkpoint, .. } = &error else { panic!("{error}") };
+    assert_eq!(StoredCheckpoint::open(checkpoint).unwrap().about.iteration, 12);
+    assert!(error.to_string().contains("give --offload none"), "{error}");
+}
+
+#[test]
 fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
     let weights = crate::common::lpips::weights(LpipsNet::Alex);
     let measured = |refuse: fn(&mut ConstrainedBackend)| {

@@ -16,6 +16,9 @@ const IMAGE: u64 = 12 + 8;
 /// The same beside them where depths and normals are drawn.
 const SURFACE: u64 = 16 + 4 + 16;
 
+/// The same where inverse depths are compared: they and their gradient.
+const INVERSE_DEPTHS: u64 = 2 * 4;
+
 /// The same where the spread along rays is found: inverse depths with their squares, and the gradients of
 /// both and of what passes.
 const DISTORTION: u64 = 2 * 4 + 3 * 4;
@@ -83,11 +86,27 @@ pub enum WorkKind {
         batch_views: u64,
         /// Whether depths and normals are drawn.
         surface: bool,
+        /// Whether inverse depths are compared.
+        inverse_depths: bool,
         /// Whether the spread along rays is found.
         distortion: bool,
         /// Neighbours of each Gaussian that are listed.
         neighbours: u64,
     },
+}
+
+impl WorkKind {
+    /// Bytes of a pixel beside its colours.
+    fn bytes_beside_colors(self) -> u64 {
+        let Self::Trained { surface, inverse_depths, distortion, .. } = self else { return 0 };
+        let of_rays = match (distortion, inverse_depths) {
+            // With inverse depths.
+            (true, _) => DISTORTION,
+            (false, true) => INVERSE_DEPTHS,
+            (false, false) => 0,
+        };
+        of_rays + if surface { SURFACE } else { 0 }
+    }
 }
 
 impl CpuWork {
@@ -120,10 +139,8 @@ impl CpuWork {
             ),
             self.stage("finding splats", &[row("splats and their lists", self.listing())]),
         ];
-        if let WorkKind::Trained { start, batch_views, surface, distortion, neighbours } = self.kind
-        {
-            let beside =
-                if surface { SURFACE } else { 0 } + if distortion { DISTORTION } else { 0 };
+        if let WorkKind::Trained { start, batch_views, neighbours, .. } = self.kind {
+            let beside = self.kind.bytes_beside_colors();
             stages.extend(self.training(batch_views, beside, neighbours));
             stages.extend(self.moving(start));
         }
@@ -251,6 +268,7 @@ mod tests {
                 start: 1000,
                 batch_views: 1,
                 surface: false,
+                inverse_depths: false,
                 distortion: false,
                 neighbours: 0,
             },
@@ -278,6 +296,25 @@ mod tests {
         for (few, many) in work(1000, Storage::Full).stages().iter().zip(more.stages()) {
             assert!(few.total < many.total, "{}", few.name);
         }
+    }
+
+    #[test]
+    fn inverse_depths_take_room_once() {
+        let beside = |inverse_depths, distortion| {
+            let (start, batch_views, neighbours) = (0, 1, 0);
+            let surface = false;
+            WorkKind::Trained {
+                start,
+                batch_views,
+                surface,
+                inverse_depths,
+                distortion,
+                neighbours,
+            }
+            .bytes_beside_colors()
+        };
+        assert_eq!([beside(false, false), beside(true, false)], [0, 8]);
+        assert_eq!([beside(false, true), beside(true, true)], [20, 20]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::photos::PhotoStore;
 use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
 use super::session::{BandPolicy, Session};
 use crate::backend::{DeviceError, LadderState};
-use crate::layout::{ModelSize, NEIGHBOURS};
+use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{Storage, search_scratch};
 use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
 use crate::model::Gaussians;
@@ -78,11 +78,18 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             Rung::Offload => {
                 if let Some(model) = &mut self.model
                     && is_offloadable::<P>()
-                    && has_room_on_host(heap, model)
+                    && has_room_on_host(heap, model, model.len())
                 {
+                    let was_compact = model.storage().is_compact();
                     match model.offload(self.session) {
-                        // What was made compact on the way stays so.
-                        Err(error) if error.is_out_of_memory() || error.is_out_of_host_memory() => {
+                        Err(error) if error.is_out_of_memory() => {
+                            if was_compact || !model.storage().is_compact() {
+                                return Ok(Gain::Nothing);
+                            }
+                            // What was made compact on the way stays so.
+                            tracing::warn!("colours stay in the GPU's memory: {error}");
+                            let gained = before.0.saturating_sub(heap.total().0);
+                            return Ok(Gain::Begun(Rung::Compact, Bytes(gained)));
                         }
                         done => drop(done?),
                     }
@@ -140,13 +147,18 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
     }
 }
 
-/// Whether tables of a model are on the device that the host has room for.
-fn has_room_on_host<P: CudaPrimitive>(heap: &Heap, model: &Model<P>) -> bool {
+/// Whether tables of a model are on the device that the host has room for when it has so many rows.
+pub(super) fn has_room_on_host<P: CudaPrimitive>(
+    heap: &Heap,
+    model: &Model<P>,
+    rows: usize,
+) -> bool {
     if model.storage() == Storage::Offloaded {
         return false;
     }
-    let size = ModelSize { storage: Storage::Offloaded, ..model.size() };
-    let wanted: u64 = size.host_tables().map(|(_, bytes)| bytes).sum();
+    let size = ModelSize { storage: Storage::Offloaded, ..model.size().with(rows as u64) };
+    let granule = heap.granule_in(MemoryPlace::Host).0;
+    let wanted: u64 = size.host_tables().map(|(_, bytes)| bytes.next_multiple_of(granule)).sum();
     wanted <= heap.left_on_host().0
 }
 
@@ -211,12 +223,9 @@ pub(super) fn relieve<P: CudaPrimitive>(
         if rung == Rung::Resolution && !parts.session.view_size.is_refused() {
             continue;
         }
-        match parts.give_up(rung, missing)? {
-            Gain::Bytes(bytes) | Gain::Promised(bytes) => {
-                ladder.record(rung, bytes);
-                return Ok(true);
-            }
-            Gain::Nothing => {}
+        if let Some((rung, bytes)) = parts.give_up(rung, missing)?.of(rung) {
+            ladder.record(rung, bytes);
+            return Ok(true);
         }
     }
     Ok(false)

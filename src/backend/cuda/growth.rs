@@ -69,9 +69,10 @@ impl ScratchHighWater {
         ladder: &Ladder,
     ) {
         self.record(self.needed(frame, gaussians, earlier, heap, ladder), gaussians);
+        let inputs = self.inputs;
         if let Some(CoarseHighWater { stage: coarse, most }) = &mut self.coarse {
-            let of_frame =
-                frame.scratch_in_coarse(heap.cub_scratch(), coarse, gaussians, in_bands(ladder));
+            let (library, in_bands) = (heap.cub_scratch(), in_bands(ladder));
+            let of_frame = frame.scratch_in_coarse(library, coarse, gaussians, inputs, in_bands);
             let needed = of_frame + in_coarse(earlier, coarse);
             most[0] = most[0].max(each(needed, gaussians));
         }

@@ -63,6 +63,8 @@ pub struct CudaOptions {
     pub vram_threshold: f64,
     /// What the program may take of the host's memory.
     pub host_limit: Limit,
+    /// Processes of the run on this host.
+    pub ranks_here: u32,
     /// What may be given up where memory is short, the first first.
     pub give_up: Vec<Rung>,
     /// Iterations between two times that memory which is not in use goes back to the driver.
@@ -88,6 +90,7 @@ impl Default for CudaOptions {
             vram_limit: options.vram_limit,
             vram_threshold: options.vram_threshold,
             host_limit: options.host_limit,
+            ranks_here: 1,
             give_up: options.give_up,
             trim_interval: options.fragmentation.interval(),
             storage: Storage::default(),
@@ -121,7 +124,8 @@ impl Cuda {
 
     fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
         (session.storage, session.seed) = (options.storage, options.seed);
-        session.heap.set_host_allowance(HostAllowance::new(options.host_limit));
+        let allowance = HostAllowance::new(options.host_limit, options.ranks_here);
+        session.heap.set_host_allowance(allowance);
         // Until the ladder says otherwise.
         session.bands = BandPolicy::Never;
         Ok(Self {
@@ -178,8 +182,11 @@ impl Cuda {
                 _ => continue,
             };
             made = self.with_room(|session| tables::zeros(session, sh_degree, count));
-            if made.is_ok() {
-                self.ladder.record(rung, Bytes(0));
+            match &made {
+                Ok(_) => self.ladder.record(rung, Bytes(0)),
+                // The other rung may do without the host.
+                Err(error) if error.is_out_of_host_memory() => self.session.storage = now,
+                Err(_) => {}
             }
         }
         made

@@ -14,7 +14,7 @@ use splat_ranks::launch::{Launch, Meeting};
 use splat_ranks::link::Link;
 use splat_ranks::supervise::JOIN_TIME;
 
-use super::super::device::DeviceOptions;
+use super::super::device::{DeviceOptions, RankPlace};
 use super::super::exit::{Exit, device_error};
 use super::super::signals;
 use super::super::train_args::TrainArgs;
@@ -46,11 +46,9 @@ const LONGEST_LINE: usize = 2048;
 
 /// What a rank has of the others.
 pub(in crate::cli) struct Party {
-    world: u32,
+    place: RankPlace,
     /// Nothing once it is taken.
     line: Option<RankLine>,
-    /// The number of its GPU among those that the driver shows, where it trains on one.
-    gpu: u32,
     pub(super) link: Arc<Link>,
 }
 
@@ -91,17 +89,18 @@ impl Party {
             DeviceError::from(error)
         })?;
         let line = Some(RankLine::new(Box::new(exchange)));
-        Ok(Self { world, line, gpu: gpu_of(launch), link })
+        let ranks_here = launch.local_world.unwrap_or(1);
+        Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
 
     /// How many ranks there are.
     pub(in crate::cli) fn world(&self) -> u32 {
-        self.world
+        self.place.world
     }
 
     /// What is asked of the device of this rank.
     pub(in crate::cli) fn device_options(&self, config: &Config) -> DeviceOptions {
-        DeviceOptions::of_rank(config, self.gpu, self.world)
+        DeviceOptions::of_rank(config, self.place)
     }
 
     /// The way to the other ranks, which only one device can have.

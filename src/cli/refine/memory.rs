@@ -7,6 +7,7 @@ use crate::backend::cpu::WorkKind;
 use crate::cli::device_limit::{DeviceRoom, DrawingPlan};
 use crate::cli::exit::{DoesNotFit, OutOfMemory};
 use crate::cli::host_limit::{BOUND_MESH, HostRoom, OnProcessor, showing};
+use crate::cli::less_memory::less_host_memory;
 use crate::cli::mesh::planned_model;
 use crate::cli::output::shell_word;
 use crate::cli::scene::{Opened, ReadModel};
@@ -70,6 +71,7 @@ pub(super) fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoo
         start: 0,
         batch_views: 1,
         surface: false,
+        inverse_depths: false,
         distortion: false,
         neighbours: 0,
     };
@@ -123,11 +125,11 @@ pub(super) fn explained(error: anyhow::Error, model: &Path, config: &Config) -> 
         Ok(other) => return other.into(),
         Err(other) => return other,
     };
-    let less = match config.memory.storage_on_gpu() {
+    let less = less_host_memory(&stopped).unwrap_or(match config.memory.storage_on_gpu() {
         Storage::Full | Storage::HalfColors => "--optimize-memory",
         Storage::Compact => "--offload sh",
         Storage::Offloaded => "--vram-limit SIZE, more than now, or when other programs have ended",
-    };
+    });
     let command = format!("splat refine -m {}", shell_word(model));
     OutOfMemory { stopped, command, less: less.to_owned() }.into()
 }

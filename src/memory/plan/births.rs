@@ -1,7 +1,7 @@
 //! How many Gaussians may be born in a round, before anything grows.
 
 use super::coarse;
-use super::largest::largest;
+use super::largest::largest_that_fits;
 use super::mapping::Granule;
 use super::rounds;
 use crate::layout::{ModelSize, REGIONS, Replay, RoundSizes};
@@ -130,7 +130,7 @@ pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
     if fits(wanted) {
         return wanted;
     }
-    largest(0, wanted, fits)
+    largest_that_fits(0, wanted, fits)
 }
 
 #[cfg(test)]

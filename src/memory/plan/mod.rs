@@ -29,7 +29,7 @@ pub use coarse::{FEWER_NEIGHBOURS, PlannedCoarse, neighbour_lists, search_scratc
 pub use drawing::Maps;
 pub use forecast::{CONTEXT, Forecast, PlannedStage};
 pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
-pub use largest::largest;
+pub use largest::largest_that_fits;
 pub use mapping::Granule;
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
 pub use nccl::{nccl, nccl_blocks};

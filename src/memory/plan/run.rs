@@ -6,7 +6,7 @@ mod tests;
 use super::coarse::{self, PlannedCoarse};
 use super::drawing::{PlannedBatch, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::largest::largest;
+use super::largest::largest_that_fits;
 use super::mapping::Granule;
 use super::nccl::{nccl, nccl_blocks};
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
@@ -150,7 +150,7 @@ impl PlannedRun {
         let nccl = nccl(gpus, nccl_blocks(budget));
         let fits = |gaussians: u64| self.with(gaussians).of_rank(gpus, nccl).least() <= budget;
         // Kernels count in 32 bits.
-        fits(1).then(|| largest(1, u64::from(u32::MAX), fits))
+        fits(1).then(|| largest_that_fits(1, u64::from(u32::MAX), fits))
     }
 
     fn play(&self, Way { in_bands, neighbours, scale }: Way) -> Vec<Played> {

@@ -15,6 +15,18 @@ fn config(start: u32, schedule: SugarSchedule) -> Config {
     config
 }
 
+#[test]
+fn a_run_with_maps_of_normals_will_need_inverse_depths() {
+    let mut config = Config::default();
+    let inputs =
+        |config: &Config| crate::train::forecast::inputs(config, ViewExtras::intended(config));
+    assert_eq!(inputs(&config), Inputs::NONE);
+    config.optimize.normals = Some("normals".to_owned());
+    assert_eq!(inputs(&config), Inputs { inverse_depths: true, ..Inputs::NONE });
+    config.optimize.lambda_normals_super = 0.0;
+    assert_eq!(inputs(&config), Inputs::NONE);
+}
+
 fn stage(schedule: &CoarseSchedule) -> TrainingStage<'_> {
     TrainingStage::Coarse { schedule, extent: 2.0 }
 }

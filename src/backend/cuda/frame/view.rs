@@ -162,16 +162,17 @@ impl<S: FrameState, P> Frame<S, P> {
         view_scratch(library, gaussians, &self.view_size(gaussians), &wants, in_bands)
     }
 
-    /// Bytes of scratch that it would take to train on the view in the coarse stage, at once or in bands
-    /// where these may take less.
+    /// Bytes of scratch that it would take to train on the view in the coarse stage, with all that other
+    /// terms need, at once or in bands where these may take less.
     pub(in crate::backend::cuda) fn scratch_in_coarse(
         &self,
         library: &Library,
         coarse: &PlannedCoarse,
         gaussians: usize,
+        inputs: Inputs,
         in_bands: bool,
     ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants(Inputs::NONE));
+        let (gaussians, wants) = (gaussians as u64, self.training_wants(inputs));
         let view = self.view_size(gaussians);
         let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
         let at_once = of(false);

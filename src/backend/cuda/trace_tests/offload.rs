@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::{DryRun, Model};
 use crate::backend::cuda::CudaOptions;
-use crate::backend::cuda::memory::heap::host_tests::heap_beside;
+use crate::backend::cuda::memory::heap::host_tests::{heap_beside, heap_beside_exhausted};
 use crate::backend::{Device as _, DeviceError, Store as _};
 use crate::layout::Slot;
 use crate::math::morton::Cube;
@@ -185,6 +185,58 @@ fn a_host_without_room_keeps_colours_on_the_device() -> Result<(), DeviceError> 
     let missing = run.shortage();
     assert!(!run.device.relieve(&mut model, &missing)?);
     Ok(())
+}
+
+#[test]
+fn a_model_goes_to_the_host_only_where_that_holds_more_of_it() -> Result<(), DeviceError> {
+    let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
+    let grant = |on_host| {
+        let mut run = run(Storage::Full, &rungs, on_host)?;
+        let mut model = run.model()?;
+        run.device.trim_memory()?;
+        run.leave(30 * MIB);
+        let granted = run.device.grant_births(&mut model, 100_000)?;
+        model.grow(&run.device.session, granted)?;
+        assert_places(&run, &model);
+        Ok::<_, DeviceError>((model.storage(), granted))
+    };
+    let (storage, without) = grant(1)?;
+    assert_eq!(storage, Storage::Compact);
+    // Room for the model as it is, and for little more.
+    assert_eq!(grant(14)?, (Storage::Compact, without));
+    let (storage, with) = grant(4096)?;
+    assert!(storage == Storage::Offloaded && with > without, "{with} with, {without} without");
+    Ok(())
+}
+
+#[test]
+fn what_the_driver_refuses_of_the_host_leaves_the_model_compact() -> Result<(), DeviceError> {
+    let options = CudaOptions { give_up: vec![Rung::Offload], ..CudaOptions::default() };
+    let heap = heap_beside_exhausted(host(4096), CARD);
+    let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
+    let mut model = run.model()?;
+    run.device.trim_memory()?;
+    let missing = run.shortage();
+    assert!(run.device.relieve(&mut model, &missing)?);
+    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![Rung::Compact]));
+    assert_places(&run, &model);
+    assert!(!run.device.relieve(&mut model, &missing)?, "nothing more comes of it");
+    Ok(())
+}
+
+#[test]
+fn a_host_without_room_leaves_the_other_rung_to_a_model_that_is_loaded() {
+    for rungs in [[Rung::Offload, Rung::Compact], [Rung::Compact, Rung::Offload]] {
+        let upload = |mib: u64| {
+            let mut run = run(Storage::Full, &rungs, 1)?;
+            run.leave(mib * MIB);
+            // Enough for tables of many granules.
+            let model = run.device.upload(&Gaussians::zeros(3, 10 * START))?;
+            Ok::<_, DeviceError>((model.storage(), run.given_up(), run.device.session.storage))
+        };
+        let found = (4..120).find_map(|mib| upload(mib).ok()).unwrap();
+        assert_eq!(found, (Storage::Compact, vec![Rung::Compact], Storage::Compact));
+    }
 }
 
 #[test]

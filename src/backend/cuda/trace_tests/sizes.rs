@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::dataset::{Image, View};
 use crate::math::Divisor;
+use crate::memory::plan::{Maps, PlannedCoarse};
 use crate::memory::{Bytes, Rung, TrainingScale};
 use crate::model::Gaussians;
 use rstest::rstest;
@@ -206,6 +207,27 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
         let found = need(divisor)?;
         // As many rows and columns more as may have been dropped.
         assert!((whole..whole + whole / 50).contains(&found), "{found} of {whole}");
+    }
+    Ok(())
+}
+
+#[test]
+fn births_leave_room_for_what_terms_take_that_come_on_later() -> Result<(), DeviceError> {
+    let granted = |inputs, coarse| {
+        let options = CudaOptions { inputs, coarse, ..options(&[Rung::Slack, Rung::Births]) };
+        let mut run = DryRun::open_with(case(), &options, Bytes(400 << 20))?;
+        let mut trained = Trained::on(&mut run)?;
+        run.step(&mut trained, 1)?;
+        run.device.trim_memory()?;
+        let heap = &run.device.session.heap;
+        heap.set_budget(Bytes(heap.total().0 + (200 << 20)));
+        run.device.grant_births(&mut trained.model, 10_000_000)
+    };
+    let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps: Maps::Undrawn };
+    for coarse in [None, Some(coarse)] {
+        let (with, without) =
+            (granted(Term::NormalMap.needs(), coarse)?, granted(Inputs::NONE, coarse)?);
+        assert!(with > 0 && with < without, "{with} with, {without} without");
     }
     Ok(())
 }

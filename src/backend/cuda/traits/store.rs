@@ -11,7 +11,7 @@ use crate::backend::cuda::stage::reorder;
 use crate::backend::cuda::{Cuda, growth};
 use crate::backend::{DeviceError, ModelShape, Rows, Snapshot, Store, chunks};
 use crate::math::morton::Cube;
-use crate::memory::{Bytes, Gain, Holder as _, Rung};
+use crate::memory::{Bytes, Holder as _, Rung};
 
 impl<P: CudaPrimitive> Store<P> for Cuda {
     type Model = Model<P>;
@@ -101,8 +101,13 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
             if granted == wish || !ladder.comes_before(rung, Rung::Births) {
                 break;
             }
+            // For good: not where the host would then hold fewer than the device does now.
+            let more = model.len() + granted + 1;
+            if rung == Rung::Offload && !govern::has_room_on_host(&session.heap, model, more) {
+                continue;
+            }
             let mut parts = Parts { images, session, model: Some(model) };
-            if let Gain::Bytes(bytes) = parts.give_up(rung, Bytes(0))? {
+            if let Some((rung, bytes)) = parts.give_up(rung, Bytes(0))?.of(rung) {
                 ladder.record(rung, bytes);
                 granted = growth::births(high_water, model, wish, images, &session.heap, ladder);
             }

@@ -1,6 +1,6 @@
 //! Regions of the host's memory, on a device and a host that are not there.
 
-use super::fake::{FakeDevice, HOST_GRANULE};
+use super::fake::{FakeDevice, FakeState, HOST_GRANULE};
 use super::{Buffer as _, Heap, Region};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::dry::DryQueue;
@@ -23,14 +23,23 @@ fn lent(is_virtual: bool, host: Option<HostState>) -> (FakeDevice, Heap) {
     device.state.borrow_mut().host = host;
     let allowance = Allowance::new(None, 1.0, Bytes(CARD));
     let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
-    heap.set_host_allowance(HostAllowance::new(Limit::Percent(50.0)));
+    heap.set_host_allowance(HostAllowance::new(Limit::Percent(50.0), 1));
     (device, heap)
 }
 
 /// A heap of a device with so much, beside such a host, for tests of its users.
 pub(in crate::backend::cuda) fn heap_beside(host: HostState, budget: Bytes) -> Heap {
+    heap_over(budget, |state| state.host = Some(host))
+}
+
+/// The same where the driver gives nothing of the host's memory, whatever the system says.
+pub(in crate::backend::cuda) fn heap_beside_exhausted(host: HostState, budget: Bytes) -> Heap {
+    heap_over(budget, |state| (state.host, state.host_is_exhausted) = (Some(host), true))
+}
+
+fn heap_over(budget: Bytes, set: impl FnOnce(&mut FakeState)) -> Heap {
     let device = FakeDevice::new(budget.0, true);
-    device.state.borrow_mut().host = Some(host);
+    set(&mut device.state.borrow_mut());
     Heap::over(Box::new(device), Allowance::new(None, 1.0, budget)).unwrap()
 }
 
@@ -79,6 +88,21 @@ fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
 }
 
 #[test]
+fn a_range_of_the_host_is_copied_where_an_eighth_is_gained() {
+    let (device, heap) = lent(false, Some(HOST));
+    let mut sh = region(&heap, "sh");
+    sh.grow(400 << 20).unwrap();
+    for (kept, mapped) in [(380, 400), (352, 400), (348, 348)] {
+        sh.shrink(kept << 20);
+        sh.trim().unwrap();
+        assert_eq!(device.held_in(MemoryPlace::Host), mapped * MIB, "{kept}");
+    }
+    sh.shrink(0);
+    sh.trim().unwrap();
+    assert_eq!(heap.on_host(), Bytes(0));
+}
+
+#[test]
 fn what_the_host_does_not_have_is_refused_and_nothing_is_taken() {
     let (device, heap) = lent(true, Some(HOST));
     let (mut sh, mut moments) = (region(&heap, "sh"), region(&heap, "sh, first moments"));
@@ -110,7 +134,8 @@ fn a_driver_that_has_no_more_of_the_host_is_an_error_of_the_host() {
         device.state.borrow_mut().host_is_exhausted = true;
         let error = sh.grow(100 << 20).unwrap_err();
         assert!(matches!(error, DeviceError::OutOfHostMemory { label: "sh", .. }), "{error}");
-        assert!(!error.is_out_of_memory() && error.is_out_of_host_memory());
+        assert!(error.is_out_of_memory() && error.is_out_of_host_memory());
+        assert!(error.to_string().contains("lower --max-points, or give --offload none"));
         assert_eq!((sh.len(), heap.on_host()), (8 << 20, Bytes(8 * MIB)));
         assert_eq!(device.held_in(MemoryPlace::Host), 8 * MIB);
     }

@@ -51,7 +51,7 @@ impl<T: Plain> Pinned<T> {
             Err(Fault::Failed(error)) => return Err(error),
             Err(Fault::Exhausted) => {
                 let wanted = Bytes(taken as u64);
-                return Err(DeviceError::OutOfHostMemory { label, wanted });
+                return Err(DeviceError::OutOfHostMemory { label, wanted, demand: None });
             }
         };
         // SAFETY: the allocation holds `len` values and is aligned to pages.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
 use crate::layout::{Library, MemoryPlace, block_beside};
-use crate::memory::{Allowance, Bytes, HostAllowance, Kind, Ledger};
+use crate::memory::{Allowance, Bytes, HostAllowance, HostDemand, Kind, Ledger};
 
 /// Memory and the books of it.
 pub(super) struct Accounts {
@@ -37,6 +37,7 @@ impl Accounts {
         place: MemoryPlace,
         label: &'static str,
         wanted: Bytes,
+        demand: HostDemand,
     ) -> Result<(), DeviceError> {
         match place {
             MemoryPlace::Device => {
@@ -46,7 +47,7 @@ impl Accounts {
             MemoryPlace::Host => {
                 let Some(state) = self.memory.host() else { return Ok(()) };
                 let held = self.ledger.borrow().on_host();
-                Ok(self.host_allowance.get().check(state, held, label, wanted)?)
+                Ok(self.host_allowance.get().check(state, held, label, wanted, demand)?)
             }
         }
     }
@@ -79,6 +80,9 @@ impl Accounts {
 
 /// Addresses that are reserved for memory of a host whose size is not known.
 const MOST_OF_HOST: u64 = 1 << 40;
+
+/// One part in so many of a range in the host's memory is worth a copy of it.
+const WORTH_A_COPY: u64 = 8;
 
 /// A block of memory, mapped right after the one before it.
 struct Mapped {
@@ -192,7 +196,11 @@ impl Span {
     }
 
     fn check(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.accounts.check(self.kind.place(), self.label, Bytes(bytes))
+        self.accounts.check(self.kind.place(), self.label, Bytes(bytes), self.demand())
+    }
+
+    fn demand(&self) -> HostDemand {
+        if self.mapped == 0 { HostDemand::Model } else { HostDemand::Growth }
     }
 
     fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
@@ -208,7 +216,8 @@ impl Span {
         match fault {
             Fault::Failed(error) => error,
             Fault::Exhausted if self.kind.place() == MemoryPlace::Host => {
-                DeviceError::OutOfHostMemory { label: self.label, wanted: Bytes(wanted) }
+                let (label, wanted, demand) = (self.label, Bytes(wanted), Some(self.demand()));
+                DeviceError::OutOfHostMemory { label, wanted, demand }
             }
             Fault::Exhausted => {
                 let ledger = self.accounts.ledger.borrow();
@@ -291,7 +300,8 @@ impl Span {
         Ok(())
     }
 
-    /// A smaller range only where both fit at once; otherwise the larger one stays.
+    /// A smaller range only where both fit at once; otherwise the larger one stays. So does one in the host's
+    /// memory of which little would be gained: a copy of it would cross the bus.
     fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let target = self.whole_granules(bytes);
         if target >= self.mapped {
@@ -301,8 +311,12 @@ impl Span {
             self.give_back_range();
             return Ok(());
         }
+        let is_little = self.mapped - target < self.mapped / WORTH_A_COPY;
+        if is_little && self.kind.place() == MemoryPlace::Host {
+            return Ok(());
+        }
         match self.replace(target) {
-            Err(error) if error.is_out_of_memory() || error.is_out_of_host_memory() => Ok(()),
+            Err(error) if error.is_out_of_memory() => Ok(()),
             other => other,
         }
     }

@@ -1,0 +1,64 @@
+//! What is said of a training before it begins.
+
+use crate::backend::Rows as _;
+use crate::config::Config;
+use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
+use crate::train::checkpoint::StoredCheckpoint;
+use crate::train::forecast;
+
+/// Samples of a coarse stage from which its iterations are slow on the CPU.
+const SAMPLES_ON_PROCESSOR: u32 = 100_000;
+
+/// Photographs that are blended over one colour teach the model that colour.
+pub(super) fn warn_of_background(dataset: &Dataset, config: &Config) {
+    let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
+    if config.optimize.random_background && dataset.sources.iter().any(blended) {
+        tracing::warn!(
+            "--random-background: the photographs' transparent parts are blended over one colour, \
+             and the model will learn to be opaque there"
+        );
+    }
+}
+
+/// On a GPU, samples take no time.
+pub(super) fn warn_of_samples(config: &Config) {
+    let samples = config.sugar.n_samples_for_sdf;
+    if config.has_coarse_stage() && samples > SAMPLES_ON_PROCESSOR {
+        tracing::warn!(
+            "--n-samples-for-sdf {samples}: so many make an iteration of the coarse stage take seconds on \
+             the CPU. Use --n-samples-for-sdf 10000"
+        );
+    }
+}
+
+/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+pub(super) fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
+    let found = checkpoint.len();
+    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
+        tracing::warn!(
+            "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
+             for that, and none are added"
+        );
+    }
+}
+
+/// Nobody who names a number of Gaussians should get another without a word.
+pub(super) fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
+    let densify = &config.densify;
+    let goal =
+        densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    let Some(goal) = goal.filter(|_| !is_trained) else { return };
+    if forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
+        return;
+    }
+    tracing::warn!(
+        "this run has no round of density control: it ends with the {start} Gaussians that it starts with, \
+         and not with --max-points {goal}. Rounds come between --densify-from-iter {} and \
+         --densify-until-iter {} or the last iteration, {}, every --densification-interval {}",
+        densify.densify_from_iter,
+        densify.densify_until_iter,
+        config.optimize.iterations,
+        densify.densification_interval
+    );
+}
