@@ -201,13 +201,13 @@ impl ModelSize {
 
     /// Words per row of the tables that lie there.
     fn words_in(&self, there: MemoryPlace) -> u64 {
-        let tables = self.widths().zip(self.places()).filter(|&(_, place)| place == there);
+        let tables = self.widths().zip(self.memory_places()).filter(|&(_, place)| place == there);
         tables.map(|(width, _)| u64::from(width)).sum()
     }
 
     /// How lines for what lies in the host's memory are numbered; none where nothing does.
     fn books(&self) -> CacheBooks {
-        let has_lines = self.places().any(|place| place == MemoryPlace::Host);
+        let has_lines = self.memory_places().any(|place| place == MemoryPlace::Host);
         CacheBooks::of(if has_lines { self.gaussians.div_ceil(LANES.into()) } else { 0 })
     }
 
@@ -222,14 +222,14 @@ impl ModelSize {
     }
 
     /// Whose memory each part of each table lies in.
-    pub fn places(&self) -> impl Iterator<Item = MemoryPlace> + use<> {
+    pub fn memory_places(&self) -> impl Iterator<Item = MemoryPlace> + use<> {
         let (schema, storage) = (self.schema, self.storage);
         schema.tables.iter().flat_map(move |table| [storage.place_of(table); TABLE_PARTS])
     }
 
     /// Label and bytes of each table that lies there; no bytes of one that lies elsewhere.
     fn table_bytes(&self, there: MemoryPlace) -> impl Iterator<Item = (&'static str, u64)> {
-        table_slots(self.schema).zip(self.places()).map(move |(table, place)| {
+        table_slots(self.schema).zip(self.memory_places()).map(move |(table, place)| {
             (table.label, if place == there { table.bytes(self) } else { 0 })
         })
     }

@@ -210,7 +210,7 @@ pub enum MoveCount {
 impl MoveSizes {
     /// Of a model that has a Gaussian at least.
     pub fn of(model: &ModelSize) -> Self {
-        let fetches = model.places().any(|place| place == MemoryPlace::Host);
+        let fetches = model.memory_places().any(|place| place == MemoryPlace::Host);
         Self { rows: model.gaussians, widest: model.widest(), fetches }
     }
 

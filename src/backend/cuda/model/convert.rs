@@ -74,7 +74,8 @@ impl<P: CudaPrimitive> Model<P> {
         }
         require_storage::<P>(new)?;
         cache::write_back(session, self)?;
-        let places = self.size().places().zip(ModelSize { storage: new, ..self.size() }.places());
+        let new_size = ModelSize { storage: new, ..self.size() };
+        let places = self.size().memory_places().zip(new_size.memory_places());
         let tables = self.tables.iter().zip(places);
         let moved = tables.map(|(table, (old, new))| {
             (old != new).then(|| table.copied_to(&session.stream, new)).transpose()

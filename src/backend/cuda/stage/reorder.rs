@@ -29,7 +29,7 @@ pub(crate) fn reorder<P: Primitive>(
     let scratch = session.heap.take(&MOVED_COLUMNS, &sizes)?;
     let fetched = session.heap.take_if(sizes.fetches, &FETCHED_COLUMN, &sizes)?;
     let at_once = host_len(sizes.columns_at_once());
-    let places = model.size().places();
+    let places = model.size().memory_places();
     model.invalidate_rows();
     let mut mover = Mover { session, rows, row_from_place, at_once, scratch, fetched };
     for ((table, width), place) in model.regions().zip(places) {
