@@ -20,6 +20,7 @@ mod device_evaluation;
 mod device_govern;
 #[cfg(kernels)]
 mod device_lines;
+#[cfg(kernels)]
 mod device_memory;
 #[cfg(kernels)]
 mod device_model;
