@@ -1,6 +1,6 @@
 //! Lines of colours that a device takes from the host's memory.
 
-use super::model::LANES;
+use super::lanes::LANES;
 
 /// Lane blocks for each line: a view of a large scene sees a few hundredths of it.
 const BLOCKS_PER_LINE: u64 = 16;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_models_have_a_line_for_each_lane_block_large_ones_for_each_sixteenth() {
+    fn small_models_have_a_line_for_each_lane_block_large_ones_fewer() {
         let lines = |blocks| CacheBooks::of(blocks).lines;
         assert_eq!([0, 1, 64, 65, 1024, 1040].map(lines), [0, 1, 64, 64, 64, 65]);
         assert_eq!(CacheBooks::of(0).words(), 0);

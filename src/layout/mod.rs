@@ -14,6 +14,7 @@ mod colors;
 mod faces;
 mod fusion;
 mod gaussians;
+mod lanes;
 pub mod library;
 mod list;
 mod model;
@@ -38,13 +39,14 @@ pub use faces::{
 };
 pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
 pub use gaussians::{GAUSSIANS, TRIANGLES};
+pub use lanes::LANES;
 pub use library::Library;
 pub use list::{
     BANDS, BackwardSlots, CountSlots, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed,
     OrderSlots, ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, LANES, MemoryPlace, ModelCount,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, MemoryPlace, ModelCount,
     ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage, VIEWS_SEEN, forms,
     table_len, table_slots,
 };

@@ -6,12 +6,10 @@ use std::marker::PhantomData;
 
 use super::color_cache::CacheBooks;
 use super::faces::{FACE_WORDS, FACES_PER_VERTEX};
+use super::lanes::LANES;
 use super::schema::{Forms, RowForm, Schema, TABLE_PARTS, Table};
 use super::slot::{Count, Lifetime, Purpose, Slot};
 use crate::abi;
-
-/// Rows of a lane block, one for each lane of a warp: tables come in whole ones.
-pub const LANES: u32 = 32;
 
 /// Regions of a model, at most.
 pub const REGIONS: usize = abi::TABLES as usize + 8;
@@ -201,8 +199,13 @@ impl ModelSize {
 
     /// Words per row of the tables that lie there.
     fn words_in(&self, there: MemoryPlace) -> u64 {
-        let tables = self.widths().zip(self.memory_places()).filter(|&(_, place)| place == there);
-        tables.map(|(width, _)| u64::from(width)).sum()
+        self.widths_in(there).map(u64::from).sum()
+    }
+
+    /// Words of a row in each part of each table that lies there.
+    pub fn widths_in(&self, there: MemoryPlace) -> impl Iterator<Item = u32> + use<> {
+        let tables = self.widths().zip(self.memory_places());
+        tables.filter(move |&(_, place)| place == there).map(|(width, _)| width)
     }
 
     /// How lines for what lies in the host's memory are numbered; none where nothing does.

@@ -171,7 +171,7 @@ fn no_file_is_long() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 31] = [
+const PARTS: [(&str, &str); 32] = [
     ("src/backend/cpu/stage/adam_packed.rs", "adam"),
     ("src/backend/cpu/stage/adam_value.rs", "adam"),
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
@@ -187,6 +187,7 @@ const PARTS: [(&str, &str); 31] = [
     ("src/backend/cuda/stage/bands.rs", "bin"),
     ("src/backend/cuda/stage/blend_triangles.rs", "blend"),
     ("src/backend/cuda/stage/candidates.rs", "densify"),
+    ("src/backend/cuda/stage/expect.rs", "project"),
     ("src/backend/cuda/stage/extent.rs", "bin"),
     ("src/backend/cuda/stage/losses.rs", "loss"),
     ("src/backend/cuda/stage/observe.rs", "densify"),
@@ -206,9 +207,10 @@ const PARTS: [(&str, &str); 31] = [
 ];
 
 /// Files beside the stages that are of none.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 7] = [
     ("src/backend/cuda/stage/probe.rs", "for the tests of the headers"),
     ("kernels/probe.cu", "for the tests of the headers"),
+    ("kernels/cache.cu", "colours between the host's memory and the device's"),
     ("kernels/cub.cu", "sorts and sums of several stages"),
     ("kernels/model.cu", "rows of the model on their way to the host"),
     ("kernels/pack.cu", "the model's compact storage"),

@@ -70,10 +70,13 @@ impl PackedRows {
         if !self.is_fresh {
             columns.extend(first_moments.groups_mut());
             columns.extend(second_moments.groups_mut());
-            columns.push(&mut unpacked.gradient_norm_sums);
         }
-        columns.extend([&mut unpacked.absolute_norm_sums, &mut unpacked.filter_3d]);
-        let mut is_whole = columns.into_iter().all(|column| take(bytemuck::cast_slice_mut(column)));
+        let mut fill = |column: &mut Vec<f32>| take(bytemuck::cast_slice_mut(column));
+        let mut is_whole = columns.into_iter().all(&mut fill);
+        if !self.is_fresh {
+            is_whole &= fill(&mut unpacked.gradient_norm_sums);
+        }
+        is_whole &= fill(&mut unpacked.absolute_norm_sums) && fill(&mut unpacked.filter_3d);
         if !self.is_fresh {
             is_whole &= take(bytemuck::cast_slice_mut(&mut unpacked.views_seen));
         }
@@ -106,8 +109,8 @@ impl Serialize for ByteString {
 
 impl<'de> Deserialize<'de> for ByteString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
+        struct BytesVisitor;
+        impl Visitor<'_> for BytesVisitor {
             type Value = ByteString;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -118,7 +121,7 @@ impl<'de> Deserialize<'de> for ByteString {
                 Ok(ByteString(bytes.to_vec()))
             }
         }
-        deserializer.deserialize_bytes(Bytes)
+        deserializer.deserialize_bytes(BytesVisitor)
     }
 }
 

@@ -75,13 +75,13 @@ pub(crate) struct Launch {
 impl Stream {
     /// A queue that waits for no other. A device must be open.
     pub fn new() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Turn::Last)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::Last)?) })
     }
 
     /// The same, whose kernels go before those of other queues where multiprocessors become free: for little
     /// work that takes long, beside much work that does not wait for it.
     pub fn hasty() -> Result<Self, DeviceError> {
-        Ok(Self { queue: Box::new(DriverQueue::new(Turn::First)?) })
+        Ok(Self { queue: Box::new(DriverQueue::new(Precedence::First)?) })
     }
 
     /// A queue of a test.
@@ -125,7 +125,7 @@ impl Stream {
 
 /// When a queue's kernels get multiprocessors that become free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum Precedence {
     First,
     Last,
 }
@@ -136,13 +136,13 @@ struct DriverQueue {
 }
 
 impl DriverQueue {
-    fn new(turn: Turn) -> Result<Self, DeviceError> {
+    fn new(precedence: Precedence) -> Result<Self, DeviceError> {
         let (mut last, mut first) = (0, 0);
         // SAFETY: a context is current, and the call writes two numbers.
         unsafe { sys::cuCtxGetStreamPriorityRange(&raw mut last, &raw mut first) }
             .result()
             .map_err(failed("cuCtxGetStreamPriorityRange"))?;
-        let priority = if turn == Turn::First { first } else { last };
+        let priority = if precedence == Precedence::First { first } else { last };
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a context is current, and the call writes the stream.

@@ -7,7 +7,6 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::cache;
 use crate::layout::TABLE_PARTS;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
@@ -22,7 +21,7 @@ pub(crate) fn catch_up<P: Primitive>(
         model.momentum.mark_caught_up();
         return Ok(());
     };
-    cache::write_back(session, model)?;
+    model.write_lines_back(session)?;
     let lane_blocks = model.len().div_ceil(LANES);
     let (sh_width, storage) =
         (P::SCHEMA.values(model.sh_degree()).nth(table).unwrap_or(0), model.storage());

@@ -6,7 +6,8 @@ use crate::abi::{self, Out};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
-use crate::layout::{self, CacheBooks, ModelSize};
+use crate::backend::cuda::session::Session;
+use crate::layout::{self, CacheBooks, MemoryPlace, ModelSize};
 use crate::memory::Bytes;
 
 /// Words of the counts, which stand first among the lines' numbers.
@@ -101,7 +102,12 @@ impl ColorLines {
         self.words.zero_range(stream, 0..COUNTS)
     }
 
-    /// All lines are empty again.
+    /// Has later work of the stream find in lines what was expected.
+    pub(crate) fn wait(&self, session: &Session) -> Result<(), DeviceError> {
+        if self.is_in_use { session.stream.wait(&session.filled) } else { Ok(()) }
+    }
+
+    /// Records that all lines are empty again.
     pub(crate) fn mark_empty(&mut self) {
         self.is_in_use = false;
     }
@@ -113,7 +119,7 @@ impl ColorLines {
             if self.is_known { Out::at(self.words.address() + 4 * first) } else { Out::NULL }
         });
         let mut first = self.words.address() + 4 * books.words();
-        let mut widths = size.widths().skip(super::tables::SH);
+        let mut widths = size.widths_in(MemoryPlace::Host);
         let mut table = || {
             let here = Out::at(first);
             let row = u64::from(layout::LANES) * 4;

@@ -11,7 +11,6 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Region};
 use crate::backend::cuda::primitive::{CudaPrimitive, require_storage};
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::cache;
 use crate::layout::{CONVERSION, ModelSize, RowForm, forms};
 use crate::memory::Bytes;
 use crate::memory::plan::Storage;
@@ -73,7 +72,7 @@ impl<P: CudaPrimitive> Model<P> {
             return Ok(());
         }
         require_storage::<P>(new)?;
-        cache::write_back(session, self)?;
+        self.write_lines_back(session)?;
         let new_size = ModelSize { storage: new, ..self.size() };
         let places = self.size().memory_places().zip(new_size.memory_places());
         let tables = self.tables.iter().zip(places);

@@ -6,6 +6,7 @@ pub(crate) mod convert;
 pub(crate) mod faces;
 pub(crate) mod lanes;
 pub(crate) mod lazy_adam;
+mod lines;
 pub(crate) mod pack;
 pub(crate) mod tables;
 pub(crate) mod transfer;

@@ -7,14 +7,13 @@ use super::color_cache::ColorLines;
 use super::faces::FaceTables;
 use super::lanes::{LANES, table_len};
 use super::lazy_adam::LazySteps;
-use crate::abi::{self, DRIFT_STEPS, In, Out, TABLES};
+use crate::abi::{DRIFT_STEPS, In, Out, TABLES};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region};
 use crate::backend::cuda::primitive::{
     CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
 };
 use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::cache;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{Capability, DeviceError};
 use crate::layout::{self, MemoryPlace, ModelSize, TABLE_PARTS};
@@ -233,7 +232,7 @@ impl<P: Primitive> Model<P> {
     pub(crate) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
         let (before, rows) = (self.len, self.len.saturating_add(births));
         count_u32(rows)?;
-        cache::write_back(session, self)?;
+        self.write_lines_back(session)?;
         match self.grow_regions(session, rows) {
             Ok(()) => self.len = rows,
             Err(refusal) => {
@@ -337,11 +336,6 @@ impl<P: Primitive> Model<P> {
     /// The table of this number, or null.
     pub(crate) fn table(&self, number: usize) -> In<'_, u32> {
         self.tables.get(number).map_or(In::NULL, Buffer::read)
-    }
-
-    /// What the device holds of tables in the host's memory, before the coming step.
-    pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
-        self.lines.args(&self.size(), self.momentum.steps() + 1)
     }
 
     /// The parameters of the first table, which of Gaussians are their geometry: [lane blocks, 11, 32],

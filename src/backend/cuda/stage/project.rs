@@ -1,6 +1,5 @@
 //! Stage `project`: primitives to splats.
 
-use super::cache;
 use crate::abi::{self, Counts, In, Out, ProjectArgs, TileRect, ViewCamera};
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::device::stream::Stream;
@@ -254,7 +253,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     counts: Option<Out<'_, Counts>>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    cache::wait_for_lines(session, model)?;
+    model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let layout::SplatSlots { gradients, records } = &mut projected.splats;
     let kind = footprint.records();

@@ -1,6 +1,5 @@
 //! Stage `project` of triangles: vertices to the screen, faces to triangles there, and their gradients back.
 
-use super::cache;
 use super::project::{DrawnView, Order, SplatRecords, Splats, Vertices};
 use crate::abi::{FacesArgs, FacesBwdArgs, In, Out, ProjectArgs};
 use crate::backend::cuda::device::error::count_u32;
@@ -84,7 +83,7 @@ fn place_vertices<P: CudaPrimitive>(
 ) -> Result<(), DeviceError> {
     let (faces, faces_len) = faces_of(model);
     let kernels = model.stored_kernels().vertices::<P>()?;
-    cache::wait_for_lines(session, model)?;
+    model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let rows = model.len();
     let Projected { splat_from_gaussian, vertices, .. } = projected;

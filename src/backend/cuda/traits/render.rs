@@ -9,7 +9,7 @@ use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::primitive::CudaPrimitive;
-use crate::backend::cuda::stage::cache;
+use crate::backend::cuda::stage::expect::expect;
 use crate::backend::cuda::stage::losses::PendingLosses;
 use crate::backend::cuda::stage::neighbours::{self, NearestLists};
 use crate::backend::cuda::stage::project::{DrawnView, Splats};
@@ -180,7 +180,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<(), DeviceError> {
-        cache::expect(&self.session, model, view, &Drawing::trained(settings, &Wants::default()))
+        expect(&self.session, model, view, &Drawing::trained(settings, &Wants::default()))
     }
 
     fn step(

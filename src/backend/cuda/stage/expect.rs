@@ -1,16 +1,14 @@
-//! Stage `cache`: colours of the host's memory come to the device before a view needs them, and go back.
+//! Colours of the host's memory come to the device before a view needs them: a part of stage `project`.
 
 use super::project;
-use crate::abi::{CacheArgs, In, Out, ProjectArgs};
+use crate::abi::{In, Out, ProjectArgs};
 use crate::backend::cuda::device::error::count_u32;
-use crate::backend::cuda::model::lanes::LANES;
-use crate::backend::cuda::model::tables::{Model, pointers};
+use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Drawing};
 use crate::dataset::View;
 use crate::layout::Records;
-use crate::model::Primitive;
 
 /// Threads that fill lines: they keep the bus busy, and leave most of the multiprocessors to the step.
 const FILLING_THREADS: usize = 8192;
@@ -65,38 +63,6 @@ pub(crate) fn expect<P: CudaPrimitive>(
         let kernel = if project::is_extended(model, &camera) { extended } else { plain };
         kernel.over(&session.copies, model.len(), &args)?;
     }
-    session.kernels.fill_lines.over(&session.copies, FILLING_THREADS, &cache_args(model))?;
+    session.kernels.fill_lines.over(&session.copies, FILLING_THREADS, &model.cache_args())?;
     session.filled.record(&session.copies)
-}
-
-/// Has later work find in lines what was expected.
-pub(crate) fn wait_for_lines<P: Primitive>(
-    session: &Session,
-    model: &Model<P>,
-) -> Result<(), DeviceError> {
-    if model.lines.is_in_use() { session.stream.wait(&session.filled) } else { Ok(()) }
-}
-
-/// Empties all lines: the host's memory holds what was in them.
-pub(crate) fn write_back<P: Primitive>(
-    session: &Session,
-    model: &mut Model<P>,
-) -> Result<(), DeviceError> {
-    if !model.lines.is_in_use() {
-        return Ok(());
-    }
-    wait_for_lines(session, model)?;
-    let args = cache_args(model);
-    let threads = args.cache.lines as usize * LANES;
-    session.kernels.write_lines_back.over(&session.stream, threads, &args)?;
-    model.lines.mark_empty();
-    Ok(())
-}
-
-fn cache_args<P: Primitive>(model: &mut Model<P>) -> CacheArgs<'_> {
-    let [.., sh_words, moment_words, _] = model.kernel_widths();
-    let (size, step) = (model.size(), model.momentum.steps() + 1);
-    let cache = model.lines.args(&size, step);
-    let [.., sh, sh_first, sh_second] = pointers(&mut model.tables);
-    CacheArgs { cache, sh, sh_first, sh_second, sh_words, moment_words }
 }
