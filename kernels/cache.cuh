@@ -13,9 +13,9 @@ __device__ inline uint32_t line_of(const ColorCache& c, uint32_t block) {
     return c.line_of_block == nullptr ? 0 : c.line_of_block[block];
 }
 
-// Says that the coming step sees a lane block. Lanes that do so write the same.
+// Says that the coming step sees a lane block, where a step is to come. Lanes that do so write the same.
 __device__ inline void note_seen(const ColorCache& c, uint32_t block, uint32_t line) {
-    if (c.line_of_block == nullptr) return;
+    if (c.line_of_block == nullptr || c.step == 0) return;
     if (line > 0) {
         c.used_in[line - 1] = c.step;
     } else {

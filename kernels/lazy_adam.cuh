@@ -5,9 +5,9 @@
 //     m = beta_1^age m_0,   v = beta_2^age v_0,   value = value_0 - travel[age] m_0 / sqrt(v_0),
 // where travel[age] is the sum over the steps of r^j times the bias-corrected rate of step j, which
 // the host knows (backend/cuda/model/lazy_adam.rs). r^127 is 2e-6: what was left behind for longer has
-// moved by what the first 127 steps gave it, which the model remembers by the step it was left at. Epsilon counts once instead of in every step, and beside
-// the root before bias correction: the results are those of dense Adam up to rounding where sqrt(v_0)
-// is far above 1e-15.
+// moved by what the first 127 steps gave it, which the model remembers by the step it was left at.
+// Epsilon counts once instead of in every step, and beside the root before bias correction: the results
+// are those of dense Adam up to rounding where sqrt(v_0) is far above 1e-15.
 #pragma once
 
 #include "compact.cuh"
@@ -35,8 +35,8 @@ __device__ inline CatchUp catch_up_of(const LazyAdam& m, const float* drifts, ui
     return late;
 }
 
-// Remembers how far what was left at one step has moved, before the coming step ends the tables' reach. No lane
-// block that is there was left at the step whose place it takes.
+// Remembers how far what was left at one step has moved, before the coming step ends the tables' reach.
+// No lane block that is there was left at the step whose place it takes.
 __device__ inline void remember_drift(const LazyAdam& m, float* drifts) {
     constexpr uint32_t LAST = MOMENTUM_STEPS - 1;
     // A primitive may have nothing that is left behind.

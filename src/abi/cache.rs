@@ -31,7 +31,7 @@ abi! {
         pub sh_first: Out<'a, u32>,
         /// Its second moments.
         pub sh_second: Out<'a, u32>,
-        /// Number of the coming step of the model, from 1.
+        /// Number of the coming step of the model, from 1; 0 for a view that no step follows.
         pub step: u32,
         /// Number of lines.
         pub lines: u32,

@@ -1,22 +1,19 @@
 //! With which flags a run that memory was too short for takes less.
 
 use crate::backend::DeviceError;
-use crate::config::{Config, Offload, PrimitiveName};
+use crate::config::{Config, Offload};
 use crate::memory::Rung;
 use crate::train::TrainError;
 
 /// Flags for the command that continues a training.
 pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
-    let Config { memory, scene, optimize, .. } = config;
+    let Config { memory, scene, .. } = config;
     if !matches!(stopped, TrainError::OutOfMemory { .. }) {
         return String::new();
     }
     let may_give_up = |rung| memory.give_up.contains(&rung);
     let may_be_compact = memory.storage_on_gpu().is_compact() || may_give_up(Rung::Compact);
-    // Triangles cannot be.
-    let may_be_offloaded = optimize.primitive == PrimitiveName::Triangles
-        || memory.offload == Offload::Sh
-        || may_give_up(Rung::Offload);
+    let may_be_offloaded = memory.offload == Offload::Sh || may_give_up(Rung::Offload);
     if let Some(less) = less_host_memory(stopped) {
         return less.to_owned();
     }
@@ -65,9 +62,6 @@ mod tests {
         config.memory.optimize_memory = Compactness::All;
         config.scene.resolution = 4;
         assert_eq!(less(&config), "--offload sh");
-        config.optimize.primitive = PrimitiveName::Triangles;
-        assert_eq!(less(&config), "-r 8");
-        config.optimize.primitive = PrimitiveName::Gaussians;
         config.memory.optimize_memory = Compactness::Off;
         config.memory.offload = Offload::Sh;
         assert_eq!(less(&config), "-r 8");

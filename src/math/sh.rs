@@ -6,6 +6,9 @@
 use super::Real;
 use super::linalg::Vec3;
 
+/// Highest degree of the spherical harmonics.
+pub const MAX_DEGREE: u32 = 3;
+
 /// Coefficients per channel at degree 3.
 pub const MAX_COEFFICIENTS: usize = 16;
 

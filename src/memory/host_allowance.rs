@@ -13,6 +13,8 @@ pub struct HostAllowance {
     limit: Limit,
     /// Processes of the run on this host, which share what the system can spare.
     ranks_here: u32,
+    /// The part of this one of them.
+    share: Bytes,
 }
 
 /// What is asked of the host's memory.
@@ -44,7 +46,14 @@ impl Default for HostAllowance {
 impl HostAllowance {
     /// Of each of so many processes of a run on this host, within `--host-limit`.
     pub fn new(limit: Limit, ranks_here: u32) -> Self {
-        Self { limit, ranks_here: ranks_here.max(1) }
+        Self { limit, ranks_here: ranks_here.max(1), share: Bytes(u64::MAX) }
+    }
+
+    /// The same where all processes of the run have this before any has page-locked something: each gets as much
+    /// as the others, whoever asks first.
+    pub fn shared(self, state: HostState) -> Self {
+        let share = spare(state).0 / u64::from(self.ranks_here);
+        Self { share: if self.ranks_here > 1 { Bytes(share) } else { self.share }, ..self }
     }
 
     /// The most that a host with so much memory is ever asked for.
@@ -54,7 +63,8 @@ impl HostAllowance {
 
     /// Bytes that may be page-locked beside `held`, which are already.
     pub fn left(self, state: HostState, held: Bytes) -> Bytes {
-        self.within_limit(state, held).min(self.spare(state))
+        let share = Bytes(self.share.0.saturating_sub(held.0));
+        self.within_limit(state, held).min(spare(state)).min(share)
     }
 
     /// Whether `wanted` bytes may be.
@@ -70,7 +80,7 @@ impl HostAllowance {
         if wanted <= left {
             return Ok(());
         }
-        let is_limited = self.within_limit(state, held) < self.spare(state);
+        let is_limited = self.within_limit(state, held) == left;
         let allowance = self;
         Err(HostRefusal { label, wanted, demand, left, held, allowance, state, is_limited })
     }
@@ -79,13 +89,11 @@ impl HostAllowance {
         let limit = self.limit.on(state.total);
         Bytes(limit.0.saturating_sub(state.own.0).saturating_sub(held.0))
     }
+}
 
-    /// This process's share of what the system can give without being short itself: the others may ask at the
-    /// same time.
-    fn spare(self, state: HostState) -> Bytes {
-        let spare = state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE);
-        Bytes(spare / u64::from(self.ranks_here))
-    }
+/// What the system can give without being short itself.
+fn spare(state: HostState) -> Bytes {
+    Bytes(state.available.0.saturating_sub(state.total.0 / RESERVED_SHARE))
 }
 
 /// The host has no room for a part of the model.
@@ -112,7 +120,7 @@ pub struct HostRefusal {
 impl fmt::Display for HostRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HostState { total, available, own } = self.state;
-        let HostAllowance { limit, ranks_here } = self.allowance;
+        let HostAllowance { limit, ranks_here, .. } = self.allowance;
         let shared = match ranks_here {
             1 => String::new(),
             ranks => format!(" to the {ranks} ranks of this host"),
@@ -159,13 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_host_share_what_it_can_spare() {
-        let [one, four] = [1, 4].map(|ranks| HostAllowance::new(Limit::Percent(50.0), ranks));
-        // 100 of 700 stay with the system; the limit is of each process.
+    fn ranks_of_one_host_share_what_it_can_spare_whoever_asks_first() {
         let tight = state(3200, 700, 100);
+        let [one, four] =
+            [1, 4].map(|ranks| HostAllowance::new(Limit::Percent(50.0), ranks).shared(tight));
+        // 100 of 700 stay with the system; the limit is of each process.
         assert_eq!(one.left(tight, Bytes(0)), Bytes(600 * MIB));
         assert_eq!(four.left(tight, Bytes(0)), Bytes(150 * MIB));
-        assert_eq!(four.left(state(32_000, 9000, 15_900), Bytes(0)), Bytes(100 * MIB));
+        // Three others have taken their parts, or other programs have.
+        assert_eq!(four.left(state(3200, 250, 100), Bytes(0)), Bytes(150 * MIB));
+        assert_eq!(four.left(state(3200, 200, 100), Bytes(0)), Bytes(100 * MIB));
+        assert_eq!(four.left(tight, Bytes(100 * MIB)), Bytes(50 * MIB));
         let refusal = four.check(tight, Bytes(0), "sh", Bytes(151 * MIB), HostDemand::Model);
         let refusal = refusal.unwrap_err().to_string();
         let words = "700.0 MiB of RAM are available to the 4 ranks of this host. End other programs, or give";

@@ -65,6 +65,10 @@ pub struct Constraints {
     pub is_ample: bool,
     /// Sizes of the views that were trained on, px, each with those that followed.
     pub trained_px: Vec<([u32; 2], usize)>,
+    /// Names of the views that were trained on.
+    pub trained: Vec<String>,
+    /// Views that were expected, each with how many had been trained on before.
+    pub expected: Vec<(usize, String)>,
     /// What was given up and not yet told.
     pub changes: Vec<RungChange>,
 }
@@ -111,6 +115,8 @@ impl ConstrainedBackend {
             scale: TrainingScale::FULL,
             is_ample: false,
             trained_px: Vec::new(),
+            trained: Vec::new(),
+            expected: Vec::new(),
             changes: Vec::new(),
         };
         Self { device: Cpu::new(), hooks }
@@ -147,10 +153,15 @@ impl Constraints {
 impl Hooks<Cpu<f32>> for Constraints {
     fn before(&mut self, call: Call<'_>) -> Result<(), DeviceError> {
         match call {
-            Call::Train(px) => match self.trained_px.last_mut() {
-                Some((last, count)) if *last == px => *count += 1,
-                _ => self.trained_px.push((px, 1)),
-            },
+            Call::Train(view) => {
+                self.trained.push(view.name.clone());
+                let px = [view.camera.width, view.camera.height];
+                match self.trained_px.last_mut() {
+                    Some((last, count)) if *last == px => *count += 1,
+                    _ => self.trained_px.push((px, 1)),
+                }
+            }
+            Call::Expect(view) => self.expected.push((self.trained.len(), view.name.clone())),
             Call::Read => sleep(self.pause),
             Call::Neighbours(count) => self.found_lists.push(count),
             Call::LoadLpips if self.refuses_lpips => return Err(self.refusal()),

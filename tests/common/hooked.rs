@@ -30,8 +30,10 @@ pub struct Hooked<D, H> {
 pub enum Call<'a> {
     Read,
     Render(&'a RenderSettings),
-    /// A view of this size is drawn to be trained on, px; a [`Self::Render`] follows.
-    Train([u32; 2]),
+    /// This view is drawn to be trained on; a [`Self::Render`] follows.
+    Train(&'a View),
+    /// This view is to be drawn after the coming step.
+    Expect(&'a View),
     /// A round with so many births.
     Grow(usize),
     Neighbours(u32),
@@ -225,7 +227,7 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
         settings: &RenderSettings,
         wants: &Wants,
     ) -> Result<D::Frame<Drawn>, DeviceError> {
-        self.hooks.before(Call::Train([view.camera.width, view.camera.height]))?;
+        self.hooks.before(Call::Train(view))?;
         self.hooks.before(Call::Render(settings))?;
         self.device.render_train(model, view, settings, wants)
     }
@@ -245,6 +247,15 @@ impl<D: TrainDevice, H: Hooks<D>> Render<Gaussians> for Hooked<D, H> {
         gradients: &mut D::Gradients,
     ) -> Result<D::Losses, DeviceError> {
         self.device.backward(model, frame, near, gradients)
+    }
+    fn expect(
+        &mut self,
+        model: &mut D::Model,
+        view: &View,
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        self.hooks.before(Call::Expect(view))?;
+        self.device.expect(model, view, settings)
     }
     fn step(
         &mut self,

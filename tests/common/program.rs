@@ -89,6 +89,14 @@ pub const VIEWS: usize = 8;
 pub const SIZE: (u32, u32) = (48, 36);
 
 impl TestFolder {
+    /// The steps in the log of its model.
+    pub fn steps(&self) -> Vec<serde_json::Value> {
+        let log = fs::read_to_string(self.model().join("run.jsonl")).unwrap();
+        let records =
+            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        records.filter(|record| record["event"] == "step").collect()
+    }
+
     /// With the tiny scene in it.
     pub fn with_scene() -> Self {
         let place = Self::empty();

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::common::compact::{assert_same_rows, open, snapshot};
+use crate::common::density::{RelocateRule, multiply};
 use crate::common::oracle::{AT_REST, Shot, settings};
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, together};
@@ -72,6 +73,8 @@ enum Expected {
     Nothing,
     /// The next view.
     Right,
+    /// Several views, from the first step on.
+    Several,
     /// Another view at times, nothing at times, several at times.
     Anything,
 }
@@ -82,6 +85,7 @@ fn expect(device: &mut Cuda, model: &mut Model, shots: &[Shot], expected: Expect
     let views = match expected {
         Expected::Nothing => vec![],
         Expected::Right => vec![next],
+        Expected::Several => vec![next, (next + 1) % 6, (next + 4) % 6],
         Expected::Anything => match dice.bits(0) % 4 {
             0 => vec![],
             1 => vec![next],
@@ -100,22 +104,29 @@ fn shown_by(number: u32) -> usize {
     (RandomStream::new(5, u64::from(number), RandomUse::Sample).bits(1) % 6) as usize
 }
 
-fn train(storage: Storage, expected: Expected) -> Vec<Snapshot<Gaussians>> {
+/// Steps of one view, or of two: after some of them rows are added, and what is in lines goes back.
+fn train(storage: Storage, expected: Expected, views: u32) -> Vec<Snapshot<Gaussians>> {
     let mut device = open(storage);
     let shots = shots();
     let mut model = device.upload(&specks()).unwrap();
     let mut found = Vec::new();
     for number in 1..=240 {
-        let shot = &shots[shown_by(number)];
-        let target = device.target(shot.index, &shot.photo).unwrap();
         let mut gradients = Default::default();
-        let seen = (&shot.view, &shot.settings);
-        let _ = device.add_view(&mut model, seen, (&target, &shot.terms), &mut gradients).unwrap();
+        for view in 0..views {
+            let shot = &shots[(shown_by(number) + view as usize) % 6];
+            let target = device.target(shot.index, &shot.photo).unwrap();
+            let (seen, compared) = ((&shot.view, &shot.settings), (&target, &shot.terms));
+            let _ = device.add_view(&mut model, seen, compared, &mut gradients).unwrap();
+        }
         expect(&mut device, &mut model, &shots, expected, number);
         device.step(&mut model, gradients, &AdamStep::new(number, COLORS)).unwrap();
-        // A picture is drawn between two steps, and what is in lines goes back in the middle of a run.
+        // A picture is drawn between two steps.
         if number % 50 == 0 {
-            device.show(&model, &shots[number as usize % 6].view, &shot.settings).unwrap();
+            device.show(&model, &shots[number as usize % 6].view, &shot_settings()).unwrap();
+        }
+        if number == 60 || number == 140 {
+            let rule = RelocateRule { opacity_min: 0.0, seed: 5, iteration: number };
+            multiply(&mut device, &mut model, &rule, 700).unwrap();
         }
         if number == 100 {
             found.push(snapshot(&mut device, &mut model));
@@ -125,22 +136,28 @@ fn train(storage: Storage, expected: Expected) -> Vec<Snapshot<Gaussians>> {
     found
 }
 
+fn shot_settings() -> Drawing {
+    settings(3, 8)
+}
+
 #[test]
 #[ignore = "needs a CUDA device"]
 fn what_is_expected_changes_nothing_that_is_computed() {
-    let expected = train(Storage::Compact, Expected::Nothing);
-    let again = train(Storage::Compact, Expected::Right);
-    for (again, expected) in again.iter().zip(&expected) {
-        assert_same_rows(again, expected, "the same twice, with which this test stands");
-    }
-    for what in [Expected::Nothing, Expected::Right, Expected::Anything] {
-        let found = train(Storage::Offloaded, what);
-        for (found, expected) in found.iter().zip(&expected) {
-            assert_same_rows(found, expected, &format!("{what:?}"));
+    for views in [1, 2] {
+        let expected = train(Storage::Compact, Expected::Nothing, views);
+        let again = train(Storage::Compact, Expected::Right, views);
+        for (again, expected) in again.iter().zip(&expected) {
+            assert_same_rows(again, expected, "the same twice, with which this test stands");
         }
+        for what in [Expected::Nothing, Expected::Right, Expected::Several, Expected::Anything] {
+            let found = train(Storage::Offloaded, what, views);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_same_rows(found, expected, &format!("{what:?}, {views} views"));
+            }
+        }
+        let start = specks();
+        let moved = expected[0].parameters.sh_dc.iter().zip(&start.sh_dc);
+        let moved = moved.filter(|(a, b)| (*a - *b).abs() > 0.01).count();
+        assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
     }
-    let start = specks();
-    let moved = expected[1].parameters.sh_dc.iter().zip(&start.sh_dc);
-    let moved = moved.filter(|(a, b)| (*a - *b).abs() > 0.01).count();
-    assert!(moved * 2 > start.sh_dc.len(), "only {moved} colours moved");
 }

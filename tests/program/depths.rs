@@ -24,13 +24,6 @@ fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
     place
 }
 
-/// The steps of the run's log.
-fn steps(place: &TestFolder) -> Vec<Value> {
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["event"] == "step").collect()
-}
-
 #[test]
 fn views_with_a_map_report_their_error_and_it_falls() {
     let place = scene_with_depths(0..VIEWS - 1);
@@ -38,7 +31,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
     let flags = ["-d", "depths", "--depth-l1-weight-init=50", "--depth-l1-weight-final=50"];
     let ended = place.trained(120, &flags);
     assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
-    let steps = steps(&place);
+    let steps = place.steps();
     let errors: Vec<f64> = steps.iter().filter_map(|step| step["depth_l1"].as_f64()).collect();
     assert!(errors.len() < steps.len() || steps.len() < VIEWS, "all views have maps");
     let (first, last) = (errors[0], errors[errors.len() - 1]);
@@ -52,7 +45,7 @@ fn views_with_a_map_report_their_error_and_it_falls() {
 fn without_the_option_nothing_is_compared() {
     let place = scene_with_depths(0..VIEWS);
     place.trained(5, &[]);
-    let steps = steps(&place);
+    let steps = place.steps();
     assert!(!steps.is_empty() && steps.iter().all(|step| step.get("depth_l1").is_none()));
 }
 

@@ -133,20 +133,13 @@ fn scene_with_normals(views: impl Iterator<Item = usize>) -> TestFolder {
     place
 }
 
-/// The steps of the run's log.
-fn steps(place: &TestFolder) -> Vec<Value> {
-    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
-    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["event"] == "step").collect()
-}
-
 #[test]
 fn views_with_a_map_report_their_error_from_a_given_iteration_on() {
     let place = scene_with_normals(0..VIEWS - 1);
     let flags = ["--normals=normals", "--normals-from-iter=20"];
     let ended = place.trained(60, &flags);
     assert!(ended.stderr.contains("1 of 8 photographs are trained without"), "{}", ended.stderr);
-    let steps = steps(&place);
+    let steps = place.steps();
     let with: Vec<u64> = steps
         .iter()
         .filter(|step| step["normals"].as_f64().is_some_and(|normals| normals > 0.0))
@@ -209,9 +202,9 @@ fn a_run_goes_on_with_its_normals() {
     let place = scene_with_normals(0..VIEWS);
     place.trained(12, &["--normals=normals", "--normals-from-iter=20"]);
     let is_compared = |step: &Value| step["normals"].as_f64().is_some_and(|sum| sum > 0.0);
-    assert!(!steps(&place).iter().any(is_compared));
+    assert!(!place.steps().iter().any(is_compared));
     end(place.train().args(["--resume=auto", "--iterations=40"])).done();
-    assert!(steps(&place).iter().any(is_compared));
+    assert!(place.steps().iter().any(is_compared));
 }
 
 #[test]

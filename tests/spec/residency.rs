@@ -124,6 +124,19 @@ fn run_seen_by<B: TrainDevice>(
 const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
 
 #[test]
+fn what_a_device_is_told_to_expect_is_drawn_next() {
+    let place = TestFolder::with_scene();
+    let mut backend = ConstrainedBackend::new(8);
+    run(&place, &mut backend, CACHE);
+    let (trained, expected) = (&backend.hooks.trained, &backend.hooks.expected);
+    // Before the first step nothing can be, and after the last nothing comes.
+    assert_eq!(expected.len(), trained.len() - 1);
+    for (after, (before, name)) in (1..).zip(expected) {
+        assert_eq!((*before, name), (after, &trained[after]));
+    }
+}
+
+#[test]
 fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);

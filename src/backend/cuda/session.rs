@@ -41,7 +41,7 @@ pub struct Session {
     pub heap: Heap,
     /// Where work is put.
     pub stream: Stream,
-    /// Where copies run beside it, and kernels that do little but copy.
+    /// Where copies run beside it, and what finds out what to copy.
     pub copies: Stream,
     /// The place in the stream behind the latest projection of a model.
     pub(super) seen: CudaEvent,

@@ -4,6 +4,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::backend::{DeviceError, Snapshot};
+use crate::math::sh::MAX_DEGREE;
 use crate::model::{Gaussians, Primitive as _};
 
 /// Rows with their moments and statistics.
@@ -44,16 +45,25 @@ impl PackedRows {
         }
     }
 
+    /// How many bytes the numbers are; nothing where no model has such rows.
+    fn expected_bytes(&self) -> Option<usize> {
+        if self.sh_degree > MAX_DEGREE {
+            return None;
+        }
+        let values = Gaussians::SCHEMA.row_values(self.sh_degree) as usize;
+        let of_row = if self.is_fresh { values } else { 3 * values + 2 };
+        let optional = [self.has_absolute_norm_sums, self.has_filter_3d].map(usize::from);
+        self.rows.checked_mul(4 * (of_row + optional[0] + optional[1]))
+    }
+
     /// The rows, as this rank has sent them.
     pub(super) fn unpack(self, rank: u32) -> Result<Snapshot<Gaussians>, DeviceError> {
         let (sh_degree, rows) = (self.sh_degree, self.rows);
-        let mut left = self.numbers.0.as_slice();
-        let mut take = |into: &mut [u8]| {
-            let Some((these, rest)) = left.split_at_checked(into.len()) else { return false };
-            into.copy_from_slice(these);
-            left = rest;
-            true
-        };
+        // Before memory is taken for them.
+        if self.expected_bytes() != Some(self.numbers.0.len()) {
+            let message = format!("what it sends is not {rows} Gaussians of degree {sh_degree}");
+            return Err(DeviceError::OfRank { rank, message });
+        }
         let zeros = || Gaussians::zeros(sh_degree, rows);
         let optional = |is_there| vec![0.0; if is_there { rows } else { 0 }];
         let mut unpacked = Snapshot {
@@ -65,26 +75,25 @@ impl PackedRows {
             absolute_norm_sums: optional(self.has_absolute_norm_sums),
             filter_3d: optional(self.has_filter_3d),
         };
-        let Snapshot { parameters, first_moments, second_moments, .. } = &mut unpacked;
-        let mut columns = parameters.groups_mut();
-        if !self.is_fresh {
-            columns.extend(first_moments.groups_mut());
-            columns.extend(second_moments.groups_mut());
-        }
+        let mut left = self.numbers.0.as_slice();
+        let mut take = |into: &mut [u8]| {
+            let (these, rest) = left.split_at(into.len());
+            into.copy_from_slice(these);
+            left = rest;
+        };
         let mut fill = |column: &mut Vec<f32>| take(bytemuck::cast_slice_mut(column));
-        let mut is_whole = columns.into_iter().all(&mut fill);
+        unpacked.parameters.groups_mut().into_iter().for_each(&mut fill);
         if !self.is_fresh {
-            is_whole &= fill(&mut unpacked.gradient_norm_sums);
+            unpacked.first_moments.groups_mut().into_iter().for_each(&mut fill);
+            unpacked.second_moments.groups_mut().into_iter().for_each(&mut fill);
+            fill(&mut unpacked.gradient_norm_sums);
         }
-        is_whole &= fill(&mut unpacked.absolute_norm_sums) && fill(&mut unpacked.filter_3d);
+        fill(&mut unpacked.absolute_norm_sums);
+        fill(&mut unpacked.filter_3d);
         if !self.is_fresh {
-            is_whole &= take(bytemuck::cast_slice_mut(&mut unpacked.views_seen));
+            take(bytemuck::cast_slice_mut(&mut unpacked.views_seen));
         }
-        if is_whole && left.is_empty() {
-            return Ok(unpacked);
-        }
-        let message = format!("what it sends is not {rows} Gaussians of degree {sh_degree}");
-        Err(DeviceError::OfRank { rank, message })
+        Ok(unpacked)
     }
 }
 
@@ -171,10 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error_of_who_sent_it() {
-        let mut packed = PackedRows::of(&rows(5, 0.125, true));
-        packed.numbers.0.pop();
-        let message = packed.unpack(2).unwrap_err().to_string();
-        assert!(message.contains("not 5 Gaussians of degree 2"), "{message}");
+    fn what_is_no_rows_is_an_error_of_who_sent_it() {
+        let wrong: [fn(&mut PackedRows); 4] = [
+            |packed| packed.numbers.0.truncate(9),
+            |packed| packed.rows = usize::MAX,
+            |packed| packed.sh_degree = u32::MAX,
+            |packed| packed.is_fresh = true,
+        ];
+        for change in wrong {
+            let mut packed = PackedRows::of(&rows(5, 0.125, true));
+            change(&mut packed);
+            let message = packed.unpack(2).unwrap_err().to_string();
+            assert!(message.contains("what it sends is not"), "{message}");
+        }
     }
 }

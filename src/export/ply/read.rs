@@ -11,11 +11,9 @@ use super::fields::{FilterField, FlatField, PlyField, PlyRows};
 use crate::config::PrimitiveName;
 use crate::layout::Width;
 use crate::math::Real;
+use crate::math::sh::MAX_DEGREE;
 use crate::model::Gaussians;
 use crate::ply::{self, Header, PlyColumn, PlyFileError};
-
-/// Highest degree of the spherical harmonics.
-const MAX_SH_DEGREE: u32 = 3;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -274,7 +272,7 @@ fn sh_degree<P: PlyRows>(path: &Path, header: &Header) -> Result<(u32, usize), P
     let Some(&prefix) = prefix else { return Ok((0, 0)) };
     let count = header.columns.iter().filter(|c| c.name.starts_with(prefix)).count();
     let values = |degree| Width::ShRest.values(degree) as usize;
-    let degree = (0..=MAX_SH_DEGREE).find(|&degree| values(degree) == count);
+    let degree = (0..=MAX_DEGREE).find(|&degree| values(degree) == count);
     let degree = degree.ok_or_else(|| PlyError::RestCount { path: path.to_owned(), count })?;
     Ok((degree, count))
 }

@@ -78,8 +78,8 @@ impl Stream {
         Ok(Self { queue: Box::new(DriverQueue::new(Precedence::Last)?) })
     }
 
-    /// The same, whose kernels go before those of other queues where multiprocessors become free: for little
-    /// work that takes long, beside much work that does not wait for it.
+    /// The same, whose kernels go before those of other queues where multiprocessors become free: for work
+    /// that has to be done in time, beside much work that does not wait for it.
     pub fn hasty() -> Result<Self, DeviceError> {
         Ok(Self { queue: Box::new(DriverQueue::new(Precedence::First)?) })
     }

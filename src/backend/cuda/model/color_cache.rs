@@ -37,9 +37,17 @@ impl ColorLines {
         })
     }
 
-    /// Takes memory for a model of this size. Nothing is in a line before or afterwards.
+    /// Takes memory for a model of this size, if there is some: without lines all is read where it lies. Nothing
+    /// is in a line before or afterwards.
     pub(crate) fn grow(&mut self, size: &ModelSize) -> Result<(), DeviceError> {
-        self.words.grow(words(size))?;
+        let grown = self.words.grow(words(size));
+        if grown.as_ref().is_err_and(DeviceError::is_out_of_memory) {
+            self.words.shrink(0);
+            self.words.trim()?;
+        } else {
+            grown?;
+            self.words.shrink(words(size));
+        }
         self.forget(size);
         Ok(())
     }
@@ -93,7 +101,13 @@ impl ColorLines {
         let numbers = CacheBooks::of(self.lane_blocks).words();
         self.words.zero_range(stream, 0..usize::try_from(numbers).unwrap_or(usize::MAX))?;
         self.is_known = true;
+        self.forget_projection();
         Ok(false)
+    }
+
+    /// Of the coming step nothing is known any more.
+    fn forget_projection(&self) {
+        self.projected_for.set(0);
     }
 
     /// Begins to fill lines, on this stream.
@@ -110,6 +124,8 @@ impl ColorLines {
     /// Records that all lines are empty again.
     pub(crate) fn mark_empty(&mut self) {
         self.is_in_use = false;
+        // What fills lines is put in order with projections, not with what has emptied them.
+        self.forget_projection();
     }
 
     /// The lines for kernels, before a step of this number; null where there are none to know of.

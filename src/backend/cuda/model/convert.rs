@@ -87,11 +87,7 @@ impl<P: CudaPrimitive> Model<P> {
         }
         self.set_storage(new);
         let size = self.size();
-        // Without lines all is read where it lies.
-        match self.lines.grow(&size) {
-            Err(error) if !error.is_out_of_memory() => return Err(error),
-            _ => self.lines.shrink(&size),
-        }
+        self.lines.grow(&size)?;
         self.lines.trim()?;
         Ok(())
     }

@@ -3,14 +3,20 @@
 use super::lanes::LANES;
 use super::tables::{Model, pointers};
 use crate::abi::{self, CacheArgs};
-use crate::backend::DeviceError;
 use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Drawing};
 use crate::model::Primitive;
 
 impl<P: Primitive> Model<P> {
     /// What the device holds of tables in the host's memory, before the coming step.
     pub(crate) fn color_cache(&self) -> abi::ColorCache<'_> {
         self.lines.args(&self.size(), self.momentum.steps() + 1)
+    }
+
+    /// The same for a view that is drawn, whether a step follows or not.
+    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
+        let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
+        self.lines.args(&self.size(), step)
     }
 
     /// What moves colours between the host's memory and lines.

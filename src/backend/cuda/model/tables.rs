@@ -266,11 +266,11 @@ impl<P: Primitive> Model<P> {
         if P::SCHEMA.is_lazy() {
             self.sh_steps.grow_zeroed(&session.stream, rows.div_ceil(LANES))?;
             self.sh_drifts.grow_zeroed(&session.stream, 2 * DRIFT_STEPS as usize)?;
-            self.lines.grow(&self.size().with(rows as u64))?;
         }
         self.gradient_norm_sums.grow_zeroed(&session.stream, rows)?;
         self.views_seen.grow_zeroed(&session.stream, rows)?;
-        self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))
+        self.optional_columns().try_for_each(|column| column.grow_zeroed(&session.stream, rows))?;
+        self.lines.grow(&self.size().with(rows as u64))
     }
 
     /// Drops the rows after so many; the memory stays mapped.

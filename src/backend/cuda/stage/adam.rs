@@ -54,7 +54,8 @@ impl<'a> StepView<'a> {
 }
 
 /// Moves every row down the mean gradient of the views, of which there are one to `MAX_VIEWS`. The
-/// colours of lane blocks that no view sees stay as they are, to catch up later. What is no longer finite comes to light with the next report of the device's status.
+/// colours of lane blocks that no view sees stay as they are, to catch up later. What is no longer finite comes
+/// to light with the next report of the device's status.
 /// Gradients of the surface, [n, 12], are sums over the views, and are added to those of the geometry,
 /// which are left in `kept`, [n, 12], where they are asked for.
 pub(crate) fn step<P: CudaPrimitive>(

@@ -248,11 +248,12 @@ pub(crate) fn forward<P: CudaPrimitive>(
 pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
-    DrawnView { camera, settings: &Drawing { sh_degree, footprint, .. } }: DrawnView<'_>,
+    DrawnView { camera, settings }: DrawnView<'_>,
     projected: &mut Projected<Heap>,
     counts: Option<Out<'_, Counts>>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
+    let &Drawing { sh_degree, footprint, trains, .. } = settings;
     model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let layout::SplatSlots { gradients, records } = &mut projected.splats;
@@ -268,7 +269,7 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache(),
+        cache: model.color_cache_of(settings),
         splat_from_gaussian: projected.splat_from_gaussian.write(),
         splats: records.write(),
         tiles: order.tiles.write(),
@@ -296,7 +297,9 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         RecordKind::Ellipses => plain,
     };
     kernel.over(&session.stream, gaussians, &args)?;
-    session.seen.record(&session.stream)?;
-    model.lines.note_projection(model.momentum.steps() + 1);
+    if trains {
+        session.seen.record(&session.stream)?;
+        model.lines.note_projection(model.momentum.steps() + 1);
+    }
     session.timers.end(&begun, &session.stream)
 }

@@ -97,7 +97,7 @@ fn place_vertices<P: CudaPrimitive>(
         sh_second: model.table(SH_SECOND),
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
-        cache: model.color_cache(),
+        cache: model.color_cache_of(settings),
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: vertices.write(),
         tiles: Out::NULL,

@@ -250,7 +250,9 @@ impl Heap {
 
     /// What may be page-locked of the host from now on; before, all that it can spare.
     pub(crate) fn set_host_allowance(&self, allowance: HostAllowance) {
-        self.accounts.host_allowance.set(allowance);
+        let state = self.accounts.memory.host();
+        let shared = state.map_or(allowance, |state| allowance.shared(state));
+        self.accounts.host_allowance.set(shared);
     }
 
     /// Bytes that regions of the host may take now.
