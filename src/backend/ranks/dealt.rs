@@ -48,8 +48,10 @@ impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>>
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, E> {
         loop {
-            if let Some(waiting) = self.waiting.take_if(|waiting| waiting.len() >= rows.len()) {
-                let mut waiting = waiting;
+            if let Some(mut waiting) = self.waiting.take_if(|waiting| waiting.len() >= rows.len()) {
+                if waiting.len() == rows.len() {
+                    return Ok(waiting);
+                }
                 let rest = waiting.read(rows.len()..waiting.len())?;
                 self.waiting = (!rest.is_empty()).then_some(rest);
                 return Ok(waiting.read(0..rows.len())?);
@@ -80,15 +82,14 @@ where
     let mut coming = chunks(source.len());
     let next_part = move || {
         let Some(numbers) = coming.next() else { return Ok(None) };
-        let mut chunk = source.read(numbers.clone())?;
-        let none = chunk.read(0..0)?;
-        let mut parts: Vec<_> = (0..line.world()).map(|_| none.clone()).collect();
+        let chunk = source.read(numbers.clone())?;
+        let mut parts = vec![Vec::new(); line.world() as usize];
         let mut next = 0;
         for RankRows { rank, places } in numbering.pieces(&numbers) {
-            parts[rank as usize].append(chunk.read(next..next + places.len())?);
+            parts[rank as usize].push(next..next + places.len());
             next += places.len();
         }
-        Ok(Some(swap(line, &parts)?))
+        Ok(Some(swap(line, PackedRows::of_each(&chunk, &parts))?))
     };
     Arriving { len, sh_degree, optional, next_part, waiting: None }
 }
@@ -101,17 +102,14 @@ pub(in crate::backend) fn take<'a>(
 ) -> Arriving<impl FnMut() -> Result<Option<Snapshot<Gaussians>>, DeviceError> + 'a> {
     let len = numbering.counts()[line.rank() as usize];
     let mut coming = chunks(numbering.len());
-    let next_part = move || coming.next().map(|_| swap(line, &[])).transpose();
+    let next_part = move || coming.next().map(|_| swap(line, Vec::new())).transpose();
     Arriving { len, sh_degree, optional: OptionalColumns::NONE, next_part, waiting: None }
 }
 
 /// Gives each rank its part, where this one has any, and takes the own one from rank 0.
-fn swap(
-    line: &RankLine,
-    parts: &[Snapshot<Gaussians>],
-) -> Result<Snapshot<Gaussians>, DeviceError> {
-    let part_of = |rank| parts.get(rank).map(PackedRows::of);
-    let outgoing: Vec<_> = (0..line.world() as usize).map(part_of).collect();
+fn swap(line: &RankLine, parts: Vec<PackedRows>) -> Result<Snapshot<Gaussians>, DeviceError> {
+    let mut outgoing: Vec<_> = parts.into_iter().map(Some).collect();
+    outgoing.resize_with(line.world() as usize, || None);
     let incoming: Vec<Option<PackedRows>> = line.all_to_all(&outgoing)?;
     let message = || "it has dealt out no rows".to_owned();
     let part = incoming.into_iter().next().flatten();

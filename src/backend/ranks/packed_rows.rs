@@ -1,11 +1,13 @@
 //! Rows as ranks send them: all numbers in one string of bytes, and what training has not touched left out.
 
+use std::ops::Range;
+
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::backend::{DeviceError, Snapshot};
 use crate::math::sh::MAX_DEGREE;
-use crate::model::{Gaussians, Primitive as _};
+use crate::model::{Gaussians, Group, Primitive as _};
 
 /// Rows with their moments and statistics.
 #[derive(Debug, Deserialize, Serialize)]
@@ -21,28 +23,48 @@ pub(super) struct PackedRows {
 
 impl PackedRows {
     pub(super) fn of(rows: &Snapshot<Gaussians>) -> Self {
+        let all = 0..rows.parameters.len();
+        Self::of_ranges(rows, std::slice::from_ref(&all), !has_trained(rows))
+    }
+
+    /// The rows of several, each of these ranges.
+    pub(super) fn of_each(rows: &Snapshot<Gaussians>, parts: &[Vec<Range<usize>>]) -> Vec<Self> {
         let is_fresh = !has_trained(rows);
-        let mut numbers = Vec::new();
-        let mut put = |values: &[f32]| numbers.extend_from_slice(bytemuck::cast_slice(values));
-        rows.parameters.values().into_iter().for_each(&mut put);
-        if !is_fresh {
-            let moments = [&rows.first_moments, &rows.second_moments];
-            moments.into_iter().flat_map(Gaussians::values).for_each(&mut put);
-            put(&rows.gradient_norm_sums);
-        }
-        put(&rows.absolute_norm_sums);
-        put(&rows.filter_3d);
-        if !is_fresh {
-            numbers.extend_from_slice(bytemuck::cast_slice(&rows.views_seen));
-        }
-        Self {
-            sh_degree: rows.parameters.sh_degree,
-            rows: rows.parameters.len(),
+        parts.iter().map(|ranges| Self::of_ranges(rows, ranges, is_fresh)).collect()
+    }
+
+    fn of_ranges(all: &Snapshot<Gaussians>, ranges: &[Range<usize>], is_fresh: bool) -> Self {
+        let mut packed = Self {
+            sh_degree: all.parameters.sh_degree,
+            rows: ranges.iter().map(Range::len).sum(),
             is_fresh,
-            has_absolute_norm_sums: !rows.absolute_norm_sums.is_empty(),
-            has_filter_3d: !rows.filter_3d.is_empty(),
-            numbers: ByteString(numbers),
+            has_absolute_norm_sums: !all.absolute_norm_sums.is_empty(),
+            has_filter_3d: !all.filter_3d.is_empty(),
+            numbers: ByteString(Vec::new()),
+        };
+        let numbers = &mut packed.numbers.0;
+        let mut columns = all.parameters.groups();
+        let with_width = |name, values| Group { name, width: 1, values };
+        if !is_fresh {
+            columns.extend(all.first_moments.groups());
+            columns.extend(all.second_moments.groups());
+            columns.push(with_width("gradient norms", &all.gradient_norm_sums));
         }
+        let optional = [&all.absolute_norm_sums, &all.filter_3d];
+        let there = optional.into_iter().filter(|column| !column.is_empty());
+        columns.extend(there.map(|column| with_width("optional", column)));
+        let of_row: usize = columns.iter().map(|column| column.width).sum();
+        numbers.reserve_exact(size_of::<f32>() * packed.rows * (of_row + 1));
+        for Group { width, values, .. } in columns {
+            for rows in ranges {
+                let these = &values[rows.start * width..rows.end * width];
+                numbers.extend_from_slice(bytemuck::cast_slice(these));
+            }
+        }
+        for rows in ranges.iter().filter(|_| !is_fresh) {
+            numbers.extend_from_slice(bytemuck::cast_slice(&all.views_seen[rows.clone()]));
+        }
+        packed
     }
 
     /// How many bytes the numbers are; nothing where no model has such rows.
@@ -137,6 +159,7 @@ impl<'de> Deserialize<'de> for ByteString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Rows as _;
 
     fn rows(count: usize, moment: f32, has_optional: bool) -> Snapshot<Gaussians> {
         let numbered = |of: f32| {
@@ -177,6 +200,22 @@ mod tests {
         let [fresh, trained] = [0.0, 0.125].map(|moment| sent(&rows(1000, moment, false)).1);
         assert!(fresh.abs_diff(4 * 38 * 1000) < 32, "{fresh} bytes");
         assert!(trained.abs_diff(4 * (3 * 38 + 2) * 1000) < 32, "{trained} bytes");
+    }
+
+    #[test]
+    fn parts_of_rows_come_in_their_order() {
+        for moment in [0.0, 0.125] {
+            let rows = rows(12, moment, true);
+            let parts = [vec![3..5, 9..12], vec![], vec![0..2, 2..3]];
+            let sent = PackedRows::of_each(&rows, &parts);
+            for (packed, ranges) in sent.into_iter().zip(parts) {
+                let mut expected = rows.clone().read(0..0).unwrap();
+                for range in ranges {
+                    expected.append(rows.clone().read(range).unwrap());
+                }
+                assert_eq!(packed.unpack(0).unwrap(), expected);
+            }
+        }
     }
 
     #[test]
