@@ -127,15 +127,16 @@ impl Rows<Gaussians> for FreshRows<'_> {
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        let zeros = Gaussians::zeros(self.0.sh_degree, rows.len());
+        let count = rows.len();
+        let zeros = || Gaussians::zeros(self.0.sh_degree, count);
         Ok(Snapshot {
-            gradient_norm_sums: vec![0.0; rows.len()],
-            views_seen: vec![0; rows.len()],
+            gradient_norm_sums: vec![0.0; count],
+            views_seen: vec![0; count],
             absolute_norm_sums: Vec::new(),
             filter_3d: Vec::new(),
             parameters: self.0.rows(rows),
-            first_moments: zeros.clone(),
-            second_moments: zeros,
+            first_moments: zeros(),
+            second_moments: zeros(),
         })
     }
 }

@@ -174,7 +174,7 @@ mod tests {
         Snapshot {
             parameters: numbered(1.5),
             first_moments: numbered(moment),
-            second_moments: numbered(-moment),
+            second_moments: numbered(2.0 * moment),
             gradient_norm_sums: vec![moment; count],
             views_seen: vec![if moment == 0.0 { 0 } else { 3 }; count],
             absolute_norm_sums: vec![0.25; if has_optional { count } else { 0 }],
