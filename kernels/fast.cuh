@@ -24,9 +24,3 @@ __device__ inline float fast_sqrt(float x) {
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
     return out;
 }
-
-__device__ inline float fast_inverse_sqrt(float x) {
-    float out;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
-    return out;
-}

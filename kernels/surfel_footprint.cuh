@@ -304,6 +304,12 @@ __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& spl
                                                        disc.form.yy * scale, splat.depth()}});
 }
 
+__device__ inline float fast_inverse_sqrt(float x) {
+    float out;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
 __device__ inline SurfelRow row_of(const SurfelFootprint& splat, const float4* record,
                                    uint32_t number) {
     const float4 place = splat.place, form = splat.form, color = record[COLOR_QUAD];
