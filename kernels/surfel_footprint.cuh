@@ -304,6 +304,7 @@ __device__ inline bool reaches_part(const Part& part, const SurfelFootprint& spl
                                                        disc.form.yy * scale, splat.depth()}});
 }
 
+// As those of `fast.cuh`; only surfels need it.
 __device__ inline float fast_inverse_sqrt(float x) {
     float out;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));

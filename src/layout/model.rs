@@ -248,11 +248,11 @@ impl ModelSize {
         let of_rows = tables.chain([
             (SH_STEPS.label, SH_STEPS.bytes(self)),
             (SH_DRIFTS.label, SH_DRIFTS.bytes(self)),
-            (SH_LINES.label, SH_LINES.bytes(self)),
             (GRADIENT_NORM_SUMS.label, GRADIENT_NORM_SUMS.bytes(self)),
             (VIEWS_SEEN.label, VIEWS_SEEN.bytes(self)),
             (ABSOLUTE_NORM_SUMS.label, ABSOLUTE_NORM_SUMS.bytes(self)),
             (FILTER_3D.label, FILTER_3D.bytes(self)),
+            (SH_LINES.label, SH_LINES.bytes(self)),
         ]);
         let faces = || (ALL_FACES.label, ALL_FACES.bytes(self));
         of_rows.chain(self.schema.has_faces().then(faces))
@@ -331,7 +331,7 @@ mod tests {
         let bytes: Vec<u64> = size.region_bytes().map(|(_, bytes)| bytes / 4).collect();
         let (table, sh) = (64 * 11, 64 * 12);
         let drifts = 2 * u64::from(abi::DRIFT_STEPS);
-        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, drifts, 0, 33, 33, 0, 33]);
+        assert_eq!(bytes, [table, table, table, sh, sh, sh, 2, drifts, 33, 33, 0, 33, 0]);
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
         // Two triangles of six words for each vertex, twice.
         assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 6 * 4 * 2);

@@ -298,11 +298,11 @@ impl<P: Primitive> Model<P> {
         let mut mapped = self.tables.iter().map(Region::mapped).chain([
             self.sh_steps.mapped(),
             self.sh_drifts.mapped(),
-            self.lines.mapped(),
             self.gradient_norm_sums.mapped(),
             self.views_seen.mapped(),
             self.absolute_norm_sums.mapped(),
             self.filter_3d.mapped(),
+            self.lines.mapped(),
             self.faces.as_ref().map_or(Bytes(0), FaceTables::mapped),
         ]);
         std::array::from_fn(|_| mapped.next().unwrap_or(Bytes(0)))
