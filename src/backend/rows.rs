@@ -41,6 +41,12 @@ pub trait Rows<P> {
         None
     }
 
+    /// The parameters of all, where the host holds them already, all moments and statistics are zero, and there are
+    /// no other columns.
+    fn fresh(&self) -> Option<&P> {
+        None
+    }
+
     /// Some of them, in their order.
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<P>, Self::Error>;
 }

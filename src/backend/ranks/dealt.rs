@@ -82,14 +82,19 @@ where
     let mut coming = chunks(source.len());
     let next_part = move || {
         let Some(numbers) = coming.next() else { return Ok(None) };
-        let chunk = source.read(numbers.clone())?;
         let mut parts = vec![Vec::new(); line.world() as usize];
         let mut next = 0;
         for RankRows { rank, places } in numbering.pieces(&numbers) {
             parts[rank as usize].push(next..next + places.len());
             next += places.len();
         }
-        Ok(Some(swap(line, PackedRows::of_each(&chunk, &parts))?))
+        let packed = match source.fresh() {
+            Some(parameters) => {
+                PackedRows::of_each_fresh(&parameters.rows(numbers.clone()), &parts)
+            }
+            None => PackedRows::of_each(&source.read(numbers.clone())?, &parts),
+        };
+        Ok(Some(swap(line, packed, numbering.rows_of(0, &numbers))?))
     };
     Arriving { len, sh_degree, optional, next_part, waiting: None }
 }
@@ -97,23 +102,30 @@ where
 /// The rows of another rank of so many that rank 0 deals out.
 pub(in crate::backend) fn take<'a>(
     line: &'a RankLine,
-    numbering: &Numbering,
+    numbering: &'a Numbering,
     sh_degree: u32,
 ) -> Arriving<impl FnMut() -> Result<Option<Snapshot<Gaussians>>, DeviceError> + 'a> {
     let len = numbering.counts()[line.rank() as usize];
     let mut coming = chunks(numbering.len());
-    let next_part = move || coming.next().map(|_| swap(line, Vec::new())).transpose();
+    let next_part = move || {
+        let expected = coming.next().map(|numbers| numbering.rows_of(line.rank(), &numbers));
+        expected.map(|rows| swap(line, Vec::new(), rows)).transpose()
+    };
     Arriving { len, sh_degree, optional: OptionalColumns::NONE, next_part, waiting: None }
 }
 
-/// Gives each rank its part, where this one has any, and takes the own one from rank 0.
-fn swap(line: &RankLine, parts: Vec<PackedRows>) -> Result<Snapshot<Gaussians>, DeviceError> {
+/// Gives each rank its part, where this one has any, and takes the own one, of so many rows, from rank 0.
+fn swap(
+    line: &RankLine,
+    parts: Vec<PackedRows>,
+    rows: usize,
+) -> Result<Snapshot<Gaussians>, DeviceError> {
     let mut outgoing: Vec<_> = parts.into_iter().map(Some).collect();
     outgoing.resize_with(line.world() as usize, || None);
     let incoming: Vec<Option<PackedRows>> = line.all_to_all(&outgoing)?;
     let message = || "it has dealt out no rows".to_owned();
     let part = incoming.into_iter().next().flatten();
-    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0)
+    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0, rows)
 }
 
 /// The rows of these numbers with their moments and statistics, on rank 0. `read` reads a rank's own.
@@ -132,8 +144,7 @@ pub(in crate::backend) fn read(
     let mut all = read(0..0)?;
     for RankRows { rank, places } in pieces {
         let part = of_ranks[rank as usize].pop_front();
-        let part = part.map(|part| part.unpack(rank)).transpose()?;
-        let part = part.filter(|part| part.len() == places.len());
+        let part = part.map(|part| part.unpack(rank, places.len())).transpose()?;
         let message = || format!("it does not send its rows {places:?}");
         all.append(part.ok_or_else(|| DeviceError::OfRank { rank, message: message() })?);
     }

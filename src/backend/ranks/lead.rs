@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::command::RankCommand;
 use super::losses::{FailedStep, LateReports, RankLosses};
+use super::packed_rows::zero_rows;
 use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
@@ -17,6 +18,7 @@ use crate::backend::{
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, TrainingScale};
 use crate::model::{Gaussians, Primitive as _};
 
@@ -126,18 +128,13 @@ impl Rows<Gaussians> for FreshRows<'_> {
         Ok(Gaussians::empty(self.0.sh_degree))
     }
 
+    fn fresh(&self) -> Option<&Gaussians> {
+        Some(self.0)
+    }
+
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        let count = rows.len();
-        let zeros = || Gaussians::zeros(self.0.sh_degree, count);
-        Ok(Snapshot {
-            gradient_norm_sums: vec![0.0; count],
-            views_seen: vec![0; count],
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
-            parameters: self.0.rows(rows),
-            first_moments: zeros(),
-            second_moments: zeros(),
-        })
+        let zeros = zero_rows(self.0.sh_degree, rows.len(), OptionalColumns::NONE);
+        Ok(Snapshot { parameters: self.0.rows(rows), ..zeros })
     }
 }
 

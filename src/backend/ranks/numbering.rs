@@ -131,6 +131,12 @@ impl Numbering {
         within.map(piece).filter(|piece| !piece.places.is_empty()).collect()
     }
 
+    /// How many rows of a rank have these numbers.
+    pub(in crate::backend) fn rows_of(&self, rank: u32, numbers: &Range<usize>) -> usize {
+        let pieces = self.pieces(numbers).into_iter().filter(|piece| piece.rank == rank);
+        pieces.map(|piece| piece.places.len()).sum()
+    }
+
     /// Whether each rank has sent as many values as it has rows, `width` a row.
     pub(in crate::backend) fn check<T>(
         &self,

@@ -1,4 +1,4 @@
-//! Rows as ranks send them: all numbers in one string of bytes, and what training has not touched left out.
+//! Rows as ranks send them: all numbers in one string of bytes, and what all rows have alike once.
 
 use std::ops::Range;
 
@@ -7,125 +7,239 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::backend::{DeviceError, Snapshot};
 use crate::math::sh::MAX_DEGREE;
+use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Group, Primitive as _};
 
 /// Rows with their moments and statistics.
+///
+/// Before training, all rows have the same moments, statistics, opacities and harmonics above degree 0. Of degree 3,
+/// these would be 13 times as many bytes as the rest if they were sent for each row.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct PackedRows {
     sh_degree: u32,
     rows: usize,
-    /// Whether moments and statistics are all zero, and left out.
-    is_fresh: bool,
     has_absolute_norm_sums: bool,
     has_filter_3d: bool,
+    /// Of each column whether it is sent as one row, which all rows are like. Never of the first, the means.
+    is_alike: Vec<bool>,
+    /// Column after column.
     numbers: ByteString,
+}
+
+/// A column of rows, as bytes.
+struct ColumnBytes<'a> {
+    row_bytes: usize,
+    /// Of all rows, or of one that all others are like.
+    bytes: &'a [u8],
+}
+
+impl ColumnBytes<'_> {
+    fn rows(&self, rows: Range<usize>) -> &[u8] {
+        &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes]
+    }
+
+    /// Whether each row is like the one before.
+    fn is_alike(&self) -> bool {
+        let before = self.bytes.len().saturating_sub(self.row_bytes);
+        before > 0 && self.bytes[self.row_bytes..] == self.bytes[..before]
+    }
+}
+
+impl<'a> From<Group<'a>> for ColumnBytes<'a> {
+    fn from(Group { width, values, .. }: Group<'a>) -> Self {
+        Self { row_bytes: size_of::<f32>() * width, bytes: bytemuck::cast_slice(values) }
+    }
+}
+
+/// What is sent of rows: their columns, each of which is alike in all rows or not.
+struct SentColumns<'a> {
+    sh_degree: u32,
+    has_absolute_norm_sums: bool,
+    has_filter_3d: bool,
+    columns: Vec<ColumnBytes<'a>>,
+    is_alike: Vec<bool>,
+}
+
+impl<'a> SentColumns<'a> {
+    fn of(rows: &'a Snapshot<Gaussians>) -> Self {
+        let columns = columns(rows);
+        Self {
+            sh_degree: rows.parameters.sh_degree,
+            has_absolute_norm_sums: !rows.absolute_norm_sums.is_empty(),
+            has_filter_3d: !rows.filter_3d.is_empty(),
+            is_alike: is_alike(&columns),
+            columns,
+        }
+    }
+
+    /// Of parameters alone: the rest is zero. `one` is a row of these, all zero.
+    fn of_fresh(parameters: &'a Gaussians, one: &'a Snapshot<Gaussians>) -> Self {
+        let mut sent = Self::of(one);
+        let own: Vec<ColumnBytes<'_>> =
+            parameters.groups().into_iter().map(ColumnBytes::from).collect();
+        sent.is_alike = is_alike(&own);
+        sent.is_alike.resize(sent.columns.len(), true);
+        sent.columns.splice(..own.len(), own);
+        sent
+    }
+
+    /// The rows of these ranges.
+    fn packed(&self, ranges: &[Range<usize>]) -> PackedRows {
+        let row_count: usize = ranges.iter().map(Range::len).sum();
+        let rows_of = |is_alike: bool| if is_alike { row_count.min(1) } else { row_count };
+        let columns = self.columns.iter().zip(self.is_alike.iter().copied());
+        let bytes = columns.clone().map(|(column, alike)| rows_of(alike) * column.row_bytes).sum();
+        let mut numbers = Vec::with_capacity(bytes);
+        for (column, is_alike) in columns {
+            if is_alike {
+                numbers.extend_from_slice(column.rows(0..rows_of(true)));
+                continue;
+            }
+            for rows in ranges {
+                numbers.extend_from_slice(column.rows(rows.clone()));
+            }
+        }
+        PackedRows {
+            sh_degree: self.sh_degree,
+            rows: row_count,
+            has_absolute_norm_sums: self.has_absolute_norm_sums,
+            has_filter_3d: self.has_filter_3d,
+            is_alike: self.is_alike.clone(),
+            numbers: ByteString(numbers),
+        }
+    }
 }
 
 impl PackedRows {
     pub(super) fn of(rows: &Snapshot<Gaussians>) -> Self {
         let all = 0..rows.parameters.len();
-        Self::of_ranges(rows, std::slice::from_ref(&all), !has_trained(rows))
+        SentColumns::of(rows).packed(std::slice::from_ref(&all))
     }
 
     /// The rows of several, each of these ranges.
     pub(super) fn of_each(rows: &Snapshot<Gaussians>, parts: &[Vec<Range<usize>>]) -> Vec<Self> {
-        let is_fresh = !has_trained(rows);
-        parts.iter().map(|ranges| Self::of_ranges(rows, ranges, is_fresh)).collect()
+        let sent = SentColumns::of(rows);
+        parts.iter().map(|ranges| sent.packed(ranges)).collect()
     }
 
-    fn of_ranges(all: &Snapshot<Gaussians>, ranges: &[Range<usize>], is_fresh: bool) -> Self {
-        let mut packed = Self {
-            sh_degree: all.parameters.sh_degree,
-            rows: ranges.iter().map(Range::len).sum(),
-            is_fresh,
-            has_absolute_norm_sums: !all.absolute_norm_sums.is_empty(),
-            has_filter_3d: !all.filter_3d.is_empty(),
-            numbers: ByteString(Vec::new()),
-        };
-        let numbers = &mut packed.numbers.0;
-        let mut columns = all.parameters.groups();
-        let with_width = |name, values| Group { name, width: 1, values };
-        if !is_fresh {
-            columns.extend(all.first_moments.groups());
-            columns.extend(all.second_moments.groups());
-            columns.push(with_width("gradient norms", &all.gradient_norm_sums));
-        }
-        let optional = [&all.absolute_norm_sums, &all.filter_3d];
-        let there = optional.into_iter().filter(|column| !column.is_empty());
-        columns.extend(there.map(|column| with_width("optional", column)));
-        let of_row: usize = columns.iter().map(|column| column.width).sum();
-        numbers.reserve_exact(size_of::<f32>() * packed.rows * (of_row + 1));
-        for Group { width, values, .. } in columns {
-            for rows in ranges {
-                let these = &values[rows.start * width..rows.end * width];
-                numbers.extend_from_slice(bytemuck::cast_slice(these));
-            }
-        }
-        for rows in ranges.iter().filter(|_| !is_fresh) {
-            numbers.extend_from_slice(bytemuck::cast_slice(&all.views_seen[rows.clone()]));
-        }
-        packed
+    /// The same of rows whose moments and statistics are zero.
+    pub(super) fn of_each_fresh(rows: &Gaussians, parts: &[Vec<Range<usize>>]) -> Vec<Self> {
+        let one = zero_rows(rows.sh_degree, 1, OptionalColumns::NONE);
+        let sent = SentColumns::of_fresh(rows, &one);
+        parts.iter().map(|ranges| sent.packed(ranges)).collect()
     }
 
-    /// How many bytes the numbers are; nothing where no model has such rows.
-    fn expected_bytes(&self) -> Option<usize> {
+    /// Whether the numbers are as many as such rows have.
+    fn is_whole(&self) -> bool {
         if self.sh_degree > MAX_DEGREE {
-            return None;
+            return false;
         }
-        let values = Gaussians::SCHEMA.row_values(self.sh_degree) as usize;
-        let of_row = if self.is_fresh { values } else { 3 * values + 2 };
-        let optional = [self.has_absolute_norm_sums, self.has_filter_3d].map(usize::from);
-        self.rows.checked_mul(4 * (of_row + optional[0] + optional[1]))
+        let one = self.unpacked(1);
+        let columns = columns(&one);
+        // The means bound how many rows there can be.
+        if columns.len() != self.is_alike.len() || self.is_alike[0] {
+            return false;
+        }
+        let mut bytes = Some(0_usize);
+        for (column, &is_alike) in columns.iter().zip(&self.is_alike) {
+            let rows = if is_alike { self.rows.min(1) } else { self.rows };
+            let own = rows.checked_mul(column.row_bytes);
+            bytes = bytes.zip(own).and_then(|(bytes, own)| bytes.checked_add(own));
+        }
+        bytes == Some(self.numbers.0.len())
     }
 
-    /// The rows, as this rank has sent them.
-    pub(super) fn unpack(self, rank: u32) -> Result<Snapshot<Gaussians>, DeviceError> {
-        let (sh_degree, rows) = (self.sh_degree, self.rows);
+    /// So many rows of the same columns, all zero.
+    fn unpacked(&self, rows: usize) -> Snapshot<Gaussians> {
+        let optional = OptionalColumns {
+            filter_3d: self.has_filter_3d,
+            absolute_norm_sums: self.has_absolute_norm_sums,
+        };
+        zero_rows(self.sh_degree, rows, optional)
+    }
+
+    /// The rows, as this rank has sent them; an error of that rank where they are not so many.
+    pub(super) fn unpack(
+        self,
+        rank: u32,
+        expected_rows: usize,
+    ) -> Result<Snapshot<Gaussians>, DeviceError> {
         // Before memory is taken for them.
-        if self.expected_bytes() != Some(self.numbers.0.len()) {
+        if self.rows != expected_rows {
+            let message = format!("it sends {} of {expected_rows} rows", self.rows);
+            return Err(DeviceError::OfRank { rank, message });
+        }
+        if !self.is_whole() {
+            let (rows, sh_degree) = (self.rows, self.sh_degree);
             let message = format!("what it sends is not {rows} Gaussians of degree {sh_degree}");
             return Err(DeviceError::OfRank { rank, message });
         }
-        let zeros = || Gaussians::zeros(sh_degree, rows);
-        let optional = |is_there| vec![0.0; if is_there { rows } else { 0 }];
-        let mut unpacked = Snapshot {
-            parameters: zeros(),
-            first_moments: zeros(),
-            second_moments: zeros(),
-            gradient_norm_sums: vec![0.0; rows],
-            views_seen: vec![0; rows],
-            absolute_norm_sums: optional(self.has_absolute_norm_sums),
-            filter_3d: optional(self.has_filter_3d),
-        };
+        let mut unpacked = self.unpacked(self.rows);
+        let row_bytes: Vec<usize> =
+            columns(&unpacked).iter().map(|column| column.row_bytes).collect();
         let mut left = self.numbers.0.as_slice();
-        let mut take = |into: &mut [u8]| {
-            let (these, rest) = left.split_at(into.len());
-            into.copy_from_slice(these);
+        let into = columns_mut(&mut unpacked).into_iter().zip(row_bytes);
+        for ((column, row_bytes), &is_alike) in into.zip(&self.is_alike) {
+            let sent = if is_alike { self.rows.min(1) * row_bytes } else { column.len() };
+            let (these, rest) = left.split_at(sent);
             left = rest;
-        };
-        let mut fill = |column: &mut Vec<f32>| take(bytemuck::cast_slice_mut(column));
-        unpacked.parameters.groups_mut().into_iter().for_each(&mut fill);
-        if !self.is_fresh {
-            unpacked.first_moments.groups_mut().into_iter().for_each(&mut fill);
-            unpacked.second_moments.groups_mut().into_iter().for_each(&mut fill);
-            fill(&mut unpacked.gradient_norm_sums);
-        }
-        fill(&mut unpacked.absolute_norm_sums);
-        fill(&mut unpacked.filter_3d);
-        if !self.is_fresh {
-            take(bytemuck::cast_slice_mut(&mut unpacked.views_seen));
+            // Zero as it is, a column takes no memory before it is written to.
+            if is_alike && these.iter().any(|&byte| byte != 0) {
+                column.chunks_exact_mut(row_bytes).for_each(|row| row.copy_from_slice(these));
+            } else if !is_alike {
+                column.copy_from_slice(these);
+            }
         }
         Ok(unpacked)
     }
 }
 
-/// Whether a step has left anything in the moments or the statistics.
-fn has_trained(rows: &Snapshot<Gaussians>) -> bool {
-    let is_set = |values: &[f32]| values.iter().any(|value| value.to_bits() != 0);
-    let moments = [&rows.first_moments, &rows.second_moments];
-    moments.into_iter().flat_map(Gaussians::values).any(is_set)
-        || is_set(&rows.gradient_norm_sums)
-        || rows.views_seen.iter().any(|&views| views > 0)
+/// Rows of zeros, with these of the columns that may be missing.
+pub(super) fn zero_rows(sh_degree: u32, rows: usize, has: OptionalColumns) -> Snapshot<Gaussians> {
+    let zeros = || Gaussians::zeros(sh_degree, rows);
+    let if_there = |is_there| vec![0.0; if is_there { rows } else { 0 }];
+    Snapshot {
+        parameters: zeros(),
+        first_moments: zeros(),
+        second_moments: zeros(),
+        gradient_norm_sums: vec![0.0; rows],
+        views_seen: vec![0; rows],
+        absolute_norm_sums: if_there(has.absolute_norm_sums),
+        filter_3d: if_there(has.filter_3d),
+    }
+}
+
+/// The columns of rows, of which the last two may be missing.
+fn columns(rows: &Snapshot<Gaussians>) -> Vec<ColumnBytes<'_>> {
+    let single = |bytes| ColumnBytes { row_bytes: size_of::<f32>(), bytes };
+    let groups = [&rows.parameters, &rows.first_moments, &rows.second_moments];
+    let mut columns: Vec<ColumnBytes<'_>> =
+        groups.into_iter().flat_map(Gaussians::groups).map(ColumnBytes::from).collect();
+    columns.push(single(bytemuck::cast_slice(&rows.gradient_norm_sums)));
+    columns.push(single(bytemuck::cast_slice(&rows.views_seen)));
+    let optional = [&rows.absolute_norm_sums, &rows.filter_3d];
+    let there = optional.into_iter().filter(|column| !column.is_empty());
+    columns.extend(there.map(|column| single(bytemuck::cast_slice(column))));
+    columns
+}
+
+/// The same columns in the same order, to be filled.
+fn columns_mut(rows: &mut Snapshot<Gaussians>) -> Vec<&mut [u8]> {
+    let groups = [&mut rows.parameters, &mut rows.first_moments, &mut rows.second_moments];
+    let columns = groups.into_iter().flat_map(Gaussians::groups_mut);
+    let mut columns: Vec<&mut [u8]> =
+        columns.map(|column| bytemuck::cast_slice_mut(column.as_mut_slice())).collect();
+    columns.push(bytemuck::cast_slice_mut(&mut rows.gradient_norm_sums));
+    columns.push(bytemuck::cast_slice_mut(&mut rows.views_seen));
+    let optional = [&mut rows.absolute_norm_sums, &mut rows.filter_3d];
+    let there = optional.into_iter().filter(|column| !column.is_empty());
+    columns.extend(there.map(|column| bytemuck::cast_slice_mut(column.as_mut_slice())));
+    columns
+}
+
+/// Of each column whether one row says all.
+fn is_alike(columns: &[ColumnBytes<'_>]) -> Vec<bool> {
+    (0..).zip(columns).map(|(number, column)| number > 0 && column.is_alike()).collect()
 }
 
 /// Bytes that are encoded as such, and not one after the other.
@@ -171,12 +285,16 @@ mod tests {
             }
             rows
         };
+        let mut parameters = numbered(1.5);
+        parameters.quats = [0.5, 0.0, -0.0, 2.0].repeat(count);
         Snapshot {
-            parameters: numbered(1.5),
+            parameters,
             first_moments: numbered(moment),
             second_moments: numbered(2.0 * moment),
             gradient_norm_sums: vec![moment; count],
-            views_seen: vec![if moment == 0.0 { 0 } else { 3 }; count],
+            views_seen: (0..count)
+                .map(|i| if moment == 0.0 { 0 } else { u32::from(i % 3 == 1) })
+                .collect(),
             absolute_norm_sums: vec![0.25; if has_optional { count } else { 0 }],
             filter_3d: vec![0.5; if has_optional { count } else { 0 }],
         }
@@ -185,7 +303,7 @@ mod tests {
     fn sent(rows: &Snapshot<Gaussians>) -> (Snapshot<Gaussians>, usize) {
         let bytes = postcard::to_stdvec(&PackedRows::of(rows)).unwrap();
         let packed: PackedRows = postcard::from_bytes(&bytes).unwrap();
-        (packed.unpack(1).unwrap(), bytes.len())
+        (packed.unpack(1, rows.parameters.len()).unwrap(), bytes.len())
     }
 
     #[test]
@@ -196,10 +314,11 @@ mod tests {
                 assert_eq!(sent(&rows).0, rows, "{count} rows, moments of {moment}");
             }
         }
-        // 27 harmonics and 11 more numbers, and as many of each moment with two statistics.
+        // 27 harmonics and 7 more numbers, since all rotations are alike; of each moment 4 more; one statistic that is
+        // not alike.
         let [fresh, trained] = [0.0, 0.125].map(|moment| sent(&rows(1000, moment, false)).1);
-        assert!(fresh.abs_diff(4 * 38 * 1000) < 32, "{fresh} bytes");
-        assert!(trained.abs_diff(4 * (3 * 38 + 2) * 1000) < 32, "{trained} bytes");
+        assert!(fresh.abs_diff(4 * 34 * 1000) < 512, "{fresh} bytes");
+        assert!(trained.abs_diff(4 * (34 + 2 * 38 + 1) * 1000) < 512, "{trained} bytes");
     }
 
     #[test]
@@ -213,24 +332,59 @@ mod tests {
                 for range in ranges {
                     expected.append(rows.clone().read(range).unwrap());
                 }
-                assert_eq!(packed.unpack(0).unwrap(), expected);
+                assert_eq!(packed.unpack(0, expected.parameters.len()).unwrap(), expected);
             }
         }
     }
 
     #[test]
+    fn fresh_rows_are_sent_as_their_parameters() {
+        let rows = rows(9, 0.0, false);
+        for parts in [vec![vec![1..4, 6..9], vec![0..1, 4..6]], vec![vec![], vec![3..4]]] {
+            let packed = PackedRows::of_each_fresh(&rows.parameters, &parts);
+            let whole = PackedRows::of_each(&rows, &parts);
+            assert_eq!(packed[1].numbers.0, whole[1].numbers.0);
+            assert_eq!(packed[1].is_alike, whole[1].is_alike);
+            for (packed, ranges) in packed.into_iter().zip(&parts) {
+                let mut expected = rows.clone().read(0..0).unwrap();
+                for range in ranges {
+                    expected.append(rows.clone().read(range.clone()).unwrap());
+                }
+                assert_eq!(packed.unpack(0, expected.parameters.len()).unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_without_higher_harmonics_come_as_they_were_sent() {
+        let mut rows = rows(7, 0.125, false);
+        for part in [&mut rows.parameters, &mut rows.first_moments, &mut rows.second_moments] {
+            (part.sh_degree, part.sh_rest) = (0, Vec::new());
+        }
+        assert_eq!(sent(&rows).0, rows);
+        let all = vec![vec![0..7]];
+        let fresh = PackedRows::of_each_fresh(&rows.parameters, &all).remove(0).unpack(0, 7);
+        assert_eq!(fresh.unwrap().parameters, rows.parameters);
+    }
+
+    #[test]
     fn what_is_no_rows_is_an_error_of_who_sent_it() {
-        let wrong: [fn(&mut PackedRows); 4] = [
+        let wrong: [fn(&mut PackedRows); 5] = [
             |packed| packed.numbers.0.truncate(9),
             |packed| packed.rows = usize::MAX,
             |packed| packed.sh_degree = u32::MAX,
-            |packed| packed.is_fresh = true,
+            |packed| packed.is_alike.truncate(3),
+            |packed| (packed.is_alike[0], packed.rows) = (true, usize::MAX),
         ];
         for change in wrong {
             let mut packed = PackedRows::of(&rows(5, 0.125, true));
             change(&mut packed);
-            let message = packed.unpack(2).unwrap_err().to_string();
+            let rows = packed.rows;
+            let message = packed.unpack(2, rows).unwrap_err().to_string();
             assert!(message.contains("what it sends is not"), "{message}");
         }
+        let packed = PackedRows::of(&rows(5, 0.125, true));
+        let message = packed.unpack(2, 4).unwrap_err().to_string();
+        assert!(message.contains("it sends 5 of 4 rows"), "{message}");
     }
 }
