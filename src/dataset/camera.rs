@@ -48,6 +48,11 @@ impl Camera {
         }
     }
 
+    /// The same with another focal length: with a factor below 1 it sees a wider field in as many pixels.
+    pub fn with_focal_times(&self, factor: f64) -> Self {
+        Self { focal_px: self.focal_px.map(|focal| factor * focal), ..*self }
+    }
+
     /// Pixels of the image.
     pub fn pixels(&self) -> usize {
         self.width as usize * self.height as usize
@@ -119,6 +124,15 @@ pub(super) fn viewing_distance(cameras: &[OpticalAxis], mean: Vec3<f64>) -> f64 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shorter_focal_length_sees_what_lies_beyond_the_edges() {
+        let camera = Camera { width: 40, height: 30, focal_px: [50.0; 2], centre_px: [20.0, 15.0] };
+        let wider = camera.with_focal_times(0.8);
+        let x_px = |camera: &Camera| camera.focal_px[0] * 0.48 + camera.centre_px[0];
+        assert!(x_px(&camera) > 40.0 && x_px(&wider) < 40.0);
+        assert_eq!(wider, Camera { focal_px: [40.0; 2], ..camera });
+    }
 
     #[test]
     fn only_the_extension_is_cut() {

@@ -15,6 +15,10 @@ use crate::train::{TrainError, render_footprint};
 /// A triangle whose weight is not above this in any sample of any training view is hidden.
 const HIDDEN_WEIGHT: f32 = 0.5;
 
+/// How a training view's focal length is multiplied to find what is hidden. Just beyond the edges of a photograph its
+/// camera sees what other cameras need: without it, a mesh of fox has 0.4 to 0.8 dB less from there.
+const FOCAL_FACTOR: f64 = 0.8;
+
 impl<B: TrainDevice> Trainer<'_, B> {
     /// What rows are on the screen in this image's view, after as many changes as follow so many images.
     pub(super) fn footprint(&self, image: u32, changed: u32) -> Footprint {
@@ -32,7 +36,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.footprint(self.iteration.max(1), self.last_step.before)
     }
 
-    /// After the last step: removes the triangles that no training view shows, and their vertices.
+    /// After the last step: removes the triangles that no training view shows, even if it saw a wider field, and
+    /// their vertices.
     pub(super) fn drop_hidden_triangles(&mut self) -> Result<(), TrainError> {
         if self.device.faces(&self.model).is_empty() {
             return Ok(());
@@ -54,6 +59,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
             ))?;
         }
         let triangles = self.device.faces(&self.model).len();
+        tracing::info!(
+            "{} hidden triangles were removed, {triangles} are left",
+            before - triangles
+        );
         let counts = vec![("pruned", before - triangles), ("triangles", triangles)];
         let report = RoundReport { event: "hidden_removed", counts };
         let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
@@ -66,10 +75,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let mut settings = self.settings_of(self.iteration.max(1));
         settings.footprint = self.shown_footprint();
         let views = &self.feed.views;
-        let trained: Vec<&View> =
-            views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
+        let wider = |&index: &usize| {
+            let view = views.training_view(index);
+            View { camera: view.camera.with_focal_times(FOCAL_FACTOR), ..view.clone() }
+        };
+        let wider: Vec<View> = views.split(Split::Train).iter().map(wider).collect();
         let (device, model) = (&mut *self.device, &mut self.model);
-        device.weigh(model, &trained, &settings)?;
+        device.weigh(model, &wider.iter().collect::<Vec<_>>(), &settings)?;
         let weights = device.face_statistics(model)?.weights;
         let is_seen: Vec<bool> = weights.iter().map(|&weight| weight > HIDDEN_WEIGHT).collect();
         let mut faces = kept(device.faces(model), &is_seen);
