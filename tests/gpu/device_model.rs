@@ -282,8 +282,10 @@ fn a_model_takes_the_bytes_of_whole_blocks_of_32_rows() {
             let table = rows * (11 + 3 * coefficients) * 4;
             let [parameters, others] = device.model_bytes(&model);
             assert_eq!(parameters, Bytes(table));
-            // Moments, statistics of each row, and the steps that each block's SH has taken.
-            assert_eq!(others, Bytes(2 * table + 8 * count as u64 + 4 * rows / 32));
+            // Moments, statistics of each row, the steps that each block's SH has taken, and of each of the 4,096
+            // latest steps two numbers for what was left behind at it.
+            let behind = 4 * rows / 32 + 8 * 4096;
+            assert_eq!(others, Bytes(2 * table + 8 * count as u64 + behind));
         }
     }
 }
