@@ -25,6 +25,21 @@ pub struct Snapshot<P> {
 }
 
 impl<P: Primitive> Snapshot<P> {
+    /// So many rows, every value zero, with these of the columns that may be missing.
+    pub(crate) fn zeros(sh_degree: u32, rows: usize, optional: OptionalColumns) -> Self {
+        let zeros = || P::zeros(sh_degree, rows);
+        let if_there = |is_there| vec![0.0; if is_there { rows } else { 0 }];
+        Self {
+            parameters: zeros(),
+            first_moments: zeros(),
+            second_moments: zeros(),
+            gradient_norm_sums: vec![0.0; rows],
+            views_seen: vec![0; rows],
+            absolute_norm_sums: if_there(optional.absolute_norm_sums),
+            filter_3d: if_there(optional.filter_3d),
+        }
+    }
+
     /// Puts others of the same columns after these.
     pub(crate) fn append(&mut self, others: Self) {
         self.parameters.append(others.parameters);

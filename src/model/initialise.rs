@@ -186,15 +186,16 @@ mod tests {
     #[test]
     fn the_curve_passes_each_point_once() {
         let odd = [f32::NAN, f32::INFINITY, -3e38, 0.0, 3e38];
-        let mut places: Vec<[f32; 3]> = odd.iter().map(|&x| [x, 1.0, -x]).collect();
-        for points in [&places.clone()[3..4], &[[0.5; 3]; 20], &places.clone()] {
+        let odd = odd.map(|x| [x, 1.0, -x]);
+        for points in [&odd[3..4], &[[0.5; 3]; 20], &odd] {
             let mut order = along_a_curve(points);
             order.sort_unstable();
             let numbers = (0..).take(points.len());
             assert!(order.into_iter().eq(numbers), "{points:?}");
         }
         // Two clusters, point by point in turn: one comes whole before the other.
-        places = (0..40).map(|i| [if i % 2 == 0 { -5.0 } else { 5.0 }; 3]).collect();
+        let places: Vec<[f32; 3]> =
+            (0..40).map(|i| [if i % 2 == 0 { -5.0 } else { 5.0 }; 3]).collect();
         let order = along_a_curve(&places);
         assert!(order[..20].iter().all(|i| i % 2 == order[0] % 2), "{order:?}");
     }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use super::command::RankCommand;
 use super::losses::{FailedStep, LateReports, RankLosses};
-use super::packed_rows::zero_rows;
 use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
@@ -133,7 +132,7 @@ impl Rows<Gaussians> for FreshRows<'_> {
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
-        let zeros = zero_rows(self.0.sh_degree, rows.len(), OptionalColumns::NONE);
+        let zeros = Snapshot::zeros(self.0.sh_degree, rows.len(), OptionalColumns::NONE);
         Ok(Snapshot { parameters: self.0.rows(rows), ..zeros })
     }
 }

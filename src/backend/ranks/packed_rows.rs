@@ -124,7 +124,7 @@ impl PackedRows {
 
     /// The same of rows whose moments and statistics are zero.
     pub(super) fn of_each_fresh(rows: &Gaussians, parts: &[Vec<Range<usize>>]) -> Vec<Self> {
-        let one = zero_rows(rows.sh_degree, 1, OptionalColumns::NONE);
+        let one = Snapshot::zeros(rows.sh_degree, 1, OptionalColumns::NONE);
         let sent = SentColumns::of_fresh(rows, &one);
         parts.iter().map(|ranges| sent.packed(ranges)).collect()
     }
@@ -155,7 +155,7 @@ impl PackedRows {
             filter_3d: self.has_filter_3d,
             absolute_norm_sums: self.has_absolute_norm_sums,
         };
-        zero_rows(self.sh_degree, rows, optional)
+        Snapshot::zeros(self.sh_degree, rows, optional)
     }
 
     /// The rows, as this rank has sent them; an error of that rank where they are not so many.
@@ -191,21 +191,6 @@ impl PackedRows {
             }
         }
         Ok(unpacked)
-    }
-}
-
-/// Rows of zeros, with these of the columns that may be missing.
-pub(super) fn zero_rows(sh_degree: u32, rows: usize, has: OptionalColumns) -> Snapshot<Gaussians> {
-    let zeros = || Gaussians::zeros(sh_degree, rows);
-    let if_there = |is_there| vec![0.0; if is_there { rows } else { 0 }];
-    Snapshot {
-        parameters: zeros(),
-        first_moments: zeros(),
-        second_moments: zeros(),
-        gradient_norm_sums: vec![0.0; rows],
-        views_seen: vec![0; rows],
-        absolute_norm_sums: if_there(has.absolute_norm_sums),
-        filter_3d: if_there(has.filter_3d),
     }
 }
 

@@ -195,17 +195,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
     }
 
     fn read_rows(&mut self, rows: &Range<usize>) -> io::Result<Snapshot<P>> {
-        let zeros = P::zeros(self.stored_degree, rows.len());
-        let if_there = |there: bool| if there { vec![0.0; rows.len()] } else { Vec::new() };
-        let mut chunk = Snapshot {
-            parameters: zeros.clone(),
-            first_moments: zeros.clone(),
-            second_moments: zeros,
-            gradient_norm_sums: vec![0.0; rows.len()],
-            views_seen: vec![0; rows.len()],
-            absolute_norm_sums: if_there(self.optional.absolute_norm_sums),
-            filter_3d: if_there(self.optional.filter_3d),
-        };
+        let mut chunk = Snapshot::zeros(self.stored_degree, rows.len(), self.optional);
         let columns = columns(P::SCHEMA, self.stored_degree, self.optional);
         for ((column, &place), bytes) in columns.iter().zip(&self.places).zip(bytes_mut(&mut chunk))
         {
