@@ -89,7 +89,7 @@
 //! scene's options are in `config/scene.rs`, those of density control in `config/densify.rs` and `config/triangles.rs`, the coarse
 //! stage's in `config/sugar.rs`, those of memory, output and device in `config/run_options.rs`. Then the
 //! file that uses it.
-//! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/default.toml`. A rule about two
+//! `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/reference.toml`. A rule about two
 //! options stands in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`.
 //!
 //! **Add a loss term.** `abi/terms.rs`: a variant of `Term` (the compiler asks for its arms), and a place for each
@@ -114,7 +114,7 @@
 //! `mcmc.rs` stands alone; one that grows by gradients takes its round from `growth.rs`.
 //! `train/strategy/mod.rs`: `mod` and a row. `config/strategy.rs`: a variant of `StrategyName` with its help,
 //! the values of options that it brings, and which options it takes; then write
-//! `configs/default.toml`, as above. A score that the backend does not have: a variant of `ScoreRule`, computed in
+//! `configs/reference.toml`, as above. A score that the backend does not have: a variant of `ScoreRule`, computed in
 //! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; what it gathers in the backward pass is a
 //! statistic of `kernels/maps.cuh`. Tests: beside it, and whole runs in `tests/program/strategies.rs`.
 //!

@@ -2,7 +2,8 @@
 
 use super::folder::ConfigText;
 
-/// What differs from the defaults in the demonstration.
+/// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,
+/// and the length.
 const DEMO: &str = "\
 [scene]
 eval = true
@@ -15,7 +16,6 @@ position_lr_max_steps = 1500
 [densify]
 densify_from_iter = 200
 densify_until_iter = 1000
-opacity_reset_interval = 3000
 
 [sugar]
 sugar_iterations = 400

@@ -15,7 +15,7 @@ use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
-use super::preset::tell_budget;
+use super::option_notices::{tell_budget, warn_of_idle, warn_of_late};
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
@@ -31,6 +31,8 @@ use crate::train::coarse::CoarseSchedule;
 pub(super) struct Intent {
     /// Everything resolved, paths absolute.
     pub(super) config: Config,
+    /// The preset that the run took by itself.
+    pub(super) usual: Option<&'static str>,
     /// Model folder.
     pub(super) model_path: PathBuf,
     /// The checkpoint that the run resumes from, if it does not start anew.
@@ -50,7 +52,7 @@ impl Intent {
         let lowest = base_text(args.demo, ranks);
         let layers = Layers {
             base: lowest.as_ref().map(ConfigText::layer),
-            is_new: !args.demo,
+            is_new: true,
             preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
@@ -63,6 +65,7 @@ impl Intent {
         }
         let there = settled.as_deref().filter(|folder| folder.is_dir());
         let lock = there.map(FolderLock::take).transpose()?;
+        let mut usual = None;
         let mut found = match (&args.start_checkpoint, &settled) {
             (Some(path), _) => Some((path.clone(), named_checkpoint(path)?)),
             (None, Some(folder)) if args.resume.is_some() => newest_checkpoint(folder)?,
@@ -101,6 +104,7 @@ impl Intent {
             let base = earlier.as_ref().map(ConfigText::layer).or(layers.base);
             let layers = Layers { base, is_new: layers.is_new && earlier.is_none(), ..layers };
             config = resolve(layers)?;
+            usual = layers.usual_preset()?;
             if let Some(handover) = Handover::find(&config.sugar)? {
                 config = imported_model(args, &handover, layers)?;
             }
@@ -110,6 +114,7 @@ impl Intent {
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);
+        warn_of_late(&config, usual, matches);
         let model_path = settled
             .or_else(|| config.output.model_path.clone())
             .unwrap_or_else(|| folder::default_path(&config, false));
@@ -136,7 +141,7 @@ impl Intent {
             warn_of_newer(start, &model_path);
         }
         let checkpoint = found.map(|(_, found)| found);
-        Ok(Self { config, model_path, checkpoint, goes_on, lock })
+        Ok(Self { config, usual, model_path, checkpoint, goes_on, lock })
     }
 
     /// The scene's folder.
@@ -300,14 +305,6 @@ fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageEr
          Gaussians as they are drawn, use --init with its point_cloud.ply",
         path.display()
     )))
-}
-
-/// Names options that were typed and have no effect, since what they belong to is off.
-fn warn_of_idle(config: &Config, matches: &ArgMatches) {
-    let was_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    for sentence in config.idle_options(was_typed) {
-        tracing::warn!("{sentence}");
-    }
 }
 
 fn report_resume_point(origin: &str, done: u32, config: &Config) {

@@ -28,6 +28,7 @@ mod mesh;
 mod model_cameras;
 mod next;
 mod offloaded;
+mod option_notices;
 mod output;
 mod parser;
 mod plan;
@@ -37,6 +38,7 @@ mod ranks;
 mod refine;
 mod render;
 mod scene;
+mod settle;
 mod signals;
 mod stages;
 mod start;
@@ -47,6 +49,7 @@ mod train;
 mod train_args;
 mod trained_views;
 mod triangles;
+mod usual;
 mod video;
 mod view;
 
@@ -60,6 +63,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subc
 use self::exit::Exit;
 use self::output::print_help;
 use self::parser::shaped;
+use self::usual::with_usual_defaults;
 use crate::config::normalize_args;
 use crate::telemetry::{
     LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
@@ -151,7 +155,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn command() -> clap::Command {
     // The parser by itself takes any terminal for a colourful one where `CI` is set.
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
-    Cli::command().color(colors).mut_subcommands(shaped)
+    Cli::command().color(colors).mut_subcommands(shaped).mut_subcommands(with_usual_defaults)
 }
 
 /// The parser quotes arguments in its errors: their control characters are escaped, as in all messages.

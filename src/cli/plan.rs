@@ -16,10 +16,12 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
 use super::offloaded::Offloaded;
+use super::option_notices::tell_usual;
 use super::output::print;
 use super::preset::PresetArgs;
 use super::refine::BoundOptions;
 use super::scene::{named_or_here, open_to_train};
+use super::settle::{OF_PIXELS, settle};
 use super::start::Start;
 use crate::backend::cpu::Cpu;
 use crate::backend::{Footprint, Statistics};
@@ -48,7 +50,7 @@ pub(super) struct PlanArgs {
 
     /// Gaussians, or vertices of triangles, to plan for
     ///
-    /// The default is --max-points, the number of --model, or a guess.
+    /// The default is --max-points, the number of --model, what the training views have room for, or a guess.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)), help_heading = "Forecast")]
     gaussians: Option<u64>,
 
@@ -95,13 +97,15 @@ pub(super) struct PlanArgs {
 
 /// Plans and prints; a plan that does not fit is an error, after it was printed.
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let mut config = resolve(Layers {
+    let layers = Layers {
         base: None,
         is_new: true,
         preset: args.preset.named(),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
-    })?;
+    };
+    let mut config = resolve(layers)?;
+    let usual = layers.usual_preset()?;
     config.validate_schedule()?;
     args.mesh.check()?;
     if let Some(model) = &config.sugar.checkpoint_path {
@@ -115,7 +119,10 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     config.scene.source_path = Some(named_or_here(&config.scene, "")?);
     let budget = budget(&config)?;
     let dataset = open_to_train(&config)?;
-    let mut report = report(args, &config, &dataset, budget)?;
+    let start = Start::of(&dataset, &config)?;
+    let goal = settle(&mut config, &dataset, start.len() as u64);
+    tell_usual(usual);
+    let mut report = report(args, &config, &dataset, &start, goal, budget)?;
     let of_surface = SurfaceOptions {
         mesh: &args.mesh,
         bound: &args.bound,
@@ -123,7 +130,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         context: args.context,
     };
     report.sugar = surface::stages(&of_surface, matches, &config, &dataset, &report)?;
-    let on_host = on_host(&config, &dataset, args.gaussians, report.gaussians.count)?;
+    let on_host = on_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
         needed: found.as_ref().ok().map(|room| room.needed),
@@ -149,6 +156,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 fn on_host(
     config: &Config,
     dataset: &Dataset,
+    start: &Start<'_>,
     typed: Option<u64>,
     most: u64,
 ) -> anyhow::Result<Option<Result<HostRoom, DoesNotFit>>> {
@@ -157,7 +165,6 @@ fn on_host(
         return Ok(None);
     }
     let Some(run) = HostRun::new(config, dataset) else { return Ok(None) };
-    let start = Start::of(dataset, config)?;
     let count = start.len() as u64;
     if !on_processor {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
@@ -191,10 +198,11 @@ fn report(
     args: &PlanArgs,
     config: &Config,
     dataset: &Dataset,
+    start: &Start<'_>,
+    goal: Option<u64>,
     budget: Option<Budget>,
 ) -> anyhow::Result<PlanReport> {
-    let points = Start::of(dataset, config)?;
-    let points = points.points();
+    let points = start.points();
     let start = points.positions.len() as u64;
     let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(read_model).transpose()?;
@@ -209,7 +217,7 @@ fn report(
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let found = model.as_ref().map(|model| model.gaussians.len());
-    let gaussians = gaussians(args, config, &*strategy, start, found);
+    let gaussians = gaussians(args, config, &*strategy, start, Known { model: found, goal });
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -298,13 +306,22 @@ fn given_up(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
+/// Numbers of Gaussians that are known beside those at the start.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Of the model of `--model`.
+    model: Option<usize>,
+    /// What the scene has the run grow to, where nothing is said of it.
+    goal: Option<u64>,
+}
+
 /// For how many Gaussians, and who says so.
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
     strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
-    model: Option<usize>,
+    known: Known,
 ) -> PlannedGaussians {
     let rows = match config.optimize.primitive {
         PrimitiveName::Gaussians => "Gaussians",
@@ -319,12 +336,11 @@ fn gaussians(
     if !forecast::has_rounds(config, strategy) {
         return counted(start, "those at the start: there is no round of density control");
     }
-    if let Some(count) = config.densify.max_points {
-        return counted(count, "--max-points");
-    }
-    match model {
-        Some(count) => counted(count as u64, "the model"),
-        None => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
+    match (known, config.densify.max_points) {
+        (Known { goal: None, .. }, Some(count)) => counted(count, "--max-points"),
+        (Known { model: Some(count), .. }, _) => counted(count as u64, "the model"),
+        (Known { goal: Some(count), .. }, _) => counted(count, OF_PIXELS),
+        _ => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
     }
 }
 

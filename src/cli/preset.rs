@@ -1,9 +1,9 @@
-//! The preset that a command takes: by its name, for a GPU, for a quality, or for a time budget.
+//! The preset that a command line names: by its name, for a GPU, or for a quality.
 
 use clap::{Args, ValueEnum};
 
 use crate::backend::gpu;
-use crate::config::{Config, OptimizeOptions, preset_for_card};
+use crate::config::preset_for_card;
 use crate::memory::Bytes;
 
 /// The name that stands for the preset of this machine's GPU.
@@ -14,7 +14,9 @@ const AUTO: &str = "auto";
 pub(super) struct PresetArgs {
     /// Built-in options; --config and flags win over it
     ///
-    /// The name auto takes the preset for this machine's GPU, which splat doctor names.
+    /// A run of which nothing else is said takes fast. It takes reference, which is 3DGS, where it has another --strategy
+    /// than budget, --primitive, --regularize, -c, or what only adc and gof have: --absgrad, --densify-grad-threshold,
+    /// --near-fade, --prune-scale. The name auto takes the preset for this machine's GPU, which splat doctor names.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
@@ -38,7 +40,7 @@ enum Quality {
 }
 
 impl PresetArgs {
-    /// The name of the preset; `None` where the options' defaults serve. That for the GPU is said.
+    /// The name of the preset; `None` where none is named. That for the GPU is said.
     pub(super) fn named(&self) -> Option<&str> {
         match self.quality {
             Some(Quality::Draft) => Some("draft"),
@@ -49,27 +51,7 @@ impl PresetArgs {
     }
 }
 
-/// Says what a time budget is spent on.
-pub(super) fn tell_budget(config: &Config) {
-    let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
-    else {
-        return;
-    };
-    let strategy = config.densify.strategy.to_possible_value();
-    let strategy = strategy.as_ref().map_or("", |strategy| strategy.get_name());
-    let most =
-        config.densify.max_points.map_or(String::new(), |most| format!(", up to {most} Gaussians"));
-    let passes = if max_passes > 0 {
-        format!(", at most {max_passes} passes over the views")
-    } else {
-        String::new()
-    };
-    tracing::info!(
-        "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
-    );
-}
-
-/// The preset of this name. That for the GPU is said; `None` where the options' defaults serve.
+/// The preset of this name. That for the GPU is said; `None` where it needs none.
 fn named(name: Option<&str>) -> Option<&str> {
     if name != Some(AUTO) {
         return name;

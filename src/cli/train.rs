@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 
-use self::warnings::{warn_of_background, warn_of_cap, warn_of_no_rounds, warn_of_samples};
+use self::warnings::{
+    tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds, warn_of_samples,
+};
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
@@ -22,9 +24,11 @@ use super::less_memory::less_memory;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::tell_next;
 use super::offloaded::Offloaded;
+use super::option_notices::tell_usual;
 use super::output::{print, shell_word};
 use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_to_train, refuse_hidden};
+use super::settle::settle;
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::timelapse::check_timelapse;
@@ -154,6 +158,7 @@ impl Task for Training<'_> {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let dataset = open_to_train(&intent.config)?;
+        tell_usual(intent.usual);
         if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
                 "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
@@ -161,6 +166,21 @@ impl Task for Training<'_> {
             );
         }
         check_timelapse(args, &mut intent, &dataset)?;
+        let start = match &intent.checkpoint {
+            None => Start::of(&dataset, &intent.config)?,
+            Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
+        };
+        let is_new = intent.checkpoint.is_none();
+        let now = intent.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len());
+        let goal = settle(&mut intent.config, &dataset, now as u64);
+        match &intent.checkpoint {
+            Some(checkpoint) => warn_of_cap(checkpoint, &intent.config),
+            None if goal.is_none() => warn_of_no_rounds(&intent.config, &dataset, now as u64),
+            None => {}
+        }
+        if let Some(goal) = goal.filter(|_| is_new) {
+            tell_goal(&intent.config, &dataset, [now as u64, goal]);
+        }
         if device.world() > 1 {
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
@@ -174,17 +194,6 @@ impl Task for Training<'_> {
         }
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
-        let start = match &intent.checkpoint {
-            None => {
-                let start = Start::of(&dataset, &intent.config)?;
-                warn_of_no_rounds(&intent.config, &dataset, start.len() as u64);
-                start
-            }
-            Some(checkpoint) => {
-                warn_of_cap(checkpoint, &intent.config);
-                Start::Points(Cow::Borrowed(&dataset.points))
-            }
-        };
         let held = RunParts {
             start: &start,
             checkpoint: intent.checkpoint.as_ref(),

@@ -57,8 +57,8 @@ options! {
 
         /// Iterations between two rounds
         ///
-        /// With budget it is rounded up to whole passes over the training views, if they leave time for
-        /// eight rounds.
+        /// With budget it is rounded up to a multiple of the number of training views, if that leaves time for eight
+        /// rounds.
         #[arg(value_name = "N")]
         densification_interval: u32 = 100, is count;
 
@@ -119,8 +119,10 @@ options! {
 
         /// Never more Gaussians than this
         ///
-        /// With budget and mcmc it is what the model grows to. If none is given, that is 500,000 with
-        /// budget and 1,000,000 with mcmc. Of triangles it counts vertices, and is 4,000,000 if none is given.
+        /// With budget and mcmc it is what the model grows to. If none is given, that is 1,000,000 with mcmc, and with
+        /// budget one for 350 pixels of the training views: at most 5,000,000, at least 100,000 (or one for 40 pixels,
+        /// where that is less), and no fewer than the run starts with. Of triangles it counts vertices, and is
+        /// 4,000,000 if none is given.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
             value_name = "N",

@@ -51,7 +51,7 @@ pub use run_options::{
     DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
 };
 pub use scene::SceneOptions;
-pub use schema::default_toml;
+pub use schema::reference_toml;
 pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use stretch::follows_iterations;

@@ -2,7 +2,7 @@
 //!
 //! `declare.rs` says how to write one. Some sections have files of their own: `scene.rs` has the scene,
 //! `densify.rs` density control, `triangles.rs` that of triangles, `sugar.rs` the coarse stage, `run_options.rs` memory, output and device.
-//! `configs/default.toml` is generated: `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
+//! `configs/reference.toml` is generated: `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` renews it.
 
 use std::path::PathBuf;
 
@@ -91,16 +91,26 @@ options! {
         ///
         /// Of training: start, evaluations and files come on top. The schedule of --iterations (learning
         /// rates, density control, sizes of views) passes with the clock, whatever number of images there is
-        /// time for. A new run without --preset, --strategy and --primitive takes --preset fast; --demo has its own
-        /// values.
+        /// time for.
         #[arg(value_name = "TIME")]
         time_budget: Option<TimeBudget>;
+
+        /// Passes over the training views at least
+        ///
+        /// Where that is more images than --iterations, the schedule passes more slowly, so that each of many views is
+        /// seen often enough. --max-passes wins over it. A preset's counts
+        /// where --iterations are not given.
+        #[arg(value_name = "N")]
+        min_passes: u32 = 0, idle Idle::When {
+            is: |config| config.optimize.time_budget.is_some(),
+            words: "with --time-budget",
+        };
 
         /// Passes over the training views at most
         ///
         /// Where that is fewer images than --iterations, the schedule passes faster, and a --time-budget may end
         /// before its time: more passes over few views make a model that fits these and no others. 0 for no
-        /// limit. The presets draft, fast and best set one.
+        /// limit. A preset's counts where --iterations are not given.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 

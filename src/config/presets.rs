@@ -5,7 +5,7 @@ use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.
 const PRESETS: [(&str, &str); 13] = [
-    ("default", include_str!("../../configs/default.toml")),
+    ("reference", include_str!("../../configs/reference.toml")),
     ("draft", include_str!("../../configs/draft.toml")),
     ("fast", include_str!("../../configs/fast.toml")),
     ("best", include_str!("../../configs/best.toml")),
@@ -21,7 +21,7 @@ const PRESETS: [(&str, &str); 13] = [
 ];
 
 /// Other names of presets.
-const ALIASES: [(&str, &str); 1] = [("reference", "default")];
+const ALIASES: [(&str, &str); 1] = [("default", "fast")];
 
 /// The presets for cards, and the GiB that each is for, ascending.
 const OF_CARDS: [(&str, u64); 4] = [("8gb", 8), ("12gb", 12), ("16gb", 16), ("24gb", 24)];
@@ -46,9 +46,14 @@ pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.into_iter().map(|(name, _)| name)
 }
 
+/// The name of a preset that may have been called by another one.
+pub(super) fn unaliased(name: &str) -> &str {
+    ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, of)| of)
+}
+
 /// The TOML text of a preset.
 pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
-    let name = ALIASES.into_iter().find(|&(alias, _)| alias == name).map_or(name, |(_, of)| of);
+    let name = unaliased(name);
     PRESETS.into_iter().find(|&(known, _)| known == name).map(|(_, text)| text).ok_or_else(|| {
         ConfigError::UnknownPreset {
             name: name.to_owned(),
@@ -62,8 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reference_is_another_name_of_the_default() {
-        assert_eq!(preset_text("reference").unwrap(), preset_text("default").unwrap());
+    fn default_is_another_name_of_fast() {
+        assert_eq!(preset_text("default").unwrap(), preset_text("fast").unwrap());
         assert!(preset_text("refer").is_err());
     }
 

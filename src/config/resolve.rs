@@ -13,10 +13,11 @@ use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
-use super::stretch::{stretched, triangles_for};
+use super::stretch::{LENGTH, free_passes, stretched, triangles_for};
 use super::values::holds;
 use super::{
-    Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions, preset_text,
+    Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
+    SugarOptions, preset_text,
 };
 
 /// TOML text and where it is from.
@@ -42,7 +43,8 @@ pub struct Typed<'a> {
 pub struct Layers<'a> {
     /// The configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
     pub base: Option<ConfigLayer<'a>>,
-    /// Whether that is no earlier run's, so that a time budget may bring a preset.
+    /// Whether that is no earlier run's. Then it lies beneath the preset fast, but for the length that it gives, unless
+    /// a layer above chooses another way to grow.
     pub is_new: bool,
     /// Name of a preset.
     pub preset: Option<&'a str>,
@@ -52,8 +54,25 @@ pub struct Layers<'a> {
     pub typed: Option<Typed<'a>>,
 }
 
-/// The preset that a time budget brings.
-const PRESET_OF_BUDGETS: &str = "fast";
+/// The preset of a new run that nothing else chooses.
+const USUAL_PRESET: &str = "fast";
+
+/// Options by which a run says how its Gaussians come to be, and keeps the values of [`Config::default`]; with each, the
+/// value that says nothing.
+const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
+    (DensifyOptions::NAME, STRATEGY, Some("budget")),
+    (OptimizeOptions::NAME, "primitive", Some("gaussians")),
+    (SugarOptions::NAME, "regularize", Some("none")),
+    (SugarOptions::NAME, "checkpoint_path", None),
+];
+
+const STRATEGY: &str = "strategy";
+
+/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too.
+const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
+
+/// The preset that is [`Config::default`]. Of a new run it says no more than that the usual one is not taken.
+const REFERENCE: &str = "reference";
 
 /// The configuration that all layers give together, proven to be in range.
 ///
@@ -96,14 +115,20 @@ fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
 impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
-        let mut table = Table::new();
-        if let Some(ConfigLayer { origin, text }) = self.base {
-            overlay(&mut table, read_strictly(origin, text)?);
+        let base = match self.base {
+            Some(ConfigLayer { origin, text }) => read_strictly(origin, text)?,
+            None => Table::new(),
+        };
+        let above = self.above_the_base()?;
+        let mut table = base.clone();
+        if !self.is_new {
+            free_passes(&mut table, &above);
         }
-        let above = self.above_the_preset()?;
-        if let Some(name) = self.preset.or_else(|| self.implied_preset(&above)) {
-            let preset = read_strictly(&format!("preset {name}"), preset_text(name)?)?;
-            overlay(&mut table, stretched(name, preset, &above));
+        if let Some(name) = self.usual_above(&above) {
+            let layers: Vec<Table> = std::iter::once(base).chain(above.iter().cloned()).collect();
+            let mut usual = stretched(name, read_preset(name)?, &layers);
+            keep_length(&mut usual, &table);
+            overlay(&mut table, usual);
         }
         for layer in above {
             overlay(&mut table, layer);
@@ -111,17 +136,23 @@ impl Layers<'_> {
         Ok(table)
     }
 
-    /// The preset of a new run with a time budget, where nothing else says how it grows.
-    fn implied_preset(&self, above: &[Table]) -> Option<&'static str> {
-        let says = |section: &str, key: &str| {
-            let given =
-                |layer: &Table| layer.get(section).is_some_and(|table| table.get(key).is_some());
-            above.iter().any(given)
-        };
-        let is_open = (self.base.is_none() || self.is_new)
-            && !says(DensifyOptions::NAME, "strategy")
-            && !says(OptimizeOptions::NAME, "primitive");
-        (is_open && says(OptimizeOptions::NAME, "time_budget")).then_some(PRESET_OF_BUDGETS)
+    /// The preset that a new run takes by itself, unless a layer says how Gaussians come to be.
+    pub fn usual_preset(self) -> Result<Option<&'static str>, ConfigError> {
+        Ok(self.usual_above(&self.above_the_base()?))
+    }
+
+    fn usual_above(self, above: &[Table]) -> Option<&'static str> {
+        let is_open = self.is_new && self.preset != Some(REFERENCE) && !chooses_growth(above);
+        is_open.then_some(USUAL_PRESET)
+    }
+
+    /// What wins over an earlier run.
+    fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
+        let mut layers = self.above_the_preset()?;
+        if let Some(name) = self.preset.filter(|&name| !(self.is_new && name == REFERENCE)) {
+            layers.insert(0, stretched(name, read_preset(name)?, &layers));
+        }
+        Ok(layers)
     }
 
     /// What wins over the preset.
@@ -211,6 +242,32 @@ fn overlay(table: &mut Table, upper: Table) {
             }
         }
     }
+}
+
+/// Whether these layers say how Gaussians come to be.
+fn chooses_growth(layers: &[Table]) -> bool {
+    let given = |section: &str, key: &str| {
+        layers.iter().rev().find_map(|layer| layer.get(section)?.get(key))
+    };
+    let chooses = |(section, key, usual): &(&str, &str, Option<&str>)| {
+        given(section, key).is_some_and(|value| usual.is_none() || value.as_str() != *usual)
+    };
+    let of_densify = |key: &str| given(DensifyOptions::NAME, key).is_some();
+    OF_GROWTH.iter().any(chooses)
+        || (!of_densify(STRATEGY) && OF_GRADIENTS.into_iter().any(of_densify))
+}
+
+/// Leaves the length of the run to the layer beneath, where that gives one.
+fn keep_length(preset: &mut Table, beneath: &Table) {
+    let given = beneath.get(OptimizeOptions::NAME).and_then(|section| section.get(LENGTH));
+    let section = preset.get_mut(OptimizeOptions::NAME).and_then(toml::Value::as_table_mut);
+    if let (Some(given), Some(section)) = (given, section) {
+        section.insert(LENGTH.to_owned(), given.clone());
+    }
+}
+
+fn read_preset(name: &str) -> Result<Table, ConfigError> {
+    read_strictly(&format!("preset {name}"), preset_text(name)?)
 }
 
 /// Reads a layer; every key in it must be an option and every value of the option's type.

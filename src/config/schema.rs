@@ -45,14 +45,15 @@ pub(super) fn sections() -> [Section; 8] {
     ]
 }
 
-/// Every option with its help and its default: the text of `configs/default.toml`.
+/// Every option with its help and its value in [`Config::default`]: the text of `configs/reference.toml`.
 ///
 /// Options that are unset by default stand there as comments.
-pub fn default_toml() -> Result<String, ConfigError> {
+pub fn reference_toml() -> Result<String, ConfigError> {
     let defaults = Config::default().to_table()?;
     let mut text = String::from(
-        "# Every option of `splat train` with its default, as the program prints it.\n\
-         # A file for --config needs only what differs; flags win over it.\n",
+        "# Every option of `splat train` as --preset reference has it, which trains as 3DGS does. Where nothing else is\n\
+         # said, a run has some other values, those of fast.toml. A file for --config needs only what differs; flags win\n\
+         # over it.\n",
     );
     for section in sections() {
         writeln!(text, "\n[{}]", section.name).ok();

@@ -39,7 +39,7 @@ impl StrategyName {
             }),
             Self::Budget => Some(Implied {
                 origin: "strategy budget",
-                text: "[densify]\nopacity_reset_interval = 500\nmax_points = 500000\n",
+                text: "[densify]\nopacity_reset_interval = 500\n",
             }),
             Self::Mcmc => Some(Implied { origin: "preset mcmc", text: preset_text("mcmc")? }),
         })

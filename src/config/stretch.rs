@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::presets::unaliased;
 use super::{DensifyOptions, OptimizeOptions, TrianglesOptions};
 
 /// Their names.
@@ -38,8 +39,14 @@ const LATEST_START: i64 = 4;
 
 /// Whether schedules of this preset follow the length of the run.
 pub fn follows_iterations(preset: &str) -> bool {
-    PRESETS.contains(&preset)
+    PRESETS.contains(&unaliased(preset))
 }
+
+/// The key of a run's length.
+pub(super) const LENGTH: &str = "iterations";
+
+/// Limits of passes, which are for the preset's own length.
+const PASSES: [&str; 2] = ["min_passes", "max_passes"];
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
@@ -54,7 +61,26 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
         }
     }
     start_in_time(&mut preset);
+    lift_passes(&mut preset);
     preset
+}
+
+/// Lifts the limits of passes of an earlier run where one of the layers above gives it another length.
+pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
+    let given = above.iter().rev().find_map(iterations);
+    if given.is_some() && given != iterations(before) {
+        lift_passes(before);
+    }
+}
+
+/// Lifts the limits of passes that a layer has.
+fn lift_passes(layer: &mut Table) {
+    let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
+    for (key, passes) in optimize.into_iter().flatten() {
+        if PASSES.contains(&key.as_str()) {
+            *passes = Value::Integer(0);
+        }
+    }
 }
 
 /// Has the schedules of a run of triangles be for one of so many iterations. What is not 0 stays so.
@@ -82,7 +108,7 @@ fn start_in_time(preset: &mut Table) {
 
 /// The length of the run, as far as a layer gives it.
 fn iterations(layer: &Table) -> Option<i64> {
-    layer.get(OptimizeOptions::NAME)?.get("iterations")?.as_integer()
+    layer.get(OptimizeOptions::NAME)?.get(LENGTH)?.as_integer()
 }
 
 #[cfg(test)]
@@ -110,6 +136,14 @@ mod tests {
         let found = stretched("fast", table(FAST), &[short]);
         let rounds = ["densify_from_iter", "densify_until_iter"];
         assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
+        let preset = table("[optimize]\niterations = 6000\nmin_passes = 30\nmax_passes = 100\n");
+        let passes = |above: &str| {
+            let optimize =
+                stretched("fast", preset.clone(), &[table(above)])[OptimizeOptions::NAME].clone();
+            PASSES.map(|key| optimize[key].as_integer().unwrap())
+        };
+        assert_eq!(passes("[run]\nseed = 1\n"), [30, 100]);
+        assert_eq!(passes("[optimize]\niterations = 9\n"), [0, 0]);
         let longest = table("[optimize]\niterations = 4294967295\n");
         let found = stretched("fast", table(FAST), &[longest]);
         assert_eq!(found["densify"]["densify_until_iter"].as_integer(), Some(3_435_973_836));

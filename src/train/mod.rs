@@ -18,6 +18,7 @@ pub mod near_surface;
 pub mod obey;
 mod other_views;
 pub mod pace;
+mod pace_budget;
 pub mod passed;
 pub mod pictures;
 mod reference;

@@ -1,15 +1,17 @@
-//! How a run passes through its schedule: with its images, with the clock, or faster than its images.
+//! How a run passes through its schedule: with its images, with the clock, or faster or slower than its images.
 
 use super::batches::Batches;
+use super::pace_budget::PaceBudget;
 use super::passed::{Paced, Passed};
 use super::span::ImageSpan;
-use crate::config::{Config, TimeBudget};
+use crate::config::Config;
 
 /// One step: the images that it trains on, and the iterations of the schedule that pass with it.
 ///
 /// As a rule an iteration passes with each image. With a time budget iterations pass with the clock: more of them
 /// than images where the budget is short, and fewer, or none in a step, where it is long. Where passes over the
-/// views are limited to fewer images than iterations, some more pass with each image.
+/// views are limited to fewer images than iterations, some more pass with each image, and where they have to be more
+/// images than that, none with some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The images.
@@ -62,73 +64,6 @@ pub(super) struct Pace {
     begun: [f64; 3],
     /// Images before the last round, and before opacities were last lowered, of this process.
     rested_at: [Option<u32>; 2],
-}
-
-/// What has iterations pass otherwise than with images.
-#[derive(Clone, Copy, Debug)]
-struct PaceBudget {
-    /// Seconds of training; nothing where the clock says nothing.
-    seconds: Option<f64>,
-    /// Images of the run, at most.
-    most_images: Option<u32>,
-    /// Iterations of the schedule.
-    last: u32,
-    /// Where this process began.
-    from: Passed,
-}
-
-impl PaceBudget {
-    /// That of a run over so many training views; nothing where iterations pass with images.
-    fn of(config: &Config, views: usize, from: Passed) -> Option<Self> {
-        let options = &config.optimize;
-        let seconds = options.time_budget.map(TimeBudget::seconds);
-        let passes = options.max_passes;
-        let views = u32::try_from(views).unwrap_or(u32::MAX);
-        let most_images = (passes > 0).then(|| passes.saturating_mul(views).max(1));
-        let is_short = most_images.is_some_and(|most| most < options.iterations);
-        (seconds.is_some() || is_short).then_some(Self {
-            seconds,
-            most_images,
-            last: options.iterations,
-            from,
-        })
-    }
-
-    /// The last iteration that has passed by then.
-    fn iteration_at(&self, seconds: f64, images: u32) -> u32 {
-        let by_images = self.most_images.map_or(0, |most| self.by_images(images, most));
-        let by_clock = self.seconds.map_or(0, |all| {
-            self.share_of_rest(share(seconds - self.from.seconds, all - self.from.seconds))
-        });
-        by_images.max(by_clock)
-    }
-
-    /// A function of the number of images alone, so that a run that goes on from a checkpoint goes the same way as
-    /// one that was never stopped; unless its options have changed.
-    fn by_images(&self, images: u32, most: u32) -> u32 {
-        let at = |images: u32| u64::from(images) * u64::from(self.last) / u64::from(most);
-        if at(self.from.images) == u64::from(self.from.iteration) {
-            return u32::try_from(at(images)).unwrap_or(u32::MAX).min(self.last);
-        }
-        let since = f64::from(images) - f64::from(self.from.images);
-        self.share_of_rest(share(since, f64::from(most) - f64::from(self.from.images)))
-    }
-
-    /// A run that goes on has what is left of its budget for what is left of the schedule.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of the iterations, from 0 to 1"
-    )]
-    fn share_of_rest(&self, share: f64) -> u32 {
-        let left = self.last.saturating_sub(self.from.iteration);
-        self.from.iteration + (share * f64::from(left)) as u32
-    }
-}
-
-/// What part of `whole` has passed, 0 to 1.
-fn share(passed: f64, whole: f64) -> f64 {
-    if passed >= whole { 1.0 } else { passed.max(0.0) / whole }
 }
 
 impl Pace {
@@ -217,7 +152,7 @@ impl Pace {
         self.budget.is_some()
     }
 
-    /// Images that the run ends with at the latest, where that is before all iterations have passed with images.
+    /// Images that the run ends with at the latest, where iterations do not pass with images alone.
     pub(super) fn most_images(&self) -> Option<u32> {
         self.budget.and_then(|budget| budget.most_images)
     }
@@ -236,7 +171,9 @@ impl Pace {
 
     /// Images of the run, where the clock says nothing of their number.
     pub(super) fn all_images(&self, iterations: u32) -> u32 {
-        self.most_images().map_or(iterations, |most| most.min(iterations))
+        let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
+        self.most_images()
+            .map_or(iterations, |most| if has_clock { most.min(iterations) } else { most })
     }
 }
 

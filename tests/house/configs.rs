@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
     Color, Compactness, Config, ConfigError, ConfigLayer, DensifyOptions, DeviceChoice, Layers,
-    OptimizeOptions, StrategyName, TestList, Typed, default_toml, normalize_args, preset_names,
-    preset_text, resolve,
+    OptimizeOptions, StrategyName, TestList, Typed, normalize_args, preset_names, preset_text,
+    reference_toml, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -56,17 +56,17 @@ fn keys_of(text: &str) -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn the_default_file_is_what_the_code_prints() {
-    let path = configs().join("default.toml");
-    let printed = default_toml().unwrap();
+fn the_reference_file_is_what_the_code_prints() {
+    let path = configs().join("reference.toml");
+    let printed = reference_toml().unwrap();
     if std::env::var_os("SPLAT_UPDATE_CONFIGS").is_some() {
         std::fs::write(&path, &printed).unwrap();
     }
     assert!(
         std::fs::read_to_string(&path).unwrap() == printed,
-        "configs/default.toml is out of date: SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs"
+        "configs/reference.toml is out of date: SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs"
     );
-    assert_eq!(Config::from_toml("default.toml", &printed).unwrap(), Config::default());
+    assert_eq!(Config::from_toml("reference.toml", &printed).unwrap(), Config::default());
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     let ids: BTreeSet<_> = flags.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(ids.len(), flags.len(), "field names are unique over all sections");
 
-    let keys = keys_of(&default_toml().unwrap());
+    let keys = keys_of(&reference_toml().unwrap());
     assert_eq!(keys.iter().map(|(_, key)| key.clone()).collect::<BTreeSet<_>>(), ids);
     // What serde writes with every optional key set is the same set, section by section.
     let mut full = Config::default();
@@ -140,8 +140,8 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
 }
 
 #[test]
-fn the_commented_examples_of_the_default_file_are_valid() {
-    let text = default_toml().unwrap();
+fn the_commented_examples_of_the_reference_file_are_valid() {
+    let text = reference_toml().unwrap();
     let examples = text.lines().map(|line| match line.strip_prefix("# ") {
         Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest,
         _ => line,
@@ -251,22 +251,67 @@ fn the_preset_mip_turns_on_both_filters_and_its_density_control() {
     assert_eq!((mip.densify.near_fade, mip.densify.densify_grad_threshold), (0.37, 4e-4));
 }
 
+/// What a new run resolves to with these flags.
+fn of_new_run(words: &[&str], preset: Option<&str>) -> Config {
+    let (flags, matches) = parsed(words);
+    let typed = Some(Typed { flags: &flags, matches: &matches });
+    resolve(Layers { is_new: true, preset, typed, ..Layers::default() }).unwrap()
+}
+
 #[test]
-fn a_time_budget_brings_the_preset_fast_where_nothing_else_does() {
-    let resolved = |words: &[&str], preset| {
-        let (flags, matches) = parsed(words);
-        let typed = Some(Typed { flags: &flags, matches: &matches });
-        resolve(Layers { preset, typed, ..Layers::default() }).unwrap()
+fn a_new_run_takes_the_preset_fast_where_nothing_says_how_it_grows() {
+    let fast = of_new_run(&[], Some("fast"));
+    assert_eq!(of_new_run(&[], None), fast);
+    assert_eq!(of_new_run(&[], Some("default")), fast);
+    assert_eq!(of_new_run(&[], Some("reference")), Config::default());
+    assert_eq!(of_new_run(&["--time-budget=5s"], None).optimize.max_passes, 100);
+    let on_card = of_new_run(&[], Some("16gb"));
+    assert_eq!((&on_card.optimize, &on_card.densify), (&fast.optimize, &fast.densify));
+    let usual = Config::default().optimize.iterations;
+    for words in [
+        "--strategy=adc",
+        "--primitive=surfels",
+        "--absgrad",
+        "--densify-grad-threshold=1e-4",
+        "--near-fade=0.3",
+        "--prune-scale=0.2",
+        "--regularize=density",
+        "-c=model",
+    ] {
+        let config = of_new_run(&[words], None);
+        assert_eq!(config.optimize.iterations, usual, "{words}");
+        assert_eq!(config.densify.strategy, StrategyName::Adc, "{words}");
+    }
+    assert_eq!(of_new_run(&["--strategy=mcmc"], None), of_new_run(&[], Some("mcmc")));
+    // What is the default chooses nothing.
+    for words in ["--strategy=budget", "--primitive=gaussians", "--regularize=none"] {
+        assert_eq!(of_new_run(&[words], None), fast, "{words}");
+    }
+    let idle = of_new_run(&["--strategy=budget", "--near-fade=0.3"], None);
+    assert_eq!(idle.optimize, fast.optimize);
+}
+
+#[test]
+fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
+    let passes = |words: &[&str]| {
+        let optimize = of_new_run(words, None).optimize;
+        [optimize.iterations, optimize.min_passes, optimize.max_passes]
     };
-    let without = |config: Config| Config {
-        optimize: OptimizeOptions { time_budget: None, ..config.optimize },
-        ..config
-    };
-    let fast = resolved(&[], Some("fast"));
-    assert_eq!(without(resolved(&["--time-budget=5s"], None)), fast);
-    assert_eq!(without(resolved(&["--time-budget=5s"], Some("default"))), Config::default());
-    let mcmc = resolved(&["--strategy=mcmc"], None);
-    assert_eq!(without(resolved(&["--time-budget=5s", "--strategy=mcmc"], None)), mcmc);
+    assert_eq!(passes(&[]), [6000, 30, 100]);
+    assert_eq!(passes(&["--iterations=6000"]), [6000, 0, 0]);
+    assert_eq!(passes(&["--iterations=900", "--max-passes=3"]), [900, 0, 3]);
+    assert_eq!(passes(&["--max-passes=3"]), [6000, 30, 3]);
+}
+
+#[test]
+fn the_length_of_a_lower_layer_stays_beneath_the_usual_preset() {
+    let base = "[optimize]\niterations = 1500\nopacity_lr = 0.5\n";
+    let base = Some(ConfigLayer { origin: "base.toml", text: base });
+    let config = resolve(Layers { base, is_new: true, ..Layers::default() }).unwrap();
+    let OptimizeOptions { iterations, position_lr_max_steps, max_passes, .. } = config.optimize;
+    assert_eq!([iterations, position_lr_max_steps, max_passes], [1500, 1500, 0]);
+    assert_eq!(config.densify.densify_until_iter, 750);
+    assert_eq!(config.optimize.opacity_lr, 0.025, "the preset is above the rest of the layer");
 }
 
 #[test]
@@ -283,6 +328,7 @@ fn draft_and_best_are_the_preset_fast_of_another_length() {
             normals_from_iter: fast.optimize.iterations / 5,
             position_lr_max_steps: fast.optimize.position_lr_max_steps,
             sh_degree_interval: fast.optimize.sh_degree_interval,
+            min_passes: fast.optimize.min_passes,
             max_passes: fast.optimize.max_passes,
             ..optimize
         };
@@ -298,10 +344,10 @@ fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
     assert_eq!(optimize.position_lr_max_steps, optimize.iterations);
     assert!(densify.densify_until_iter < optimize.iterations && optimize.final_lr_share < 1.0);
     assert!(3 * optimize.sh_degree_interval < densify.densify_until_iter);
-    // The strategy brings its own number.
+    // The scene brings the number.
     assert_eq!(
         (densify.strategy, densify.opacity_reset_interval, densify.max_points),
-        (StrategyName::Budget, 750, Some(500_000))
+        (StrategyName::Budget, 750, None)
     );
     let ends = |words: &[&str]| {
         let (flags, matches) = parsed(words);
@@ -423,7 +469,7 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
         error.to_string().contains(
-            "`9gb`; the presets are: default, draft, fast, best, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+            "`9gb`; the presets are: reference, draft, fast, best, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
         ),
         "{error}"
     );

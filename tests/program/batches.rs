@@ -89,7 +89,7 @@ fn a_batch_that_is_resumed_ends_in_the_same_bytes() {
 #[test]
 fn a_run_is_resumed_with_another_batch() {
     let place = TestFolder::with_scene();
-    place.trained_into("model", 30, &["--batch-views=3"]);
+    place.trained_into("model", 30, &["--preset=reference", "--batch-views=3"]);
     let before = place.checkpoint(30);
     let resumed = ["--resume=auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
     let checkpoints = ["--checkpoint-iterations", "31", "33", "41"];

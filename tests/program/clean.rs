@@ -281,7 +281,7 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
     let again = resumed(&[]).done().says(&["iteration 150 is cleaned already"]);
     assert!(!again.stderr.contains("removed"), "{again:#?}");
     assert!(fs::read(place.ply_of("model/clean", 150)).unwrap() == first);
-    let quiet = resumed(&["--iterations=160", "--quiet"]).done();
+    let quiet = resumed(&["--preset=fast", "--iterations=160", "--quiet"]).done();
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
     assert!(place.ply_of("model/clean", 160).exists());
     assert!(fs::read(place.ply_of("model/clean/previous_1", 150)).unwrap() == first);

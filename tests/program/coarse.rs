@@ -245,7 +245,7 @@ fn a_finished_run_continues_with_the_coarse_stage_from_its_own_model() {
     let place = TestFolder::with_scene();
     let flags = ["--filter-3d", "--regularize=density"];
     trained(&place, "at_once", &flags);
-    place.trained(START, &["--filter-3d", "--test-iterations=-1"]);
+    place.trained(START, &["--preset=reference", "--filter-3d", "--test-iterations=-1"]);
     let mut command = place.train();
     command.args(["--resume", "--regularize=density", "-c"]).arg(place.model()).args(STAGE);
     end(&mut command).done().says(&["-c has no effect"]);

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 /// Two runs with held-out views, of which the second is longer.
 static RUNS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("compared", |place| {
-        place.trained_into("a", 20, &["--eval", "--iterations=20"]);
-        place.trained_into("b", 30, &["--eval", "--feature-lr=0.005"]);
+        place.trained_into("a", 20, &["--preset=reference", "--eval", "--iterations=20"]);
+        place.trained_into("b", 30, &["--preset=reference", "--eval", "--feature-lr=0.005"]);
     })
 });
 

@@ -53,7 +53,8 @@ fn empty_backgrounds_stay_empty(#[case] is_masked: bool, #[case] stage: Stage) {
         command.arg("-m").arg(place.path(model)).args(flags);
         end(&mut command).done();
     };
-    train("photometric", &[&format!("--iterations={START}"), "--test-iterations=-1"]);
+    let length = format!("--iterations={START}");
+    train("photometric", &["--preset=reference", &length, "--test-iterations=-1"]);
     let photometric = place.path("photometric").display().to_string();
     let coarse = |model: &str, weight: &str, flags: &[&str]| {
         let kind = ["--regularize=dn-consistency", "-c", &photometric, "--dn-factor", weight];

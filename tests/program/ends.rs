@@ -1,4 +1,4 @@
-//! What ends a run beside its last iteration: `--time-budget`, `--max-passes`, `--until-psnr`.
+//! What ends a run beside its last iteration: `--time-budget`, passes over the views, `--until-psnr`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn images_of(checkpoint: &Path) -> u64 {
 fn a_long_budget_keeps_a_picture_an_iteration_at_most() {
     let place = TestFolder::with_scene();
     let flags =
-        ["--preset=default", "--iterations=20", "--time-budget=1s", "--timelapse=view_000.png"];
+        ["--preset=reference", "--iterations=20", "--time-budget=1s", "--timelapse=view_000.png"];
     end(place.train().args(flags)).done();
     let pictures = fs::read_dir(place.path("model").join("timelapse")).unwrap().count();
     // One of the start, and the folder may say of which view they are.
@@ -95,30 +95,55 @@ fn triangles_become_opaque_in_the_time_that_there_is() {
     assert!(place.ply(30_000).exists());
 }
 
-#[test]
-fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
-    let place = TestFolder::with_scene();
+/// Trains with a limit of passes, and again from the checkpoint in the middle; the images of both.
+fn same_images_and_bytes(place: &TestFolder, iterations: u32, passes: &str) -> u64 {
+    let (length, middle) = (format!("--iterations={iterations}"), iterations / 2 - 1);
+    let checkpoint = format!("--checkpoint-iterations={middle}");
     let flags = [
-        "--iterations=300",
-        "--max-passes=20",
+        length.as_str(),
+        passes,
+        checkpoint.as_str(),
         "--densify-from-iter=20",
         "--densify-until-iter=200",
         "--densification-interval=49",
         "--opacity-reset-interval=90",
         "--sh-degree-interval=50",
-        "--checkpoint-iterations=149",
         "--batch-views=2",
     ];
-    end(place.train().args(flags)).done().says(&["images: --max-passes 20 allows no more"]);
-    let images = 20 * training_views(&place);
+    end(place.train().args(flags)).done();
+    let saved = events(place, "model", "saved");
+    let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
+    let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
+    let resumed = ["--start-checkpoint", text(&checkpoint)];
+    end(place.train_into("second").args(resumed)).done();
+    let [(_, images, _), (_, second, _)] = ["model", "second"].map(|model| ended(place, model));
+    assert_eq!(images, second);
+    let [first, second] = ["model", "second"].map(|model| place.ply_of(model, iterations));
+    assert!(fs::read(first).unwrap() == fs::read(second).unwrap());
+    images
+}
+
+#[test]
+fn passes_over_many_views_make_a_run_longer_and_a_resumed_one_too() {
+    let place = TestFolder::with_scene();
+    let images = same_images_and_bytes(&place, 100, "--min-passes=20");
+    assert_eq!(images, 20 * training_views(&place));
+    assert!(images > 100, "the scene has too few views to tell");
+    let (_, _, message) = ended(&place, "model");
+    assert!(message.contains("--min-passes 20 asks for more"), "{message}");
+}
+
+#[test]
+fn passes_over_few_views_end_a_run_and_a_resumed_one_in_the_same_bytes() {
+    let place = TestFolder::with_scene();
+    let images = same_images_and_bytes(&place, 300, "--max-passes=20");
+    assert_eq!(images, 20 * training_views(&place));
     assert!(images < 300, "the scene has too many views to tell");
-    assert_eq!(ended(&place, "model").1, images);
+    let (_, _, message) = ended(&place, "model");
+    assert!(message.contains("images: --max-passes 20 allows no more"), "{message}");
     let saved = events(&place, "model", "saved");
     let middle = saved.iter().find(|saved| saved["what"] == "checkpoint").unwrap();
     let checkpoint = place.path("model").join(middle["path"].as_str().unwrap());
-    end(place.train_into("second").args(["--start-checkpoint", text(&checkpoint)])).done();
-    assert_eq!(ended(&place, "second").1, images);
-    assert!(fs::read(place.ply(300)).unwrap() == fs::read(place.ply_of("second", 300)).unwrap());
     let spent = place
         .train_into("third")
         .args(["--start-checkpoint", text(&checkpoint)])

@@ -11,7 +11,9 @@ use splat::math::random::{RandomStream, RandomUse};
 use splat::model::{Gaussians, Primitive};
 
 /// Learning rates of zero: what is saved is what training started from.
-const FROZEN: [&str; 12] = [
+const FROZEN: [&str; 14] = [
+    "--feature-rest-lr",
+    "0",
     "--position-lr-init",
     "0",
     "--position-lr-final",

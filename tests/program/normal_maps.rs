@@ -183,7 +183,7 @@ fn what_is_wrong_with_normals_is_named_with_a_remedy() {
 #[test]
 fn maps_that_count_after_the_end_of_the_run_are_said_to_have_no_effect() {
     let place = scene_with_normals(0..VIEWS);
-    let ended = place.trained(2, &["--normals=normals"]);
+    let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=2"]);
     ended.says(&["--normals has no effect", "--normals-from-iter"]);
     let ended = place.trained(2, &["--normals=normals", "--normals-from-iter=1"]);
     assert!(!ended.stderr.contains("no effect"), "{}", ended.stderr);

@@ -1,4 +1,4 @@
-//! Presets for cards, by name and by `auto`.
+//! Presets: for cards, by name and by `auto`, and that of a run of which nothing else is said.
 
 use std::fs;
 
@@ -65,4 +65,84 @@ fn eval_names_only_typed_options_that_have_no_effect() {
     assert!(!ended.stderr.contains("without effect"), "nothing was typed: {ended:#?}");
     let typed = eval(&["--vram-limit=2GiB"]);
     typed.says(&["without effect on the CPU: --vram-limit\n"]);
+}
+
+#[test]
+fn a_usual_run_settles_what_it_grows_to() {
+    let place = TestFolder::with_scene();
+    let said = place.trained(2, &[]).says(&["--preset fast is taken; --preset reference"]);
+    assert!(!said.stderr.contains("growing to"), "no round comes: {}", said.stderr);
+    let config = stored_config(&place);
+    // One for 40 pixels of eight views of 48x36 px.
+    assert!(config.contains("max_points = 345\n"), "{config}");
+    place.trained_into("growing", 600, &[]).says(&["growing to 345 Gaussians"]);
+    let stored = |model: &str| fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    place.trained_into("reference", 2, &["--preset", "reference"]);
+    let reference = stored("reference");
+    assert!(reference.contains("strategy = \"adc\"") && !reference.contains("max_points"));
+}
+
+#[test]
+fn a_resumed_run_that_turns_to_the_preset_fast_grows_to_its_number_too() {
+    let place = TestFolder::with_scene();
+    place.trained(20, &["--preset", "reference"]);
+    let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
+    end(place.train().args(resumed)).done();
+    let config = stored_config(&place);
+    for line in ["max_points = 345\n", "opacity_reset_interval = 750\n", "max_passes = 0\n"] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+}
+
+#[test]
+fn a_longer_resumed_run_is_not_held_to_passes_of_the_shorter_one() {
+    let place = TestFolder::with_scene();
+    let mut first = place.train();
+    end(first.args(["--max-passes=2", "--densify-until-iter=0"])).done();
+    end(place.train().args(["--resume", "--iterations=6030"])).done();
+    let log = fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let steps =
+        lines.filter(|line| line["event"] == "step" && line["iteration"].as_u64() > Some(6000));
+    assert_eq!(steps.count(), 3, "an image an iteration, of which every tenth is told");
+    assert!(place.ply(6030).exists());
+}
+
+#[test]
+fn the_reference_keeps_what_the_demonstration_and_ranks_have() {
+    let place = TestFolder::with_scene();
+    let mut ranks = place.train();
+    end(ranks.args(["--preset=reference", "--iterations=4", "--ranks=2"])).done();
+    assert!(stored_config(&place).contains("batch_views = 2\n"));
+    let mut demo = splat();
+    demo.args(["train", "--demo", "--device=cpu", "--preset=reference", "--max-passes=1", "-m"]);
+    end(demo.arg(place.path("demo"))).done();
+    let config = fs::read_to_string(place.path("demo/config.toml")).unwrap();
+    for line in ["iterations = 1500\n", "eval = true\n", "strategy = \"adc\"\n"] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+}
+
+#[test]
+fn iterations_that_never_come_are_said_where_they_were_typed() {
+    let place = TestFolder::with_scene();
+    let late = "--save-iterations 30000 is after the last iteration, 2: give --iterations 30000";
+    let said = place.trained(2, &["--save-iterations", "1", "7000", "30000"]).says(&[late]);
+    assert!(!said.stderr.contains("or --preset reference"), "the length was given: {said:#?}");
+    let mut usual = place.train_into("usual");
+    let usual = usual.args(["--max-passes=1", "--test-iterations", "7000", "30000"]);
+    end(usual).done().says(&["--test-iterations 30000 is after", "or --preset reference"]);
+    let silent = place.trained_into("silent", 2, &[]);
+    assert!(!silent.stderr.contains("after the last iteration"), "{}", silent.stderr);
+}
+
+#[test]
+fn the_help_of_training_has_both_defaults_where_they_differ() {
+    for command in ["train", "plan"] {
+        let help = end(splat().args([command, "--help"])).done().stdout;
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for both in ["6000; of --preset reference: 30000", "budget; of --preset reference: adc"] {
+            assert!(help.contains(both), "{command}: {both}");
+        }
+    }
 }

@@ -175,12 +175,12 @@ fn a_target_that_cannot_be_met_is_refused_or_said() {
     let place = TestFolder::with_scene();
     let train = |flags: &[&str]| end(place.train().args(["--iterations=40"]).args(flags));
     train(&["--target-gaussians", "0"]).refused(2, &["--target-gaussians", "0", "1 to"]);
-    train(&["--target-gaussians=9"]).refused(
+    train(&["--preset=reference", "--target-gaussians=9"]).refused(
         2,
         &["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"],
     );
     train(&["--max-gaussian=9"]).refused(2, &["--max-points"]);
-    train(&["--max-gaussians=250"]).done();
+    train(&["--preset=reference", "--max-gaussians=250"]).done();
     // Density control ended before: the run continues from a later checkpoint.
     let late = ["--resume", "--iterations=50", "--densify-until-iter=30", "--target-gaussians=9"];
     end(place.train().args(late)).done().says(&["warning", "200 Gaussians stay", "iteration 30"]);

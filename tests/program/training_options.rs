@@ -71,7 +71,7 @@ fn largest_scale(model: &Gaussians, row: usize) -> f32 {
 }
 
 #[rstest]
-#[case::adc(&["--opacity-reset-interval=100000"], 0.08)]
+#[case::adc(&["--strategy=adc", "--opacity-reset-interval=100000"], 0.08)]
 // It starts with opacities of a half.
 #[case::mcmc(&["--strategy=mcmc"], 0.4)]
 fn a_round_leaves_nothing_more_transparent_than_min_opacity(
@@ -94,7 +94,7 @@ fn a_round_removes_what_is_larger_than_prune_scale() {
     let place = TestFolder::with_scene();
     let options = SceneOptions { source_path: Some(place.scene()), ..SceneOptions::default() };
     let extent = Dataset::load(&options).unwrap().extent();
-    let flags = ["--opacity-reset-interval=20"];
+    let flags = ["--strategy=adc", "--opacity-reset-interval=20"];
     let usual = after_a_round(&place, "usual", &flags);
     let mut scales: Vec<f32> = (0..usual.len()).map(|row| largest_scale(&usual, row)).collect();
     scales.sort_by(f32::total_cmp);
@@ -110,7 +110,7 @@ fn a_round_removes_what_is_larger_than_prune_scale() {
 #[test]
 fn thresholds_that_would_remove_all_are_refused() {
     let place = TestFolder::with_scene();
-    end(place.train().arg("--min-opacity=0.02"))
+    end(place.train().args(["--strategy=adc", "--min-opacity=0.02"]))
         .refused(2, &["--min-opacity", "less than 0.01", "--opacity-reset-interval"]);
     end(place.train().arg("--prune-scale=0")).refused(2, &["--prune-scale", "above 0"]);
 }

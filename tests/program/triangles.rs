@@ -19,7 +19,7 @@ const WINDOW: StoredWindow = StoredWindow { exponent: 0.25, opacity_floor: 0.5 }
 /// A model folder whose Gaussians are three to a triangle.
 static TRIANGLES: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("triangles", |place| {
-        place.trained(20, &["--eval", "--sh-degree-interval=5", "--densify-from-iter=300"]);
+        place.trained(20, &["--preset=reference", "--eval", "--sh-degree-interval=5"]);
         let ply = place.ply(20);
         let mut vertices = read_ply(&ply).unwrap();
         vertices.log_scales.fill(0.0);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// A trained model with the pictures that `splat render` draws of it.
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("video", |place| {
-        place.trained(30, &[]);
+        place.trained(30, &["--preset=reference"]);
         let mut render = splat();
         render.args(["render", "--device=cpu", "--quiet", "-m"]).arg(place.model());
         end(&mut render).done();

@@ -72,7 +72,7 @@ pub(super) fn stages(
     }
     let scene = MeshedScene {
         largest: seen.px.map(u64::from).iter().product(),
-        pixels: dataset.train.iter().map(|&view| pixels_of(dataset, view)).sum(),
+        pixels: dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum(),
         gaussians,
         triangles: extracted,
     };
@@ -103,11 +103,6 @@ pub(super) fn stages(
                  --gaussians-per-triangle",
     });
     Ok(stages)
-}
-
-fn pixels_of(dataset: &Dataset, view: usize) -> u64 {
-    let camera = dataset.views[view].camera;
-    u64::from(camera.width) * u64::from(camera.height)
 }
 
 fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> {

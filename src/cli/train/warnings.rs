@@ -1,6 +1,7 @@
 //! What is said of a training before it begins.
 
 use crate::backend::Rows as _;
+use crate::cli::settle::OF_PIXELS;
 use crate::config::Config;
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::train::checkpoint::StoredCheckpoint;
@@ -38,6 +39,15 @@ pub(super) fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
         tracing::warn!(
             "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
              for that, and none are added"
+        );
+    }
+}
+
+/// Says what a model grows to, from so many, where that follows from the scene.
+pub(super) fn tell_goal(config: &Config, dataset: &Dataset, [now, goal]: [u64; 2]) {
+    if goal > now && forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
+        tracing::info!(
+            "growing to {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
         );
     }
 }

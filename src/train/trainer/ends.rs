@@ -76,6 +76,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
             (Some(budget), _) => Some(format!(
                 "{images} images in {seconds:.1} s: the time budget of {budget} is over"
             )),
+            (None, Some(most)) if most > options.iterations => Some(format!(
+                "{most} images: --min-passes {} asks for more than one an iteration",
+                options.min_passes
+            )),
             (None, Some(most)) => {
                 Some(format!("{most} images: --max-passes {} allows no more", options.max_passes))
             }

@@ -1,0 +1,64 @@
+//! What is said of a run's options before it begins.
+
+use clap::{ArgMatches, ValueEnum as _};
+
+use super::parser::is_typed;
+use crate::config::{Config, OptimizeOptions};
+
+/// Says what a time budget is spent on.
+pub(super) fn tell_budget(config: &Config) {
+    let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
+    else {
+        return;
+    };
+    let strategy = config.densify.strategy.to_possible_value();
+    let strategy = strategy.as_ref().map_or("", |strategy| strategy.get_name());
+    let most =
+        config.densify.max_points.map_or(String::new(), |most| format!(", up to {most} Gaussians"));
+    let passes = if max_passes > 0 {
+        format!(", at most {max_passes} passes over the views")
+    } else {
+        String::new()
+    };
+    tracing::info!(
+        "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
+    );
+}
+
+/// Says which preset a new run takes by itself, if it takes one, and how to have the other one.
+pub(super) fn tell_usual(usual: Option<&str>) {
+    if let Some(preset) = usual {
+        tracing::info!(
+            "--preset {preset} is taken; --preset reference is 3DGS with its 30,000 iterations"
+        );
+    }
+}
+
+/// Names options that were typed and have no effect, since what they belong to is off.
+pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
+    let was_typed = |id: &str| is_typed(matches, id);
+    for sentence in config.idle_options(was_typed) {
+        tracing::warn!("{sentence}");
+    }
+}
+
+/// Names iterations that were typed and never come, as the reference trainer's 30,000 in a run that took the usual preset.
+pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
+    let last = config.last_iteration();
+    let output = &config.output;
+    let is_bounded = usual.is_some() && !is_typed(matches, "iterations");
+    let other = if is_bounded { ", or --preset reference, which has 30000" } else { "" };
+    for (id, given) in [
+        ("test_iterations", &output.test_iterations),
+        ("save_iterations", &output.save_iterations),
+        ("checkpoint_iterations", &output.checkpoint_iterations),
+    ] {
+        let late = given.iter().max().filter(|&&iteration| iteration > i64::from(last));
+        if let Some(late) = late.filter(|_| is_typed(matches, id)) {
+            let flag = id.replace('_', "-");
+            tracing::warn!(
+                "--{flag} {late} is after the last iteration, {last}: give --iterations {late}{other}"
+            );
+        }
+    }
+}

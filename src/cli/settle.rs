@@ -1,0 +1,67 @@
+//! What a model grows to, where that is not given.
+
+use crate::config::Config;
+use crate::dataset::Dataset;
+
+/// Pixels of the training views for each Gaussian that a model grows to.
+const PIXELS_FOR_ONE: u64 = 350;
+
+/// The most that it grows to.
+const MOST: u64 = 5_000_000;
+
+/// Where photographs are small, it grows to so many all the same ...
+const LEAST: u64 = 100_000;
+
+/// ... unless that is more than one for so many pixels.
+const LEAST_PIXELS_FOR_ONE: u64 = 40;
+
+/// Settles what a run grows to that has so many Gaussians now, and returns it, where it follows from the scene.
+pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
+    let densify = &mut config.densify;
+    if densify.max_points.is_some() || !densify.strategy.grows_to_a_number() {
+        return None;
+    }
+    let pixels = dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum();
+    densify.max_points = Some(room_for(pixels).max(now));
+    densify.max_points
+}
+
+/// Gaussians that so many pixels can teach.
+fn room_for(pixels: u64) -> u64 {
+    let least = LEAST.min(pixels / LEAST_PIXELS_FOR_ONE).max(1);
+    (pixels / PIXELS_FOR_ONE).clamp(least, MOST)
+}
+
+/// Who says so, for messages.
+pub(super) const OF_PIXELS: &str = "by the pixels of the training views";
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command};
+
+    use super::*;
+
+    #[test]
+    fn small_photographs_have_room_for_one_gaussian_in_forty_pixels() {
+        for (pixels, gaussians) in [
+            (8_000_000_000, 5_000_000),
+            (86_407_462, 246_878),
+            (35_000_001, 100_000),
+            (1_350_000, 33_750),
+            (806_400, 20_160),
+            (9, 1),
+        ] {
+            assert_eq!(room_for(pixels), gaussians, "{pixels} pixels");
+        }
+    }
+
+    #[test]
+    fn the_help_says_how_many_there_is_room_for() {
+        let command = Config::augment_args(Command::new("splat"));
+        let flag = command.get_arguments().find(|flag| flag.get_id() == "max_points").unwrap();
+        let help = flag.get_long_help().unwrap().to_string();
+        for number in ["350 pixels", "5,000,000", "100,000", "40 pixels"] {
+            assert!(help.contains(number), "{number}: {help}");
+        }
+    }
+}
