@@ -20,7 +20,7 @@ use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
-use crate::config::{Config, ConfigLayer, Layers, OptimizeOptions, SugarSchedule, Typed, resolve};
+use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::export::read_ply_primitive;
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
@@ -356,10 +356,8 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
 
 /// What a run gets longer by.
 fn more(config: &Config) -> &'static str {
-    let OptimizeOptions { time_budget, max_passes, .. } = config.optimize;
     match config.sugar.sugar_schedule {
-        _ if time_budget.is_some() => "--iterations and a longer --time-budget",
-        _ if max_passes > 0 => "--iterations and a larger --max-passes, or --max-passes 0",
+        _ if config.optimize.time_budget.is_some() => "--iterations and a longer --time-budget",
         SugarSchedule::Relative if config.has_coarse_stage() => "--sugar-iterations",
         SugarSchedule::Absolute if config.has_coarse_stage() => "--sugar-schedule relative",
         _ => "--iterations",
