@@ -45,20 +45,23 @@ pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
 /// Names iterations that were typed and never come, as the reference trainer's 30,000 in a run that took the usual preset.
 pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
     let last = config.last_iteration();
+    let reference = i64::from(Config::default().optimize.iterations);
     let output = &config.output;
-    let is_bounded = usual.is_some() && !is_typed(matches, "iterations");
-    let other = if is_bounded { ", or --preset reference, which has 30000" } else { "" };
     for (id, given) in [
         ("test_iterations", &output.test_iterations),
         ("save_iterations", &output.save_iterations),
         ("checkpoint_iterations", &output.checkpoint_iterations),
     ] {
-        let late = given.iter().max().filter(|&&iteration| iteration > i64::from(last));
-        if let Some(late) = late.filter(|_| is_typed(matches, id)) {
-            let flag = id.replace('_', "-");
-            tracing::warn!(
-                "--{flag} {late} is after the last iteration, {last}: give --iterations {late}{other}"
-            );
-        }
+        let late = given.iter().copied().max().filter(|&iteration| iteration > i64::from(last));
+        let Some(late) = late.filter(|_| is_typed(matches, id)) else { continue };
+        let remedy = if config.has_coarse_stage() {
+            String::new()
+        } else if usual.is_some() && late <= reference && !is_typed(matches, "iterations") {
+            format!(": give --iterations {late}, or --preset reference, which has {reference}")
+        } else {
+            format!(": give --iterations {late}")
+        };
+        let flag = id.replace('_', "-");
+        tracing::warn!("--{flag} {late} is after the last iteration, {last}{remedy}");
     }
 }

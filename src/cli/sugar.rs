@@ -24,7 +24,7 @@ use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
 use super::train_args::TrainArgs;
 use super::triangles::refuse_triangles;
-use crate::config::{Config, Layers, PrimitiveName, Regularize, Typed, resolve};
+use crate::config::{Config, Layers, PrimitiveName, Regularize, StrategyName, Typed, resolve};
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
 
@@ -160,7 +160,10 @@ fn options_of_folder(model_path: &Path) -> anyhow::Result<Vec<String>> {
 fn options_of(config: &Config) -> anyhow::Result<Vec<String>> {
     let matters = |key: &str| {
         let section = key.split('.').next().unwrap_or_default();
-        key == "run.seed" || !OF_A_MACHINE.contains(&section)
+        // Of budget it may follow from the scene, which the command has not read.
+        let is_settled =
+            key == "densify.max_points" && config.densify.strategy == StrategyName::Budget;
+        !is_settled && (key == "run.seed" || !OF_A_MACHINE.contains(&section))
     };
     let changed = config.changed()?;
     Ok(changed

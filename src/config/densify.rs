@@ -65,7 +65,7 @@ options! {
         /// Iterations between two opacity resets
         ///
         /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and Adam
-        /// forgets all moments; if no interval is given, it is 500.
+        /// forgets all moments; without a preset that gives an interval, it is 500.
         #[arg(value_name = "N")]
         opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH, OF_TRIANGLES;
 

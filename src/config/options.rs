@@ -192,7 +192,7 @@ options! {
 
         /// Learning rate of the higher harmonics
         ///
-        /// If none is given, it is a twentieth of --feature-lr.
+        /// Where neither a flag nor a preset gives one, it is a twentieth of --feature-lr.
         #[arg(value_name = "RATE")]
         feature_rest_lr: Option<f64>, is |value| match value {
             Some(value) => rate(value),

@@ -13,7 +13,7 @@ use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
-use super::stretch::{LENGTH, free_passes, stretched, triangles_for};
+use super::stretch::{LENGTH, follows_iterations, free_passes, stretched, triangles_for};
 use super::values::holds;
 use super::{
     Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
@@ -68,10 +68,10 @@ const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
 
 const STRATEGY: &str = "strategy";
 
-/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too.
+/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too, unless they are 0.
 const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
 
-/// The preset that is [`Config::default`]. Of a new run it says no more than that the usual one is not taken.
+/// The preset that is [`Config::default`]: it says no more than that a new run does not take the usual one.
 const REFERENCE: &str = "reference";
 
 /// The configuration that all layers give together, proven to be in range.
@@ -142,14 +142,15 @@ impl Layers<'_> {
     }
 
     fn usual_above(self, above: &[Table]) -> Option<&'static str> {
-        let is_open = self.is_new && self.preset != Some(REFERENCE) && !chooses_growth(above);
-        is_open.then_some(USUAL_PRESET)
+        let is_named =
+            self.preset.is_some_and(|name| name == REFERENCE || follows_iterations(name));
+        (self.is_new && !is_named && !chooses_growth(above)).then_some(USUAL_PRESET)
     }
 
     /// What wins over an earlier run.
     fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = self.above_the_preset()?;
-        if let Some(name) = self.preset.filter(|&name| !(self.is_new && name == REFERENCE)) {
+        if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
             layers.insert(0, stretched(name, read_preset(name)?, &layers));
         }
         Ok(layers)
@@ -252,9 +253,12 @@ fn chooses_growth(layers: &[Table]) -> bool {
     let chooses = |(section, key, usual): &(&str, &str, Option<&str>)| {
         given(section, key).is_some_and(|value| usual.is_none() || value.as_str() != *usual)
     };
-    let of_densify = |key: &str| given(DensifyOptions::NAME, key).is_some();
+    let of_densify = |key: &str| given(DensifyOptions::NAME, key);
+    let is_on =
+        |value: &toml::Value| value.as_bool() != Some(false) && value.as_float() != Some(0.0);
     OF_GROWTH.iter().any(chooses)
-        || (!of_densify(STRATEGY) && OF_GRADIENTS.into_iter().any(of_densify))
+        || (of_densify(STRATEGY).is_none()
+            && OF_GRADIENTS.into_iter().filter_map(of_densify).any(is_on))
 }
 
 /// Leaves the length of the run to the layer beneath, where that gives one.

@@ -67,7 +67,7 @@ pub struct RunSummary {
     /// The last evaluation of each split.
     #[serde(default)]
     pub metrics: BTreeMap<String, MeasuredSplit>,
-    /// Options that differ from their defaults, by `section.key`.
+    /// Options that differ from those of the preset reference, by `section.key`.
     #[serde(default)]
     pub options: BTreeMap<String, serde_json::Value>,
 }

@@ -29,7 +29,8 @@ impl PaceBudget {
         } else {
             let images =
                 options.iterations.max(images_of(options.min_passes)).min(most.unwrap_or(u32::MAX));
-            Some(images).filter(|&images| images != options.iterations)
+            // Where more were trained on by other options, an iteration passes with each that is left.
+            Some(images).filter(|&images| images != options.iterations && images > from.images)
         };
         (seconds.is_some() || most_images.is_some()).then_some(Self {
             seconds,
@@ -100,6 +101,16 @@ mod tests {
         for passes in [[0, 0], [20, 0], [0, 20], [10, 30], [20, 20]] {
             assert_eq!(iterations(passes), None, "{passes:?}");
         }
+    }
+
+    #[test]
+    fn a_run_beyond_its_passes_goes_on_with_an_image_an_iteration() {
+        let optimize =
+            OptimizeOptions { iterations: 100, min_passes: 3, ..OptimizeOptions::default() };
+        let config = Config { optimize, ..Config::default() };
+        let from = Passed { iteration: 83, images: 200, seconds: 0.0 };
+        assert!(PaceBudget::of(&config, 50, from).is_none());
+        assert!(PaceBudget::of(&config, 50, Passed { images: 140, ..from }).is_some());
     }
 
     #[test]

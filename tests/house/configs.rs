@@ -267,7 +267,7 @@ fn a_new_run_takes_the_preset_fast_where_nothing_says_how_it_grows() {
     assert_eq!(of_new_run(&["--time-budget=5s"], None).optimize.max_passes, 100);
     let on_card = of_new_run(&[], Some("16gb"));
     assert_eq!((&on_card.optimize, &on_card.densify), (&fast.optimize, &fast.densify));
-    let usual = Config::default().optimize.iterations;
+    let reference = Config::default().optimize.iterations;
     for words in [
         "--strategy=adc",
         "--primitive=surfels",
@@ -279,12 +279,14 @@ fn a_new_run_takes_the_preset_fast_where_nothing_says_how_it_grows() {
         "-c=model",
     ] {
         let config = of_new_run(&[words], None);
-        assert_eq!(config.optimize.iterations, usual, "{words}");
+        assert_eq!(config.optimize.iterations, reference, "{words}");
         assert_eq!(config.densify.strategy, StrategyName::Adc, "{words}");
     }
     assert_eq!(of_new_run(&["--strategy=mcmc"], None), of_new_run(&[], Some("mcmc")));
     // What is the default chooses nothing.
-    for words in ["--strategy=budget", "--primitive=gaussians", "--regularize=none"] {
+    for words in
+        ["--strategy=budget", "--primitive=gaussians", "--regularize=none", "--absgrad=false"]
+    {
         assert_eq!(of_new_run(&[words], None), fast, "{words}");
     }
     let idle = of_new_run(&["--strategy=budget", "--near-fade=0.3"], None);
@@ -301,6 +303,10 @@ fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
     assert_eq!(passes(&["--iterations=6000"]), [6000, 0, 0]);
     assert_eq!(passes(&["--iterations=900", "--max-passes=3"]), [900, 0, 3]);
     assert_eq!(passes(&["--max-passes=3"]), [6000, 30, 3]);
+    for (preset, expected) in [("draft", [2000, 0, 50]), ("best", [24_000, 0, 100])] {
+        let optimize = of_new_run(&[], Some(preset)).optimize;
+        assert_eq!([optimize.iterations, optimize.min_passes, optimize.max_passes], expected);
+    }
 }
 
 #[test]

@@ -77,13 +77,15 @@ fn a_usual_run_settles_what_it_grows_to() {
     assert!(config.contains("max_points = 345\n"), "{config}");
     place.trained_into("growing", 600, &[]).says(&["growing to 345 Gaussians"]);
     let stored = |model: &str| fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    let best = place.trained_into("best", 2, &["--preset", "best"]);
+    assert!(!best.stderr.contains("is taken"), "another was named: {best:#?}");
     place.trained_into("reference", 2, &["--preset", "reference"]);
     let reference = stored("reference");
     assert!(reference.contains("strategy = \"adc\"") && !reference.contains("max_points"));
 }
 
 #[test]
-fn a_resumed_run_that_turns_to_the_preset_fast_grows_to_its_number_too() {
+fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
     let place = TestFolder::with_scene();
     place.trained(20, &["--preset", "reference"]);
     let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
@@ -113,6 +115,9 @@ fn the_reference_keeps_what_the_demonstration_and_ranks_have() {
     let place = TestFolder::with_scene();
     let mut ranks = place.train();
     end(ranks.args(["--preset=reference", "--iterations=4", "--ranks=2"])).done();
+    assert!(stored_config(&place).contains("batch_views = 2\n"));
+    let mut resumed = place.train();
+    end(resumed.args(["--resume", "--preset=reference", "--iterations=6", "--ranks=2"])).done();
     assert!(stored_config(&place).contains("batch_views = 2\n"));
     let mut demo = splat();
     demo.args(["train", "--demo", "--device=cpu", "--preset=reference", "--max-passes=1", "-m"]);

@@ -45,11 +45,14 @@ pub(super) fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
 
 /// Says what a model grows to, from so many, where that follows from the scene.
 pub(super) fn tell_goal(config: &Config, dataset: &Dataset, [now, goal]: [u64; 2]) {
-    if goal > now && forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
-        tracing::info!(
-            "growing to {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
-        );
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    if is_trained || !forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
+        return;
     }
+    let what = if goal > now { "growing to" } else { "not growing beyond the start's" };
+    tracing::info!(
+        "{what} {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
+    );
 }
 
 /// Nobody who names a number of Gaussians should get another without a word.
