@@ -68,7 +68,7 @@ const OF_GROWTH: [(&str, &str, Option<&str>); 4] = [
 
 const STRATEGY: &str = "strategy";
 
-/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too, unless they are 0.
+/// Options that only `adc` and `gof` have: where no strategy is given, they say so, too, but for a switch that is off.
 const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
 
 /// The preset that is [`Config::default`]: it says no more than that a new run does not take the usual one.
@@ -254,8 +254,7 @@ fn chooses_growth(layers: &[Table]) -> bool {
         given(section, key).is_some_and(|value| usual.is_none() || value.as_str() != *usual)
     };
     let of_densify = |key: &str| given(DensifyOptions::NAME, key);
-    let is_on =
-        |value: &toml::Value| value.as_bool() != Some(false) && value.as_float() != Some(0.0);
+    let is_on = |value: &toml::Value| value.as_bool() != Some(false);
     OF_GROWTH.iter().any(chooses)
         || (of_densify(STRATEGY).is_none()
             && OF_GRADIENTS.into_iter().filter_map(of_densify).any(is_on))
