@@ -47,6 +47,8 @@ pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMa
     let last = config.last_iteration();
     let reference = i64::from(Config::default().optimize.iterations);
     let output = &config.output;
+    // A length that is given, wherever, lifts the usual preset's passes.
+    let has_usual_length = usual.is_some() && config.optimize.min_passes > 0;
     for (id, given) in [
         ("test_iterations", &output.test_iterations),
         ("save_iterations", &output.save_iterations),
@@ -56,7 +58,7 @@ pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMa
         let Some(late) = late.filter(|_| is_typed(matches, id)) else { continue };
         let remedy = if config.has_coarse_stage() {
             String::new()
-        } else if usual.is_some() && late <= reference && !is_typed(matches, "iterations") {
+        } else if has_usual_length && late <= reference {
             format!(": give --iterations {late}, or --preset reference, which has {reference}")
         } else {
             format!(": give --iterations {late}")

@@ -14,9 +14,10 @@ const AUTO: &str = "auto";
 pub(super) struct PresetArgs {
     /// Built-in options; --config and flags win over it
     ///
-    /// A run of splat train or splat plan of which nothing else is said takes fast. It takes reference, which is 3DGS, where it has another --strategy
-    /// than budget, --primitive, --regularize, -c, or what only adc and gof have: --absgrad, --densify-grad-threshold,
-    /// --near-fade, --prune-scale. The name auto takes the preset for this machine's GPU, which splat doctor names.
+    /// A run of splat train or splat plan of which nothing else is said takes fast. It takes reference, which is 3DGS,
+    /// where it has another --strategy than budget, --primitive, --regularize, -c, or what only adc and gof have:
+    /// --absgrad, --densify-grad-threshold, --near-fade, --prune-scale. The name auto takes the preset for this
+    /// machine's GPU, which splat doctor names.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 

@@ -49,10 +49,16 @@ pub(super) fn tell_goal(config: &Config, dataset: &Dataset, [now, goal]: [u64; 2
     if is_trained || !forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
         return;
     }
-    let what = if goal > now { "growing to" } else { "not growing beyond the start's" };
-    tracing::info!(
-        "{what} {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
-    );
+    if goal > now {
+        tracing::info!(
+            "growing to {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
+        );
+    } else {
+        tracing::info!(
+            "the start has {now} Gaussians, as many as the training views have room for, and more are not made; \
+             --max-points names another number"
+        );
+    }
 }
 
 /// Nobody who names a number of Gaussians should get another without a word.
