@@ -6,20 +6,9 @@
 // function decides about a triangle and a sample.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
-#include "triangle_samples.cuh"
+#include "triangle_pixels_bwd.cuh"
 
 static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
-
-// What a warp draws.
-struct PartLists {
-    Part part;
-    TileRange range;
-};
-
-__device__ inline PartLists part_lists(const BlendArgs& a) {
-    const uint32_t tile = a.first_tile + blockIdx.x;
-    return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
-}
 
 // Triangles that a warp has staged.
 struct Staged {
@@ -119,10 +108,6 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
     if (a.inverse_depths != nullptr) a.inverse_depths[pixel] = SHARE * inverse_depth;
 }
 
-// Gradients of a triangle's record, in their order.
-constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
-                   D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
-
 // Lanes whose values a warp adds up at a time.
 constexpr uint32_t SUMMED_LANES = 16;
 // Floats between them: 16-byte stores of 8 lanes then meet different banks.
@@ -156,57 +141,6 @@ __device__ inline void add_record(float* record, const float (&values)[D_VALUES]
     }
     if (lane < D_VALUES && sum != 0.0f) atomicAdd(record + lane, sum);
 }
-
-// A pixel's gradients, of the mean over its samples.
-struct PixelGradient {
-    float3 d_color;
-    float d_inverse_depth;
-};
-
-// What a triangle's colour and inverse depth in a sample are worth: a linear function of the sample's place.
-struct Worth {
-    float here, along_x, along_y;
-
-    __device__ Worth(const TriangleRow& row, const InPixel& in, const PixelGradient& d) {
-        along_x = fmaf(d.d_inverse_depth, row.inverse_depth(1), dot(row.color(1), d.d_color));
-        along_y = fmaf(d.d_inverse_depth, row.inverse_depth(2), dot(row.color(2), d.d_color));
-        here = fmaf(d.d_inverse_depth, row.inverse_depth(0), dot(row.color(0), d.d_color)) +
-               in.from.x * along_x + in.from.y * along_y;
-    }
-
-    __device__ float at(float2 offset) const {
-        return fmaf(along_x, offset.x, fmaf(along_y, offset.y, here));
-    }
-};
-
-// How the opacity of a triangle falls off from its middle to its edges: strips along these, as shares of the way from
-// the middle, and the mean slopes in them.
-struct FallOff {
-    float strips[3], slopes[3];
-
-    __device__ void prepare(const BlendArgs& a, const TriangleRow& row) {
-#pragma unroll
-        for (uint32_t edge = 0; edge < 3; ++edge) {
-            const float2 m = row.slope(edge);
-            const float strip = fminf(a.strip_px * sqrtf(dot(m, m)), 1.0f);
-            const float there =
-                fast_exp2(fmaf(a.window_exponent, fast_log2(strip), row.log_opacity()));
-            strips[edge] = strip;
-            slopes[edge] = fminf(there, TRIANGLE_ALPHA_MAX) * fast_reciprocal(strip);
-        }
-    }
-
-    // What the opacity grows by with what is left to the edge.
-    __device__ float slope(const InSample& at, float exponent, float inverse_left) const {
-        const float strip = of_nearest(at, strips);
-        const float own = at.is_held ? 0.0f : at.alpha * exponent * inverse_left;
-        return at.left < strip ? of_nearest(at, slopes) : own;
-    }
-
-    __device__ static float of_nearest(const InSample& at, const float (&values)[3]) {
-        return at.nearest[2] ? values[2] : at.nearest[1] ? values[1] : values[0];
-    }
-};
 
 // Adds what a triangle gets of a lane's samples; gives its largest weight in one. How it falls off is in registers:
 // its edge is chosen by selects.
@@ -278,18 +212,6 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
     return most;
 }
 
-// Of the one sample of a pixel the colour and inverse depth that the image has, each times its gradient.
-__device__ inline void light_of_image(const BlendArgs& a, const Part& part, const PixelGradient& d,
-                                      float (&light)[1]) {
-    if (!part.inside) return;
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
-    light[0] = dot(d.d_color, float3{a.image[pixel * 3], a.image[pixel * 3 + 1],
-                                     a.image[pixel * 3 + 2]});
-    if (a.d_inverse_depths != nullptr) {
-        light[0] = fmaf(d.d_inverse_depth, a.inverse_depths[pixel], light[0]);
-    }
-}
-
 // The same of each of several samples, which are blended once more: the image has their mean.
 template <uint32_t N>
 __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lists, Staged& own,
@@ -338,11 +260,7 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
     }
     // At first the light of all that a sample is blended of, and then of what is behind.
     float behind[N * N] = {};
-    if constexpr (N == 1) {
-        light_of_image(a, part, d, behind);
-    } else {
-        light_of_samples<N>(a, lists, own, d, behind);
-    }
+    light_of_samples<N>(a, lists, own, d, behind);
     Samples<N> samples(part.inside);
     for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; },
@@ -374,7 +292,11 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
     }                                                                                              \
     extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, BWD_RESIDENT)                        \
         blend_bwd_triangles_##N(const __grid_constant__ BlendArgs a) {                             \
-        blend_bwd<N>(a);                                                                           \
+        if constexpr (N == 1) {                                                                    \
+            blend_pixels_bwd(a);                                                                   \
+        } else {                                                                                   \
+            blend_bwd<N>(a);                                                                       \
+        }                                                                                          \
     }
 
 BLEND_TRIANGLES(1, 4, 4)

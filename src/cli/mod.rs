@@ -1,5 +1,6 @@
 //! The command line: commands, their arguments, exit codes.
 
+mod background;
 mod base;
 #[cfg(feature = "bench")]
 mod bench;

@@ -11,6 +11,7 @@ use clap::ArgMatches;
 use self::warnings::{
     tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds, warn_of_samples,
 };
+use super::background::settle_background;
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
@@ -181,13 +182,14 @@ impl Task for Training<'_> {
         if let Some(goal) = goal.filter(|_| is_new) {
             tell_goal(&intent.config, &dataset, [now as u64, goal]);
         }
+        warn_of_background(&dataset, &intent.config);
+        settle_background(&mut intent.config, &dataset);
         if device.world() > 1 {
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
             }
             device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
         }
-        warn_of_background(&dataset, &intent.config);
         let is_on_processor = device.info().uuid.is_none();
         if is_on_processor {
             warn_of_samples(&intent.config);

@@ -4,6 +4,7 @@ use super::declare::options;
 use super::idle::Idle;
 use super::primitive::PrimitiveName;
 use super::strategy::StrategyName;
+use super::training_background::TrainingBackground;
 use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 
 /// What of a run says which options of density control have an effect.
@@ -14,6 +15,8 @@ pub(super) struct DensifiedRun {
     pub(super) primitive: PrimitiveName,
     /// Whether the model is there already, and the coarse stage is all that follows.
     pub(super) is_trained: bool,
+    /// Whether every iteration has another background.
+    pub(super) has_random_background: bool,
 }
 
 const NO_NOISE: Idle<DensifiedRun> = Idle::When {
@@ -132,6 +135,18 @@ options! {
             Some(points) => holds(points >= 1 && fits_toml(points), points, "1 to 2^63 - 1"),
             None => Ok(()),
         };
+
+        /// What is behind training views until it ends
+        ///
+        /// Grey shows where Gaussians are too transparent; after --densify-until-iter it is the background again. With auto
+        /// it is grey, unless more than a twentieth of the photographs has the background's colour: where they show
+        /// an object before black, Gaussians would have to paint the black. Evaluation always has the background.
+        #[arg(value_enum, value_name = "WHAT")]
+        training_background: TrainingBackground = TrainingBackground::Same,
+            idle NO_DENSITY_CONTROL, Idle::When {
+                is: |run| run.has_random_background,
+                words: "with --random-background",
+            };
 
         /// Gaussians to keep when density control ends
         ///

@@ -16,6 +16,7 @@ impl Config {
             strategy: self.densify.strategy,
             primitive: self.optimize.primitive,
             is_trained: self.sugar.checkpoint_path.is_some(),
+            has_random_background: self.optimize.random_background,
         };
         let triangles = TriangleRun {
             primitive: self.optimize.primitive,

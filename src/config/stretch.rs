@@ -46,11 +46,19 @@ pub fn follows_iterations(preset: &str) -> bool {
 pub(super) const LENGTH: &str = "iterations";
 
 /// Limits of passes, which are for the preset's own length.
-const PASSES: [&str; 2] = ["min_passes", "max_passes"];
+const PASSES: [&str; 2] = ["min_passes", MAX_PASSES];
+
+const MAX_PASSES: &str = "max_passes";
+
+/// The most passes of a run whose length a clock gives, at the least: a preset that is made to be short has fewer.
+const PASSES_BY_CLOCK: i64 = 100;
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
+    if above.iter().any(has_clock) {
+        raise_passes(&mut preset);
+    }
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
@@ -81,6 +89,19 @@ fn lift_passes(layer: &mut Table) {
             *passes = Value::Integer(0);
         }
     }
+}
+
+/// Leaves a time budget its time.
+fn raise_passes(preset: &mut Table) {
+    let optimize = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
+    if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES)) {
+        *most = (*most).max(PASSES_BY_CLOCK);
+    }
+}
+
+/// Whether a layer gives the run a time budget.
+fn has_clock(layer: &Table) -> bool {
+    layer.get(OptimizeOptions::NAME).is_some_and(|optimize| optimize.get("time_budget").is_some())
 }
 
 /// Has the schedules of a run of triangles be for one of so many iterations. What is not 0 stays so.
@@ -136,13 +157,13 @@ mod tests {
         let found = stretched("fast", table(FAST), &[short]);
         let rounds = ["densify_from_iter", "densify_until_iter"];
         assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
-        let preset = table("[optimize]\niterations = 6000\nmin_passes = 30\nmax_passes = 100\n");
+        let preset = table("[optimize]\niterations = 6000\nmin_passes = 28\nmax_passes = 65\n");
         let passes = |above: &str| {
             let optimize =
                 stretched("fast", preset.clone(), &[table(above)])[OptimizeOptions::NAME].clone();
             PASSES.map(|key| optimize[key].as_integer().unwrap())
         };
-        assert_eq!(passes("[run]\nseed = 1\n"), [30, 100]);
+        assert_eq!(passes("[run]\nseed = 1\n"), [28, 65]);
         assert_eq!(passes("[optimize]\niterations = 9\n"), [0, 0]);
         let longest = table("[optimize]\niterations = 4294967295\n");
         let found = stretched("fast", table(FAST), &[longest]);

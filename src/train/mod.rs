@@ -35,6 +35,7 @@ pub mod terms;
 mod timelapse;
 pub(crate) mod train_step;
 mod trainer;
+mod training_background;
 pub mod triangles;
 mod unexplained_growth;
 pub(crate) mod view_divisor;

@@ -264,7 +264,6 @@ fn a_new_run_takes_the_preset_fast_where_nothing_says_how_it_grows() {
     assert_eq!(of_new_run(&[], None), fast);
     assert_eq!(of_new_run(&[], Some("default")), fast);
     assert_eq!(of_new_run(&[], Some("reference")), Config::default());
-    assert_eq!(of_new_run(&["--time-budget=5s"], None).optimize.max_passes, 100);
     let on_card = of_new_run(&[], Some("16gb"));
     assert_eq!((&on_card.optimize, &on_card.densify), (&fast.optimize, &fast.densify));
     let reference = Config::default().optimize.iterations;
@@ -299,10 +298,13 @@ fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
         let optimize = of_new_run(words, None).optimize;
         [optimize.iterations, optimize.min_passes, optimize.max_passes]
     };
-    assert_eq!(passes(&[]), [6000, 30, 100]);
+    assert_eq!(passes(&[]), [6000, 28, 65]);
     assert_eq!(passes(&["--iterations=6000"]), [6000, 0, 0]);
     assert_eq!(passes(&["--iterations=900", "--max-passes=3"]), [900, 0, 3]);
-    assert_eq!(passes(&["--max-passes=3"]), [6000, 30, 3]);
+    assert_eq!(passes(&["--max-passes=3"]), [6000, 28, 3]);
+    // A clock has its time.
+    assert_eq!(passes(&["--time-budget=5s"]), [6000, 28, 100]);
+    assert_eq!(passes(&["--time-budget=5s", "--max-passes=3"]), [6000, 28, 3]);
     for (preset, expected) in [("draft", [2000, 0, 50]), ("best", [24_000, 0, 100])] {
         let optimize = of_new_run(&[], Some(preset)).optimize;
         assert_eq!([optimize.iterations, optimize.min_passes, optimize.max_passes], expected);
@@ -353,7 +355,7 @@ fn the_preset_fast_has_schedules_that_end_with_its_iterations() {
     // The scene brings the number.
     assert_eq!(
         (densify.strategy, densify.opacity_reset_interval, densify.max_points),
-        (StrategyName::Budget, 750, None)
+        (StrategyName::Budget, 500, None)
     );
     let ends = |words: &[&str]| {
         let (flags, matches) = parsed(words);

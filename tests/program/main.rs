@@ -77,6 +77,7 @@ mod timed_checkpoints;
 mod train_triangles;
 #[cfg(unix)]
 mod trained_views;
+mod training_background;
 mod training_options;
 mod triangles;
 mod typed;

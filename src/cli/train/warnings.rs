@@ -2,7 +2,7 @@
 
 use crate::backend::Rows as _;
 use crate::cli::settle::OF_PIXELS;
-use crate::config::Config;
+use crate::config::{Config, TrainingBackground};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::forecast;
@@ -13,9 +13,16 @@ const SAMPLES_ON_PROCESSOR: u32 = 100_000;
 /// Photographs that are blended over one colour teach the model that colour.
 pub(super) fn warn_of_background(dataset: &Dataset, config: &Config) {
     let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
-    if config.optimize.random_background && dataset.sources.iter().any(blended) {
+    let flag = if config.optimize.random_background {
+        "--random-background"
+    } else if config.densify.training_background == TrainingBackground::Grey {
+        "--training-background grey"
+    } else {
+        return;
+    };
+    if dataset.sources.iter().any(blended) {
         tracing::warn!(
-            "--random-background: the photographs' transparent parts are blended over one colour, \
+            "{flag}: the photographs' transparent parts are blended over one colour, \
              and the model will learn to be opaque there"
         );
     }

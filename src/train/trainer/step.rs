@@ -10,8 +10,6 @@ use crate::backend::{
     AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
     TrainDevice,
 };
-use crate::math::Real;
-use crate::math::random::{RandomStream, RandomUse};
 use crate::train::adam::adam_step;
 use crate::train::appearance::compensation;
 use crate::train::event::{Event, Split, Step, TermValues};
@@ -22,6 +20,7 @@ use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
 use crate::train::terms::{self, TrainingStage, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
+use crate::train::training_background::training_background;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::view_divisor::view_divisor;
 use crate::train::{TrainError, schedule};
@@ -229,7 +228,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         RenderSettings {
             fade_depth: fade_depth(config, self.scale),
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
-            background: self.training_background(iteration),
+            background: training_background(config, iteration, iteration),
             near: self.feed.views.near(),
             footprint: self.footprint(iteration, self.iteration),
         }
@@ -237,18 +236,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// How the view of an image is drawn that is trained by an iteration.
     pub(super) fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
-        let background = self.training_background(image);
+        let background = training_background(self.setup.config, image, iteration);
         RenderSettings { background, ..self.settings_of(iteration) }
-    }
-
-    fn training_background(&self, number: u32) -> [f32; 3] {
-        let config = self.setup.config;
-        if config.optimize.random_background {
-            let seed = config.run.seed;
-            let stream = RandomStream::new(seed, u64::from(number), RandomUse::Background);
-            return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
-        }
-        config.scene.background_color().0
     }
 
     /// Reports a step once it is done; its milliseconds are those since the one before was.

@@ -1,0 +1,99 @@
+//! What is behind the training views, where the photographs decide it.
+
+use rayon::prelude::*;
+
+use crate::config::{Color, Config, TrainingBackground};
+use crate::dataset::{Dataset, Image, decode, evenly_spread};
+
+/// Photographs that are looked at, at most.
+const LOOKED_AT: usize = 8;
+
+/// As many of them are decoded at a time as a loader decodes ahead.
+const AT_ONCE: usize = 4;
+
+/// By how many steps of 255 a channel may differ from the background's: what a JPEG file makes of it.
+const TOLERANCE: u8 = 2;
+
+/// Where more than this share of the photographs has the background's colour, it stays behind the views.
+const MOST: f64 = 0.05;
+
+/// Settles what is behind the training views of a run where the photographs decide it, and says so.
+pub(super) fn settle_background(config: &mut Config, dataset: &Dataset) {
+    if config.densify.training_background != TrainingBackground::Auto {
+        return;
+    }
+    let is_idle = config.optimize.random_background || config.densify.densify_until_iter == 0;
+    let settled = if is_idle { TrainingBackground::Same } else { chosen(config, dataset) };
+    config.densify.training_background = settled;
+}
+
+fn chosen(config: &Config, dataset: &Dataset) -> TrainingBackground {
+    let background = config.scene.background_color();
+    let share = share_of_photographs(dataset, background);
+    if share > MOST {
+        tracing::info!(
+            "{:.0} % of the photographs has the background's colour: nothing else is behind the training views",
+            100.0 * share
+        );
+        return TrainingBackground::Same;
+    }
+    tracing::info!(
+        "grey is behind the training views until density control ends; --training-background same shows the \
+         background throughout"
+    );
+    TrainingBackground::Grey
+}
+
+/// The share of some training photographs' pixels that have this colour, where they count. One that cannot be read is
+/// passed over here: training names it.
+fn share_of_photographs(dataset: &Dataset, color: Color) -> f64 {
+    let train = &dataset.train;
+    let indices: Vec<usize> =
+        evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
+    let share = |&view: &usize| {
+        decode(&dataset.sources[view]).ok().map_or([0; 2], |image| pixels_of(&image, color))
+    };
+    let [mut found, mut all] = [0_u64; 2];
+    for some in indices.chunks(AT_ONCE) {
+        for [of_color, counting] in some.par_iter().map(share).collect::<Vec<_>>() {
+            found += of_color;
+            all += counting;
+        }
+    }
+    found as f64 / all.max(1) as f64
+}
+
+/// Pixels of an image that have this colour, and all, as far as they count.
+fn pixels_of(image: &Image, color: Color) -> [u64; 2] {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a channel from 0 to 255"
+    )]
+    let channels = color.0.map(|channel| (channel * 255.0).round() as u8);
+    let counts = |at: usize| image.mask.as_ref().is_none_or(|mask| mask[at] > 0);
+    let has_color = |pixel: &[u8]| {
+        pixel.iter().zip(channels).all(|(&value, channel)| value.abs_diff(channel) <= TOLERANCE)
+    };
+    let mut pixels = [0; 2];
+    for (_, pixel) in image.rgb.chunks_exact(3).enumerate().filter(|&(at, _)| counts(at)) {
+        pixels[0] += u64::from(has_color(pixel));
+        pixels[1] += 1;
+    }
+    pixels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pixels_that_count_are_told_by_their_colours() {
+        let rgb = vec![0, 0, 0, 2, 1, 0, 3, 0, 0, 255, 253, 254, 0, 0, 0];
+        let without = Image { width: 5, height: 1, rgb, mask: None, depth: None, normals: None };
+        assert_eq!(pixels_of(&without, Color::BLACK), [3, 5]);
+        assert_eq!(pixels_of(&without, Color::WHITE), [1, 5]);
+        let masked = Image { mask: Some(vec![255, 255, 255, 255, 0]), ..without };
+        assert_eq!(pixels_of(&masked, Color::BLACK), [2, 4]);
+    }
+}

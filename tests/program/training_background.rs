@@ -1,0 +1,62 @@
+//! `--training-background`: what is behind the training views while density control runs.
+
+use std::fs;
+
+use crate::common::program::{Ended, TestFolder};
+
+const ITERATIONS: u32 = 16;
+
+/// Trains into a model folder; gives what was said.
+fn trained(place: &TestFolder, model: &str, flags: &[&str]) -> Ended {
+    let all = [&["--seed=4", "--densify-until-iter=8", "--progress=plain"], flags].concat();
+    place.trained_into(model, ITERATIONS, &all)
+}
+
+fn gaussians(place: &TestFolder, model: &str) -> Vec<u8> {
+    let path = format!("point_cloud/iteration_{ITERATIONS}/point_cloud.ply");
+    fs::read(place.path(model).join(path)).unwrap()
+}
+
+fn stored(place: &TestFolder, model: &str) -> String {
+    let config = fs::read_to_string(place.path(model).join("config.toml")).unwrap();
+    config.lines().find(|line| line.starts_with("training_background")).unwrap().to_owned()
+}
+
+#[test]
+fn photographs_without_the_background_s_colour_bring_grey() {
+    let place = TestFolder::with_scene();
+    let flags = ["--training-background=auto", "--background=1,0,0"];
+    trained(&place, "auto", &flags).says(&["grey is behind the training views"]);
+    assert_eq!(stored(&place, "auto"), "training_background = \"grey\"");
+    trained(&place, "grey", &["--training-background=grey", "--background=1,0,0"]);
+    assert!(gaussians(&place, "auto") == gaussians(&place, "grey"));
+    trained(&place, "same", &["--training-background=same", "--background=1,0,0"]);
+    assert!(gaussians(&place, "same") != gaussians(&place, "grey"));
+}
+
+#[test]
+fn photographs_of_an_object_before_black_keep_black() {
+    let place = TestFolder::with_scene();
+    let ended = trained(&place, "auto", &["--training-background=auto"]);
+    ended.says(&["% of the photographs has the background's colour"]);
+    assert_eq!(stored(&place, "auto"), "training_background = \"same\"");
+    trained(&place, "same", &["--training-background=same"]);
+    assert!(gaussians(&place, "auto") == gaussians(&place, "same"));
+}
+
+#[test]
+fn without_density_control_nothing_else_is_behind_the_views() {
+    let place = TestFolder::with_scene();
+    let none = "--densify-until-iter=0";
+    place.trained_into("grey", ITERATIONS, &["--seed=4", none, "--training-background=grey"]);
+    place.trained_into("same", ITERATIONS, &["--seed=4", none]);
+    assert!(gaussians(&place, "grey") == gaussians(&place, "same"));
+}
+
+#[test]
+fn a_random_background_leaves_it_no_effect() {
+    let place = TestFolder::with_scene();
+    let flags = ["--random-background", "--training-background=grey"];
+    trained(&place, "model", &flags)
+        .says(&["--training-background has no effect with --random-background"]);
+}
