@@ -2,7 +2,7 @@
 // pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
 // however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
 // The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
-// twice: first for the colours of the samples, then for the gradients. Each time and in the forward pass the same
+// twice: first for the colours of the samples, then for the gradients. `triangle_pixels_bwd.cuh` is the former. Each time and in the forward pass the same
 // function decides about a triangle and a sample.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
@@ -48,12 +48,10 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
     }
 }
 
-// Raises the largest weight of a face.
+// Raises the largest weight of a face to the largest of all lanes.
 __device__ inline void raise_weight(const BlendArgs& a, uint32_t face, float weight) {
     const int most = warp_max(__float_as_int(weight));
-    if (threadIdx.x % WARP != 0 || most <= 0) return;
-    int* const at = reinterpret_cast<int*>(a.face_weights) + face;
-    if (*at < most) atomicMax(at, most);
+    if (threadIdx.x % WARP == 0 && most > 0) raise_face_weight(a, face, __int_as_float(most));
 }
 
 template <uint32_t N>
@@ -243,6 +241,7 @@ __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lis
 
 template <uint32_t N>
 __device__ inline void blend_bwd(const BlendArgs& a) {
+    static_assert(N > 1, "one sample a pixel goes once: blend_pixels_bwd");
     __shared__ Staged staged[PARTS];
     __shared__ FallOff fall_offs[PARTS][WARP];
     __shared__ float4 sums[PARTS][SUMMED_LANES * SUMS_STRIDE / 4];
@@ -283,8 +282,8 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
         });
 }
 
-// Blocks that a multiprocessor is to hold: samples take registers. A block of the backward pass takes 45 KiB of shared
-// memory; where that leaves room for fewer, these are bounds of the registers alone.
+// Blocks that a multiprocessor is to hold: samples take registers. A block of the backward pass takes 38 KiB of shared
+// memory with one sample a pixel and 45 with more; where that leaves room for fewer, these are bounds of the registers alone.
 #define BLEND_TRIANGLES(N, FWD_RESIDENT, BWD_RESIDENT)                                             \
     extern "C" __global__ void __launch_bounds__(BLEND_BLOCK, FWD_RESIDENT)                        \
         blend_fwd_triangles_##N(const __grid_constant__ BlendArgs a) {                             \

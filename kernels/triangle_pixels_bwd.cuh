@@ -6,7 +6,7 @@
 // over its pixels. So nothing is reduced across lanes but halves.
 #pragma once
 
-#include "triangle_bwd.cuh"
+#include "triangle_gradients.cuh"
 
 static_assert(WARP == 2 * BATCH, "half of a triangle a lane");
 
@@ -32,8 +32,10 @@ struct TriangleWalk {
 // The half of a triangle that a lane has, in the pixels of its part.
 struct TriangleHalf {
     TriangleRow row;
+    uint32_t number;  // of the triangle among those of the batch
     float2 first_px;  // centre of its first pixel
     uint32_t first_pixel;
+    uint32_t inside;  // a bit for each of its pixels whose centre is inside
 
     __device__ InPixel in(uint32_t pixel) const {
         return in_pixel(row, {first_px.x + static_cast<float>(pixel % PART_WIDTH),
@@ -44,16 +46,14 @@ struct TriangleHalf {
         return in_sample(row, in, {0.0f, 0.0f}, exponent);
     }
 
-    // A bit for each of its pixels whose centre is inside.
-    __device__ uint32_t inside() const {
-        uint32_t bits = 0;
+    __device__ void find_inside() {
+        inside = 0;
 #pragma unroll
         for (uint32_t pixel = 0; pixel < HALF_PIXELS; ++pixel) {
             const InPixel here = in(pixel);
             const float largest = fmaxf(here.shares[0], fmaxf(here.shares[1], here.shares[2]));
-            if (largest < 1.0f) bits |= 1u << pixel;
+            if (largest < 1.0f) inside |= 1u << pixel;
         }
-        return bits;
     }
 };
 
@@ -70,15 +70,14 @@ __device__ inline uint32_t triangles_of_pixel(uint32_t inside) {
 }
 
 // The first visit: the lane is half of a triangle.
-__device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half, uint32_t k,
-                                   uint32_t inside, float exponent) {
-    for (uint32_t rest = inside; rest != 0; rest &= rest - 1) {
+__device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half, float exponent) {
+    for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
         const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
         const InPixel in = half.in(pixel);
         const InSample at = half.sample(in, exponent);
         const float4 d = own.d_pixels[half.first_pixel + pixel];
         const Worth worth(half.row, in, {{d.x, d.y, d.z}, d.w});
-        own.notes[k][half.first_pixel + pixel] = {at.is_seen ? at.alpha : 0.0f, worth.here};
+        own.notes[half.number][half.first_pixel + pixel] = {at.is_seen ? at.alpha : 0.0f, worth.here};
     }
 }
 
@@ -99,13 +98,13 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
 }
 
 // The third visit: the lane is half of a triangle; gives its largest weight in a pixel of the half.
-__device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf& half, uint32_t k,
-                                   uint32_t inside, const FallOff fall_off, float exponent,
+__device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf& half,
+                                   const FallOff fall_off, float exponent,
                                    float (&values)[D_VALUES]) {
     float most = 0.0f;
-    for (uint32_t rest = inside; rest != 0; rest &= rest - 1) {
+    for (uint32_t rest = half.inside; rest != 0; rest &= rest - 1) {
         const uint32_t pixel = __ffs(static_cast<int>(rest)) - 1;
-        const float2 note = own.notes[k][half.first_pixel + pixel];
+        const float2 note = own.notes[half.number][half.first_pixel + pixel];
         const float weight = note.x, d_alpha = note.y;
         if (weight <= 0.0f) continue;
         most = fmaxf(most, weight);
@@ -151,15 +150,17 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
     half.row.quads[0].z = fast_log2(half.row.quads[0].z);
     half.first_px = {part.low_px.x, part.low_px.y + static_cast<float>(which * HALF_HEIGHT)};
     half.first_pixel = which * HALF_PIXELS;
-    const uint32_t inside = is_there ? half.inside() : 0;
-    find_pixels(own, half, k, inside, a.window_exponent);
+    half.number = k;
+    half.find_inside();
+    if (!is_there) half.inside = 0;
+    find_pixels(own, half, a.window_exponent);
     __syncwarp();  // opacities are there
-    walk_triangles(own, triangles_of_pixel(inside), walk);
+    walk_triangles(own, triangles_of_pixel(half.inside), walk);
     __syncwarp();  // weights are there
     FallOff fall_off;
     fall_off.prepare(a, half.row);
     float values[D_VALUES] = {};
-    float most = sum_pixels(own, half, k, inside, fall_off, a.window_exponent, values);
+    float most = sum_pixels(own, half, fall_off, a.window_exponent, values);
 #pragma unroll
     for (float& value : values) value = both_halves(value);
     most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, BATCH));
@@ -176,10 +177,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
                                       : float4{high[0], high[1], high[2], high[3]};
         add_quad(sums + which * QUADS + quad, sum);
     }
-    if (a.face_weights != nullptr && which == 0) {
-        int* const weight = reinterpret_cast<int*>(a.face_weights) + half.row.face();
-        if (*weight < __float_as_int(most)) atomicMax(weight, __float_as_int(most));
-    }
+    if (a.face_weights != nullptr && which == 0) raise_face_weight(a, half.row.face(), most);
 }
 
 // The lane's pixel before the first triangle, and its gradient.

@@ -4,6 +4,17 @@
 #include "fast.cuh"
 #include "triangle_footprint.cuh"
 
+// What a warp draws.
+struct PartLists {
+    Part part;
+    TileRange range;
+};
+
+__device__ inline PartLists part_lists(const BlendArgs& a) {
+    const uint32_t tile = a.first_tile + blockIdx.x;
+    return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
+}
+
 // Samples of a pixel, the shares of a triangle in them, and what is left of the light.
 template <uint32_t N>
 struct Samples {

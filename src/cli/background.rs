@@ -11,18 +11,22 @@ const LOOKED_AT: usize = 8;
 /// As many of them are decoded at a time as a loader decodes ahead.
 const AT_ONCE: usize = 4;
 
-/// By how many steps of 255 a channel may differ from the background's: what a JPEG file makes of it.
+/// By how many steps of 255 a channel may differ from the background's: what a JPEG file makes of a flat colour. Shadows of
+/// real scenes are hardly darker.
 const TOLERANCE: u8 = 2;
 
-/// Where more than this share of the photographs has the background's colour, it stays behind the views.
+/// Where more than this share of the photographs' pixels has the background's colour, it stays behind the views.
 const MOST: f64 = 0.05;
 
-/// Settles what is behind the training views of a run where the photographs decide it, and says so.
-pub(super) fn settle_background(config: &mut Config, dataset: &Dataset) {
+/// Settles what is behind the training views of a run where the photographs decide it, and says so, unless density
+/// control is over after the iterations that are done.
+pub(super) fn settle_background(config: &mut Config, dataset: &Dataset, done: u32) {
     if config.densify.training_background != TrainingBackground::Auto {
         return;
     }
-    let is_idle = config.optimize.random_background || config.densify.densify_until_iter == 0;
+    let is_idle = config.optimize.random_background
+        || config.sugar.checkpoint_path.is_some()
+        || config.densify.densify_until_iter <= done;
     let settled = if is_idle { TrainingBackground::Same } else { chosen(config, dataset) };
     config.densify.training_background = settled;
 }
@@ -32,7 +36,7 @@ fn chosen(config: &Config, dataset: &Dataset) -> TrainingBackground {
     let share = share_of_photographs(dataset, background);
     if share > MOST {
         tracing::info!(
-            "{:.0} % of the photographs has the background's colour: nothing else is behind the training views",
+            "{:.0} % of the photographs' pixels have the background's colour: training views keep the background",
             100.0 * share
         );
         return TrainingBackground::Same;

@@ -183,7 +183,8 @@ impl Task for Training<'_> {
             tell_goal(&intent.config, &dataset, [now as u64, goal]);
         }
         warn_of_background(&dataset, &intent.config);
-        settle_background(&mut intent.config, &dataset);
+        let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        settle_background(&mut intent.config, &dataset, done);
         if device.world() > 1 {
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
@@ -208,7 +209,6 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
-        let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

@@ -17,6 +17,8 @@ pub(super) struct DensifiedRun {
     pub(super) is_trained: bool,
     /// Whether every iteration has another background.
     pub(super) has_random_background: bool,
+    /// The iteration at which it ends.
+    pub(super) until: u32,
 }
 
 const NO_NOISE: Idle<DensifiedRun> = Idle::When {
@@ -136,16 +138,20 @@ options! {
             None => Ok(()),
         };
 
-        /// What is behind training views until it ends
+        /// Background of training views in density control
         ///
-        /// Grey shows where Gaussians are too transparent; after --densify-until-iter it is the background again. With auto
-        /// it is grey, unless more than a twentieth of the photographs has the background's colour: where they show
-        /// an object before black, Gaussians would have to paint the black. Evaluation always has the background.
+        /// Before grey, Gaussians of dark surfaces must become opaque. After --densify-until-iter, and in evaluation, the
+        /// background is that of --background. With auto it is grey, unless more than 5 % of the photographs' pixels have
+        /// the background's colour: where they show an object before black, Gaussians would have to paint the black. What
+        /// is chosen is stored, and a resumed run keeps it.
         #[arg(value_enum, value_name = "WHAT")]
         training_background: TrainingBackground = TrainingBackground::Same,
             idle NO_DENSITY_CONTROL, Idle::When {
                 is: |run| run.has_random_background,
                 words: "with --random-background",
+            }, Idle::When {
+                is: |run| run.until == 0,
+                words: "with --densify-until-iter 0",
             };
 
         /// Gaussians to keep when density control ends

@@ -17,6 +17,7 @@ impl Config {
             primitive: self.optimize.primitive,
             is_trained: self.sugar.checkpoint_path.is_some(),
             has_random_background: self.optimize.random_background,
+            until: self.densify.densify_until_iter,
         };
         let triangles = TriangleRun {
             primitive: self.optimize.primitive,

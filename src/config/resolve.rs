@@ -13,7 +13,9 @@ use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
-use super::stretch::{LENGTH, follows_iterations, free_passes, stretched, triangles_for};
+use super::stretch::{
+    LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
+};
 use super::values::holds;
 use super::{
     Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
@@ -115,10 +117,7 @@ fn together(mut lower: Table, upper: Table) -> Result<Config, ConfigError> {
 impl Layers<'_> {
     /// What is given anywhere.
     fn table(self) -> Result<Table, ConfigError> {
-        let base = match self.base {
-            Some(ConfigLayer { origin, text }) => read_strictly(origin, text)?,
-            None => Table::new(),
-        };
+        let base = self.base_table()?.unwrap_or_default();
         let above = self.above_the_base()?;
         let mut table = base.clone();
         if !self.is_new {
@@ -127,6 +126,9 @@ impl Layers<'_> {
         if let Some(name) = self.usual_above(&above) {
             let layers: Vec<Table> = std::iter::once(base).chain(above.iter().cloned()).collect();
             let mut usual = stretched(name, read_preset(name)?, &layers);
+            if layers.iter().any(has_clock) {
+                raise_passes(&mut usual);
+            }
             keep_length(&mut usual, &table);
             overlay(&mut table, usual);
         }
@@ -147,11 +149,21 @@ impl Layers<'_> {
         (self.is_new && !is_named && !chooses_growth(above)).then_some(USUAL_PRESET)
     }
 
+    /// What an earlier run had.
+    fn base_table(self) -> Result<Option<Table>, ConfigError> {
+        self.base.map(|ConfigLayer { origin, text }| read_strictly(origin, text)).transpose()
+    }
+
     /// What wins over an earlier run.
     fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = self.above_the_preset()?;
         if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
-            layers.insert(0, stretched(name, read_preset(name)?, &layers));
+            let mut preset = stretched(name, read_preset(name)?, &layers);
+            // An earlier run's clock goes on.
+            if layers.iter().chain(&self.base_table()?).any(has_clock) {
+                raise_passes(&mut preset);
+            }
+            layers.insert(0, preset);
         }
         Ok(layers)
     }

@@ -56,9 +56,6 @@ const PASSES_BY_CLOCK: i64 = 100;
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
-    if above.iter().any(has_clock) {
-        raise_passes(&mut preset);
-    }
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
@@ -91,16 +88,18 @@ fn lift_passes(layer: &mut Table) {
     }
 }
 
-/// Leaves a time budget its time.
-fn raise_passes(preset: &mut Table) {
+/// Leaves a time budget its time, where a preset limits passes.
+pub(super) fn raise_passes(preset: &mut Table) {
     let optimize = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
-    if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES)) {
+    if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES))
+        && *most > 0
+    {
         *most = (*most).max(PASSES_BY_CLOCK);
     }
 }
 
 /// Whether a layer gives the run a time budget.
-fn has_clock(layer: &Table) -> bool {
+pub(super) fn has_clock(layer: &Table) -> bool {
     layer.get(OptimizeOptions::NAME).is_some_and(|optimize| optimize.get("time_budget").is_some())
 }
 

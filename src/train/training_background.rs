@@ -6,15 +6,16 @@ use crate::math::random::{RandomStream, RandomUse};
 
 /// What is behind the view of an image that is trained by an iteration, both from 1.
 ///
-/// Behind grey, dark places have to be opaque, as they have to be before what held-out views see behind them. Once no
-/// Gaussians come any more, the views are as they are evaluated.
+/// Before grey, dark surfaces must become opaque. Before black they can stay transparent, and other views then see through
+/// them. Once density control is over, and in the coarse stage, the background is that of evaluation.
 pub(super) fn training_background(config: &Config, image: u32, iteration: u32) -> [f32; 3] {
     if config.optimize.random_background {
         let stream = RandomStream::new(config.run.seed, u64::from(image), RandomUse::Background);
         return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
     }
     let is_grey = config.densify.training_background == TrainingBackground::Grey
-        && iteration <= config.densify.densify_until_iter;
+        && config.sugar.checkpoint_path.is_none()
+        && iteration <= config.densify.densify_until_iter.min(config.optimize.iterations);
     if is_grey { TrainingBackground::GREY.0 } else { config.scene.background_color().0 }
 }
 
@@ -39,6 +40,16 @@ mod tests {
             config.densify.training_background = what;
             assert_eq!(of(&config), colors, "{what:?}");
         }
+    }
+
+    #[test]
+    fn the_coarse_stage_has_the_background() {
+        let mut config = Config::default();
+        config.densify.training_background = TrainingBackground::Grey;
+        config.optimize.iterations = 7000;
+        assert_eq!([7000, 7001].map(|i| training_background(&config, 7, i)), [[0.5; 3], [0.0; 3]]);
+        config.sugar.checkpoint_path = Some("model".into());
+        assert_eq!(training_background(&config, 7, 7000), [0.0; 3]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
     let resumed = ["--resume", "--preset", "fast", "--iterations", "400"];
     end(place.train().args(resumed)).done();
     let config = stored_config(&place);
-    for line in ["max_points = 345\n", "opacity_reset_interval = 750\n", "max_passes = 0\n"] {
+    for line in ["max_points = 345\n", "opacity_reset_interval = 500\n", "max_passes = 0\n"] {
         assert!(config.contains(line), "{line}: {config}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::program::{Ended, TestFolder};
+use crate::common::program::{Ended, TestFolder, cut, end};
 
 const ITERATIONS: u32 = 16;
 
@@ -38,17 +38,33 @@ fn photographs_without_the_background_s_colour_bring_grey() {
 fn photographs_of_an_object_before_black_keep_black() {
     let place = TestFolder::with_scene();
     let ended = trained(&place, "auto", &["--training-background=auto"]);
-    ended.says(&["% of the photographs has the background's colour"]);
+    ended.says(&["% of the photographs' pixels have the background's colour"]);
     assert_eq!(stored(&place, "auto"), "training_background = \"same\"");
     trained(&place, "same", &["--training-background=same"]);
     assert!(gaussians(&place, "auto") == gaussians(&place, "same"));
 }
 
 #[test]
+fn the_usual_preset_asks_the_photographs_that_can_be_read() {
+    let place = TestFolder::with_scene();
+    cut(&place.image(0), 60);
+    let flags = ["--background=1,0,0", "--max-points=400"];
+    place.trained_into("model", ITERATIONS, &flags).says(&["grey is behind the training views"]);
+    assert_eq!(stored(&place, "model"), "training_background = \"grey\"");
+    // What was chosen stays, and nothing is said of it once density control is over.
+    let longer = ["--resume", "--preset=fast", "--densify-until-iter=8", "--iterations=20"];
+    let ended = end(place.train_into("model").args(longer).args(flags)).done();
+    assert!(!ended.stderr.contains("is behind the training views"), "{ended:#?}");
+}
+
+#[test]
 fn without_density_control_nothing_else_is_behind_the_views() {
     let place = TestFolder::with_scene();
     let none = "--densify-until-iter=0";
-    place.trained_into("grey", ITERATIONS, &["--seed=4", none, "--training-background=grey"]);
+    let flags = ["--seed=4", none, "--training-background=grey"];
+    place
+        .trained_into("grey", ITERATIONS, &flags)
+        .says(&["--training-background has no effect with --densify-until-iter 0"]);
     place.trained_into("same", ITERATIONS, &["--seed=4", none]);
     assert!(gaussians(&place, "grey") == gaussians(&place, "same"));
 }

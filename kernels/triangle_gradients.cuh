@@ -4,17 +4,6 @@
 
 #include "triangle_samples.cuh"
 
-// What a warp draws.
-struct PartLists {
-    Part part;
-    TileRange range;
-};
-
-__device__ inline PartLists part_lists(const BlendArgs& a) {
-    const uint32_t tile = a.first_tile + blockIdx.x;
-    return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
-}
-
 // Gradients of a triangle's record, in their order.
 constexpr uint32_t D_SHARES = 0, D_LOG_OPACITY = 3, D_SLOPES = 4, D_INVERSE_SLOPES = 10, D_COLOR = 12,
                    D_INVERSE = 15, D_COLOR_X = 16, D_COLOR_Y = 20, D_VALUES = 24;
@@ -69,3 +58,9 @@ struct FallOff {
         return at.nearest[2] ? values[2] : at.nearest[1] ? values[1] : values[0];
     }
 };
+
+// Raises the largest weight of a face, by one lane.
+__device__ inline void raise_face_weight(const BlendArgs& a, uint32_t face, float most) {
+    int* const at = reinterpret_cast<int*>(a.face_weights) + face;
+    if (*at < __float_as_int(most)) atomicMax(at, __float_as_int(most));
+}
