@@ -1,15 +1,10 @@
 //! What is behind the training views, where the photographs decide it.
 
-use rayon::prelude::*;
-
 use crate::config::{Color, Config, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 
 /// Photographs that are looked at, at most.
 const LOOKED_AT: usize = 8;
-
-/// As many of them are decoded at a time as a loader decodes ahead.
-const AT_ONCE: usize = 4;
 
 /// By how many steps of 255 a channel may differ from the background's: what a JPEG file makes of a flat colour. Shadows of
 /// real scenes are hardly darker.
@@ -54,15 +49,12 @@ fn share_of_photographs(dataset: &Dataset, color: Color) -> f64 {
     let train = &dataset.train;
     let indices: Vec<usize> =
         evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
-    let share = |&view: &usize| {
-        decode(&dataset.sources[view]).ok().map_or([0; 2], |image| pixels_of(&image, color))
-    };
     let [mut found, mut all] = [0_u64; 2];
-    for some in indices.chunks(AT_ONCE) {
-        for [of_color, counting] in some.par_iter().map(share).collect::<Vec<_>>() {
-            found += of_color;
-            all += counting;
-        }
+    // One at a time: --host-limit has room for one that is decoded.
+    for image in indices.into_iter().filter_map(|view| decode(&dataset.sources[view]).ok()) {
+        let [of_color, counting] = pixels_of(&image, color);
+        found += of_color;
+        all += counting;
     }
     found as f64 / all.max(1) as f64
 }
