@@ -124,10 +124,12 @@ fn the_only_checkpoint_gets_no_advice_to_use_another() {
 
 #[cfg(unix)]
 mod permissions {
+    use std::io::ErrorKind;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
     use std::path::PathBuf;
     use std::process::Command;
+    use std::time::Duration;
 
     use super::*;
 
@@ -147,7 +149,16 @@ mod permissions {
             command = Command::new(copy);
             command.uid(NOBODY).gid(NOBODY);
         }
-        Ended::from(command.current_dir("/").args(args).output().unwrap())
+        command.current_dir("/").args(args);
+        loop {
+            match command.output() {
+                // Another test's child held the copy open for writing until it began a program of its own.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                ended => return Ended::from(ended.unwrap()),
+            }
+        }
     }
 
     fn set_mode(path: &Path, mode: u32) {
