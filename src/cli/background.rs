@@ -7,7 +7,7 @@ use crate::dataset::{Dataset, Image, decode, evenly_spread};
 const LOOKED_AT: usize = 8;
 
 /// By how many steps of 255 a channel may differ from the background's: what a JPEG file makes of a flat colour. Shadows of
-/// real scenes are hardly darker.
+/// real scenes are seldom as dark.
 const TOLERANCE: u8 = 2;
 
 /// Where more than this share of the photographs' pixels has the background's colour, it stays behind the views.

@@ -185,6 +185,7 @@ impl Task for Training<'_> {
         warn_of_background(&dataset, &intent.config);
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
+            // The other ranks are told what was settled.
             settle_background(&mut intent.config, &dataset, done);
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
@@ -209,7 +210,7 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
-        // Not before: what a photograph takes to be decoded is no part of what the run holds.
+        // A run by itself settles it here: what a photograph takes to be decoded is no part of what the run holds.
         settle_background(&mut intent.config, &dataset, done);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
