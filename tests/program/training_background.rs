@@ -45,6 +45,18 @@ fn photographs_of_an_object_before_black_keep_black() {
 }
 
 #[test]
+fn photographs_before_a_backdrop_that_is_nearly_the_background_keep_it() {
+    let place = TestFolder::with_scene();
+    // The backdrop is black: 13 steps of 255 from this one, and 20 from the other.
+    let flags = |background| ["--training-background=auto", background];
+    let ended = trained(&place, "near", &flags("--background=0.05,0.05,0.05"));
+    ended.says(&["have the background's colour to 16 steps of 255"]);
+    assert_eq!(stored(&place, "near"), "training_background = \"same\"");
+    trained(&place, "far", &flags("--background=0.08,0.08,0.08"));
+    assert_eq!(stored(&place, "far"), "training_background = \"grey\"");
+}
+
+#[test]
 fn the_usual_preset_asks_the_photographs_that_can_be_read() {
     let place = TestFolder::with_scene();
     cut(&place.image(0), 60);
