@@ -92,6 +92,7 @@ impl DeviceOptions {
         let RankPlace { world, ranks_here, gpu: ordinal } = ranks;
         let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
         let mut this = Self { ordinal, ranks_here, target, ..Self::of(config) };
+        this.memory.optimize_memory = this.memory.optimize_memory.among(world);
         this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
         this
     }
@@ -162,7 +163,7 @@ pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
     }
-    Ok(Cpu::with_storage(options.memory.optimize_memory.storage(), options.seed))
+    Ok(Cpu::with_storage(options.memory.optimize_memory.storage_on_cpu(), options.seed))
 }
 
 #[cfg(kernels)]

@@ -337,7 +337,7 @@ pub(super) fn training(
 pub(super) fn showing(config: &Config, gaussians: u64) -> CpuWork {
     CpuWork {
         sh_degree: config.optimize.sh_degree,
-        storage: config.memory.optimize_memory.storage(),
+        storage: config.memory.optimize_memory.storage_on_cpu(),
         optional: OptionalColumns::NONE,
         gaussians,
         view: ViewSize { px: [0; 2], visible: 0, instances: 0 },

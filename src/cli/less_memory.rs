@@ -60,6 +60,8 @@ mod tests {
         let less = |config: &Config| less_memory(&of_gpu, config);
         assert_eq!(less(&config), "--optimize-memory");
         config.memory.optimize_memory = Compactness::All;
+        assert_eq!(less(&config), "--offload sh");
+        config.memory.optimize_memory = Compactness::Auto;
         config.scene.resolution = 4;
         assert_eq!(less(&config), "--offload sh");
         config.memory.optimize_memory = Compactness::Off;

@@ -17,18 +17,37 @@ pub enum Compactness {
     Sh,
     /// Colours and moments.
     All,
+    /// Both on a GPU that trains alone, and nothing on the CPU, where it costs time and a resumed run would not end with the same
+    /// bytes.
+    Auto,
 }
 
 /// The word for colours alone.
 const SH: &str = "sh";
 
+/// The word for what depends on the device.
+const AUTO: &str = "auto";
+
 impl Compactness {
-    /// How the model keeps its state.
-    pub fn storage(self) -> Storage {
+    /// How the CPU keeps the model's state.
+    pub fn storage_on_cpu(self) -> Storage {
         match self {
-            Self::Off => Storage::Full,
+            Self::Off | Self::Auto => Storage::Full,
             Self::Sh => Storage::HalfColors,
             Self::All => Storage::Compact,
+        }
+    }
+
+    /// The same where so many GPUs share the model: in full precision, unless it is asked for.
+    pub fn among(self, gpus: u32) -> Self {
+        if gpus > 1 && self == Self::Auto { Self::Off } else { self }
+    }
+
+    /// How a GPU keeps the model's state.
+    pub fn storage_on_gpu(self) -> Storage {
+        match self {
+            Self::Auto => Storage::Compact,
+            Self::Off | Self::Sh | Self::All => self.storage_on_cpu(),
         }
     }
 }
@@ -45,16 +64,21 @@ impl fmt::Display for Compactness {
             Self::Off => "false",
             Self::Sh => SH,
             Self::All => "true",
+            Self::Auto => AUTO,
         })
     }
 }
 
-/// Reads `true`, `false` or `sh`.
+/// Reads `true`, `false`, `auto` or `sh`.
 pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
     if text.eq_ignore_ascii_case(SH) {
         return Ok(Compactness::Sh);
     }
-    parse_switch(text).map(Compactness::from).map_err(|rest| format!("{rest}, or sh"))
+    if text.eq_ignore_ascii_case(AUTO) {
+        return Ok(Compactness::Auto);
+    }
+    let switch = parse_switch(text).ok().map(Compactness::from);
+    switch.ok_or_else(|| "write true, false, auto or sh".to_owned())
 }
 
 impl Serialize for Compactness {
@@ -63,6 +87,7 @@ impl Serialize for Compactness {
         match self {
             Self::Off => serializer.serialize_bool(false),
             Self::Sh => serializer.serialize_str(SH),
+            Self::Auto => serializer.serialize_str(AUTO),
             Self::All => serializer.serialize_bool(true),
         }
     }
@@ -71,7 +96,7 @@ impl Serialize for Compactness {
 impl<'de> Deserialize<'de> for Compactness {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "true, false or \"sh\"")]
+        #[serde(untagged, expecting = "true, false, \"auto\" or \"sh\"")]
         enum WrittenCompactness {
             Switch(bool),
             Word(String),
@@ -79,8 +104,9 @@ impl<'de> Deserialize<'de> for Compactness {
         match WrittenCompactness::deserialize(deserializer)? {
             WrittenCompactness::Switch(is_on) => Ok(is_on.into()),
             WrittenCompactness::Word(word) if word == SH => Ok(Self::Sh),
+            WrittenCompactness::Word(word) if word == AUTO => Ok(Self::Auto),
             WrittenCompactness::Word(word) => {
-                Err(de::Error::custom(format!("`{word}`: write true, false or \"sh\"")))
+                Err(de::Error::custom(format!("`{word}`: write true, false, \"auto\" or \"sh\"")))
             }
         }
     }

@@ -21,7 +21,7 @@ impl Offload {
     /// How a GPU keeps the state of a model that is so compact.
     pub fn storage(self, compactness: Compactness) -> Storage {
         match self {
-            Self::None => compactness.storage(),
+            Self::None => compactness.storage_on_gpu(),
             Self::Sh => Storage::Offloaded,
         }
     }

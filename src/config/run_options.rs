@@ -70,9 +70,9 @@ options! {
         /// 320 instead of 716 bytes a Gaussian
         ///
         /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16. With sh, only colours are,
-        /// and a Gaussian takes 620 bytes.
+        /// and a Gaussian takes 620 bytes. With auto, both are on a GPU, and nothing is on the CPU.
         #[arg(
-            value_name = "BOOL|sh",
+            value_name = "BOOL|auto|sh",
             num_args = 0..=1,
             default_missing_value = "true",
             hide_default_value = true,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::program::{TestFolder, end};
+use crate::common::program::{TestFolder, end, splat};
 use serde_json::Value;
 use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
@@ -86,10 +86,28 @@ fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
 }
 
 #[test]
+fn a_new_run_is_compact_on_a_gpu_alone() {
+    let place = TestFolder::with_scene();
+    place.trained_into("usual", ITERATIONS, &["--preset=fast"]);
+    let config = fs::read_to_string(place.path("usual/config.toml")).unwrap();
+    assert!(config.contains("optimize_memory = \"auto\""), "{config}");
+    let trained = model(&place, "usual");
+    assert!(!are_halves(&trained.sh_dc), "the CPU trains in full precision");
+    let plan = |flags: &[&str]| {
+        let mut plan = splat();
+        plan.args(["plan", "--gaussians=1000000", "-s"]).arg(place.scene()).args(flags);
+        end(&mut plan).done().stdout
+    };
+    assert!(plan(&[]).contains("SH degree 3, --optimize-memory\n"));
+    assert!(plan(&["--optimize-memory=false"]).contains("SH degree 3, full precision"));
+    assert!(plan(&["--preset=reference"]).contains("SH degree 3, full precision"));
+}
+
+#[test]
 fn what_can_be_compact_is_said() {
     let place = TestFolder::with_scene();
     end(place.train().arg("--optimize-memory=colours"))
-        .refused(2, &["--optimize-memory", "write true or false, or sh"]);
+        .refused(2, &["--optimize-memory", "write true, false, auto or sh"]);
     fs::write(place.path("run.toml"), "[memory]\noptimize_memory = \"colours\"\n").unwrap();
     end(place.train().arg("--config").arg(place.path("run.toml")))
         .refused(2, &["run.toml", "optimize_memory", "\"sh\""]);

@@ -64,7 +64,7 @@ fn every_stage_is_a_table_and_the_peak_is_told() {
     let place = TestFolder::with_scene();
     let ended = plan(&place, &["--eval", "--gaussians", "100000"]).done();
     for part in [
-        "\n100000 Gaussians (--gaussians), 200 at the start; SH degree 3, full precision\n",
+        "\n100000 Gaussians (--gaussians), 200 at the start; SH degree 3, --optimize-memory\n",
         "\nstart ",
         "\niteration ",
         "\ndensity control ",
@@ -93,7 +93,7 @@ fn the_same_comes_as_json_whose_rows_add_up() {
     let report = json(&place, &["--eval", "--gaussians", "100000", "--vram-limit", "4GiB"]);
     assert_eq!(number(&report["gaussians"]["count"]), 100_000);
     assert_eq!(number(&report["scene"]["train_views"]), VIEWS as u64 - 1);
-    assert_eq!((&report["storage"], &report["fits"]), (&"full".into(), &true.into()));
+    assert_eq!((&report["storage"], &report["fits"]), (&"compact".into(), &true.into()));
     assert_eq!(number(&report["photographs_resident"]), VIEWS as u64 - 1);
     let peak = number(&report["peak"]);
     for stage in stages(&report) {
@@ -135,7 +135,7 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
 #[test]
 fn each_of_several_gpus_is_planned_with_its_share() {
     let place = TestFolder::with_scene();
-    let million = ["--gaussians", "1000000"];
+    let million = ["--gaussians", "1000000", "--optimize-memory=false"];
     let one = json(&place, &million);
     let four = json(&place, &[&million[..], &["--gpus", "4"]].concat());
     let nccl = number(&four["gpus"]["nccl"]);
@@ -153,6 +153,7 @@ fn each_of_several_gpus_is_planned_with_its_share() {
     let short = plan(&place, &short);
     assert!(short.code == Some(4) && short.stdout.contains("--max-points"), "{short:#?}");
     let told = plan(&place, &["--gpus", "4"]).done().stdout;
+    assert!(told.contains("SH degree 3, full precision"), "compact only where asked for: {told}");
     assert!(told.contains("on each of 4 GPUs") && told.contains("NCCL"), "{told}");
     let triangles = plan(&place, &["--gpus", "4", "--primitive", "triangles"]);
     triangles.refused(2, &["--gpus 4", "triangles"]);
@@ -165,7 +166,10 @@ fn largest(report: &Value) -> u64 {
 #[test]
 fn the_largest_number_fits_and_a_granule_more_does_not() {
     let place = TestFolder::with_scene();
-    for flags in [&["--vram-limit", "1GiB"][..], &["--vram-limit", "3GiB", "--sh-degree", "1"]] {
+    let full = "--optimize-memory=false";
+    for flags in
+        [&["--vram-limit", "1GiB", full][..], &["--vram-limit", "3GiB", "--sh-degree", "1", full]]
+    {
         let most = largest(&json(&place, &[flags, &["--gaussians", "1"]].concat()));
         let fitting = most.to_string();
         let report = json(&place, &[flags, &["--max-points", &fitting]].concat());
@@ -203,7 +207,8 @@ fn smaller_photographs_never_take_more() {
 #[test]
 fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     let place = TestFolder::with_scene();
-    let flags = ["--vram-limit", "1GiB", "--gaussians", "1000000"];
+    let full = "--optimize-memory=false";
+    let flags = ["--vram-limit", "1GiB", "--gaussians", "1000000", full];
     let ended = plan(&place, &flags);
     assert_eq!(ended.code, Some(4), "{ended:#?}");
     assert!(ended.stdout.contains("does not fit the 993.3 MiB"), "{}", ended.stdout);
@@ -231,6 +236,9 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
         let words: Vec<&str> = flag.split(' ').collect();
         let mut line = vec!["--vram-limit", "1GiB", "--json"];
         line.extend(&words);
+        if words[0] != "--optimize-memory" {
+            line.push(full);
+        }
         if words[0] != "--max-points" {
             line.extend(["--gaussians", "1000000"]);
         }
@@ -249,13 +257,14 @@ fn options_count_as_they_do_in_training() {
     let least = |flags: &[&str]| {
         number(&json(&place, &[flags, &["--gaussians", "1000000"]].concat())["least"])
     };
-    let full = least(&[]);
-    assert!(least(&["--sh-degree", "0"]) < full);
-    assert_eq!(least(&["--context", "626MiB"]), full + (100 << 20));
+    let (usual, full) = (least(&[]), least(&["--optimize-memory=false"]));
+    assert!(least(&["--sh-degree", "0"]) < usual);
+    assert_eq!(least(&["--context", "626MiB"]), usual + (100 << 20));
     let half = least(&["--optimize-memory", "sh"]);
     assert!((95_000_000..98_000_000).contains(&(full - half)), "{full} {half}");
     let compact = least(&["--optimize-memory"]);
     assert!(full - compact > 390_000_000, "{full} {compact}");
+    assert_eq!(usual, compact, "on a GPU it is compact where nothing is said");
     assert_eq!(least(&["--preset", "8gb"]), compact);
     fs::write(place.path("run.toml"), "[memory]\noptimize_memory = true\n").unwrap();
     assert_eq!(least(&["--config", text(&place.path("run.toml"))]), compact);

@@ -14,7 +14,10 @@ fn the_preset_of_a_12_gib_card_is_taken_and_forecast() {
     place.trained(2, &["--preset", "12gb"]);
     let config = stored_config(&place);
     assert!(config.contains("vram_limit = \"12GiB\""), "{config}");
-    assert!(config.contains("optimize_memory = false") && config.contains("compact"), "{config}");
+    assert!(
+        config.contains("optimize_memory = \"auto\"") && config.contains("compact"),
+        "{config}"
+    );
     let plan = end(splat().args(["plan", "-s"]).arg(place.scene())).done();
     assert!(plan.stdout.contains("--preset 12gb"), "{}", plan.stdout);
 }

@@ -280,11 +280,12 @@ pub(super) fn largest(
         let preset = resolve(Layers { preset: Some(name), ..Layers::default() })?;
         if let Some(Limit::Bytes(limit)) = preset.memory.vram_limit {
             let budget = within(limit, preset.memory.vram_threshold);
-            lines.push(on(
-                format!("--preset {name}"),
-                budget,
-                Some(preset.memory.storage_on_gpu()),
-            ));
+            let storage = match preset.memory.storage_on_gpu() {
+                // It says nothing of it.
+                Storage::Full => run.model.storage,
+                chosen => chosen,
+            };
+            lines.push(on(format!("--preset {name}"), budget, Some(storage)));
         }
     }
     Ok(lines)

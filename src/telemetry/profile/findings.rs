@@ -136,7 +136,7 @@ fn limit(log: &Log) -> Option<Finding> {
         used,
         limit,
     };
-    let gpu_flags = "--optimize-memory, --max-points N or -r";
+    let gpu_flags = "--max-points N, -r, --offload sh, or --optimize-memory if it is off";
     let all = of_gpu
         .map(|(used, limit)| nearest("of the GPU memory that may be taken", gpu_flags, used, limit))
         .chain(of_host.map(|(used, limit)| {
