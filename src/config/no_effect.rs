@@ -22,6 +22,7 @@ impl Config {
         let triangles = TriangleRun {
             primitive: self.optimize.primitive,
             reference_gradients: self.triangles.reference_gradients,
+            is_connected: self.triangles.delaunay_iter > 0,
         };
         [
             idle_options(SceneOptions::IDLE, &self.scene, given),
@@ -166,6 +167,9 @@ mod tests {
         config.triangles.reference_gradients = true;
         assert_eq!(idle(&config, "edge_strip").len(), 1);
         assert!(idle(&config, "edge_strip")[0].contains("--reference-gradients"));
+        assert!(idle(&config, "hidden_interval")[0].contains("--delaunay-iter"));
+        config.triangles.delaunay_iter = 8000;
+        assert!(idle(&config, "hidden_interval").is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ const SHARES: [(&str, &str); 3] = [
 ];
 
 /// Iterations of a run of triangles that are a share of its own.
-const OF_TRIANGLES: [(&str, &str); 15] = [
+const OF_TRIANGLES: [(&str, &str); 16] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
     (OptimizeOptions::NAME, "normals_from_iter"),
     (OptimizeOptions::NAME, "sh_degree_interval"),
@@ -32,6 +32,7 @@ const OF_TRIANGLES: [(&str, &str); 15] = [
     (TrianglesOptions::NAME, "last_upsampling"),
     (TrianglesOptions::NAME, "start_pruning"),
     (TrianglesOptions::NAME, "delaunay_iter"),
+    (TrianglesOptions::NAME, "hidden_interval"),
 ];
 
 /// Density control starts before this part of the iterations at which it ends: one in so many.

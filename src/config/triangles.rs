@@ -15,6 +15,8 @@ const MOST_SAMPLES: u32 = 4;
 pub(super) struct TriangleRun {
     pub(super) primitive: PrimitiveName,
     pub(super) reference_gradients: bool,
+    /// Whether the mesh is connected at some iteration.
+    pub(super) is_connected: bool,
 }
 
 const NO_TRIANGLES: Idle<TriangleRun> = Idle::When {
@@ -24,6 +26,10 @@ const NO_TRIANGLES: Idle<TriangleRun> = Idle::When {
 const NO_DELAUNAY: Idle<TriangleRun> = Idle::When {
     is: |run| run.primitive != PrimitiveName::Triangles,
     words: "without --primitive triangles, whose mesh it connects",
+};
+const NOT_CONNECTED: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles && !run.is_connected,
+    words: "without --delaunay-iter",
 };
 const NO_STRIPS: Idle<TriangleRun> = Idle::When {
     is: |run| run.primitive == PrimitiveName::Triangles && run.reference_gradients,
@@ -174,10 +180,17 @@ options! {
         /// Iteration after which the mesh is connected
         ///
         /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. After it
-        /// none is split, and none removed until the run ends. MeshSplatting has 11,000. 0 leaves them as
+        /// none is split, and only hidden ones are removed. MeshSplatting has 11,000. 0 leaves them as
         /// they are.
         #[arg(value_name = "N")]
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
+        /// Iterations between two removals of hidden triangles
+        ///
+        /// They begin when the mesh is connected, and come after four passes over the training views at least. A triangle
+        /// is hidden if no training view, drawn with 0.8 of its focal length, shows it with a weight above half of
+        /// the floor under all opacities. With 0 hidden triangles are removed at the end of the run alone.
+        #[arg(value_name = "N")]
+        hidden_interval: u32 = 2000, idle NO_DELAUNAY, NOT_CONNECTED;
     }
 }
 

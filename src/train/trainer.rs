@@ -292,6 +292,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             if self.is_in_coarse() {
                 self.prepare_coarse()?;
             } else {
+                self.drop_hidden_in_time()?;
                 self.control_density()?;
                 self.smooth_in_time()?;
             }

@@ -24,7 +24,7 @@ const FLAGS: [&str; 8] = [
     "--size_probs_zero=0",
     "--splitt_large_triangles=10",
     "--delaunay-iter=110",
-    "--checkpoint-iterations=85",
+    "--checkpoint-iterations=85,150",
     "--save-iterations=100,111",
 ];
 
@@ -79,7 +79,12 @@ fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
     let vertices = numbers(&rounds, "gaussians");
     assert!(vertices.iter().all(|&count| count <= MOST as u64), "{vertices:?}");
     assert_eq!(numbers(&events(place, "model", "connected"), "iteration"), [110]);
-    assert_eq!(numbers(&events(place, "model", "hidden_removed"), "iteration"), [300]);
+    // Every 20 iterations then, but four passes over the seven views at least, and at the end.
+    let removals = events(place, "model", "hidden_removed");
+    assert_eq!(numbers(&removals, "iteration"), [150, 190, 230, 270, 300]);
+    let removed = numbers(&removals, "pruned");
+    assert!(removed[..4].iter().sum::<u64>() > removed[4], "{removed:?}");
+    assert!(numbers(&removals, "triangles").is_sorted_by(|before, after| before >= after));
 }
 
 /// Of each vertex, the least number of those that triangles connect it with.
@@ -170,10 +175,15 @@ fn a_model_on_the_way_is_stored_with_its_window() {
 fn a_resumed_run_is_one_that_never_stopped() {
     let place = copy_of(&TRAINED);
     let whole = fs::read(place.ply(ITERATIONS)).unwrap();
-    fs::remove_file(place.ply(ITERATIONS)).unwrap();
-    fs::remove_file(place.checkpoint(ITERATIONS)).unwrap();
-    end(place.train().args(["--resume", "auto"])).done().says(&["iteration 85"]);
-    assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole);
+    // Before hidden triangles are removed, and before the mesh is connected.
+    for (from, later) in [(150, ITERATIONS), (85, 150)] {
+        fs::remove_file(place.ply(ITERATIONS)).unwrap();
+        fs::remove_file(place.checkpoint(later)).unwrap();
+        fs::remove_file(place.checkpoint(ITERATIONS)).ok();
+        let said = format!("iteration {from}");
+        end(place.train().args(["--resume", "auto"])).done().says(&[&said]);
+        assert!(fs::read(place.ply(ITERATIONS)).unwrap() == whole, "{said}");
+    }
     end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
     let more = format!("--iterations={}", ITERATIONS + 1);
@@ -190,7 +200,11 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
     // So few steps raise no opacity above the usual threshold.
     let flags =
         ["--batch-views=3", "--exposure", "--prune_triangles_threshold=0.1", "--max-points=900"];
-    place.trained_into("batch", 150, &[&["--primitive=triangles"], &flags[..]].concat());
+    let connected = ["--primitive=triangles", "--delaunay-iter=60", "--hidden-interval=10"];
+    place.trained_into("batch", 150, &[&connected, &flags[..]].concat());
+    let removals = numbers(&events(&place, "batch", "hidden_removed"), "iteration");
+    // Eight views four times are four intervals: steps of three images end behind 100 and 140.
+    assert_eq!(removals, [102, 141, 150]);
     let from = TRAINED.ply(ITERATIONS);
     let init = format!("--init={}", from.display());
     place.trained_into(

@@ -44,7 +44,7 @@ impl TriangleRounds {
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let (options, densify) = (&config.triangles, &config.densify);
         let interval = densify.densification_interval;
-        // No triangle is split or removed once the mesh is connected; until then some are removed.
+        // No round comes once the mesh is connected; until then some triangles are removed.
         let until = densify.densify_until_iter;
         let [split_until, until] = match options.delaunay_iter {
             0 => [until; 2],

@@ -1,19 +1,21 @@
-//! How a run draws its triangles, and what becomes of them at its end.
+//! How a run draws its triangles, and which it removes since they are hidden.
 
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{Footprint, Remesh, TrainDevice};
+use crate::backend::{Footprint, Remesh, TrainDevice, Window};
 use crate::config::PrimitiveName;
 use crate::dataset::View;
+use crate::math::Real as _;
 use crate::train::event::{Event, Phase, Round, RoundReport, Split};
 use crate::train::triangles::prune::{UsedVertices, kept};
 use crate::train::triangles::schedule;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::{TrainError, render_footprint};
 
-/// A triangle whose weight is not above this in any sample of any training view is hidden.
-const HIDDEN_WEIGHT: f32 = 0.5;
+/// A triangle is hidden if no sample of any training view shows it with a weight above this share of the floor under all
+/// opacities.
+const HIDDEN_SHARE: f64 = 0.5;
 
 /// How a training view's focal length is multiplied to find what is hidden. Other views see what lies just beyond the
 /// edges of a photograph: judged by the photographs alone, a connected mesh of fox loses 0.4 to 0.8 dB.
@@ -36,28 +38,56 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.footprint(self.iteration.max(1), self.last_step.before)
     }
 
-    /// After the last step: removes the triangles that no training view shows, even if it saw a wider field, and
-    /// their vertices.
-    pub(super) fn drop_hidden_triangles(&mut self) -> Result<(), TrainError> {
-        if self.device.faces(&self.model).is_empty() {
+    /// Removes triangles that are hidden in a connected mesh, where that is due after the last step. That saves time,
+    /// so they stay where there is no memory to find them.
+    pub(super) fn drop_hidden_in_time(&mut self) -> Result<(), TrainError> {
+        let views = self.setup.dataset.train.len();
+        let is_due = schedule::drops_hidden(&self.setup.config.triangles, self.last_step, views);
+        if !is_due || !self.pace.takes_round(schedule::least_images_between_removals(views)) {
             return Ok(());
+        }
+        match self.drop_hidden(Self::try_to_drop_hidden) {
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                self.warn(format!("hidden triangles stay until the run ends: {error}"))?;
+            }
+            other => {
+                other?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last step: removes the triangles that are hidden in all training views, and their vertices.
+    pub(super) fn drop_hidden_triangles(&mut self) -> Result<(), TrainError> {
+        if !self.drop_hidden(|run| run.with_memory_retry(Self::try_to_drop_hidden))? {
+            self.warn(
+                "no training view shows any triangle with a weight above half of the floor under all opacities: all \
+                 stay. Train longer"
+                    .to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Does the work of removing hidden triangles, and reports it; false where that would be all, which stay.
+    fn drop_hidden(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<bool, TrainError>,
+    ) -> Result<bool, TrainError> {
+        if self.device.faces(&self.model).is_empty() {
+            return Ok(true);
         }
         self.report_pending()?;
         self.end_phase(Phase::Training);
         let started = Instant::now();
         let before = self.device.faces(&self.model).len();
-        let sees_any = self.with_memory_retry(Self::try_to_drop_hidden)?;
+        let sees_any = work(self)?;
         self.device.synchronize()?;
         let ms = started.elapsed().as_secs_f64() * 1e3;
         self.clock.add_beside_iterations(started);
         self.creep = UnexplainedGrowth::from(self.iteration);
+        self.profile(Phase::DensityControl)?;
         self.end_phase(Phase::DensityControl);
-        if !sees_any {
-            self.warn(format!(
-                "no triangle has a weight above {HIDDEN_WEIGHT} in any training view: all stay. Train longer, or \
-                 with --opacity-floor-final closer to 1"
-            ))?;
-        }
         let triangles = self.device.faces(&self.model).len();
         tracing::info!(
             "{} hidden triangles were removed, {triangles} are left",
@@ -67,13 +97,17 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let report = RoundReport { event: "hidden_removed", counts };
         let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
         self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
-        Ok(())
+        Ok(sees_any)
     }
 
     /// Whether there are others: if all are hidden, all stay.
     fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
         let mut settings = self.settings_of(self.iteration.max(1));
-        settings.footprint = self.shown_footprint();
+        let Footprint::Triangle(window) = self.shown_footprint() else { return Ok(true) };
+        // A small triangle may lie between the middles of all pixels.
+        let samples = window.samples.max(self.setup.config.triangles.upscaling_factor);
+        settings.footprint = Footprint::Triangle(Window { samples, ..window });
+        let least = (HIDDEN_SHARE * window.opacity_floor).to_f32();
         let views = &self.feed.views;
         let wider = |&index: &usize| {
             let view = views.training_view(index);
@@ -83,7 +117,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (device, model) = (&mut *self.device, &mut self.model);
         device.weigh(model, &wider.iter().collect::<Vec<_>>(), &settings)?;
         let weights = device.face_statistics(model)?.weights;
-        let is_seen: Vec<bool> = weights.iter().map(|&weight| weight > HIDDEN_WEIGHT).collect();
+        let is_seen: Vec<bool> = weights.iter().map(|&weight| weight > least).collect();
         let mut faces = kept(device.faces(model), &is_seen);
         if faces.is_empty() {
             return Ok(false);

@@ -59,6 +59,27 @@ pub fn rises(options: &TrianglesOptions, span: ImageSpan) -> bool {
     opacity_floor(options, span.before) < opacity_floor(options, span.after)
 }
 
+/// Passes over the training views between two removals of hidden triangles, at least. A removal draws all of them.
+const PASSES_BETWEEN_REMOVALS: u32 = 4;
+
+/// Images of so many training views between two removals of hidden triangles, at least.
+pub fn least_images_between_removals(views: usize) -> u32 {
+    let views = u32::try_from(views).unwrap_or(u32::MAX);
+    views.saturating_mul(PASSES_BETWEEN_REMOVALS)
+}
+
+/// Whether hidden triangles are removed after a step, where there are so many training views: at intervals since the mesh
+/// was connected, in steps of the interval that are long enough.
+pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -> bool {
+    let &TrianglesOptions { delaunay_iter: connected, hidden_interval: interval, .. } = options;
+    if connected == 0 || interval == 0 || span.before < connected {
+        return false;
+    }
+    let intervals = least_images_between_removals(views).div_ceil(interval).max(1);
+    let since = ImageSpan { before: span.before - connected, after: span.after - connected };
+    since.crosses(interval.saturating_mul(intervals))
+}
+
 /// Largest opacity and weight of what is removed after so many images.
 pub fn prune_threshold(options: &TrianglesOptions, done: u32) -> f64 {
     options.prune_triangles_threshold
@@ -114,6 +135,27 @@ mod tests {
         assert_eq!(of_reference(true), (0.0, PlaceGradients::EdgeDistances));
         let held = TrianglesOptions { sigma_start: 100, sigma_until: 50, ..options() };
         assert_eq!([100, 101].map(|image| exponent(&held, image)), [1.0, 1e-4]);
+    }
+
+    #[test]
+    fn hidden_triangles_go_at_intervals_once_the_mesh_is_connected() {
+        let due = |options: &TrianglesOptions, batch: u32, views| -> Vec<u32> {
+            let spans = (0..20_000).step_by(batch as usize);
+            let spans = spans.map(|before| ImageSpan { before, after: before + batch });
+            let due = spans.filter(|&span| drops_hidden(options, span, views));
+            due.map(|span| span.after).collect()
+        };
+        let options = TrianglesOptions { hidden_interval: 2000, ..options() };
+        assert_eq!(due(&options, 1, 500), [13_000, 15_000, 17_000, 19_000]);
+        assert_eq!(due(&options, 8, 43), [13_000, 15_000, 17_000, 19_000]);
+        // A removal draws every view: with more of them there are fewer.
+        assert_eq!(due(&options, 1, 501), [15_000, 19_000]);
+        // Not in the step after which the mesh is connected.
+        let late = TrianglesOptions { delaunay_iter: 11_998, hidden_interval: 1, ..options };
+        assert_eq!(due(&late, 8, 1)[..2], [12_008, 12_016]);
+        let none = TrianglesOptions { hidden_interval: 0, ..options };
+        assert!(due(&none, 1, 43).is_empty());
+        assert!(due(&TrianglesOptions { delaunay_iter: 0, ..options }, 1, 43).is_empty());
     }
 
     #[test]
