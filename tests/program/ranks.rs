@@ -112,6 +112,21 @@ fn what_trains_in_one_process_trains_in_three(#[case] flags: &[&str]) {
     assert!(one == three, "{flags:?}");
 }
 
+#[test]
+fn several_ranks_keep_the_model_in_full_precision_unless_it_is_asked_for() {
+    let place = TestFolder::beside(&ONE);
+    let stored = |ranks: &str, more: &[&str]| {
+        let name = format!("{ranks}{}", more.len());
+        let flags = ["--iterations=6", "--preset=fast", "--max-passes=0", "--min-passes=0"];
+        ranked(&place, &name, ranks, &[&flags[..], more].concat()).done();
+        let config = fs::read_to_string(place.path(&name).join("config.toml")).unwrap();
+        config.lines().find(|line| line.starts_with("optimize_memory")).unwrap().to_owned()
+    };
+    assert_eq!(stored("1", &[]), "optimize_memory = \"auto\"");
+    assert_eq!(stored("2", &[]), "optimize_memory = false");
+    assert_eq!(stored("2", &["--optimize-memory"]), "optimize_memory = true");
+}
+
 #[rstest]
 #[case::fewer("2")]
 #[case::one("1")]
