@@ -142,7 +142,7 @@ options! {
         ///
         /// Before grey, Gaussians of dark surfaces must become opaque. After --densify-until-iter, and in evaluation, the
         /// background is that of --background. With auto it is grey, unless more than 5 % of the photographs' pixels have
-        /// the background's colour, or a third nearly so: where they show an object before black, Gaussians would have to
+        /// the background's colour, or more than a third have it to 16 steps of 255: where they show an object before black, Gaussians would have to
         /// paint the black. What is chosen is stored, and a resumed run keeps it.
         #[arg(value_enum, value_name = "WHAT")]
         training_background: TrainingBackground = TrainingBackground::Same,

@@ -162,6 +162,10 @@ mod tests {
         }
         config.optimize.exposure = true;
         assert!(idle(&config, "exposure_lr_init").is_empty());
+        assert_eq!(
+            idle(&config, "hidden_interval"),
+            ["--hidden-interval has no effect without --primitive triangles"]
+        );
         config.optimize.primitive = PrimitiveName::Triangles;
         assert!(idle(&config, "edge_strip").is_empty());
         config.triangles.reference_gradients = true;

@@ -111,7 +111,7 @@ options! {
 
         /// Samples along a pixel's side from then on
         ///
-        /// The pixel is their mean. Nothing is stored at a larger size, and lengths in px stay those of
+        /// The pixel is their mean. Hidden triangles are found with as many. Nothing is stored at a larger size, and lengths in px stay those of
         /// pixels.
         #[arg(value_name = "1..4")]
         upscaling_factor: u32 = 2, is samples, idle NO_TRIANGLES;
@@ -186,11 +186,12 @@ options! {
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
         /// Iterations between two removals of hidden triangles
         ///
-        /// They begin when the mesh is connected, and come after four passes over the training views at least. A triangle
-        /// is hidden if no training view, drawn with 0.8 of its focal length, shows it with a weight above half of
-        /// the floor under all opacities. With 0 hidden triangles are removed at the end of the run alone.
+        /// The first comes so many iterations after --delaunay-iter. With many training views there are more iterations
+        /// between them: four passes have no more. A triangle is hidden if no training view, drawn with 0.8 of its
+        /// focal length, shows it with a weight above half of the floor under all opacities. With 0, they are removed
+        /// at the end of the run alone.
         #[arg(value_name = "N")]
-        hidden_interval: u32 = 2000, idle NO_DELAUNAY, NOT_CONNECTED;
+        hidden_interval: u32 = 2000, idle NO_TRIANGLES, NOT_CONNECTED;
     }
 }
 

@@ -48,7 +48,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
         match self.drop_hidden(Self::try_to_drop_hidden) {
             Err(TrainError::Device(error)) if error.is_out_of_memory() => {
-                self.warn(format!("hidden triangles stay until the run ends: {error}"))?;
+                self.warn(format!("hidden triangles stay for now: {error}"))?;
             }
             other => {
                 other?;
@@ -81,13 +81,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.end_phase(Phase::Training);
         let started = Instant::now();
         let before = self.device.faces(&self.model).len();
-        let sees_any = work(self)?;
+        let outcome = work(self);
         self.device.synchronize()?;
         let ms = started.elapsed().as_secs_f64() * 1e3;
         self.clock.add_beside_iterations(started);
         self.creep = UnexplainedGrowth::from(self.iteration);
         self.profile(Phase::DensityControl)?;
         self.end_phase(Phase::DensityControl);
+        let sees_any = outcome?;
         let triangles = self.device.faces(&self.model).len();
         tracing::info!(
             "{} hidden triangles were removed, {triangles} are left",

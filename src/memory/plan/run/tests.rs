@@ -48,28 +48,36 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
 /// benches/README.md. They are rounded to 0.01.
 #[test]
 fn peaks_are_those_that_were_measured() {
-    let bench = |gaussians, seen: ViewGrowth| {
+    let bench = |gaussians, storage, seen: ViewGrowth| {
         let run = PlannedRun {
             seen,
             photographs: PlannedPhotographs::default(),
             context: Bytes(0),
-            ..run(gaussians, Storage::Full)
+            ..run(gaussians, storage)
         };
         run.forecast(None).peak.gib()
     };
     let fox = run(1, Storage::Full).seen;
     let bonsai = ViewGrowth { px: [800, 533], share: 0.506, surface: 0.286e6 };
-    for (gaussians, seen, measured) in [
-        (252_000, fox, 0.28),
-        (1_000_000, fox, 0.85),
-        (3_000_000, fox, 2.38),
-        (6_000_000, fox, 4.70),
-        (1_220_000, bonsai, 0.91),
+    let (full, compact) = (Storage::Full, Storage::Compact);
+    for (gaussians, storage, seen, measured) in [
+        (252_000, full, fox, 0.28),
+        (1_000_000, full, fox, 0.85),
+        (3_000_000, full, fox, 2.39),
+        (6_000_000, full, fox, 4.71),
+        (1_220_000, full, bonsai, 0.91),
+        (252_000, compact, fox, 0.19),
+        (1_000_000, compact, fox, 0.48),
+        (3_000_000, compact, fox, 1.29),
+        (6_000_000, compact, fox, 2.49),
     ] {
-        let found = bench(gaussians, seen);
+        let found = bench(gaussians, storage, seen);
         // Three per cent of what is held with the context and the photographs.
         let tolerance = 0.03 * (measured + 0.75);
-        assert!((found - measured).abs() < tolerance, "{gaussians}: {found} for {measured}");
+        assert!(
+            (found - measured).abs() < tolerance,
+            "{gaussians}, {storage:?}: {found} for {measured}"
+        );
     }
 }
 
