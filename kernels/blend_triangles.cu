@@ -2,8 +2,8 @@
 // pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
 // however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
 // The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
-// twice: first for the colours of the samples, then for the gradients. `triangle_pixels_bwd.cuh` is the former. Each time and in the forward pass the same
-// function decides about a triangle and a sample.
+// twice: first for the colours of the samples, then for the gradients. `triangle_pixels_bwd.cuh` is the
+// former. Each time and in the forward pass the same function decides about a triangle and a sample.
 // Shapes: as in `blend.cu`; face_weights [faces].
 
 #include "triangle_pixels_bwd.cuh"

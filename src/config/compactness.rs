@@ -38,7 +38,7 @@ impl Compactness {
         }
     }
 
-    /// The same where so many GPUs share the model: in full precision, unless it is asked for.
+    /// What it is where so many GPUs share the model: `Auto` is nothing there.
     pub fn among(self, gpus: u32) -> Self {
         if gpus > 1 && self == Self::Auto { Self::Off } else { self }
     }

@@ -186,10 +186,10 @@ options! {
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
         /// Iterations between two removals of hidden triangles
         ///
-        /// The first comes so many iterations after --delaunay-iter. With many training views there are more iterations
-        /// between them: four passes have no more. A triangle is hidden if no training view, drawn with 0.8 of its
-        /// focal length, shows it with a weight above half of the floor under all opacities. With 0, they are removed
-        /// at the end of the run alone.
+        /// The first comes so many iterations after --delaunay-iter. If that is less than four passes over the training
+        /// views, several intervals lie between two removals. A triangle is hidden if no training view, drawn with 0.8
+        /// of its focal length, shows it with a weight above half of the floor under all opacities. With 0, they are
+        /// removed at the end of the run alone.
         #[arg(value_name = "N")]
         hidden_interval: u32 = 2000, idle NO_TRIANGLES, NOT_CONNECTED;
     }
