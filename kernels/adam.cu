@@ -11,44 +11,65 @@
 #include "gaussian.cuh"
 #include "sh.cuh"
 
+// What a view and a Gaussian's colour give each other.
+struct ColorStep {
+    float3 d_color;
+    float basis[SH_MAX_COEFFICIENTS];
+    float d_basis[SH_MAX_COEFFICIENTS];
+};
+
+// Moves those of the coefficients `from` on that belong to `count` values.
+template <bool LATE, class Sh>
+__device__ inline void step_coefficients(const AdamArgs& a, Sh& sh, uint32_t from, uint32_t count,
+                                         const CatchUp& late, ColorStep& step) {
+    const float3 d_color = step.d_color;
+    sh.load(3 * from, count);
+#pragma unroll
+    for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
+        if (3 * i >= count) continue;
+        const uint32_t k = from + i;
+        AdamRow<3> c = sh.template get<LATE>(i, k, late);
+        step.d_basis[k] = c.value[0] * d_color.x + c.value[1] * d_color.y + c.value[2] * d_color.z;
+        sh.move(a, c, k, scale(d_color, step.basis[k]));
+        sh.put(i, c);
+    }
+    sh.store(3 * from, count);
+}
+
+template <bool LATE, class Sh>
+__device__ inline void step_all_coefficients(const AdamArgs& a, Sh& sh, const CatchUp& late,
+                                             ColorStep& step) {
+    constexpr uint32_t WHOLE = 3 * Sh::AT_ONCE;
+#pragma unroll
+    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
+        if (3 * from >= a.sh_width) continue;
+        const uint32_t count = min(WHOLE, a.sh_width - 3 * from);
+        // Of a whole piece the compiler knows how many there are, and leaves the checks out.
+        if (count == WHOLE) {
+            step_coefficients<LATE>(a, sh, from, WHOLE, late, step);
+        } else {
+            step_coefficients<LATE>(a, sh, from, count, late, step);
+        }
+    }
+}
+
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
 template <class Sh>
 __device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
                                     float3 direction, float3 d_color) {
-    float basis[SH_MAX_COEFFICIENTS], d_basis[SH_MAX_COEFFICIENTS] = {};
-    sh_basis(a.views[0].sh_degree, direction, basis);
+    ColorStep step = {d_color};
+    sh_basis(a.views[0].sh_degree, direction, step.basis);
     const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
-    sh.rescale(a, late, largest_gradient(basis, d_color));
-    FiniteCheck dc = {}, rest = {};
-#pragma unroll
-    for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
-        if (3 * from >= a.sh_width) continue;
-        const uint32_t count = min(3 * Sh::AT_ONCE, a.sh_width - 3 * from);
-        sh.load(3 * from, count);
-#pragma unroll
-        for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
-            if (3 * i >= count) continue;
-            const uint32_t k = from + i;
-            const float d[3] = {basis[k] * d_color.x, basis[k] * d_color.y, basis[k] * d_color.z};
-            AdamRow<3> c = sh.get(i);
-            if (age > 0) {
-                for (uint32_t j = 0; j < 3; ++j) {
-                    catch_up<Sh::SHORT>(late, k, c.value[j], c.first[j], c.second[j]);
-                }
-            }
-            d_basis[k] = c.value[0] * d_color.x + c.value[1] * d_color.y + c.value[2] * d_color.z;
-            for (uint32_t j = 0; j < 3; ++j) {
-                move<Sh::SHORT>(a, c, j, k == 0 ? a.rates[4] : a.rates[5], d[j],
-                                k == 0 ? dc : rest);
-            }
-            sh.put(i, c);
-        }
-        sh.store(3 * from, count);
+    sh.see_gradient(d_color);
+    sh.rescale(a, late, largest_gradient(step.basis, d_color));
+    if (age > 0) {
+        step_all_coefficients<true>(a, sh, late, step);
+    } else {
+        step_all_coefficients<false>(a, sh, late, step);
     }
     sh.store_scales();
-    report(a, gaussian, 4, dc);
-    report(a, gaussian, 5, rest);
-    return sh_basis_bwd(a.views[0].sh_degree, direction, d_basis);
+    sh.report(a, gaussian);
+    return sh_basis_bwd(a.views[0].sh_degree, direction, step.d_basis);
 }
 
 // Where a Gaussian's geometry lies; the colours follow it from table to table.
@@ -193,11 +214,7 @@ __device__ inline void catch_up_block(const CatchUpArgs& a) {
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
-            AdamRow<3> c = sh.get(i);
-            for (uint32_t j = 0; j < 3; ++j) {
-                catch_up<Sh::SHORT>(late, from + i, c.value[j], c.first[j], c.second[j]);
-            }
-            sh.put_late(i, c);
+            sh.put_late(i, sh.template get<true>(i, from + i, late));
         }
         sh.store_late(3 * from, count);
     }

@@ -85,8 +85,8 @@ template <class Sh>
 __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
                                    ViewColors* colors) {
     const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
+    for (uint32_t v = 0; v < a.view_count; ++v) sh.see_gradient(lane_value(colors[v].d_color));
     sh.rescale(a, late, Sh::SHORT ? largest_sum(a, colors) : 0.0f);
-    FiniteCheck dc = {}, rest = {};
 #pragma unroll
     for (uint32_t from = 0; from < SH_MAX_COEFFICIENTS; from += Sh::AT_ONCE) {
         if (3 * from >= a.sh_width) continue;
@@ -97,11 +97,8 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
-            c[i] = sh.get(i);
-            if (age == 0) continue;
-            for (uint32_t j = 0; j < 3; ++j) {
-                catch_up<Sh::SHORT>(late, from + i, c[i].value[j], c[i].first[j], c[i].second[j]);
-            }
+            c[i] = age > 0 ? sh.template get<true>(i, from + i, late)
+                           : sh.template get<false>(i, from + i, late);
         }
         for (uint32_t v = 0; v < a.view_count; ++v) {
             const uint32_t degree = a.views[v].sh_degree;
@@ -124,19 +121,13 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
 #pragma unroll
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
-            const bool constant = from + i == 0;
-            const float of_channel[3] = {d[i].x, d[i].y, d[i].z};
-            for (uint32_t j = 0; j < 3; ++j) {
-                move<Sh::SHORT>(a, c[i], j, constant ? a.rates[4] : a.rates[5], of_channel[j],
-                                constant ? dc : rest);
-            }
+            sh.move(a, c[i], from + i, d[i]);
             sh.put(i, c[i]);
         }
         sh.store(3 * from, count);
     }
     sh.store_scales();
-    report(a, gaussian, 4, dc);
-    report(a, gaussian, 5, rest);
+    sh.report(a, gaussian);
 }
 
 // Adds what a view that sees the Gaussian gives its geometry.

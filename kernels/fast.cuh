@@ -24,3 +24,16 @@ __device__ inline float fast_sqrt(float x) {
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
     return out;
 }
+
+__device__ inline float fast_inverse_root(float x) {
+    float out;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
+// x y + z, held to 0 to 1, rounded once; what is no number becomes 0.
+__device__ inline float fast_saturated(float x, float y, float z) {
+    float out;
+    asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(out) : "f"(x), "f"(y), "f"(z));
+    return out;
+}

@@ -73,7 +73,6 @@ __device__ inline float3 raw_color(const ProjectArgs& a, const ShRow& at, uint32
 template <class Storage>
 __device__ inline void report_color(const ProjectArgs& a, const ShRow& at, uint32_t gaussian,
                                     float3 color) {
-    constexpr uint32_t SH_DC = 4, SH_REST = 5;
     const typename Storage::Reader sh(at.tables, at.row);
     for (uint32_t k = 0; k < a.sh_width; ++k) {
         const float value = sh.one(k);

@@ -51,15 +51,7 @@ template <bool HELD>
 __device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
                                   float second) {
     constexpr float EPSILON = 1e-15f;  // beside which the root of what is denormal is nothing
-    const float root = fast_sqrt(second);
-    const float ratio = __fdividef(HELD ? clamp_first_moment(first, root) : first, root + EPSILON);
-    return value - (k == 0 ? late.drift_dc : late.drift_rest) * ratio;
-}
-
-template <bool HELD>
-__device__ inline void catch_up(const CatchUp& late, uint32_t k, float& value, float& first,
-                                float& second) {
-    value = caught_up<HELD>(late, k, value, first, second);
-    first *= late.decay_1;
-    second *= late.decay_2;
+    const float drift = k == 0 ? late.drift_dc : late.drift_rest;
+    if (HELD) return value - HELD_UNIT * drift * held_quotient(first, second);
+    return value - drift * __fdividef(first, fast_sqrt(second) + EPSILON);
 }

@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(PROBE_BLOCK)
         PROBE(WITH_BYTE, with_byte(half_words(v), place(v + 2), half_words(v + 3)));
         PROBE(ROUNDED_SCALE, rounded_scale(v[0]));
         PROBE(INVERSE_SCALE, inverse_scale(v[0]));
-        PROBE(CLAMP_FIRST_MOMENT, clamp_first_moment(v[0], v[1]));
+        PROBE(HELD_QUOTIENT, held_quotient(v[0], v[1]));
         PROBE(ROLL, third_roll(v));
         PROBE(DRAW_WEIGHT, static_cast<uint32_t>(draw_weight(v[0])));
         PROBE(SHARE, shared(v));

@@ -3,6 +3,7 @@
 
 #include "primitive.cuh"
 #include "tiles.cuh"
+#include "travel.cuh"
 
 constexpr uint32_t PROJECT_WARPS = PROJECT_BLOCK / WARP;
 
@@ -59,7 +60,12 @@ __device__ inline void project(const ProjectArgs& a) {
 
     a.splat_from_gaussian[row] = splat_index;
     constexpr uint32_t QUADS = Primitive::Footprint::QUADS;
-    store_record(reinterpret_cast<float4*>(a.splats) + uint64_t{splat_index} * QUADS, splat, row);
+    float4* const record = reinterpret_cast<float4*>(a.splats) + uint64_t{splat_index} * QUADS;
+    store_record(record, splat, row);
+    if (a.tiles == nullptr) {
+        put_tiles(reinterpret_cast<float*>(record), query.tiles, instances);
+        return;
+    }
     a.tiles[splat_index] = {query.tiles.x0, query.tiles.y0, query.tiles.x1, query.tiles.y1};
     // Depths are positive: their bits order as they do.
     a.depth_keys[splat_index] = __float_as_uint(splat.ellipse.depth);

@@ -89,8 +89,8 @@ constants! {
     pub const PROBE_ROUNDED_SCALE: u32 = 40;
     /// `compact::inverse_scale`.
     pub const PROBE_INVERSE_SCALE: u32 = 41;
-    /// `compact::clamp_first_moment`.
-    pub const PROBE_CLAMP_FIRST_MOMENT: u32 = 42;
+    /// `compact::held_quotient`.
+    pub const PROBE_HELD_QUOTIENT: u32 = 42;
     /// `compact::roll`.
     pub const PROBE_ROLL: u32 = 43;
     /// `relocate::weight`.

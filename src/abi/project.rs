@@ -37,7 +37,9 @@ abi! {
         /// index of the Gaussian in its bits. Of surfels the tilt, x and y, in the place of the conic, and
         /// the slopes of both coordinates behind the rest.
         pub splats: Out<'a, f32>,
-        /// Tiles that may be reached; `[capacity]`.
+        /// Tiles that may be reached; `[capacity]`. Null where another rank draws the splats: then the tiles and
+        /// how many are reached are in the records, in the place of the least exponent and of the index, and the next
+        /// three are left alone.
         pub tiles: Out<'a, TileRect>,
         /// Bits of the depth; `[capacity]`.
         pub depth_keys: Out<'a, u32>,

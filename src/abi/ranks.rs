@@ -9,22 +9,6 @@ constants! {
 }
 
 abi! {
-    /// `pack_splats`: has the records of splats hold what else who draws them must know, in the place of the
-    /// least exponent and of the row: 12 bits each for the first column and row of their tiles and for the
-    /// number of columns and rows less 1, and 8 bits each of the two halves of how many tiles are reached.
-    pub struct PackSplatsArgs<'a> {
-        /// [capacity, record]
-        pub splats: Out<'a, f32>,
-        /// `[capacity]`
-        pub tiles: In<'a, TileRect>,
-        /// `[capacity]`
-        pub instance_counts: In<'a, u32>,
-        /// Splats.
-        pub visible: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
-    }
-
     /// `unpack_splats`: makes of splats that have come what `project_fwd` leaves.
     pub struct UnpackSplatsArgs<'a> {
         /// [capacity, record]
@@ -43,7 +27,7 @@ abi! {
         pub end: u32,
     }
 
-    /// `number_splats`: writes the row of each splat into its record again.
+    /// `number_splats`: writes the row of each splat into its record.
     pub struct NumberSplatsArgs<'a> {
         /// [gaussians]
         pub splat_from_gaussian: In<'a, u32>,

@@ -1,5 +1,5 @@
 //! Numbers in 16 and 8 bits, rounded at random so that on average nothing is lost: up with the
-//! probability of what would be cut off. Twin of `kernels/compact.cuh`, bit for bit.
+//! probability of what would be cut off. Twin of `kernels/compact.cuh`, bit for bit but for [`held_quotient`].
 //!
 //! Each encoder scales a float down to where single precision itself runs out of normal numbers at
 //! the same place as the code: then the code, its denormal numbers included, is the upper bits of the
@@ -8,6 +8,8 @@
 
 #[cfg(test)]
 mod tests;
+
+use super::Real;
 
 /// Rounds to the nearest.
 pub const NEAREST: u32 = 0x8000_0000;
@@ -128,8 +130,13 @@ pub const fn inverse_scale(scale: f32) -> f32 {
 /// not make a step that no gradients could.
 pub const QUOTIENT_MAX: f32 = 7.2704;
 
-/// A first moment that goes with the root of its second.
-pub fn clamp_first_moment(first: f32, root: f32) -> f32 {
-    let most = QUOTIENT_MAX * root;
-    first.max(-most).min(most)
+/// The unit of [`held_quotient`].
+pub const HELD_UNIT: f32 = 2.0 * QUOTIENT_MAX;
+
+/// m / √v, held to [`QUOTIENT_MAX`] either way, in units of [`HELD_UNIT`]. A root below 1e-15 counts as that.
+pub fn held_quotient<R: Real>(first: R, second: R) -> R {
+    let (half, unit) = (R::of(0.5), R::of_f32(HELD_UNIT));
+    let root = (second + R::of(1e-30)).sqrt() * unit;
+    // As a GPU holds it, by a sum that saturates: what that rounds away is lost here, too.
+    (first / root + half).max(R::ZERO).min(R::ONE) - half
 }

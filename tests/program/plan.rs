@@ -131,7 +131,6 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
     assert!(json(&place, &["--gaussians", "1000"]).get("vertex_budgets").is_none());
 }
 
-/// The largest number of Gaussians within the limit of this report.
 #[test]
 fn each_of_several_gpus_is_planned_with_its_share() {
     let place = TestFolder::with_scene();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::abi::terms::Terms;
 use crate::backend::{DeviceError, LossValues};
 
-/// What a rank tells the others when it has projected its rows into the views of a round.
+/// What a rank tells the others when it has projected its rows into the views that they draw in a round.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RankNews {
     /// Why its own view cannot be compared, if that is so: the round goes on without it.
@@ -13,7 +13,7 @@ pub struct RankNews {
     /// What it has to say of the view of the round before.
     pub(in crate::backend) report: ViewReport,
     /// How many splats its rows are in the view of each rank, and how many pairs of a splat and a tile, where
-    /// a device counts them; `[world]`.
+    /// a device counts them; `[world]`. 0 for its own view, which it counts later and alone needs.
     pub(in crate::backend) counts: Vec<[u64; 2]>,
 }
 

@@ -232,9 +232,12 @@ fn the_bound_of_quotients_is_the_one_that_gradients_can_reach() {
         gradient *= BETA_2 / BETA_1;
     }
     assert!((first / f64::sqrt(second) / quotient_max() - 1.0).abs() < 1e-6);
-    assert_eq!(clamp_first_moment(3.0, 0.1), QUOTIENT_MAX * 0.1);
-    assert_eq!(clamp_first_moment(-3.0, 0.1), -QUOTIENT_MAX * 0.1);
-    assert_eq!(clamp_first_moment(0.3, 0.1), 0.3);
+    assert_eq!(held_quotient(3.0_f32, 0.01), 0.5);
+    assert_eq!(held_quotient(-3.0_f32, 0.01), -0.5);
+    assert_eq!(held_quotient(0.0_f32, 0.0), 0.0);
+    // A sum with a half knows nothing below 2^-25.
+    assert!((held_quotient(0.3_f32, 0.01) * HELD_UNIT - 3.0).abs() < 1e-6);
+    assert!((held_quotient(0.3, 0.01) * f64::from(HELD_UNIT) - 3.0).abs() < 1e-12);
 }
 
 #[test]

@@ -125,9 +125,12 @@ pub(super) fn sizes<const N: usize>() -> Domain {
     Domain { draw, free: 0 }
 }
 
-/// A first moment, and the root of a second.
+/// A first moment, and a second down to below what counts.
 pub(super) fn moments() -> Domain {
-    let draw = |draws: &mut Draws| vec![draws.uniform(-20.0, 20.0), draws.uniform(0.0, 3.0)];
+    let draw = |draws: &mut Draws| {
+        let second = draws.uniform(-110.0, 4.0).exp2();
+        vec![draws.uniform(-10.0, 10.0) * second.sqrt(), second]
+    };
     Domain { draw, free: 0 }
 }
 

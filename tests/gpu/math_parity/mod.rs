@@ -123,7 +123,7 @@ fn probes() -> Vec<Probe> {
         PROBE_WITH_BYTE with_byte Exact words::<4>(), |v| word(compact::with_byte(bits(v), place(v[2]), bits(&v[3..])));
         PROBE_ROUNDED_SCALE rounded_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::rounded_scale(v[0].to_f32()))];
         PROBE_INVERSE_SCALE inverse_scale Exact sizes::<0>(), |v| vec![R::of_f32(compact::inverse_scale(v[0].to_f32()))];
-        PROBE_CLAMP_FIRST_MOMENT clamp_first_moment Exact moments(), |v| vec![R::of_f32(compact::clamp_first_moment(v[0].to_f32(), v[1].to_f32()))];
+        PROBE_HELD_QUOTIENT held_quotient Rounded moments(), |v| vec![compact::held_quotient(v[0], v[1])];
         PROBE_ROLL roll Exact words::<2>(), |v| word(third_roll(bits(v)));
         PROBE_DRAW_WEIGHT draw_weight Exact wide(), |v| word(u32::try_from(relocate::weight(v[0].to_f64())).unwrap());
         PROBE_SHARE share_of Rounded shares(), |v| shared(v);

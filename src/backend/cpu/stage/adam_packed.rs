@@ -1,5 +1,5 @@
 //! A step of Adam on a model of which words hold a part: read, moved, and rounded at random as a GPU
-//! does (`kernels/adam_row.cuh`).
+//! does (`kernels/adam_row.cuh`, `kernels/adam_sh_compact.cuh`), but that a second moment of 0 stays 0.
 //!
 //! A GPU leaves colours behind of which no view sees anything, and lets them catch up later. Here they
 //! take every step, and are rounded in each; their moments keep their codes, and only the scales decay.
@@ -186,22 +186,20 @@ impl PackedTable {
         self.words[1].is_some() && self.words[2].is_some()
     }
 
-    /// Rounds value `k` of the row and its moments into their words, as far as they are kept there. One random
-    /// word rounds a value and its first moment, by bits that have little in common.
+    /// Rounds value `k` of the row and its moments into their words, as far as they are kept there.
     fn put<R: Real>(&mut self, words: &mut [Vec<u32>], k: usize, parts: [R; TABLE_PARTS]) {
         let [value, first, second] = parts.map(R::to_f32);
         let [inverse_first, inverse_second] = self.inverse_scales;
         if self.words == [None; TABLE_PARTS] {
             return;
         }
-        let random = roll(&mut self.dice);
         let keeps_codes = self.holds_moments() && self.is_late;
         if let Some(at) = self.words[0] {
-            let shared = self.holds_moments() && !self.is_late;
-            let code = encode_half(value, if shared { random << 13 } else { random });
+            let code = encode_half(value, roll(&mut self.dice));
             set_code(RowForm::Halves, &mut words[at], k, code);
         }
         if let Some(at) = self.words[1].filter(|_| !keeps_codes) {
+            let random = roll(&mut self.dice);
             let code = match self.first {
                 RowForm::Bfloats => encode_bfloat(first, random),
                 _ => encode_first(first * inverse_first, random),

@@ -3,7 +3,7 @@
 use crate::layout::Rate;
 use crate::math::Real;
 use crate::math::adam::Moments;
-use crate::math::compact::{HALF_MAX, QUOTIENT_MAX};
+use crate::math::compact::{HALF_MAX, HELD_UNIT, held_quotient};
 
 /// What Adam needs besides gradient and moments.
 #[derive(Clone, Copy)]
@@ -58,10 +58,8 @@ impl<R: Real> Constants<R> {
     pub(super) fn apply_held(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
         *first = self.beta_1 * *first + self.one_less_beta_1 * d;
         *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
-        let root = second.sqrt();
-        let most = R::of_f32(QUOTIENT_MAX) * root;
-        let held = first.max(-most).min(most);
-        *value -= self.rate * held / (root * self.inverse_root_correction + self.epsilon);
+        let unit = R::of_f32(HELD_UNIT) / self.inverse_root_correction;
+        *value -= self.rate * unit * held_quotient(*first, *second);
         if value.abs() > R::of_f32(HALF_MAX) {
             *value = *value / R::ZERO;
         }

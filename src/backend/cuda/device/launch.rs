@@ -211,7 +211,6 @@ macro_rules! kernels {
 }
 
 kernels! {
-    pack_splats: ranks::pack_splats(PackSplatsArgs) x RANKS_BLOCK;
     unpack_splats: ranks::unpack_splats(UnpackSplatsArgs) x RANKS_BLOCK;
     number_splats: ranks::number_splats(NumberSplatsArgs) x RANKS_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;

@@ -1,27 +1,13 @@
-//! Records of splats that go from rank to rank: made ready, made whole again, and where they lie.
+//! Records of splats that go from rank to rank: made whole again, and where they lie.
 
 use std::ops::Range;
 
-use crate::abi::{NumberSplatsArgs, PackSplatsArgs, RECORD_WIDTH, UnpackSplatsArgs};
+use crate::abi::{NumberSplatsArgs, RECORD_WIDTH, UnpackSplatsArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::project::{Order, Splats};
-
-/// Has the records hold all that who draws the splats must know.
-pub(super) fn pack(session: &Session, splats: &mut Splats) -> Result<(), DeviceError> {
-    let Splats { visible, records, gradients, kind, .. } = splats;
-    let order = Order::of(gradients, *kind)?;
-    let args = PackSplatsArgs {
-        splats: records.write(),
-        tiles: order.tiles.read(),
-        instance_counts: order.instance_counts.read(),
-        visible: count_u32(*visible)?,
-        reserved: 0,
-    };
-    session.kernels.pack_splats.over(&session.stream, *visible, &args)
-}
 
 /// Makes of splats that have come, from `first` on, what a projection leaves.
 pub(super) fn unpack(
@@ -43,7 +29,7 @@ pub(super) fn unpack(
     session.kernels.unpack_splats.over(&session.stream, visible.saturating_sub(first), &args)
 }
 
-/// Writes the row of each splat into its record again, where [`pack`] has put something else.
+/// Writes the row of each splat into its record, where something else has travelled.
 pub(super) fn number(session: &Session, splats: &mut Splats) -> Result<(), DeviceError> {
     let Splats { records, splat_from_gaussian, .. } = splats;
     let gaussians = splat_from_gaussian.len();

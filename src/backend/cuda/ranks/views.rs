@@ -1,13 +1,13 @@
 //! Views drawn by ranks: records on their way to who draws, and gradients on their way back.
 
 use super::link::RankPart;
-use super::records::{number, pack, place, segments, unpack};
+use super::records::{number, place, segments, unpack};
 use super::share::{CudaShard, CudaShare};
 use crate::abi::{SHORT_KEYS_MAX, ViewCamera};
 use crate::backend::cuda::frame::{Frame, Gradients, ViewGradients};
 use crate::backend::cuda::memory::heap::Heap;
 use crate::backend::cuda::memory::status::SplatCounts;
-use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
+use crate::backend::cuda::stage::project::{self, Counted, DrawnView, Splats};
 use crate::backend::cuda::stage::weights;
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::ranks::{RankNews, SharedViews};
@@ -108,8 +108,13 @@ impl CudaShard {
         let mut projections: Vec<Option<Projection<'_>>> = (0..world).map(|_| None).collect();
         let Self { counts, cuda, .. } = self;
         counts.as_mut().ok_or_else(not_met)?.clear(&cuda.session)?;
-        // The own view last: its place in memory grows.
+        // The own view last: its place in memory grows, and while it is projected the ranks tell each other how
+        // much the other views see.
         for of in (1..=world).map(|step| (rank + step) % world) {
+            if of == rank {
+                let Self { counts, cuda, .. } = self;
+                counts.as_mut().ok_or_else(not_met)?.fetch_others(&cuda.session)?;
+            }
             let Some(sight) = sights[of as usize] else { continue };
             let capacity = match of == rank {
                 true => splat_capacity(self.cuda.session.most_visible as u64, rows[1]),
@@ -118,22 +123,27 @@ impl CudaShard {
             let mut projection = Projection::of(self, share, sight, capacity)?;
             let Self { counts, cuda, .. } = self;
             let counts = counts.as_mut().ok_or_else(not_met)?.of(of);
+            let counted =
+                if of == rank { Counted::WithOthers(counts) } else { Counted::Away(counts) };
             let Projection { camera, drawing, room, .. } = &mut projection;
             let drawn = DrawnView { camera, settings: drawing };
-            project::launch(&mut cuda.session, &share.local, drawn, room, Some(counts))?;
+            project::launch(&mut cuda.session, &share.local, drawn, room, &counted)?;
             projections[of as usize] = Some(projection);
         }
         let Self { counts, cuda, line, .. } = self;
-        news.counts = counts.as_mut().ok_or_else(not_met)?.read(&cuda.session)?;
-        let all = line.all_gather(&news)?;
+        let counts = counts.as_mut().ok_or_else(not_met)?;
+        counts.fetch_own(&cuda.session, rank)?;
+        news.counts = counts.others()?;
+        let mut all = line.all_gather(&news)?;
         check_counts(&all, world)?;
+        all[rank as usize].counts[rank as usize] = counts.own()?;
         for (of, projection) in (0..world).zip(&mut projections) {
             if all[of as usize].problem.is_some() {
                 *projection = None;
             }
             let splats = match of == rank {
                 true => all.iter().map(|news| news.counts[of as usize][0]).sum(),
-                false => news.counts[of as usize][0],
+                false => all[rank as usize].counts[of as usize][0],
             };
             if let Some(projection) = projection {
                 self.make_room(share, projection, splats, of == rank)?;
@@ -163,10 +173,13 @@ impl CudaShard {
         *projection = Projection::of(self, share, sight, splat_capacity(splats, rows))?;
         let Projection { camera, drawing, room, .. } = projection;
         let drawn = DrawnView { camera, settings: drawing };
-        let session = &mut self.cuda.session;
-        // Places of splats are counted from there.
-        session.status.clear_counts(&session.stream)?;
-        project::launch(session, &share.local, drawn, room, None)
+        let Self { counts, cuda, .. } = self;
+        let counts = counts.as_mut().ok_or_else(not_met)?;
+        // Places of splats are counted from 0. All counts are on the host by now, so any will do.
+        counts.clear(&cuda.session)?;
+        let counts = counts.of(0);
+        let counted = if is_own { Counted::WithOthers(counts) } else { Counted::Away(counts) };
+        project::launch(&mut cuda.session, &share.local, drawn, room, &counted)
     }
 
     /// Sends the records of this rank's rows to who draws them, and takes those of its own view.
@@ -187,9 +200,8 @@ impl CudaShard {
         }
         let session = &self.cuda.session;
         let mut sends = Vec::new();
-        for (of, part) in (0..).zip(&mut round.parts) {
+        for (of, part) in (0..).zip(&round.parts) {
             let Some(PartOfView { splats, .. }) = part else { continue };
-            pack(session, splats)?;
             let range = place(splats.records.block()?, 0..splats.visible)?;
             sends.push(RankPart { rank: of, range });
         }

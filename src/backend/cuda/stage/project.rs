@@ -231,7 +231,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
     let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
         session.status.clear_counts(&session.stream)?;
-        launch(session, model, drawn, &mut projected, None)?;
+        launch(session, model, drawn, &mut projected, &Counted::Here)?;
         let SplatCounts { instances, visible } = session.status.read_counts(&session.stream)?;
         if visible as u64 <= room.capacity {
             return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
@@ -243,14 +243,23 @@ pub(crate) fn forward<P: CudaPrimitive>(
     }
 }
 
-/// Projects the model into the room there is, and adds how much the view sees to these counts, or to those of the
-/// session.
+/// Who draws what is projected, and where it is counted.
+pub(in crate::backend::cuda) enum Counted<'a> {
+    /// This device, alone: in the session's counts.
+    Here,
+    /// This device, with splats of other ranks.
+    WithOthers(Out<'a, Counts>),
+    /// Another rank, to which the splats travel.
+    Away(Out<'a, Counts>),
+}
+
+/// Projects the model into the room there is, and adds how much the view sees to the counts.
 pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings }: DrawnView<'_>,
     projected: &mut Projected<Heap>,
-    counts: Option<Out<'_, Counts>>,
+    counted: &Counted<'_>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
     let &Drawing { sh_degree, footprint, trains, .. } = settings;
@@ -261,6 +270,11 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     let capacity = gradients.len() / kind.width() as usize;
     let mut order = Order::of(gradients, kind)?;
     let (own, fault) = session.status.counts_and_fault(P::SCHEMA);
+    let travels = matches!(counted, Counted::Away(_));
+    let counts = match *counted {
+        Counted::Here => own,
+        Counted::WithOthers(counts) | Counted::Away(counts) => counts,
+    };
     let args = ProjectArgs {
         geometry: model.geometry(),
         filter_3d: model.filter(),
@@ -272,12 +286,12 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         cache: model.color_cache_of(settings),
         splat_from_gaussian: projected.splat_from_gaussian.write(),
         splats: records.write(),
-        tiles: order.tiles.write(),
+        tiles: if travels { Out::NULL } else { order.tiles.write() },
         depth_keys: order.depth_keys[0].write(),
         splat_indices: order.splat_indices[0].write(),
         instance_counts: order.instance_counts.write(),
         fault,
-        counts: counts.unwrap_or(own),
+        counts,
         camera: *camera,
         lazy: model.momentum.now(),
         gaussians: count_u32(gaussians)?,
