@@ -326,9 +326,14 @@ fn a_run_shows_itself_and_obeys_its_page() {
     let paused = served.run_until(|run| run["state"] == "paused");
     let events = paused["events"].as_array().unwrap();
     assert!(events.iter().any(|event| event["event"] == "control" && event["id"] == id));
-    // While it waits, its Gaussians stay, and a shown file can be had.
-    let splats = served.json("/api/run")["splats"].clone();
-    let spz = served.get(&format!("/api/splats/{}", splats["generation"]));
+    // While it waits, its Gaussians stay, and a shown file can be had. The last ones may still be on their way, and
+    // replace those before.
+    let shown = || {
+        let generation = served.json("/api/run")["splats"]["generation"].clone();
+        let spz = served.get(&format!("/api/splats/{generation}"));
+        (spz.status == 200).then_some(spz)
+    };
+    let spz = shown().or_else(shown).unwrap();
     assert!(!splat_formats::parse_spz(&spz.body).unwrap().splats.is_empty());
     // Both are obeyed, the one after the other.
     ask("checkpoint");
