@@ -87,20 +87,17 @@ struct CompactGeometry {
 struct InFull {
     static constexpr bool SHORT = false;
     using Sh = FullSh<4>;
-    using ShOfViews = FullSh<4>;
     using Geometry = FullGeometry;
 };
 
 struct InHalfColors {
     static constexpr bool SHORT = true;
     using Sh = HalfSh<4>;
-    using ShOfViews = HalfSh<4>;
     using Geometry = FullGeometry;
 };
 
 struct InCompact {
     static constexpr bool SHORT = true;
     using Sh = CompactSh<4>;
-    using ShOfViews = CompactSh<4>;
     using Geometry = CompactGeometry;
 };

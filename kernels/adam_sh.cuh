@@ -31,6 +31,7 @@ struct FloatMoves {
 
     FiniteCheck dc = {}, rest = {};
 
+    // One that is not finite shows in the values.
     __device__ void see_gradient(float3) {}
 
     // Coefficient `k` of each channel, down its gradient.
@@ -45,7 +46,7 @@ struct FloatMoves {
 
     // Catches up where coefficient `k` is `LATE`.
     template <bool LATE>
-    __device__ static void bring(const CatchUp& late, uint32_t k, AdamRow<3>& c) {
+    __device__ static void catch_up(const CatchUp& late, uint32_t k, AdamRow<3>& c) {
         if constexpr (LATE) {
 #pragma unroll
             for (uint32_t j = 0; j < 3; ++j) {
@@ -108,7 +109,7 @@ struct FullSh : FloatMoves<false> {
             one.first[j] = c.first[3 * i + j];
             one.second[j] = c.second[3 * i + j];
         }
-        bring<LATE>(late, k, one);
+        catch_up<LATE>(late, k, one);
         return one;
     }
 
@@ -183,7 +184,7 @@ struct HalfSh : FloatMoves<true> {
             one.first[j] = firsts[k];
             one.second[j] = seconds[k];
         }
-        bring<LATE>(late, coefficient, one);
+        catch_up<LATE>(late, coefficient, one);
         return one;
     }
 

@@ -40,6 +40,7 @@ struct CompactSh {
         second_scale = __uint_as_float(second[0]);
     }
 
+    // The held quotient makes a number of what is none, so that gradients are looked at themselves.
     __device__ void see_gradient(float3 d_color) { zero += 0.0f * (d_color.x + d_color.y + d_color.z); }
 
     // `largest` bounds the absolute gradients of the coefficients.
@@ -129,11 +130,10 @@ struct CompactSh {
         }
     }
 
-    // Moments are those that the coming step leaves of them.
+    // Moments are what decay leaves of them, before a gradient is added.
     template <bool LATE>
     __device__ AdamRow<3> get(uint32_t i, uint32_t coefficient, const CatchUp& late) const {
         AdamRow<3> one;
-        const float drift = HELD_UNIT * (coefficient == 0 ? late.drift_dc : late.drift_rest);
 #pragma unroll
         for (uint32_t j = 0; j < 3; ++j) {
             const uint32_t k = 3 * i + j;
@@ -141,8 +141,9 @@ struct CompactSh {
             const float first = first_code(firsts[k / 4], k % 4);
             const float second = second_code(seconds[k / 4], k % 4);
             if (LATE) {
-                one.value[j] -= drift * held_quotient(first * (FIRST_UP * first_scale),
-                                                      second * (SECOND_UP * second_scale));
+                one.value[j] = caught_up<true>(late, coefficient, one.value[j],
+                                               first * (FIRST_UP * first_scale),
+                                               second * (SECOND_UP * second_scale));
             }
             one.first[j] = first * first_factor;
             one.second[j] = second * second_factor;

@@ -159,8 +159,8 @@ __device__ inline void step_views(const AdamArgs& a) {
     constexpr uint32_t WIDTH = Primitive::Footprint::QUADS * 4;
     const bool seen = stage_colors<WIDTH>(a, gaussian, geometry.value, colors);
     if (__any_sync(FULL_WARP, seen)) {
-        const MovedSh at = moved_sh<Storage::ShOfViews::CACHED>(a, gaussian);
-        const typename Storage::ShOfViews sh(at.tables, at.row, seed);
+        const MovedSh at = moved_sh<Storage::Sh::CACHED>(a, gaussian);
+        const typename Storage::Sh sh(at.tables, at.row, seed);
         step_colors(a, gaussian, sh, a.lazy.steps - a.sh_steps[block], colors);
         __syncwarp();  // everyone has read the age
         if (gaussian % WARP == 0) mark_moved(a, block, at.line);

@@ -46,7 +46,7 @@ __device__ inline void remember_drift(const LazyAdam& m, float* drifts) {
     drift[1] = m.drift_rest[LAST];
 }
 
-// Coefficient `k` of a channel moves on.
+// Coefficient `k` of a channel moves on. The quotient of moments in 8 bits is `HELD`.
 template <bool HELD>
 __device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
                                   float second) {
