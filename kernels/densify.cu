@@ -67,16 +67,13 @@ __device__ inline float disagreement(const SplatGradient& d, float area) {
 
 extern "C" __global__ void __launch_bounds__(OBSERVE_BLOCK)
     observe(const __grid_constant__ ObserveArgs a) {
-    const float* __restrict__ splats = a.splats;        // [visible, record]
     float* __restrict__ gradient_norm_sums = a.gradient_norm_sums;
     uint32_t* __restrict__ views_seen = a.views_seen;
-    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.visible) return;
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t splat_index = gaussian < a.gaussians ? a.splat_from_gaussian[gaussian] : UNSEEN;
+    if (splat_index == UNSEEN) return;
 
-    const uint64_t record = uint64_t{i} * a.record_width;
-    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    const SplatGradient d = load_gradient(a.gradients, i, a.record_width);
-    // Each Gaussian has at most one splat in a view: nobody else writes these.
+    const SplatGradient d = load_gradient(a.gradients, splat_index, a.record_width);
     if (a.observed == OBSERVE_DISAGREEMENT) {
         if (d.statistic_y <= 0.0f) return;
         gradient_norm_sums[gaussian] += disagreement(d, 4.0f * a.half_size[0] * a.half_size[1]);

@@ -21,7 +21,8 @@ constexpr uint32_t LOG_SCALE = 3;
 constexpr uint32_t QUAT = 6;
 constexpr uint32_t OPACITY_LOGIT = 10;
 
-// In a splat's record: its depth, its colour, and the bits of the row's number.
+// In a splat's record: its depth, its colour, and the bits of the row's number (of a splat that comes from another
+// rank what `travel.cuh` says).
 constexpr uint32_t RECORD_DEPTH = 7;
 constexpr uint32_t RECORD_COLOR = 8;
 constexpr uint32_t RECORD_GAUSSIAN = 11;

@@ -1,5 +1,5 @@
 // ranks: splats that one rank projects and another draws, which travel as `travel.cuh` says.
-// One thread per splat, or per row. Shapes: splats [capacity, 12], what belongs to them [capacity].
+// One thread per splat. Shapes: splats [capacity, 12], what belongs to them [capacity].
 
 #include "layout.cuh"
 #include "splat.cuh"
@@ -22,13 +22,4 @@ extern "C" __global__ void __launch_bounds__(RANKS_BLOCK)
     a.depth_keys[i] = __float_as_uint(record[RECORD_DEPTH]);
     a.splat_indices[i] = i;
     a.instance_counts[i] = count;
-}
-
-extern "C" __global__ void __launch_bounds__(RANKS_BLOCK)
-    number_splats(const __grid_constant__ NumberSplatsArgs a) {
-    const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= a.gaussians) return;
-    const uint32_t splat = a.splat_from_gaussian[row];
-    if (splat == UNSEEN) return;
-    a.splats[uint64_t{splat} * RECORD_WIDTH + RECORD_GAUSSIAN] = __uint_as_float(row);
 }

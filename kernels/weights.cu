@@ -1,6 +1,6 @@
 // weights: each Gaussian's blend weight, summed over the pixels of the views: the gradient of its colour
 // where that of every pixel is 1.
-// One thread per splat. Shapes: splats, gradients [visible, record], weights [n].
+// One thread per splat, or per Gaussian. Shapes: splats, gradients [visible, record], the rest [n].
 
 #include "gradient.cuh"
 #include "layout.cuh"
@@ -16,11 +16,8 @@ extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
 
 extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
     add_weights(const __grid_constant__ AddWeightsArgs a) {
-    const float* __restrict__ splats = a.splats;
-    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= a.visible) return;
-    const uint64_t record = uint64_t{i} * a.record_width;
-    const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
-    // Each Gaussian has at most one splat in a view: nobody else writes this.
-    a.weights[gaussian] += load_gradient(a.gradients, i, a.record_width).d_color[0];
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t splat_index = gaussian < a.gaussians ? a.splat_from_gaussian[gaussian] : UNSEEN;
+    if (splat_index == UNSEEN) return;
+    a.weights[gaussian] += load_gradient(a.gradients, splat_index, a.record_width).d_color[0];
 }

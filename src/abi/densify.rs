@@ -66,8 +66,8 @@ abi! {
 
     /// `observe`: adds a view to the density statistics.
     pub struct ObserveArgs<'a> {
-        /// [visible, record]
-        pub splats: In<'a, f32>,
+        /// Index of each Gaussian's splat; [n].
+        pub splat_from_gaussian: In<'a, u32>,
         /// `SplatGradient` of each splat; [visible, record].
         pub gradients: In<'a, f32>,
         /// Of each row its centre and then more, [lane blocks, `width`, 32]; looked at where there is a
@@ -79,8 +79,8 @@ abi! {
         pub views_seen: Out<'a, u32>,
         /// [n], or null: sums of the absolute values over both axes.
         pub absolute_norm_sums: Out<'a, f32>,
-        /// Splats.
-        pub visible: u32,
+        /// Number of Gaussians.
+        pub gaussians: u32,
         /// Half the width and height of the image in px.
         pub half_size: [f32; 2],
         /// What `gradient_norm_sums` take: an `OBSERVE_` number.
@@ -91,7 +91,7 @@ abi! {
         pub fade_depth: f32,
         /// Values of a row of the table.
         pub width: u32,
-        /// Floats of a record of a splat, and of its gradients.
+        /// Floats of a splat's gradients.
         pub record_width: u32,
         /// Fills up to the alignment.
         pub reserved: u32,

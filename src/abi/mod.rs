@@ -99,7 +99,7 @@ pub use patches::{
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::{PROJECT_BLOCK, ProjectArgs};
 pub use quantile::{DIGITS, DIGITS_BLOCK, DigitsArgs};
-pub use ranks::{NumberSplatsArgs, RANKS_BLOCK, UnpackSplatsArgs};
+pub use ranks::{RANKS_BLOCK, UnpackSplatsArgs};
 pub use rays::{RAY_WIDTH, RAYS_BLOCK, RaysArgs, RaysBwdArgs};
 pub use relocate::{CopyArgs, DrawArgs, NO_SOURCE, RELOCATE_BLOCK, SplitOpacityArgs, WeighArgs};
 pub use reorder::{ColumnsArgs, MortonArgs, REORDER_BLOCK};

@@ -1,7 +1,7 @@
 //! Splats on their way between ranks.
 
+use super::Out;
 use super::view::TileRect;
-use super::{In, Out};
 
 constants! {
     /// Threads in a block of the kernels of `ranks`.
@@ -25,17 +25,5 @@ abi! {
         pub first: u32,
         /// Behind the last.
         pub end: u32,
-    }
-
-    /// `number_splats`: writes the row of each splat into its record.
-    pub struct NumberSplatsArgs<'a> {
-        /// [gaussians]
-        pub splat_from_gaussian: In<'a, u32>,
-        /// [capacity, record]
-        pub splats: Out<'a, f32>,
-        /// Number of Gaussians.
-        pub gaussians: u32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
     }
 }

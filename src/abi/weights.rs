@@ -20,15 +20,15 @@ abi! {
 
     /// `add_weights`: adds a view's blend weights.
     pub struct AddWeightsArgs<'a> {
-        /// [visible, record]
-        pub splats: In<'a, f32>,
+        /// Index of each Gaussian's splat; [n].
+        pub splat_from_gaussian: In<'a, u32>,
         /// `SplatGradient` of each splat; [visible, record].
         pub gradients: In<'a, f32>,
         /// [n]
         pub weights: Out<'a, f32>,
-        /// Splats.
-        pub visible: u32,
-        /// Floats of a record of a splat, and of its gradients.
+        /// Number of Gaussians.
+        pub gaussians: u32,
+        /// Floats of a splat's gradients.
         pub record_width: u32,
     }
 }

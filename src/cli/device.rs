@@ -92,7 +92,6 @@ impl DeviceOptions {
         let RankPlace { world, ranks_here, gpu: ordinal } = ranks;
         let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
         let mut this = Self { ordinal, ranks_here, target, ..Self::of(config) };
-        this.memory.optimize_memory = this.memory.optimize_memory.among(world);
         this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
         this
     }

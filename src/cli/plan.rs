@@ -117,7 +117,6 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         .into());
     }
     config.scene.source_path = Some(named_or_here(&config.scene, "")?);
-    config.memory.optimize_memory = config.memory.optimize_memory.among(args.gpus);
     let budget = budget(&config)?;
     let dataset = open_to_train(&config)?;
     let start = Start::of(&dataset, &config)?;

@@ -130,9 +130,6 @@ pub(super) fn train(
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
     party.refuse(&intent.config)?;
-    // It is stored, so that what the model was trained with can be known.
-    let memory = &mut intent.config.memory;
-    memory.optimize_memory = memory.optimize_memory.among(party.world());
     let options = party.device_options(&intent.config);
     party.on_all(&options, Training { args, intent, lpips, started }).map(Some)
 }

@@ -17,7 +17,7 @@ pub enum Compactness {
     Sh,
     /// Colours and moments.
     All,
-    /// Both on a GPU that trains alone, and nothing on the CPU, where it costs time and a resumed run would not end with the same
+    /// Both on a GPU, and nothing on the CPU, where it costs time and a resumed run would not end with the same
     /// bytes.
     Auto,
 }
@@ -36,11 +36,6 @@ impl Compactness {
             Self::Sh => Storage::HalfColors,
             Self::All => Storage::Compact,
         }
-    }
-
-    /// What it is where so many GPUs share the model: `Auto` is nothing there.
-    pub fn among(self, gpus: u32) -> Self {
-        if gpus > 1 && self == Self::Auto { Self::Off } else { self }
     }
 
     /// How a GPU keeps the model's state.

@@ -110,7 +110,8 @@ options! {
         ///
         /// Where that is fewer images than --iterations, the schedule passes faster, and a --time-budget may end
         /// before its time: more passes over few views make a model that fits these and no others. 0 for no
-        /// limit. A preset's counts where --iterations are not given; with --time-budget it is at least 100.
+        /// limit. A preset's counts where --iterations are not given; with --time-budget it is at least 100. So is
+        /// an earlier run's that is resumed with a --time-budget which it had not.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 

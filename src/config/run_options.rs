@@ -70,8 +70,8 @@ options! {
         /// 320 instead of 716 bytes a Gaussian
         ///
         /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16. With sh, only colours are,
-        /// and a Gaussian takes 620 bytes. With auto, both are compact if one GPU trains. The CPU, where that takes
-        /// time, and several GPUs then train in full precision.
+        /// and a Gaussian takes 620 bytes. With auto, both are compact on GPUs. The CPU, where that takes time, then
+        /// trains in full precision.
         #[arg(
             value_name = "BOOL|auto|sh",
             num_args = 0..=1,

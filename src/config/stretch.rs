@@ -71,11 +71,14 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     preset
 }
 
-/// Lifts the limits of passes of an earlier run where one of the layers above gives it another length.
+/// Lifts the limits of passes of an earlier run where one of the layers above gives it another length, and raises
+/// them where one gives a run without a clock a clock.
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
     if given.is_some() && given != iterations(before) {
         lift_passes(before);
+    } else if above.iter().any(has_clock) && !has_clock(before) {
+        raise_passes(before);
     }
 }
 
@@ -89,9 +92,9 @@ fn lift_passes(layer: &mut Table) {
     }
 }
 
-/// Leaves a time budget its time, where a preset limits passes.
-pub(super) fn raise_passes(preset: &mut Table) {
-    let optimize = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
+/// Leaves a time budget its time, where a preset or an earlier run limits passes.
+pub(super) fn raise_passes(layer: &mut Table) {
+    let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES))
         && *most > 0
     {
@@ -168,5 +171,22 @@ mod tests {
         let longest = table("[optimize]\niterations = 4294967295\n");
         let found = stretched("fast", table(FAST), &[longest]);
         assert_eq!(found["densify"]["densify_until_iter"].as_integer(), Some(3_435_973_836));
+    }
+
+    #[test]
+    fn an_earlier_run_has_more_passes_by_a_clock_that_it_had_not() {
+        let clock = "[optimize]\ntime_budget = \"20s\"\n";
+        let most = |before: &str, above: &str| {
+            let mut before = table(before);
+            free_passes(&mut before, &[table(above)]);
+            before[OptimizeOptions::NAME][MAX_PASSES].as_integer().unwrap()
+        };
+        let earlier = "[optimize]\niterations = 6000\nmax_passes = 65\n";
+        assert_eq!(most(earlier, "[run]\nseed = 1\n"), 65);
+        assert_eq!(most(earlier, clock), PASSES_BY_CLOCK);
+        assert_eq!(most(&format!("{clock}max_passes = 65\n"), clock), 65, "its clock was known");
+        assert_eq!(most("[optimize]\nmax_passes = 0\n", clock), 0, "no limit stays none");
+        assert_eq!(most("[optimize]\nmax_passes = 150\n", clock), 150, "more stay");
+        assert_eq!(most(earlier, &format!("{clock}iterations = 9000\n")), 0);
     }
 }

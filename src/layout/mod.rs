@@ -76,7 +76,7 @@ pub use slot::{
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
     CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RaySlots, SURFACE_GRADIENTS,
-    Samples, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
+    Samples, SentSplats, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
 };
 
 /// What listing and drawing takes of the arena, replayed.

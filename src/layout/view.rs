@@ -149,9 +149,7 @@ impl<A: Source> Projected<A> {
             splats: SplatSlots::reserve(source, sizes)?,
         })
     }
-}
 
-impl<A: Source> Projected<A> {
     /// With other room for splats. The old room goes first.
     pub fn renew(self, source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
         let Self { splat_from_gaussian, vertices, splats } = self;
@@ -167,6 +165,22 @@ impl<A: Source> SplatSlots<A> {
             gradients: source.take(&SPLAT_GRADIENTS, sizes)?,
             records: source.take(&SPLATS, sizes)?,
         })
+    }
+}
+
+/// The Gaussians of a rank in a view that another draws. When the splats are sent, their gradients take their place.
+pub struct SentSplats<A: Source> {
+    /// Number of each Gaussian's splat; `[gaussians]`.
+    pub splat_from_gaussian: A::Block<u32>,
+    /// [capacity, record]
+    pub records: A::Block<f32>,
+}
+
+impl<A: Source> SentSplats<A> {
+    /// With the room that earlier views needed.
+    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
+        let splat_from_gaussian = source.take(&SPLAT_FROM_GAUSSIAN, sizes)?;
+        Ok(Self { splat_from_gaussian, records: source.take(&SPLATS, sizes)? })
     }
 }
 
@@ -366,6 +380,8 @@ mod tests {
         let Ok(projected) = Projected::reserve(&source, &sizes);
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.records.bytes(), 1024 * 48);
+        let Ok(sent) = SentSplats::reserve(&source, &sizes);
+        assert_eq!((sent.splat_from_gaussian.bytes(), sent.records.bytes()), (4000, 1024 * 48));
         // A view that sees nothing has room for one splat.
         let Ok(features) = FeatureSlots::reserve(&source, &sizes, &wants);
         assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));

@@ -86,7 +86,7 @@ fn with_sh_only_colours_are_compact_and_a_resumed_run_is_the_same() {
 }
 
 #[test]
-fn a_new_run_is_compact_on_a_gpu_alone() {
+fn a_new_run_is_compact_on_gpus_only() {
     let place = TestFolder::with_scene();
     place.trained_into("usual", ITERATIONS, &["--preset=fast"]);
     let config = fs::read_to_string(place.path("usual/config.toml")).unwrap();

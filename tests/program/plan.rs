@@ -152,7 +152,7 @@ fn each_of_several_gpus_is_planned_with_its_share() {
     let short = plan(&place, &short);
     assert!(short.code == Some(4) && short.stdout.contains("--max-points"), "{short:#?}");
     let told = plan(&place, &["--gpus", "4"]).done().stdout;
-    assert!(told.contains("SH degree 3, full precision"), "compact only where asked for: {told}");
+    assert!(told.contains("SH degree 3, --optimize-memory\n"), "as on one GPU: {told}");
     assert!(told.contains("on each of 4 GPUs") && told.contains("NCCL"), "{told}");
     let triangles = plan(&place, &["--gpus", "4", "--primitive", "triangles"]);
     triangles.refused(2, &["--gpus 4", "triangles"]);

@@ -113,7 +113,7 @@ fn what_trains_in_one_process_trains_in_three(#[case] flags: &[&str]) {
 }
 
 #[test]
-fn several_ranks_keep_the_model_in_full_precision_unless_it_is_asked_for() {
+fn ranks_store_whether_the_model_is_compact_as_one_process_does() {
     let place = TestFolder::beside(&ONE);
     let stored = |ranks: &str, more: &[&str]| {
         let name = format!("{ranks}{}", more.len());
@@ -122,8 +122,7 @@ fn several_ranks_keep_the_model_in_full_precision_unless_it_is_asked_for() {
         let config = fs::read_to_string(place.path(&name).join("config.toml")).unwrap();
         config.lines().find(|line| line.starts_with("optimize_memory")).unwrap().to_owned()
     };
-    assert_eq!(stored("1", &[]), "optimize_memory = \"auto\"");
-    assert_eq!(stored("2", &[]), "optimize_memory = false");
+    assert_eq!(["1", "2"].map(|ranks| stored(ranks, &[])), ["optimize_memory = \"auto\""; 2]);
     assert_eq!(stored("2", &["--optimize-memory"]), "optimize_memory = true");
 }
 

@@ -24,13 +24,16 @@ impl PlannedRun {
         let view = self.seen.of(all);
         let seen = ViewGrowth::counted(own, &view);
         let beyond = self.beyond(own, &view, &seen.of(own));
-        let part = self.splats(view.visible.div_ceil(world), own) + BYTES_OF_SLOT * own;
-        let parts = (world - 1) * part;
+        // Of those that are sent, splats and gradients lie in the same place.
+        let part = self.splats(view.visible.div_ceil(world), own) / 2 + BYTES_OF_SLOT * own;
+        // Those of all rounds stay until the step.
+        let rounds = self.batch_views.div_ceil(gpus.max(1));
+        let parts = u64::from(rounds) * (world - 1) * part;
         Self {
             model: self.model.with(own),
             start: self.start.div_ceil(world),
             seen,
-            batch_views: self.batch_views.div_ceil(gpus.max(1)),
+            batch_views: rounds,
             context: Bytes(self.context.0 + nccl.0 + parts + beyond),
             ..self.clone()
         }

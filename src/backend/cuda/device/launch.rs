@@ -212,7 +212,6 @@ macro_rules! kernels {
 
 kernels! {
     unpack_splats: ranks::unpack_splats(UnpackSplatsArgs) x RANKS_BLOCK;
-    number_splats: ranks::number_splats(NumberSplatsArgs) x RANKS_BLOCK;
     instances_16: bin::instances_16(InstancesArgs) x BIN_BLOCK;
     instances_16_surfels: bin::instances_16_surfels(InstancesArgs) x BIN_BLOCK;
     instances_16_triangles: bin::instances_16_triangles(InstancesArgs) x BIN_BLOCK;

@@ -12,12 +12,14 @@
 //! | `records.rs` | records of splats on their way |
 //! | `share.rs` | the device and its rows |
 //! | `rows.rs` | give rows to ranks, read them, put them in order |
+//! | `projection.rs` | project rows into a view of this rank or of another |
 //! | `views.rs` | draw views, and bring gradients back |
 //! | `density.rs` | choose by thresholds of all ranks, and edit |
 
 mod counts;
 mod density;
 mod link;
+mod projection;
 mod records;
 mod rows;
 mod share;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::abi::{NumberSplatsArgs, RECORD_WIDTH, UnpackSplatsArgs};
+use crate::abi::{RECORD_WIDTH, UnpackSplatsArgs};
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange};
@@ -27,19 +27,6 @@ pub(super) fn unpack(
         end: count_u32(*visible)?,
     };
     session.kernels.unpack_splats.over(&session.stream, visible.saturating_sub(first), &args)
-}
-
-/// Writes the row of each splat into its record, where something else has travelled.
-pub(super) fn number(session: &Session, splats: &mut Splats) -> Result<(), DeviceError> {
-    let Splats { records, splat_from_gaussian, .. } = splats;
-    let gaussians = splat_from_gaussian.len();
-    let args = NumberSplatsArgs {
-        splat_from_gaussian: splat_from_gaussian.read(),
-        splats: records.write(),
-        gaussians: count_u32(gaussians)?,
-        reserved: 0,
-    };
-    session.kernels.number_splats.over(&session.stream, gaussians, &args)
 }
 
 /// Where the records of these splats lie, or those of their gradients.

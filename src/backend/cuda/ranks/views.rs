@@ -1,13 +1,11 @@
 //! Views drawn by ranks: records on their way to who draws, and gradients on their way back.
 
 use super::link::RankPart;
-use super::records::{number, place, segments, unpack};
+use super::projection::{PartOfView, ProjectedRows, Projection, check_drawing};
+use super::records::{place, segments, unpack};
 use super::share::{CudaShard, CudaShare};
-use crate::abi::{SHORT_KEYS_MAX, ViewCamera};
-use crate::backend::cuda::frame::{Frame, Gradients, ViewGradients};
-use crate::backend::cuda::memory::heap::Heap;
-use crate::backend::cuda::memory::status::SplatCounts;
-use crate::backend::cuda::stage::project::{self, Counted, DrawnView, Splats};
+use crate::backend::cuda::frame::{Frame, Gradients};
+use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
 use crate::backend::cuda::stage::weights;
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::ranks::{RankNews, SharedViews};
@@ -16,7 +14,7 @@ use crate::backend::{
     Sight, Statistics,
 };
 use crate::dataset::View;
-use crate::layout::{Projected, Records, ViewSizes, splat_capacity};
+use crate::layout::splat_capacity;
 
 /// Views that ranks draw at the same time, one each at most.
 pub struct CudaRound {
@@ -29,70 +27,13 @@ pub struct CudaRound {
 /// The splats of all ranks in the view that this one draws, if it draws any.
 pub struct ViewSplats(Option<Splats>);
 
-/// The rows of this rank in a view of another.
-struct PartOfView {
-    splats: Splats,
-    camera: ViewCamera,
-    drawing: Drawing,
-}
-
-/// Rows of this rank on their way to a view.
-struct Projection<'a> {
-    sight: &'a Sight,
-    camera: ViewCamera,
-    drawing: Drawing,
-    room: Projected<Heap>,
-    capacity: u64,
-}
-
-impl<'a> Projection<'a> {
-    fn part(self, [visible, instances]: [u64; 2]) -> PartOfView {
-        let Self { camera, drawing, room, .. } = self;
-        let visible = usize::try_from(visible).unwrap_or(usize::MAX);
-        let splats = Splats::of(room, Records::Ellipses, &SplatCounts { instances, visible });
-        PartOfView { splats, camera, drawing }
+impl CudaRound {
+    /// Where the splats of this rank's rows in the views of others lie, and later their gradients.
+    fn places(&self) -> Result<Vec<RankPart>, DeviceError> {
+        let parts = (0..).zip(&self.parts);
+        let known = parts.filter_map(|(rank, part)| part.as_ref().map(|part| (rank, part)));
+        known.map(|(rank, part)| Ok(RankPart { rank, range: part.place()? })).collect()
     }
-
-    fn of(
-        shard: &mut CudaShard,
-        share: &CudaShare,
-        sight: &'a Sight,
-        capacity: u64,
-    ) -> Result<Self, DeviceError> {
-        let drawing = sight.drawing();
-        check_drawing(&drawing)?;
-        let camera = project::camera(&sight.view, &drawing)?;
-        let [columns, rows] = camera.tiles;
-        // What a splat reaches is counted in 16 bits on its way.
-        if columns * rows > SHORT_KEYS_MAX {
-            let [width, height] = camera.size;
-            return Err(DeviceError::Unavailable(format!(
-                "a view of {width} x {height} px has more than {SHORT_KEYS_MAX} tiles of 16 x 16 px, which \
-                 several GPUs do not share: lower the --resolution"
-            )));
-        }
-        let sizes = sizes(share, capacity);
-        let room = shard.cuda.with_room(|session| Projected::reserve(&session.heap, &sizes))?;
-        Ok(Self { sight, camera, drawing, room, capacity })
-    }
-}
-
-fn sizes(share: &CudaShare, capacity: u64) -> ViewSizes {
-    let gaussians = share.local.len() as u64;
-    ViewSizes { gaussians, visible: 0, capacity, records: Records::Ellipses, pixels: 0 }
-}
-
-/// Fails where a view is drawn with what ranks do not exchange.
-fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
-    let has_ellipses = drawing.footprint.records() == Records::Ellipses;
-    if drawing.surface || drawing.median || drawing.inverse_squares || !has_ellipses {
-        let what = "surfaces, surfels and triangles";
-        return Err(DeviceError::Unsupported {
-            primitives: "Gaussians on GPUs of several ranks",
-            what,
-        });
-    }
-    Ok(())
 }
 
 impl CudaShard {
@@ -120,14 +61,9 @@ impl CudaShard {
                 true => splat_capacity(self.cuda.session.most_visible as u64, rows[1]),
                 false => splat_capacity(self.most_in_part, rows[0]),
             };
-            let mut projection = Projection::of(self, share, sight, capacity)?;
+            let mut projection = Projection::of(self, share, sight, of == rank, capacity)?;
             let Self { counts, cuda, .. } = self;
-            let counts = counts.as_mut().ok_or_else(not_met)?.of(of);
-            let counted =
-                if of == rank { Counted::WithOthers(counts) } else { Counted::Away(counts) };
-            let Projection { camera, drawing, room, .. } = &mut projection;
-            let drawn = DrawnView { camera, settings: drawing };
-            project::launch(&mut cuda.session, &share.local, drawn, room, &counted)?;
+            projection.launch(cuda, share, counts.as_mut().ok_or_else(not_met)?.of(of))?;
             projections[of as usize] = Some(projection);
         }
         let Self { counts, cuda, line, .. } = self;
@@ -146,7 +82,7 @@ impl CudaShard {
                 false => all[rank as usize].counts[of as usize][0],
             };
             if let Some(projection) = projection {
-                self.make_room(share, projection, splats, of == rank)?;
+                self.make_room(share, projection, splats)?;
             }
         }
         let (round, own) = self.exchange_records(projections, &all)?;
@@ -159,27 +95,23 @@ impl CudaShard {
         share: &CudaShare,
         projection: &mut Projection<'_>,
         splats: u64,
-        is_own: bool,
     ) -> Result<(), DeviceError> {
         if splats <= projection.capacity {
             return Ok(());
         }
+        let is_own = projection.is_own();
         let rows = if is_own { share.numbering.len() } else { share.local.len() } as u64;
         match is_own {
             true => self.cuda.session.most_visible = usize::try_from(splats).unwrap_or(usize::MAX),
             false => self.most_in_part = splats,
         }
-        let sight = projection.sight;
-        *projection = Projection::of(self, share, sight, splat_capacity(splats, rows))?;
-        let Projection { camera, drawing, room, .. } = projection;
-        let drawn = DrawnView { camera, settings: drawing };
+        let capacity = splat_capacity(splats, rows);
+        *projection = Projection::of(self, share, projection.sight, is_own, capacity)?;
         let Self { counts, cuda, .. } = self;
         let counts = counts.as_mut().ok_or_else(not_met)?;
         // Places of splats are counted from 0. All counts are on the host by now, so any will do.
         counts.clear(&cuda.session)?;
-        let counts = counts.of(0);
-        let counted = if is_own { Counted::WithOthers(counts) } else { Counted::Away(counts) };
-        project::launch(&mut cuda.session, &share.local, drawn, room, &counted)
+        projection.launch(cuda, share, counts.of(0))
     }
 
     /// Sends the records of this rank's rows to who draws them, and takes those of its own view.
@@ -189,22 +121,20 @@ impl CudaShard {
         all: &[RankNews],
     ) -> Result<(CudaRound, Option<Splats>), DeviceError> {
         let rank = self.rank();
-        let own_counts = |of: u32| all[rank as usize].counts[of as usize];
+        let own_counts = &all[rank as usize].counts;
         let mut round = CudaRound { parts: Vec::new(), in_own: Vec::new() };
         let mut own = None;
-        for (of, projection) in (0..).zip(projections) {
-            let part = projection.map(|projection| projection.part(own_counts(of)));
-            let (part, drawn) = if of == rank { (None, part) } else { (part, None) };
+        for (projection, &counts) in projections.into_iter().zip(own_counts) {
+            let mut part = None;
+            match projection.map(|projection| projection.done(counts)) {
+                Some(ProjectedRows::Own(splats)) => own = Some(splats),
+                Some(ProjectedRows::Part(sent)) => part = Some(sent),
+                None => {}
+            }
             round.parts.push(part);
-            own = own.or(drawn.map(|part| part.splats));
         }
         let session = &self.cuda.session;
-        let mut sends = Vec::new();
-        for (of, part) in (0..).zip(&round.parts) {
-            let Some(PartOfView { splats, .. }) = part else { continue };
-            let range = place(splats.records.block()?, 0..splats.visible)?;
-            sends.push(RankPart { rank: of, range });
-        }
+        let sends = round.places()?;
         let mut receives = Vec::new();
         if let Some(splats) = &mut own {
             round.in_own = all.iter().map(|news| news.counts[rank as usize][0]).collect();
@@ -225,7 +155,7 @@ impl CudaShard {
     }
 
     /// Sends the gradients of the splats of this rank's view to the ranks of their rows, and takes those of the
-    /// own rows in the views of others.
+    /// own rows in the views of others, which lie where the splats were.
     fn bring_back(
         &mut self,
         round: &mut CudaRound,
@@ -239,12 +169,7 @@ impl CudaShard {
                 sends.push(RankPart { rank: to, range: place(&splats.gradients, segment)? });
             }
         }
-        let mut receives = Vec::new();
-        for (from, part) in (0..).zip(&mut round.parts) {
-            let Some(PartOfView { splats, .. }) = part else { continue };
-            let range = place(&splats.gradients, 0..splats.visible)?;
-            receives.push(RankPart { rank: from, range });
-        }
+        let receives = round.places()?;
         let link = self.link.as_ref().ok_or_else(not_met)?;
         link.check()?;
         link.exchange(&self.cuda.session.stream, &sends, &receives)
@@ -275,14 +200,10 @@ impl CudaShard {
                 _ => None,
             };
             self.bring_back(&mut round, own.as_ref())?;
-            let session = &self.cuda.session;
-            if let Some(mut splats) = own {
-                splats.visible = usize::try_from(round.in_own[rank]).unwrap_or(usize::MAX);
-                weights::add(session, &mut share.local, &splats)?;
-            }
-            for PartOfView { mut splats, .. } in round.parts.into_iter().flatten() {
-                number(session, &mut splats)?;
-                weights::add(session, &mut share.local, &splats)?;
+            let parts = round.parts.into_iter().flatten();
+            let of_parts = parts.map(|part| part.into_gradients().splats);
+            for splats in own.into_iter().chain(of_parts) {
+                weights::add(&self.cuda.session, &mut share.local, &splats)?;
             }
         }
         Ok(())
@@ -341,20 +262,11 @@ impl SharedViews for CudaShard {
         let session = &self.cuda.session;
         let rank = self.line.rank() as usize;
         for (of, part) in round.parts.into_iter().enumerate() {
-            let mut view = match (part, of == rank) {
-                (Some(PartOfView { mut splats, camera, drawing }), _) => {
-                    if drawing.observe.is_some() {
-                        number(session, &mut splats)?;
-                    }
-                    ViewGradients::of_rank(splats, camera, drawing)
-                }
-                (None, true) => {
-                    let Some(mut view) = own.take() else { continue };
-                    view.splats.visible = usize::try_from(round.in_own[rank]).unwrap_or(usize::MAX);
-                    view
-                }
-                (None, false) => continue,
+            let view = match part {
+                Some(part) => Some(part.into_gradients()),
+                None => own.take_if(|_| of == rank),
             };
+            let Some(mut view) = view else { continue };
             // A rank does not know whether who draws a view compares its depths.
             view.settings.inverse_depths = true;
             gradients.add(session, &mut share.local, view)?;

@@ -32,8 +32,9 @@ pub(crate) fn observe<P: Primitive>(
     }
     let begun = session.timers.begin(Stage::Observe, &session.stream)?;
     let (table, width) = centres::<P>(&model.tables, model.sh_degree());
+    let gaussians = splats.splat_from_gaussian.len();
     let args = ObserveArgs {
-        splats: splats.records.read(),
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
         gradients: splats.gradients.read(),
         table,
         gradient_norm_sums: model.gradient_norm_sums.write(),
@@ -42,7 +43,7 @@ pub(crate) fn observe<P: Primitive>(
             true => model.absolute_norm_sums.write(),
             false => Out::NULL,
         },
-        visible: count_u32(splats.visible)?,
+        gaussians: count_u32(gaussians)?,
         half_size: half_size(camera, settings),
         observed: match statistics {
             Statistics::Norms | Statistics::Both => OBSERVE_NORMS,
@@ -55,7 +56,7 @@ pub(crate) fn observe<P: Primitive>(
         record_width: splats.kind.width(),
         reserved: 0,
     };
-    session.kernels.observe.over(&session.stream, splats.visible, &args)?;
+    session.kernels.observe.over(&session.stream, gaussians, &args)?;
     session.timers.end(&begun, &session.stream)
 }
 

@@ -92,6 +92,25 @@ impl Splats {
         }
     }
 
+    /// Those of which there are the gradients alone, as a step needs them.
+    pub(crate) fn of_gradients(
+        splat_from_gaussian: Block<u32>,
+        gradients: Block<f32>,
+        visible: usize,
+    ) -> Self {
+        Self {
+            visible,
+            instances: 0,
+            kind: RecordKind::Ellipses,
+            records: SplatRecords(None),
+            splat_from_gaussian,
+            gradients,
+            features: None,
+            rays: None,
+            vertices: None,
+        }
+    }
+
     /// Sizes of the view.
     pub(crate) fn sizes(&self, gaussians: usize, camera: &ViewCamera) -> ViewSizes {
         ViewSizes {
@@ -231,7 +250,8 @@ pub(crate) fn forward<P: CudaPrimitive>(
     let mut projected = Projected::reserve(&session.heap, &room)?;
     loop {
         session.status.clear_counts(&session.stream)?;
-        launch(session, model, drawn, &mut projected, &Counted::Here)?;
+        let slots = ProjectionRoom::of(&mut projected);
+        launch(session, model, drawn, slots, &Counted::Here)?;
         let SplatCounts { instances, visible } = session.status.read_counts(&session.stream)?;
         if visible as u64 <= room.capacity {
             return Ok(Splats::of(projected, kind, &SplatCounts { instances, visible }));
@@ -243,14 +263,31 @@ pub(crate) fn forward<P: CudaPrimitive>(
     }
 }
 
-/// Who draws what is projected, and where it is counted.
+/// Where it is counted how much a view sees.
 pub(in crate::backend::cuda) enum Counted<'a> {
-    /// This device, alone: in the session's counts.
+    /// In the session's counts.
     Here,
-    /// This device, with splats of other ranks.
-    WithOthers(Out<'a, Counts>),
-    /// Another rank, to which the splats travel.
-    Away(Out<'a, Counts>),
+    /// In those of the views of all ranks.
+    OfRanks(Out<'a, Counts>),
+}
+
+/// Where the splats of a view are left.
+pub(in crate::backend::cuda) struct ProjectionRoom<'a> {
+    /// [gaussians]
+    pub(in crate::backend::cuda) splat_from_gaussian: &'a mut Block<u32>,
+    /// [capacity, record]
+    pub(in crate::backend::cuda) records: &'a mut Block<f32>,
+    /// Room for gradients, in which lies what sorting needs; nothing where another rank sorts.
+    pub(in crate::backend::cuda) gradients: Option<&'a mut Block<f32>>,
+}
+
+impl<'a> ProjectionRoom<'a> {
+    /// That of a view which is drawn here.
+    pub(in crate::backend::cuda) fn of(projected: &'a mut Projected<Heap>) -> Self {
+        let Projected { splat_from_gaussian, splats, .. } = projected;
+        let layout::SplatSlots { gradients, records } = splats;
+        Self { splat_from_gaussian, records, gradients: Some(gradients) }
+    }
 }
 
 /// Projects the model into the room there is, and adds how much the view sees to the counts.
@@ -258,22 +295,30 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings }: DrawnView<'_>,
-    projected: &mut Projected<Heap>,
+    room: ProjectionRoom<'_>,
     counted: &Counted<'_>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
     let &Drawing { sh_degree, footprint, trains, .. } = settings;
     model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
-    let layout::SplatSlots { gradients, records } = &mut projected.splats;
+    let ProjectionRoom { splat_from_gaussian, records, gradients } = room;
     let kind = footprint.records();
-    let capacity = gradients.len() / kind.width() as usize;
-    let mut order = Order::of(gradients, kind)?;
+    let capacity = records.len() / kind.width() as usize;
+    let mut order = gradients.map(|gradients| Order::of(gradients, kind)).transpose()?;
+    let (tiles, depth_keys, splat_indices, instance_counts) = match &mut order {
+        Some(Order { tiles, depth_keys, splat_indices, instance_counts, .. }) => (
+            tiles.write(),
+            depth_keys[0].write(),
+            splat_indices[0].write(),
+            instance_counts.write(),
+        ),
+        None => (Out::NULL, Out::NULL, Out::NULL, Out::NULL),
+    };
     let (own, fault) = session.status.counts_and_fault(P::SCHEMA);
-    let travels = matches!(counted, Counted::Away(_));
     let counts = match *counted {
         Counted::Here => own,
-        Counted::WithOthers(counts) | Counted::Away(counts) => counts,
+        Counted::OfRanks(counts) => counts,
     };
     let args = ProjectArgs {
         geometry: model.geometry(),
@@ -284,12 +329,12 @@ pub(in crate::backend::cuda) fn launch<P: CudaPrimitive>(
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
         cache: model.color_cache_of(settings),
-        splat_from_gaussian: projected.splat_from_gaussian.write(),
+        splat_from_gaussian: splat_from_gaussian.write(),
         splats: records.write(),
-        tiles: if travels { Out::NULL } else { order.tiles.write() },
-        depth_keys: order.depth_keys[0].write(),
-        splat_indices: order.splat_indices[0].write(),
-        instance_counts: order.instance_counts.write(),
+        tiles,
+        depth_keys,
+        splat_indices,
+        instance_counts,
         fault,
         counts,
         camera: *camera,

@@ -30,12 +30,13 @@ pub(crate) fn add<P: Primitive>(
     model: &mut Model<P>,
     splats: &Splats,
 ) -> Result<(), DeviceError> {
+    let gaussians = splats.splat_from_gaussian.len();
     let args = AddWeightsArgs {
-        splats: splats.records.read(),
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
         gradients: splats.gradients.read(),
         weights: model.gradient_norm_sums.write(),
-        visible: count_u32(splats.visible)?,
+        gaussians: count_u32(gaussians)?,
         record_width: splats.kind.width(),
     };
-    session.kernels.add_weights.over(&session.stream, splats.visible, &args)
+    session.kernels.add_weights.over(&session.stream, gaussians, &args)
 }

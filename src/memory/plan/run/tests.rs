@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::GAUSSIANS;
+use crate::layout::{GAUSSIANS, splat_capacity};
 use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
 
 /// What maps of inverse depths are compared with.
@@ -94,6 +94,11 @@ fn a_rank_holds_its_share_and_the_splats_of_one_view_of_all() {
     let share = beside_nccl(&four, 4) as f64 / alone as f64;
     assert!((0.3..0.6).contains(&share), "{share}");
     assert!(beside_nccl(&two, 2) > beside_nccl(&four, 4));
+    // Of its rows in the view of another: an index each, and splats whose gradients come to their place.
+    let visible = one.seen.of(6_000_000).visible.div_ceil(2);
+    let part = 4 * 3_000_000 + 48 * splat_capacity(visible, 3_000_000);
+    let eight = PlannedRun { batch_views: 8, ..one.clone() }.of_rank(2, nccl(2, 32));
+    assert_eq!((eight.context.0 - two.context.0, eight.batch_views), (3 * part, 4));
     assert_eq!(one.with(0).of_rank(4, Bytes(0)).model.gaussians, 0);
     // More GPUs of one size hold more, but not as many times more: each view is of all Gaussians.
     let card = Bytes(24 << 30);

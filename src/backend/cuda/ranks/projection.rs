@@ -1,0 +1,150 @@
+//! Rows of a rank on their way to a view: its own, or one that another rank draws.
+
+use super::records::place;
+use super::share::{CudaShard, CudaShare};
+use crate::abi::{Counts, Out, SHORT_KEYS_MAX, ViewCamera};
+use crate::backend::cuda::Cuda;
+use crate::backend::cuda::frame::ViewGradients;
+use crate::backend::cuda::memory::heap::{Block, DeviceRange, Heap};
+use crate::backend::cuda::memory::status::SplatCounts;
+use crate::backend::cuda::stage::project::{self, Counted, DrawnView, ProjectionRoom, Splats};
+use crate::backend::{DeviceError, Drawing, Sight};
+use crate::layout::{Projected, Records, SentSplats, ViewSizes};
+
+/// The rows of this rank in a view of another.
+pub(super) struct PartOfView {
+    splat_from_gaussian: Block<u32>,
+    /// The splats until they are sent, and then their gradients; [capacity, 12].
+    splats: Block<f32>,
+    /// How many there are.
+    visible: usize,
+    camera: ViewCamera,
+    drawing: Drawing,
+}
+
+/// What a projection leaves.
+pub(super) enum ProjectedRows {
+    /// Splats of the view that this rank draws.
+    Own(Splats),
+    /// Splats of another's.
+    Part(PartOfView),
+}
+
+/// Where the splats of a view lie.
+enum RoomOfView {
+    /// Of the view that this rank draws.
+    Own(Projected<Heap>),
+    /// Of another's.
+    Sent(SentSplats<Heap>),
+}
+
+/// Rows of this rank on their way to a view.
+pub(super) struct Projection<'a> {
+    pub(super) sight: &'a Sight,
+    camera: ViewCamera,
+    drawing: Drawing,
+    room: RoomOfView,
+    /// Splats that there is room for.
+    pub(super) capacity: u64,
+}
+
+impl<'a> Projection<'a> {
+    /// Of a view that is this rank's own or not.
+    pub(super) fn of(
+        shard: &mut CudaShard,
+        share: &CudaShare,
+        sight: &'a Sight,
+        is_own: bool,
+        capacity: u64,
+    ) -> Result<Self, DeviceError> {
+        let drawing = sight.drawing();
+        check_drawing(&drawing)?;
+        let camera = project::camera(&sight.view, &drawing)?;
+        let [columns, rows] = camera.tiles;
+        // What a splat reaches is counted in 16 bits on its way.
+        if columns * rows > SHORT_KEYS_MAX {
+            let [width, height] = camera.size;
+            return Err(DeviceError::Unavailable(format!(
+                "a view of {width} x {height} px has more than {SHORT_KEYS_MAX} tiles of 16 x 16 px, which \
+                 several GPUs do not share: lower the --resolution"
+            )));
+        }
+        let sizes = sizes(share, capacity);
+        let room = shard.cuda.with_room(|session| match is_own {
+            true => Projected::reserve(&session.heap, &sizes).map(RoomOfView::Own),
+            false => SentSplats::reserve(&session.heap, &sizes).map(RoomOfView::Sent),
+        })?;
+        Ok(Self { sight, camera, drawing, room, capacity })
+    }
+
+    /// Whether this rank draws the view.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.room, RoomOfView::Own(_))
+    }
+
+    /// Projects the rows of this rank, and adds how much the view sees to the counts.
+    pub(super) fn launch(
+        &mut self,
+        cuda: &mut Cuda,
+        share: &CudaShare,
+        counts: Out<'_, Counts>,
+    ) -> Result<(), DeviceError> {
+        let room = match &mut self.room {
+            RoomOfView::Own(room) => ProjectionRoom::of(room),
+            RoomOfView::Sent(SentSplats { splat_from_gaussian, records }) => {
+                ProjectionRoom { splat_from_gaussian, records, gradients: None }
+            }
+        };
+        let drawn = DrawnView { camera: &self.camera, settings: &self.drawing };
+        project::launch(&mut cuda.session, &share.local, drawn, room, &Counted::OfRanks(counts))
+    }
+
+    /// What has come of it: so many splats, and pairs of a splat and a tile.
+    pub(super) fn done(self, [visible, instances]: [u64; 2]) -> ProjectedRows {
+        let Self { camera, drawing, room, .. } = self;
+        let visible = usize::try_from(visible).unwrap_or(usize::MAX);
+        match room {
+            RoomOfView::Own(room) => {
+                let counts = SplatCounts { instances, visible };
+                ProjectedRows::Own(Splats::of(room, Records::Ellipses, &counts))
+            }
+            RoomOfView::Sent(SentSplats { splat_from_gaussian, records }) => {
+                let part =
+                    PartOfView { splat_from_gaussian, splats: records, visible, camera, drawing };
+                ProjectedRows::Part(part)
+            }
+        }
+    }
+}
+
+impl PartOfView {
+    /// Where the splats lie, and later their gradients.
+    pub(super) fn place(&self) -> Result<DeviceRange, DeviceError> {
+        place(&self.splats, 0..self.visible)
+    }
+
+    /// The gradients that have come back.
+    pub(super) fn into_gradients(self) -> ViewGradients {
+        let Self { splat_from_gaussian, splats, visible, camera, drawing } = self;
+        let splats = Splats::of_gradients(splat_from_gaussian, splats, visible);
+        ViewGradients::of_rank(splats, camera, drawing)
+    }
+}
+
+fn sizes(share: &CudaShare, capacity: u64) -> ViewSizes {
+    let gaussians = share.local.len() as u64;
+    ViewSizes { gaussians, visible: 0, capacity, records: Records::Ellipses, pixels: 0 }
+}
+
+/// Fails where a view is drawn with what ranks do not exchange.
+pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
+    let has_ellipses = drawing.footprint.records() == Records::Ellipses;
+    if drawing.surface || drawing.median || drawing.inverse_squares || !has_ellipses {
+        let what = "surfaces, surfels and triangles";
+        return Err(DeviceError::Unsupported {
+            primitives: "Gaussians on GPUs of several ranks",
+            what,
+        });
+    }
+    Ok(())
+}
