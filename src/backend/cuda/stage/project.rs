@@ -273,7 +273,7 @@ pub(in crate::backend::cuda) enum Counted<'a> {
 
 /// Where the splats of a view are left.
 pub(in crate::backend::cuda) struct ProjectionRoom<'a> {
-    /// [gaussians]
+    /// `[gaussians]`
     pub(in crate::backend::cuda) splat_from_gaussian: &'a mut Block<u32>,
     /// [capacity, record]
     pub(in crate::backend::cuda) records: &'a mut Block<f32>,
