@@ -1,6 +1,6 @@
 //! What a model grows to, where that is not given.
 
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 
 /// Pixels of the training views for each Gaussian that a model grows to.
@@ -17,13 +17,23 @@ const LEAST_PIXELS_FOR_ONE: u64 = 40;
 
 /// Settles what a run grows to that has so many Gaussians now, and returns it, where it follows from the scene.
 pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
+    let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
     let densify = &mut config.densify;
-    if densify.max_points.is_some() || !densify.strategy.grows_to_a_number() {
+    if densify.max_points.is_some() || has_triangles {
         return None;
     }
     let pixels = dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum();
+    if !densify.strategy.grows_to_a_number() {
+        densify.max_points = Some(limit_for(pixels).max(now));
+        return None;
+    }
     densify.max_points = Some(room_for(pixels).max(now));
     densify.max_points
+}
+
+/// Returns the largest number of Gaussians of a strategy without a number of its own.
+fn limit_for(pixels: u64) -> u64 {
+    (pixels / LEAST_PIXELS_FOR_ONE).clamp(LEAST, MOST)
 }
 
 /// Gaussians that so many pixels can teach.
@@ -52,6 +62,13 @@ mod tests {
             (9, 1),
         ] {
             assert_eq!(room_for(pixels), gaussians, "{pixels} pixels");
+        }
+    }
+
+    #[test]
+    fn strategies_without_a_number_stop_at_one_gaussian_for_forty_pixels() {
+        for (pixels, limit) in [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)] {
+            assert_eq!(limit_for(pixels), limit, "{pixels} pixels");
         }
     }
 

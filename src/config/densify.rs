@@ -126,7 +126,7 @@ options! {
         ///
         /// With budget and mcmc it is what the model grows to. If none is given, that is 1,000,000 with mcmc, and with
         /// budget one for 350 pixels of the training views: at most 5,000,000, at least 100,000 (or one for 40 pixels,
-        /// where that is less), and no fewer than the run starts with. Of triangles it counts vertices, and is
+        /// where that is less), and no fewer than the run starts with. With adc and gof the limit is one for 40 pixels, at least 100,000, at most 5,000,000. Of triangles it counts vertices, and is
         /// 4,000,000 if none is given.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],

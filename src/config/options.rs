@@ -108,10 +108,8 @@ options! {
 
         /// Passes over the training views at most
         ///
-        /// Where that is fewer images than --iterations, the schedule passes faster, and a --time-budget may end
-        /// before its time: more passes over few views make a model that fits these and no others. 0 for no
-        /// limit. A preset's counts where --iterations are not given; with --time-budget it is at least 100. So is
-        /// an earlier run's that is resumed with a --time-budget which it had not.
+        /// The schedule passes faster if that is fewer images than --iterations. 0 means no limit. The limit of a
+        /// preset applies if neither --iterations nor --time-budget is given.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 
@@ -277,6 +275,8 @@ options! {
         };
 
         /// Loss weight of the mean opacity
+        ///
+        /// It removes Gaussians that no view needs. With --strategy budget it falls linearly to 0 over the run.
         #[arg(value_name = "WEIGHT")]
         opacity_reg: f64 = 0.0, is rate;
 

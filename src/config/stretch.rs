@@ -51,9 +51,6 @@ const PASSES: [&str; 2] = ["min_passes", MAX_PASSES];
 
 const MAX_PASSES: &str = "max_passes";
 
-/// The most passes of a run whose length a clock gives, at the least: a preset that is made to be short has fewer.
-const PASSES_BY_CLOCK: i64 = 100;
-
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
@@ -71,34 +68,24 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     preset
 }
 
-/// Lifts the limits of passes of an earlier run where one of the layers above gives it another length, and raises
-/// them where one gives a run without a clock a clock.
+/// Lifts the limits of passes of an earlier run if one of the layers above gives it another length, or a clock that
+/// it had not.
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
     if given.is_some() && given != iterations(before) {
         lift_passes(before);
     } else if above.iter().any(has_clock) && !has_clock(before) {
-        raise_passes(before);
+        lift_passes(before);
     }
 }
 
 /// Lifts the limits of passes that a layer has.
-fn lift_passes(layer: &mut Table) {
+pub(super) fn lift_passes(layer: &mut Table) {
     let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     for (key, passes) in optimize.into_iter().flatten() {
         if PASSES.contains(&key.as_str()) {
             *passes = Value::Integer(0);
         }
-    }
-}
-
-/// Leaves a time budget its time, where a preset or an earlier run limits passes.
-pub(super) fn raise_passes(layer: &mut Table) {
-    let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
-    if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES))
-        && *most > 0
-    {
-        *most = (*most).max(PASSES_BY_CLOCK);
     }
 }
 
@@ -174,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_run_has_more_passes_by_a_clock_that_it_had_not() {
+    fn an_earlier_run_has_no_limit_of_passes_by_a_clock_that_it_had_not() {
         let clock = "[optimize]\ntime_budget = \"20s\"\n";
         let most = |before: &str, above: &str| {
             let mut before = table(before);
@@ -183,10 +170,9 @@ mod tests {
         };
         let earlier = "[optimize]\niterations = 6000\nmax_passes = 65\n";
         assert_eq!(most(earlier, "[run]\nseed = 1\n"), 65);
-        assert_eq!(most(earlier, clock), PASSES_BY_CLOCK);
+        assert_eq!(most(earlier, clock), 0);
         assert_eq!(most(&format!("{clock}max_passes = 65\n"), clock), 65, "its clock was known");
         assert_eq!(most("[optimize]\nmax_passes = 0\n", clock), 0, "no limit stays none");
-        assert_eq!(most("[optimize]\nmax_passes = 150\n", clock), 150, "more stay");
         assert_eq!(most(earlier, &format!("{clock}iterations = 9000\n")), 0);
     }
 }

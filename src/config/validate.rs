@@ -129,6 +129,13 @@ impl SceneOptions {
 }
 
 impl OptimizeOptions {
+    /// Returns the number of training images of a run over this many training views, without a time budget.
+    pub fn images(&self, views: u32) -> u32 {
+        let of_passes = |passes: u32| passes.saturating_mul(views).max(1);
+        let most = if self.max_passes > 0 { of_passes(self.max_passes) } else { u32::MAX };
+        self.iterations.max(of_passes(self.min_passes)).min(most)
+    }
+
     fn check_together(&self) -> Result<(), ConfigError> {
         let position_lr_final = holds(
             (self.position_lr_init > 0.0) == (self.position_lr_final > 0.0),

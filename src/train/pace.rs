@@ -120,6 +120,12 @@ impl Pace {
         self.rests(1, least_images)
     }
 
+    /// Returns the images since opacities were last lowered, or since this process began, in runs with a clock.
+    pub(super) fn images_since_adjustment(&self) -> Option<u32> {
+        let budget = self.budget.filter(|budget| budget.seconds.is_some())?;
+        Some(self.images - self.rested_at[1].unwrap_or(budget.from.images))
+    }
+
     fn rests(&mut self, kind: usize, least_images: u32) -> bool {
         let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
         let is_rested = self.rested_at[kind].is_none_or(|at| self.images - at >= least_images);

@@ -22,13 +22,11 @@ impl PaceBudget {
         let options = &config.optimize;
         let seconds = options.time_budget.map(TimeBudget::seconds);
         let views = u32::try_from(views).unwrap_or(u32::MAX);
-        let images_of = |passes: u32| passes.saturating_mul(views).max(1);
-        let most = (options.max_passes > 0).then(|| images_of(options.max_passes));
+        let most = (options.max_passes > 0).then(|| options.max_passes.saturating_mul(views).max(1));
         let most_images = if seconds.is_some() {
             most
         } else {
-            let images =
-                options.iterations.max(images_of(options.min_passes)).min(most.unwrap_or(u32::MAX));
+            let images = options.images(views);
             // Where more were trained on by other options, an iteration passes with each that is left.
             Some(images).filter(|&images| images != options.iterations && images > from.images)
         };

@@ -6,7 +6,7 @@ use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{Site, StepExtras, Strategy};
 use super::rounds::{Rounds, least_images};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, ScoreRule, Statistics};
-use crate::config::Config;
+use crate::config::{Config, OptimizeOptions};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
@@ -22,12 +22,20 @@ const LEAST_ROUNDS: u32 = 8;
 /// What opacities are multiplied by when they fade.
 const FADE: f64 = 0.5;
 
+/// Largest number of passes over the training views between two halvings of the opacities.
+///
+/// A large faint Gaussian right before one camera pays for nothing else and covers held-out views. Halving makes every
+/// Gaussian prove itself again. Runs of many passes need as many halvings per pass as short ones: on castle, 200 passes
+/// with halvings 17 passes apart end at 23.0 dB, 4 passes apart at 26.8 dB (`benches/README.md`).
+const FADE_PASSES: u32 = 6;
+
 /// Opacity to which one fades at most.
 const FADE_FLOOR: f64 = 1.0 / 128.0;
 
 /// Growth to a number of Gaussians.
 pub(super) struct BudgetGrowth {
     rounds: Rounds,
+    window: Window,
     /// Images between two rounds at least, where iterations pass with the clock.
     round_images: u32,
     extras: StepExtras,
@@ -35,30 +43,39 @@ pub(super) struct BudgetGrowth {
     small_max: f64,
     /// Gaussians at the end; as many as there are candidates for where no number is given.
     most: u64,
+    /// Iterations between two halvings.
     fade_interval: u32,
+    /// Images between two halvings at most, in runs whose iterations pass with the clock.
+    fade_images: Option<u32>,
+    /// Iterations of the run, over which the weight of the opacities falls to 0.
+    iterations: u32,
     /// Opacity below which a Gaussian is removed.
     opacity_min: f64,
     seed: u64,
 }
 
 impl BudgetGrowth {
-    /// In a scene with so many training views. Rounds come after whole passes over them, so that every view
-    /// has had its say, unless that would leave too few rounds before density control or the run ends.
+    /// Density control of a scene with this many training views. Rounds are whole passes apart, so that every view is
+    /// observed, unless that would leave too few rounds before density control or the run ends.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
         let round_images = least_images(options, views);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
-        let whole_passes = interval.div_ceil(views).saturating_mul(views);
         let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
+        let window = Window::new(&config.optimize, views, interval, longest);
         Self {
-            rounds: Rounds::every(whole_passes.min(longest), from..until),
+            rounds: Rounds::every(window.iterations, from..until),
+            window,
             round_images,
             extras: StepExtras::of(config, scene),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
             fade_interval: options.opacity_reset_interval,
+            fade_images: (options.opacity_reset_interval < until)
+                .then_some(FADE_PASSES.saturating_mul(views)),
+            iterations: config.optimize.iterations,
             opacity_min: options.min_opacity,
             seed: config.run.seed,
         }
@@ -83,13 +100,61 @@ impl BudgetGrowth {
     }
 }
 
+/// The iterations between two rounds, in which views are observed.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    iterations: u32,
+    /// Images in it; nothing in a run whose iterations pass with the clock.
+    images: Option<u64>,
+    views: u32,
+    /// True if an iteration passes with each image.
+    is_plain: bool,
+}
+
+impl Window {
+    /// Returns the whole passes that take at least `interval` iterations, but not more than `longest` iterations.
+    ///
+    /// The schedule of a run with limits of passes does not pass with images, so that a window does not begin with a
+    /// pass. Two passes contain every view wherever they begin.
+    fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
+        let whole_passes = interval.div_ceil(views).saturating_mul(views);
+        if options.time_budget.is_some() {
+            return Self { iterations: whole_passes.min(longest), images: None, views, is_plain: false };
+        }
+        let (all, images) = (u64::from(options.iterations.max(1)), u64::from(options.images(views)));
+        let is_plain = all == images;
+        let two_passes = (2 * u64::from(views) * all).div_ceil(images);
+        let least = if is_plain { 0 } else { u32::try_from(two_passes).unwrap_or(u32::MAX) };
+        let iterations = whole_passes.max(least).min(longest);
+        Self { iterations, images: Some(u64::from(iterations) * images / all), views, is_plain }
+    }
+
+    /// True if a window shows every view. A Gaussian that none of its views show can then be removed.
+    fn covers_views(&self, images_per_iteration: Option<f64>) -> bool {
+        if self.is_plain && self.iterations.is_multiple_of(self.views) {
+            return true;
+        }
+        let images = match (self.images, images_per_iteration) {
+            (Some(images), _) => images as f64,
+            (None, Some(per_iteration)) => per_iteration * f64::from(self.iterations),
+            (None, None) => 0.0,
+        };
+        images >= 2.0 * f64::from(self.views) - 1.0
+    }
+}
+
 impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    fn step_extras(&self, _turn: Turn) -> StepExtras {
-        self.extras
+    /// The weight of the opacities falls linearly to 0: it removes what no view needs while the model grows, and does
+    /// not bias the opacities of the finished model.
+    fn step_extras(&self, turn: Turn) -> StepExtras {
+        let left = 1.0 - f64::from(turn.iteration()) / f64::from(self.iterations.max(1));
+        let mut extras = self.extras;
+        extras.regularisers.opacity *= left.max(0.0);
+        extras
     }
 
     fn due(&self, span: ImageSpan) -> bool {
@@ -112,15 +177,23 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
                 shrink: SPLIT_SHRINK,
                 key: self.key(iteration, RandomUse::Split),
             },
-            keep: Keep { opacity_min: self.opacity_min, scale_max: None, unseen: false },
+            keep: Keep {
+                opacity_min: self.opacity_min,
+                scale_max: None,
+                unseen: !self.window.covers_views(site.images_per_iteration()),
+            },
         };
         grow(site, &candidates, Births { wanted, most: wanted }, &rule)
     }
 
-    fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
+    fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {
         let mut fades = span.multiple(self.fade_interval).into_iter();
         let is_due = fades.any(|fade| self.rounds.may_follow(fade));
-        is_due.then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
+        let has_waited = images_since.zip(self.fade_images).is_some_and(|(since, most)| since >= most);
+        let is_late = has_waited
+            && self.rounds.has_begun(span.after)
+            && self.rounds.may_follow(span.after);
+        (is_due || is_late).then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
     }
 
     fn shape(&self) -> RoundShape {
@@ -161,6 +234,21 @@ mod tests {
         assert_eq!(due(700, 600, 4800, 40), [520, 560]);
         assert_eq!(due(700, 6000, 1400, 300), [600, 900, 1200]);
         assert_eq!(due(700, 400, 4800, 100), [0; 0]);
+    }
+
+    #[test]
+    fn only_windows_that_show_every_view_remove_the_unseen() {
+        let window = |iterations, max_passes, views, interval, longest| {
+            let options = OptimizeOptions { iterations, max_passes, ..OptimizeOptions::default() };
+            let window = Window::new(&options, views, interval, longest);
+            (window.iterations, window.covers_views(None))
+        };
+        // An iteration an image: whole passes, or less than one.
+        assert_eq!(window(6000, 0, 44, 100, 312), (132, true));
+        assert_eq!(window(6000, 0, 700, 100, 312), (312, false));
+        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations an image: two passes are 370 iterations.
+        assert_eq!(window(24_000, 130, 26, 100, 1437), (370, true));
+        assert_eq!(window(24_000, 130, 26, 100, 300), (300, false));
     }
 
     #[test]
@@ -226,7 +314,7 @@ mod tests {
         config.densify.opacity_reset_interval = 4000;
         let budget = BudgetGrowth::new(&config, UNIT, 100);
         let fades =
-            |iteration| Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration)).is_some();
+            |iteration| Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some();
         let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();
         assert_eq!(found, [4000, 8000, 12_000]);
     }

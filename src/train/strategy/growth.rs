@@ -147,7 +147,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 
     /// Opacities are reset every interval, and once more where density control begins over white.
-    fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
+    fn adjust(&self, span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
         let is_due = resets.any(|reset| self.rounds.may_follow(reset));
@@ -185,7 +185,7 @@ mod tests {
         let resets = |config: &Config| -> Vec<u32> {
             let growth = growth(config, 1.0);
             (0..=30_000)
-                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, ImageSpan::of(i)).is_some())
+                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, ImageSpan::of(i), None).is_some())
                 .collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);

@@ -30,8 +30,10 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// The round after the iterations that are done.
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
 
-    /// What is done to all Gaussians after a step and the round that is due then.
-    fn adjust(&self, span: ImageSpan) -> Option<Adjust>;
+    /// Returns the change of all Gaussians after a step and the round that is due then.
+    ///
+    /// `images_since` counts the images since the last such change, in runs whose iterations pass with the clock.
+    fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust>;
 
     /// What a round takes of the memory, as `splat plan` has it.
     fn shape(&self) -> RoundShape;

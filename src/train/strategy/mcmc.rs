@@ -129,7 +129,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         Ok(RoundReport { event: "relocated", counts })
     }
 
-    fn adjust(&self, _span: ImageSpan) -> Option<Adjust> {
+    fn adjust(&self, _span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         None
     }
 

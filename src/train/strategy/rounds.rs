@@ -63,6 +63,11 @@ impl Rounds {
         inside.multiple(self.interval).filter(|&round| round > self.from)
     }
 
+    /// True if density control has begun before `iteration`.
+    pub(super) fn has_begun(self, iteration: u32) -> bool {
+        iteration > self.from
+    }
+
     /// Whether a round may follow `iteration`, so that what is observed in it may be used.
     pub(super) fn may_follow(self, iteration: u32) -> bool {
         iteration < self.until

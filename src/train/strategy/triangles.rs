@@ -227,7 +227,7 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
         if self.connects(site.span()) { self.connect(site) } else { self.reshape(site) }
     }
 
-    fn adjust(&self, span: ImageSpan) -> Option<Adjust> {
+    fn adjust(&self, span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         let [before, after] =
             [span.before, span.after].map(|done| opacity_floor(&self.options, done));
         rises(&self.options, span).then_some(Adjust::RaiseOpacityFloor { before, after })
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn the_floor_rises_at_intervals_alone() {
         let rounds = rounds("triangles.delaunay_iter = 11000", 100);
-        let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span).is_some();
+        let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span, None).is_some();
         let rises: Vec<u32> = spans().filter(|&s| adjust(s)).map(|span| span.after).collect();
         assert!(rises.iter().all(|rise| rise % 500 == 0));
         assert_eq!((rises.first(), rises.last()), (Some(&5500), Some(&24_000)));
