@@ -67,7 +67,9 @@ mod tests {
 
     #[test]
     fn strategies_without_a_number_stop_at_one_gaussian_for_forty_pixels() {
-        for (pixels, limit) in [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)] {
+        for (pixels, limit) in
+            [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)]
+        {
             assert_eq!(limit_for(pixels), limit, "{pixels} pixels");
         }
     }

@@ -22,7 +22,8 @@ impl PaceBudget {
         let options = &config.optimize;
         let seconds = options.time_budget.map(TimeBudget::seconds);
         let views = u32::try_from(views).unwrap_or(u32::MAX);
-        let most = (options.max_passes > 0).then(|| options.max_passes.saturating_mul(views).max(1));
+        let most =
+            (options.max_passes > 0).then(|| options.max_passes.saturating_mul(views).max(1));
         let most_images = if seconds.is_some() {
             most
         } else {

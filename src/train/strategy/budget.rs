@@ -107,39 +107,33 @@ struct Window {
     /// Images in it; nothing in a run whose iterations pass with the clock.
     images: Option<u64>,
     views: u32,
-    /// True if an iteration passes with each image.
-    is_plain: bool,
 }
 
 impl Window {
     /// Returns the whole passes that take at least `interval` iterations, but not more than `longest` iterations.
     ///
-    /// The schedule of a run with limits of passes does not pass with images, so that a window does not begin with a
-    /// pass. Two passes contain every view wherever they begin.
+    /// The schedule of a run with limits of passes does not pass with images: a window of fewer images than a pass would
+    /// remove what only the other views show.
     fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
         let whole_passes = interval.div_ceil(views).saturating_mul(views);
         if options.time_budget.is_some() {
-            return Self { iterations: whole_passes.min(longest), images: None, views, is_plain: false };
+            return Self { iterations: whole_passes.min(longest), images: None, views };
         }
-        let (all, images) = (u64::from(options.iterations.max(1)), u64::from(options.images(views)));
-        let is_plain = all == images;
-        let two_passes = (2 * u64::from(views) * all).div_ceil(images);
-        let least = if is_plain { 0 } else { u32::try_from(two_passes).unwrap_or(u32::MAX) };
-        let iterations = whole_passes.max(least).min(longest);
-        Self { iterations, images: Some(u64::from(iterations) * images / all), views, is_plain }
+        let (all, images) =
+            (u64::from(options.iterations.max(1)), u64::from(options.images(views)));
+        let pass = (u64::from(views) * all).div_ceil(images);
+        let iterations = whole_passes.max(u32::try_from(pass).unwrap_or(u32::MAX)).min(longest);
+        Self { iterations, images: Some(u64::from(iterations) * images / all), views }
     }
 
-    /// True if a window shows every view. A Gaussian that none of its views show can then be removed.
+    /// True if a window is a pass or more. A Gaussian that none of its views show can then be removed.
     fn covers_views(&self, images_per_iteration: Option<f64>) -> bool {
-        if self.is_plain && self.iterations.is_multiple_of(self.views) {
-            return true;
-        }
         let images = match (self.images, images_per_iteration) {
             (Some(images), _) => images as f64,
             (None, Some(per_iteration)) => per_iteration * f64::from(self.iterations),
             (None, None) => 0.0,
         };
-        images >= 2.0 * f64::from(self.views) - 1.0
+        images >= f64::from(self.views)
     }
 }
 
@@ -189,10 +183,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {
         let mut fades = span.multiple(self.fade_interval).into_iter();
         let is_due = fades.any(|fade| self.rounds.may_follow(fade));
-        let has_waited = images_since.zip(self.fade_images).is_some_and(|(since, most)| since >= most);
-        let is_late = has_waited
-            && self.rounds.has_begun(span.after)
-            && self.rounds.may_follow(span.after);
+        let has_waited =
+            images_since.zip(self.fade_images).is_some_and(|(since, most)| since >= most);
+        let is_late =
+            has_waited && self.rounds.has_begun(span.after) && self.rounds.may_follow(span.after);
         (is_due || is_late).then_some(Adjust::FadeOpacity { factor: FADE, floor: FADE_FLOOR })
     }
 
@@ -237,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_windows_that_show_every_view_remove_the_unseen() {
+    fn only_windows_of_a_pass_remove_the_unseen() {
         let window = |iterations, max_passes, views, interval, longest| {
             let options = OptimizeOptions { iterations, max_passes, ..OptimizeOptions::default() };
             let window = Window::new(&options, views, interval, longest);
@@ -246,9 +240,9 @@ mod tests {
         // An iteration an image: whole passes, or less than one.
         assert_eq!(window(6000, 0, 44, 100, 312), (132, true));
         assert_eq!(window(6000, 0, 700, 100, 312), (312, false));
-        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations an image: two passes are 370 iterations.
-        assert_eq!(window(24_000, 130, 26, 100, 1437), (370, true));
-        assert_eq!(window(24_000, 130, 26, 100, 300), (300, false));
+        // 24,000 iterations in 130 passes over 26 views are 7.1 iterations an image: a pass is 185 iterations.
+        assert_eq!(window(24_000, 130, 26, 100, 1437), (185, true));
+        assert_eq!(window(24_000, 130, 26, 100, 150), (150, false));
     }
 
     #[test]
@@ -313,8 +307,9 @@ mod tests {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let budget = BudgetGrowth::new(&config, UNIT, 100);
-        let fades =
-            |iteration| Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some();
+        let fades = |iteration| {
+            Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), None).is_some()
+        };
         let found: Vec<u32> = (1..=30_000).filter(|&iteration| fades(iteration)).collect();
         assert_eq!(found, [4000, 8000, 12_000]);
     }

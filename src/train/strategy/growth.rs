@@ -185,7 +185,9 @@ mod tests {
         let resets = |config: &Config| -> Vec<u32> {
             let growth = growth(config, 1.0);
             (0..=30_000)
-                .filter(|&i| Strategy::<Cpu<f32>>::adjust(&growth, ImageSpan::of(i), None).is_some())
+                .filter(|&i| {
+                    Strategy::<Cpu<f32>>::adjust(&growth, ImageSpan::of(i), None).is_some()
+                })
                 .collect()
         };
         assert_eq!(resets(&config), [3000, 6000, 9000, 12_000]);

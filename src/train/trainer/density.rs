@@ -16,10 +16,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let least = strategy::least_images(options, self.setup.dataset.train.len());
         let is_due = self.strategy.due(span) && self.pace.takes_round(least);
         // Floors of opacities only rise, and say themselves how far.
-        let adjust = self.strategy.adjust(span, self.pace.images_since_adjustment()).filter(|adjust| {
-            matches!(adjust, Adjust::RaiseOpacityFloor { .. })
-                || self.pace.takes_adjustment(options.densification_interval)
-        });
+        let adjust =
+            self.strategy.adjust(span, self.pace.images_since_adjustment()).filter(|adjust| {
+                matches!(adjust, Adjust::RaiseOpacityFloor { .. })
+                    || self.pace.takes_adjustment(options.densification_interval)
+            });
         if is_due || adjust.is_some() {
             self.report_pending()?;
         }
