@@ -18,6 +18,7 @@
 use super::camera::Pose;
 use super::points::PointCloud;
 use crate::config::{Offset, SceneOptions};
+use crate::math::Real;
 use crate::math::linalg::{Vec3, add, length, mul, scale, sub};
 use crate::math::quantile::median;
 
@@ -130,6 +131,15 @@ impl Frame {
             (size / CHANGED_SIZE).log2().round().clamp(-100.0, 100.0).exp2()
         };
         Self { offset, unit }
+    }
+}
+
+impl PointCloud<f64> {
+    /// Converts points of a frame to another, rounded to 32 bits.
+    pub fn converted(self, from: &Frame, to: &Frame) -> PointCloud {
+        let positions = self.positions.into_iter();
+        let positions = positions.map(|place| from.to(to, place).map(Real::to_f32)).collect();
+        PointCloud { positions, colors: self.colors }
     }
 }
 

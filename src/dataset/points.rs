@@ -1,8 +1,5 @@
 //! The points that a scene starts from.
 
-use super::frame::Frame;
-use crate::math::Real;
-
 /// The largest coordinate that is believed, of points and of Gaussians, world units. Beyond it the
 /// squares of distances, and what images multiply them with, leave the range of single precision.
 pub const FARTHEST: f32 = 1e12;
@@ -15,13 +12,4 @@ pub struct PointCloud<T = f32> {
     pub positions: Vec<[T; 3]>,
     /// sRGB, `[n][3]`.
     pub colors: Vec<[u8; 3]>,
-}
-
-impl PointCloud<f64> {
-    /// Converts points of a frame to another, rounded to 32 bits.
-    pub fn converted(self, from: &Frame, to: &Frame) -> PointCloud {
-        let positions = self.positions.into_iter();
-        let positions = positions.map(|place| from.to(to, place).map(Real::to_f32)).collect();
-        PointCloud { positions, colors: self.colors }
-    }
 }

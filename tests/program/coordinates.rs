@@ -168,6 +168,9 @@ fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
     let middle = far[0];
     let nearest = started.iter().map(|&centre| length(sub(centre, middle))).fold(1e9, f64::min);
     assert!(nearest < 0.02, "{nearest}");
+    fs::write(place.path("a.spz.offset.json"), "{\"offset\": 5}").unwrap();
+    end(place.train_into("refused").args(["--init", text(&spz)]))
+        .refused(3, &["a.spz.offset.json", "Restore it"]);
     // A ball around one of them.
     let ball = format!("{},{},{},0.25", middle[0], middle[1], middle[2]);
     let cut = place.path("cut.ply");
