@@ -8,11 +8,15 @@ use crate::dataset::Frame;
 /// Where Gaussians have to be to be kept.
 #[derive(Args)]
 pub(super) struct CropOptions {
-    /// Keep what lies in this box, scene coordinates; may be given several times
+    /// Keep what lies in this box; may be given several times
+    ///
+    /// In scene coordinates.
     #[arg(long, value_name = "x,y,z,X,Y,Z", allow_hyphen_values = true, value_parser = crop_box)]
     pub(super) crop: Vec<CropBox>,
 
-    /// Keep what lies in this ball, scene coordinates
+    /// Keep what lies in this ball
+    ///
+    /// In scene coordinates.
     #[arg(long, value_name = "x,y,z,R", allow_hyphen_values = true, value_parser = crop_sphere)]
     pub(super) crop_sphere: Option<CropSphere>,
 }

@@ -29,9 +29,9 @@ use super::model_cameras::{cameras_of, training_cameras_of};
 use super::output::print;
 use super::parser::{command_of, is_typed};
 use crate::backend::RenderSettings;
-use crate::config::{Offset, PrimitiveName};
+use crate::config::PrimitiveName;
 use crate::dataset::Frame;
-use crate::export::{frame_of_file, offset_path, read_ply_primitive, write_offset};
+use crate::export::{frame_of_file, read_ply_primitive};
 use crate::files::{OutputError, create_folder};
 
 /// What is printed of an export.
@@ -90,8 +90,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let export =
         SogExport { to: &to, splats: &splats, format: &format, near, refit: refit.as_ref() };
     let written = export.write(args.sog.device)?;
-    write_offset(&to, &placement.frame)?;
-    tell_offset(&to, &placement.frame);
+    placement.write_offset(&to)?;
     for note in &written.notes {
         tracing::warn!("{note}");
     }
@@ -270,20 +269,6 @@ fn source(args: &ExportArgs) -> Result<(PathBuf, Option<u32>), DataError> {
     let model = args.model_path.as_deref().unwrap_or(Path::new("."));
     let (iteration, ply) = point_cloud(model, u32::try_from(args.iteration).ok())?;
     Ok((ply, Some(iteration)))
-}
-
-/// Reports the offset of a file that is not in scene coordinates.
-fn tell_offset(to: &Path, frame: &Frame) {
-    let Frame { offset, .. } = *frame;
-    if offset != [0.0; 3] {
-        tracing::warn!(
-            "{}: its coordinates are those of the scene minus {}, which 32-bit numbers cannot hold. {} has the \
-             offset",
-            to.display(),
-            Offset(offset),
-            offset_path(to).display()
-        );
-    }
 }
 
 /// Gives a format the cameras of its model, where it has a use for them, and puts them where the scene goes.

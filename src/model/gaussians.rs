@@ -52,7 +52,8 @@ impl Gaussians {
             *mean = from.to(to, mean.map(f64::from)).map(Real::to_f32);
         }
         let log_unit = from.unit_in(to).ln();
-        for scale in self.log_scales.iter_mut().filter(|scale| **scale != FLAT_LOG_SCALE) {
+        let is_flat = |scale: f32| scale.to_bits() == FLAT_LOG_SCALE.to_bits();
+        for scale in self.log_scales.iter_mut().filter(|scale| !is_flat(**scale)) {
             *scale = (f64::from(*scale) + log_unit).to_f32();
         }
     }
@@ -125,7 +126,7 @@ mod tests {
         assert!(after.log_scales.iter().zip(&before.log_scales).all(|(a, b)| (a - b).abs() < 1e-5));
         let mut surfel = Gaussians { log_scales: vec![1.0, 2.0, FLAT_LOG_SCALE], ..numbered(0, 1) };
         surfel.convert(&scene, &training);
-        assert_eq!(surfel.log_scales[2], FLAT_LOG_SCALE);
+        assert_eq!(surfel.log_scales[2..], [FLAT_LOG_SCALE]);
     }
 
     #[test]

@@ -209,15 +209,15 @@ fn meshes_far_away_are_where_the_scene_is() {
         "mesh",
         &FAR,
         &[
-            "--bbox-min=499999,4499999,119",
-            "--bbox-max=500001,4500001,121",
+            "--bbox-min=499998,4499998,118",
+            "--bbox-max=500002,4500001,122",
             flags[0],
             flags[1],
             flags[2],
         ],
     );
     let cut = json(&mesh(&FAR).with_extension("json"));
-    assert_eq!(cut["bbox"][0][1].as_f64(), Some(4_499_999.0));
+    assert_eq!(cut["bbox"][0][1].as_f64(), Some(4_499_998.0));
 }
 
 fn run_eval(place: &TestFolder, flags: &[&str]) -> Ended {

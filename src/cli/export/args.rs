@@ -1,6 +1,6 @@
 //! What `splat export` is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -10,8 +10,10 @@ use splat_formats::{
 };
 
 use crate::cli::crop::{CropOptions, number, numbers};
-use crate::config::DeviceChoice;
+use crate::config::{DeviceChoice, Offset};
 use crate::dataset::Frame;
+use crate::export::{offset_path, write_offset};
+use crate::files::OutputError;
 
 /// Arguments of `splat export`.
 #[derive(Args)]
@@ -189,6 +191,23 @@ pub(super) struct FilePlacement {
     pub(super) steps: Vec<ScenePlacement>,
     /// Coordinates of the written file.
     pub(super) frame: Frame,
+}
+
+impl FilePlacement {
+    /// Writes the offset of the written file beside it and reports it, if it has one.
+    pub(super) fn write_offset(&self, to: &Path) -> Result<(), OutputError> {
+        write_offset(to, &self.frame)?;
+        if self.frame != Frame::SCENE {
+            tracing::warn!(
+                "{}: its coordinates are those of the scene minus {}, which 32-bit numbers cannot hold. {} has \
+                 the offset",
+                to.display(),
+                Offset(self.frame.offset),
+                offset_path(to).display()
+            );
+        }
+        Ok(())
+    }
 }
 
 impl PlaceOptions {

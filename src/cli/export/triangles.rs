@@ -9,15 +9,13 @@ use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
 use super::args::{ExportArgs, ExportFormat, VertexColors};
-use super::{photographs, tell_offset};
+use super::photographs;
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::model_cameras::training_cameras_of;
 use crate::cli::output::print;
 use crate::dataset::Frame;
-use crate::export::{
-    PlyModel, PlyTriangles, coloured_mesh, frame_of_file, read_ply_model, write_offset,
-};
+use crate::export::{PlyModel, PlyTriangles, coloured_mesh, frame_of_file, read_ply_model};
 use crate::files::{OutputError, write_atomically};
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
@@ -98,8 +96,7 @@ pub(super) fn run(
         step.place_points(&mut mesh.vertices)?;
     }
     write(target, &mesh, format)?;
-    write_offset(target, &placement.frame)?;
-    tell_offset(target, &placement.frame);
+    placement.write_offset(target)?;
     let exported = ExportedMesh {
         from: from.to_owned(),
         to: args.output.clone(),
