@@ -26,9 +26,7 @@ struct StoredOffset {
 
 /// A file beside another that holds no offset.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{path}: {problem}. Restore it, or write {{\"offset\": [0, 0, 0]}} for scene coordinates"
-)]
+#[error("{path}: {problem}. Restore it, or write {{\"offset\": [0, 0, 0]}} for scene coordinates")]
 pub struct OffsetError {
     path: PathBuf,
     problem: String,
