@@ -21,6 +21,7 @@ use super::output::print;
 use super::scene::{ModelArgs, Opened, ReadModel, none_to_compare};
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::clean::{CleanOptions, Cleaning, bytes_beside, clean};
+use crate::dataset::Frame;
 use crate::memory::plan::PlannedRow;
 use crate::train::event::Split;
 use crate::train::{Views, forecast, render_footprint, scene_extent};
@@ -102,7 +103,7 @@ fn clean_model(
         "splat clean removes Gaussians that views can do without, and the model is of triangles, of which \
          training itself removes those that no view shows. Use it as it is; splat export --crop cuts it",
     )?;
-    let options = args.rules.options(scene_extent(&model.dataset));
+    let options = args.rules.options(scene_extent(&model.dataset), &model.dataset.frame);
     check_model(&model, &options, model_path)?;
     let target = if args.dry_run {
         None
@@ -174,12 +175,13 @@ fn host_room(model: &ReadModel) -> Result<HostRoom, DoesNotFit> {
 }
 
 impl RuleArgs {
-    fn options(&self, extent: f64) -> CleanOptions {
+    fn options(&self, extent: f64, frame: &Frame) -> CleanOptions {
+        let CropOptions { crop, crop_sphere } = self.place.converted(frame);
         CleanOptions {
             max_loss: self.max_loss,
             near: self.near * extent,
-            boxes: self.place.crop.clone(),
-            sphere: self.place.crop_sphere,
+            boxes: crop,
+            sphere: crop_sphere,
         }
     }
 }

@@ -3,16 +3,35 @@
 use clap::Args;
 use splat_formats::{CropBox, CropSphere};
 
+use crate::dataset::Frame;
+
 /// Where Gaussians have to be to be kept.
 #[derive(Args)]
 pub(super) struct CropOptions {
     /// Keep what lies in this box; may be given several times
+    ///
+    /// In scene coordinates.
     #[arg(long, value_name = "x,y,z,X,Y,Z", allow_hyphen_values = true, value_parser = crop_box)]
     pub(super) crop: Vec<CropBox>,
 
     /// Keep what lies in this ball
+    ///
+    /// In scene coordinates.
     #[arg(long, value_name = "x,y,z,R", allow_hyphen_values = true, value_parser = crop_sphere)]
     pub(super) crop_sphere: Option<CropSphere>,
+}
+
+impl CropOptions {
+    /// The boxes and the ball, which are typed in scene coordinates, in those of a file.
+    pub(super) fn converted(&self, file: &Frame) -> Self {
+        let to = |place| Frame::SCENE.to(file, place);
+        let in_box = |it: &CropBox| CropBox { low: to(it.low), high: to(it.high) };
+        let in_ball = |it: CropSphere| CropSphere { center: to(it.center), ..it };
+        Self {
+            crop: self.crop.iter().map(in_box).collect(),
+            crop_sphere: self.crop_sphere.map(in_ball),
+        }
+    }
 }
 
 /// Finite numbers between commas.

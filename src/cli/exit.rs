@@ -15,7 +15,7 @@ use super::ranks::{DeadRank, EndedRank, NoParty, StoppedMeeting};
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
-use crate::export::PlyError;
+use crate::export::{OffsetError, PlyError};
 use crate::memory::Entry;
 use crate::mesh::{ExposureFileError, ExtractionError};
 use crate::perceptual::LpipsError;
@@ -165,6 +165,7 @@ impl Exit {
             || cause.is::<ImageError>()
             || cause.is::<Arc<ImageError>>()
             || cause.is::<PlyError>()
+            || cause.is::<OffsetError>()
             || cause.is::<LpipsError>()
             || cause.is::<CheckpointError>()
             || cause.is::<MeshFileError>()

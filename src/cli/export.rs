@@ -19,9 +19,10 @@ use splat_formats::{
 };
 
 pub(super) use self::args::ExportArgs;
-use self::args::{CutOptions, ExportFormat, SogArgs, SpzArgs, VertexColors};
+use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
 use self::refit::Refit;
 use self::sog::SogExport;
+use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::model_cameras::{cameras_of, training_cameras_of};
@@ -29,7 +30,8 @@ use super::output::print;
 use super::parser::{command_of, is_typed};
 use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
-use crate::export::read_ply_primitive;
+use crate::dataset::Frame;
+use crate::export::{frame_of_file, read_ply_primitive};
 use crate::files::{OutputError, create_folder};
 
 /// What is printed of an export.
@@ -58,14 +60,16 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
-    if let Some(iteration) = iteration {
-        add_cameras(&mut format, args, iteration)?;
-    }
-    let refit = Refit::open(args, matches)?;
+    let file = frame_of_file(&from)?;
     let (mut splats, dropped) = read_splats(&from)?;
-    let mut left_out = dropped + cut(&mut splats, &args.cut);
-    for placement in args.place.placements() {
-        left_out += splats.place(&placement)?;
+    let placement = args.place.placements(&file, &splats.columns().means)?;
+    if let Some(iteration) = iteration {
+        add_cameras(&mut format, args, iteration, &file, &placement)?;
+    }
+    let refit = Refit::open(args, &placement, matches)?;
+    let mut left_out = dropped + cut(&mut splats, &args.cut, &file);
+    for step in &placement.steps {
+        left_out += splats.place(step)?;
     }
     if splats.is_empty() {
         let why = match left_out {
@@ -86,6 +90,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let export =
         SogExport { to: &to, splats: &splats, format: &format, near, refit: refit.as_ref() };
     let written = export.write(args.sog.device)?;
+    placement.write_offset(&to)?;
     for note in &written.notes {
         tracing::warn!("{note}");
     }
@@ -271,31 +276,34 @@ fn add_cameras(
     format: &mut SplatFormat,
     args: &ExportArgs,
     iteration: u32,
+    file: &Frame,
+    placement: &FilePlacement,
 ) -> Result<(), PlacementError> {
     let Some(model) = &args.model_path else { return Ok(()) };
     let cameras = match format {
         SplatFormat::Html(page) => {
-            page.cameras = cameras_of(model, iteration);
+            page.cameras = cameras_of(model, iteration, file);
             &mut page.cameras
         }
         SplatFormat::Sog(options)
         | SplatFormat::SogFolder(options)
         | SplatFormat::StreamedSog(StreamedOptions { sog: options, .. }) => {
-            options.cameras = training_cameras_of(model, iteration);
+            options.cameras = training_cameras_of(model, iteration, file);
             &mut options.cameras
         }
         _ => return Ok(()),
     };
-    for placement in args.place.placements() {
-        cameras.iter_mut().try_for_each(|camera| camera.place(&placement))?;
+    for step in &placement.steps {
+        cameras.iter_mut().try_for_each(|camera| camera.place(step))?;
     }
     Ok(())
 }
 
 /// Leaves out what the options say; how many Gaussians.
-fn cut(splats: &mut Splats, options: &CutOptions) -> usize {
-    let mut left_out = splats.crop_boxes(&options.place.crop);
-    if let Some(sphere) = options.place.crop_sphere {
+fn cut(splats: &mut Splats, options: &CutOptions, file: &Frame) -> usize {
+    let CropOptions { crop, crop_sphere } = options.place.converted(file);
+    let mut left_out = splats.crop_boxes(&crop);
+    if let Some(sphere) = crop_sphere {
         left_out += splats.crop_sphere(sphere);
     }
     if options.min_opacity > 0.0 {

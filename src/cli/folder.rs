@@ -156,7 +156,7 @@ pub(super) fn describe(
     write_cameras_json(model_path, dataset)?;
     let input = model_path.join("input.ply");
     if !goes_on || !input.exists() {
-        write_points_ply(&input, points)?;
+        write_points_ply(&input, points, &dataset.frame)?;
     }
     Ok(())
 }

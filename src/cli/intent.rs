@@ -261,6 +261,14 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
         );
         config.triangles.indoor = before.triangles.indoor;
     }
+    let (offset, unit) = (before.scene.offset, before.scene.unit);
+    if (config.scene.offset, config.scene.unit) != (offset, unit) {
+        tracing::warn!(
+            "--offset and --unit have no effect on a resumed run: it keeps its coordinates"
+        );
+    }
+    (config.scene.offset, config.scene.unit) = (offset, unit);
+    config.scene.take_kept_frame();
     config.sugar.checkpoint_path.clone_from(&before.sugar.checkpoint_path);
     config.sugar.iteration_to_load = before.sugar.iteration_to_load;
 }

@@ -21,6 +21,7 @@ use super::output::print_paths;
 use super::scene::{ModelArgs, Opened, ReadModel};
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
 use crate::config::{Config, PrimitiveName};
+use crate::dataset::Frame;
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
@@ -29,9 +30,9 @@ use crate::memory::plan::{
 use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
     Consistency, DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork, Focus,
-    MeshMethod, MeshOptions, MeshTexture, StepSeconds, TextureFigures, TextureSource, WorldBox,
-    check_consistency, cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess, texture,
-    view_maps, write_mesh,
+    MeshFiles, MeshMethod, MeshOptions, MeshTexture, StepSeconds, TextureFigures, TextureSource,
+    WorldBox, check_consistency, cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess,
+    texture, view_maps, write_mesh,
 };
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_footprint};
@@ -78,11 +79,17 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     let folder = args.model.model_path.join("mesh").join(format!("iteration_{}", opened.iteration));
     create_folder(&folder)?;
     let name = options.method.name();
-    let files = write_mesh(&folder, name, &options.formats, &finished.mesh, texture.as_ref())?;
+    let frame = opened.dataset.frame;
+    let made = MeshFiles { formats: &options.formats, frame: &frame };
+    let files = write_mesh(&folder, name, &made, &finished.mesh, texture.as_ref())?;
     let record = MeshRecord {
         method: options.method,
         iteration: opened.iteration,
-        bbox: world_box.map(|world_box| [world_box.low, world_box.high]),
+        bbox: world_box.map(|world_box| {
+            let WorldBox { low, high } = world_box.converted(&frame, &Frame::SCENE);
+            [low, high]
+        }),
+        offset: frame.offset,
         extraction: &figures,
         extraction_seconds,
         seconds: started.elapsed().as_secs_f64(),
@@ -228,7 +235,8 @@ impl Meshing<'_> {
             None
         } else {
             let world_box = meshed_box(dataset, gaussians, options)?;
-            tracing::info!("meshing the box {world_box}");
+            let of_scene = world_box.converted(&dataset.frame, &Frame::SCENE);
+            tracing::info!("meshing the box {of_scene}");
             Some(world_box)
         };
         self.check_device(device, world_box.as_ref())?;
@@ -310,8 +318,10 @@ pub(super) fn room(limit: Limit) -> Bytes {
 struct MeshRecord<'a> {
     method: MeshMethod,
     iteration: u32,
-    /// Opposite corners of the box, world space.
+    /// Opposite corners of the box, scene coordinates.
     bbox: Option<[[f64; 3]; 2]>,
+    /// What is added to the vertices to get scene coordinates.
+    offset: [f64; 3],
     extraction: &'a ExtractionFigures,
     extraction_seconds: f64,
     /// Seconds from the start of the command.

@@ -26,8 +26,8 @@ use super::start::Start;
 use crate::backend::cpu::Cpu;
 use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
-use crate::dataset::Dataset;
-use crate::export::{PlyModel, read_ply_model};
+use crate::dataset::{Dataset, Frame};
+use crate::export::{PlyModel, frame_of_file, read_ply_model};
 use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
     self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
@@ -205,7 +205,7 @@ fn report(
     let points = start.points();
     let start = points.positions.len() as u64;
     let strategy = forecast::strategy(config, dataset);
-    let model = args.model.as_deref().map(read_model).transpose()?;
+    let model = args.model.as_deref().map(|path| read_model(path, &dataset.frame)).transpose()?;
     let seen = match &model {
         Some(PlyModel { gaussians, primitive, .. }) => {
             let footprint = match primitive {
@@ -344,13 +344,18 @@ fn gaussians(
     }
 }
 
-/// A PLY, or the last one of a model folder.
-fn read_model(path: &Path) -> anyhow::Result<PlyModel> {
+/// A PLY, or the last one of a model folder, in the coordinates of a frame.
+fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
+    let read = |ply: &Path| -> anyhow::Result<PlyModel> {
+        let mut model = read_ply_model(ply)?;
+        model.gaussians.convert(&frame_of_file(ply)?, frame);
+        Ok(model)
+    };
     if !path.is_dir() {
-        return Ok(read_ply_model(path)?);
+        return read(path);
     }
     match folder::point_clouds(path).last() {
-        Some((_, ply)) => Ok(read_ply_model(ply)?),
+        Some((_, ply)) => read(ply),
         None => Err(DataError(format!(
             "--model {}: no point_cloud/iteration_N/point_cloud.ply in it. Name a PLY, or the \
              folder of a trained model",

@@ -32,7 +32,8 @@ use crate::backend::{BoundState, RenderSettings, TrainDevice};
 use crate::export::read_ply;
 use crate::files::{FolderLock, OutputError, create_folder};
 use crate::mesh::{
-    BindRule, BoundStart, DrawnModel, MeshTexture, bind_mesh, refined_mesh, texture, write_mesh,
+    BindRule, BoundStart, DrawnModel, MeshFiles, MeshTexture, bind_mesh, refined_mesh, texture,
+    write_mesh,
 };
 use crate::model::Gaussians;
 use crate::telemetry::{Sinks, SummaryFile};
@@ -70,7 +71,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
-    let mesh = prepared(&path, options.vertices, &model.gaussians)?;
+    let mesh = prepared(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
@@ -232,7 +233,8 @@ impl Task for Refining<'_> {
         let ply = point_cloud(rule.iterations);
         let texture = textured(device, &read_ply(&folder.join(&ply))?, &mesh, args, opened)?;
         let mut files = vec![ply];
-        let written = write_mesh(folder, MESH_NAME, &args.formats, &mesh, texture.as_ref())?;
+        let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
+        let written = write_mesh(folder, MESH_NAME, &made, &mesh, texture.as_ref())?;
         files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
         let written = WrittenMesh { texture: &args.texture, files };
         record.complete(topology, &start.columns, &state.values, written, began);

@@ -14,11 +14,11 @@ use super::trained_views::TrainedViews;
 use super::triangles::{ShownTriangles, refuse_triangles, upload};
 use crate::backend::{DeviceError, Footprint, TrainDevice, gpu};
 use crate::config::{
-    Config, Layers, MemoryOptions, MetricSet, PrimitiveName, RunOptions, SceneOptions, Typed,
-    resolve,
+    Config, Layers, MemoryOptions, MetricSet, Offset, PrimitiveName, RunOptions, SceneOptions,
+    Typed, resolve,
 };
-use crate::dataset::{Dataset, DatasetError, ImageLoader, is_scene, read_test_list};
-use crate::export::{PlyModel, read_ply_model};
+use crate::dataset::{Dataset, DatasetError, Frame, ImageLoader, is_scene, read_test_list};
+use crate::export::{PlyModel, frame_of_file, read_ply_model};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
@@ -234,7 +234,7 @@ impl ModelArgs {
             }
         }
         let triangles = triangles.map(ShownTriangles::new);
-        let dataset = open_shown(&config)?;
+        let dataset = open_at(&mut config, &frame_of_file(&ply)?)?;
         let trained = TrainedViews::read(&self.model_path, iteration)?;
         Ok(ReadModel {
             config,
@@ -248,13 +248,21 @@ impl ModelArgs {
         })
     }
 
-    /// Reads the scene alone, of which the model's configuration or a flag says where it is.
-    pub(super) fn read_scene(&self, matches: &ArgMatches) -> anyhow::Result<Dataset> {
-        Ok(open_shown(&self.configure(matches)?.config)?)
+    /// Reads the scene alone, of which the model's configuration or a flag says where it is, in the coordinates
+    /// of a file.
+    pub(super) fn read_scene(&self, file: &Frame, matches: &ArgMatches) -> anyhow::Result<Dataset> {
+        Ok(open_at(&mut self.configure(matches)?.config, file)?)
     }
 
     /// The model's configuration, over which flags win.
     fn configure(&self, matches: &ArgMatches) -> anyhow::Result<ShownConfig> {
+        if self.scene.offset.is_some() || self.scene.unit.is_some() {
+            return Err(UsageError(
+                "--offset, --unit: the coordinates of a trained model are those of its file. Leave them out"
+                    .to_owned(),
+            )
+            .into());
+        }
         let base = folder::read_config(&self.model_path)?;
         let flags = Config {
             scene: self.scene.clone(),
@@ -320,9 +328,14 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
     Ok(here)
 }
 
-/// Reads the scene of a trained model, without inverse depths: these are for training.
-fn open_shown(config: &Config) -> Result<Dataset, DatasetError> {
-    open_scene(&SceneOptions { depths: None, ..config.scene.clone() })
+/// Reads the scene of a trained model in the coordinates of its file, without inverse depths: these are for
+/// training.
+fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
+    config.scene.offset = Some(Offset(file.offset));
+    config.scene.unit = Some(file.unit);
+    let dataset = open_scene(&SceneOptions { depths: None, ..config.scene.clone() })?;
+    config.scene.keep_frame(file.offset, file.unit);
+    Ok(dataset)
 }
 
 /// Reads a scene; warnings go to the log.

@@ -9,8 +9,8 @@ use super::file_kind::check_init;
 use splat_formats::{SplatFormat, SplatPrimitive};
 
 use crate::config::{Config, PrimitiveName};
-use crate::dataset::{Dataset, PointCloud};
-use crate::export::{PlyModel, PlyTriangles, gaussians_of, read_ply_model};
+use crate::dataset::{Dataset, Frame, PointCloud};
+use crate::export::{PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model};
 use crate::math::{Real, inverse_sigmoid, sh, sigmoid};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{
@@ -45,7 +45,7 @@ impl<'a> Start<'a> {
     /// Never more than `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
         match &config.optimize.init {
-            Some(path) => starting_model(path, config),
+            Some(path) => starting_model(path, config, &dataset.frame),
             None => {
                 let points = starting_points(dataset, config)?;
                 Ok(match config.optimize.primitive {
@@ -90,7 +90,7 @@ impl<'a> Start<'a> {
 }
 
 /// A model that another run, or another program, has trained.
-fn starting_model<'a>(path: &Path, config: &Config) -> anyhow::Result<Start<'a>> {
+fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Result<Start<'a>> {
     check_init(path)?;
     let PlyModel { gaussians: mut model, primitive, triangles } = match SplatFormat::of_name(path) {
         None | Some(SplatFormat::Ply) => read_ply_model(path)?,
@@ -103,6 +103,7 @@ fn starting_model<'a>(path: &Path, config: &Config) -> anyhow::Result<Start<'a>>
             PlyModel { gaussians: gaussians_of(splats), primitive, triangles: None }
         }
     };
+    model.convert(&frame_of_file(path)?, frame);
     refuse_unlike(path, primitive, config.optimize.primitive)?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
@@ -229,7 +230,7 @@ fn starting_points<'a>(
         u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
     refuse_more_than_memory(count)?;
     let (centre, half_side) = match dataset.random_half_side {
-        Some(half_side) => ([0.0; 3], half_side),
+        Some(half_side) => (Frame::SCENE.to(&dataset.frame, [0.0; 3]), half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
     };
     tracing::info!(

@@ -38,8 +38,8 @@ use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice, PrimitiveName, TrainSample};
-use crate::dataset::{Dataset, View};
+use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample};
+use crate::dataset::{Dataset, Frame, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::memory::plan::ViewGrowth;
@@ -159,6 +159,9 @@ impl Task for Training<'_> {
             write_scene(&intent.scene()?, &SynthOptions::default())?;
         }
         let dataset = open_to_train(&intent.config)?;
+        let Frame { offset, unit } = dataset.frame;
+        intent.config.scene.keep_frame(offset, unit);
+        tell_frame(&dataset.frame);
         tell_usual(intent.usual);
         if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
@@ -255,6 +258,20 @@ impl Task for Training<'_> {
                 Ok(TrainedModel { model_path: intent.model_path.clone(), primitive })
             }
         }
+    }
+}
+
+/// Reports coordinates that are not those of the scene.
+fn tell_frame(frame: &Frame) {
+    let Frame { offset, unit } = *frame;
+    if offset != [0.0; 3] {
+        tracing::info!(
+            "the scene is far from its origin: files hold coordinates minus {} (--offset)",
+            Offset(offset)
+        );
+    }
+    if unit != 1.0 {
+        tracing::info!("trained with a unit of {unit} scene units (--unit)");
     }
 }
 

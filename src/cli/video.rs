@@ -17,7 +17,7 @@ use super::exit::{DataError, UsageError};
 use super::scene::{ModelArgs, Opened, ReadModel};
 use super::triangles::TriangleSamples;
 use crate::backend::{Look, RenderSettings, TrainDevice};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Frame};
 use crate::train::eval::ShownViews;
 use crate::train::event::Split;
 use crate::train::near;
@@ -179,6 +179,11 @@ fn plan(args: &VideoArgs, dataset: &Dataset, is_video: bool) -> anyhow::Result<P
         let transform = args.path_transform.as_deref().map(SceneTransform::read).transpose();
         let transform = transform.map_err(|error| DataError(error.to_string()))?;
         let FramesFile { cameras, size_px, fps } = read_file(args, &around, transform.as_ref())?;
+        let cameras = cameras.into_iter().map(|camera| PathCamera {
+            centre_world: Frame::SCENE.to(&dataset.frame, camera.centre_world),
+            ..camera
+        });
+        let cameras: Vec<_> = cameras.collect();
         let fps = args.fps.or(fps).unwrap_or(USUAL_FPS);
         let cameras = match args.seconds {
             Some(seconds) => resampled(&cameras, frame_count(seconds, fps)?),

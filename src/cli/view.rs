@@ -11,8 +11,9 @@ use super::folder::{self, ConfigText};
 use super::model_cameras::cameras_of;
 use super::output::{print, shell_word};
 use super::scene::absolute;
-use crate::config::{Config, Layers, SceneOptions, resolve};
-use crate::dataset::{Dataset, View, read_test_list};
+use crate::config::{Config, Layers, Offset, SceneOptions, resolve};
+use crate::dataset::{Dataset, Frame, View, read_test_list};
+use crate::export::frame_of_file;
 use crate::math::linalg::transpose;
 use crate::view::{
     Access, AccessToken, KnownCameras, Server, ShownPhotographs, ViewedModel, ViewedSource,
@@ -125,7 +126,8 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     if let Some(scene) = &args.source_path {
         config.scene.source_path = Some(absolute(scene));
     }
-    let (cameras, photographs) = scene_of(&mut config, &model_path, args)?;
+    let frame = shown_frame(&config, &model_path)?;
+    let (cameras, photographs) = scene_of(&mut config, &model_path, &frame, args)?;
     let name = model_path.file_name().map_or_else(String::new, |it| it.to_string_lossy().into());
     Ok(ViewedSource {
         title: name,
@@ -133,6 +135,7 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
         antialiased: config.optimize.antialiasing,
         sh_degree: config.optimize.sh_degree,
         cameras,
+        frame,
         photographs,
         accepts_control: config.output.live_control && !args.read_only,
         resume: format!("splat train --resume -m {}", shell_word(&args.model_path)),
@@ -140,15 +143,27 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
     })
 }
 
+/// The coordinates of the page: those of the training, or of the newest PLY where no run says anything.
+fn shown_frame(config: &Config, model_path: &Path) -> anyhow::Result<Frame> {
+    let Frame { offset, unit } = match folder::point_clouds(model_path).last() {
+        Some((_, ply)) => frame_of_file(ply)?,
+        None => Frame::SCENE,
+    };
+    let SceneOptions { offset: kept, unit: kept_unit, .. } = &config.scene;
+    Ok(Frame { offset: kept.map_or(offset, |Offset(kept)| kept), unit: kept_unit.unwrap_or(unit) })
+}
+
 /// Cameras and photographs of the scene, or else the cameras that the model folder records.
 fn scene_of(
     config: &mut Config,
     model_path: &Path,
+    frame: &Frame,
     args: &ViewerArgs,
 ) -> anyhow::Result<(KnownCameras, ShownPhotographs)> {
     let mut read = || {
         read_test_list(&mut config.scene)?;
-        Dataset::load(&SceneOptions { depths: None, ..config.scene.clone() })
+        let (offset, unit) = (Some(Offset(frame.offset)), Some(frame.unit));
+        Dataset::load(&SceneOptions { depths: None, offset, unit, ..config.scene.clone() })
     };
     let why = match read() {
         Ok(dataset) => return Ok((cameras_in(&dataset), ShownPhotographs::of(dataset.sources))),
@@ -157,7 +172,10 @@ fn scene_of(
         Err(error) => error,
     };
     tracing::warn!("{why}. The page has no photographs; -s SCENE says where the scene is");
-    Ok((KnownCameras::in_order(cameras_of(model_path, u32::MAX)), ShownPhotographs::default()))
+    Ok((
+        KnownCameras::in_order(cameras_of(model_path, u32::MAX, frame)),
+        ShownPhotographs::default(),
+    ))
 }
 
 /// The cameras of a scene as a page has them.

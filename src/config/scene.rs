@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::Color;
 use super::declare::options;
 use super::idle::Idle;
+use super::offset::Offset;
 use super::splits::TestList;
-use super::values::{count, holds, path};
+use super::values::{count, holds, path, positive};
 
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;
@@ -94,6 +95,24 @@ options! {
             Some(TestList::Names(names)) => holds(!names.is_empty(), "[]", "a name at least"),
             None => Ok(()),
         };
+
+        /// Origin of training and of the files, in scene coordinates
+        ///
+        /// Without it, scenes that stand far from the origin, for instance in UTM or ECEF coordinates, are
+        /// trained around a rounded point between their cameras, and others around 0,0,0. Files of 32-bit
+        /// numbers hold coordinates minus this offset and name it. A trained model keeps its offset.
+        #[arg(value_name = "X,Y,Z", allow_hyphen_values = true)]
+        offset: Option<Offset>;
+
+        /// Length of a unit of training, in scene units
+        ///
+        /// Without it, a power of two for scenes that are very small or very large, and 1 for others. Files are in
+        /// scene units.
+        #[arg(value_name = "LENGTH")]
+        unit: Option<f64>, is |unit| match unit {
+            Some(unit) => positive(unit),
+            None => Ok(()),
+        };
     }
 }
 
@@ -109,6 +128,18 @@ impl SceneOptions {
     /// Whether the views that are held out are not simply every nth.
     pub(super) fn chooses_views(&self) -> bool {
         self.test_views.is_some() || self.test_list.is_some()
+    }
+
+    /// Keeps the coordinates that were settled, where they are not those of the scene.
+    pub fn keep_frame(&mut self, offset: [f64; 3], unit: f64) {
+        self.offset = (offset != [0.0; 3]).then_some(Offset(offset));
+        self.unit = (unit != 1.0).then_some(unit);
+    }
+
+    /// Takes the coordinates that were kept, and not those that the scene has now.
+    pub fn take_kept_frame(&mut self) {
+        self.offset.get_or_insert_default();
+        self.unit.get_or_insert(1.0);
     }
 
     /// What is behind the scene: the colour that is given, or white or black.

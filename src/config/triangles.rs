@@ -167,7 +167,7 @@ options! {
 
         /// Area below which none is drawn
         ///
-        /// In world units squared.
+        /// In units of training squared; see --unit.
         #[arg(value_name = "AREA")]
         size_probs_zero: f64 = 7.5e-5, is rate, idle NO_TRIANGLES;
 

@@ -47,7 +47,7 @@ pub struct Reconstruction {
     /// Images in the order of the file.
     pub images: Vec<SolvedImage>,
     /// Points in the order of the file.
-    pub points: PointCloud,
+    pub points: PointCloud<f64>,
     /// Things the user should know, one sentence each.
     pub warnings: Vec<String>,
 }

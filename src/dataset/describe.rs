@@ -23,7 +23,7 @@ pub(super) struct Description {
     pub(super) shots: Vec<Shot>,
     /// Where the photographs are looked for.
     pub(super) folder: PathBuf,
-    pub(super) points: PointCloud,
+    pub(super) points: PointCloud<f64>,
     pub(super) warnings: Vec<String>,
     pub(super) alpha: AlphaMeaning,
     pub(super) holdout: Holdout,

@@ -6,6 +6,7 @@ mod depths;
 mod describe;
 mod error;
 mod found_maps;
+mod frame;
 mod image;
 mod lens;
 mod listing;
@@ -28,6 +29,7 @@ pub use camera::{Camera, Pose, View};
 use camera::{OpticalAxis, viewing_distance};
 pub use depths::DepthsError;
 pub use error::DatasetError;
+pub use frame::Frame;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
@@ -38,6 +40,7 @@ pub use split::{evenly_spread, read_test_list};
 pub use transforms::TransformsError;
 
 use crate::config::{Config, SceneOptions};
+use crate::math::Real as _;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use describe::{Description, describe};
 use image::check_mask;
@@ -48,11 +51,13 @@ use split::{KnownViews, held_out};
 /// Margin that Inria's trainer adds to the cameras' extent.
 const EXTENT_MARGIN: f64 = 1.1;
 
-/// A scene as the trainer sees it: everything but the pixels.
+/// A scene as the trainer sees it: everything but the pixels, in coordinates of its frame.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     /// Scene folder.
     pub root: PathBuf,
+    /// Coordinates that poses, points and lengths are in.
+    pub frame: Frame,
     /// Views with a usable image, in the order of names.
     pub views: Vec<View>,
     /// How to get the pixels of each view; same order as `views`.
@@ -94,6 +99,11 @@ impl Dataset {
         photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
+        let poses: Vec<_> = scene.shots.iter().map(|shot| &shot.pose).collect();
+        let frame = Frame::of(options, &poses, &scene.points);
+        for shot in &mut scene.shots {
+            shot.pose = Frame::SCENE.pose_to(&frame, &shot.pose);
+        }
         let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, options)?;
         let known = KnownViews {
             all: scene.shots.iter().map(|shot| shot.name.as_str()).collect(),
@@ -109,18 +119,27 @@ impl Dataset {
         }
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
-            let found = depths::find(&root, folder, trained)?;
+            let mut found = depths::find(&root, folder, trained)?;
             scene.warnings.extend(found.warning("inverse depths"));
+            let unit = frame.unit_in(&Frame::SCENE).to_f32();
+            for (_, file) in &mut found.files {
+                // Inverse depths of the frame.
+                file.scale *= unit;
+                file.offset *= unit;
+            }
             found.files.into_iter().for_each(|(index, file)| sources[index].depth = Some(file));
         }
         Ok(Self {
             root,
+            frame,
             views,
             sources,
             train,
             test,
-            points: scene.points,
-            random_half_side: scene.random_half_side,
+            points: scene.points.converted(&Frame::SCENE, &frame),
+            random_half_side: scene
+                .random_half_side
+                .map(|side| side * Frame::SCENE.unit_in(&frame)),
             warnings: scene.warnings,
         })
     }

@@ -3,9 +3,11 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::frame::Frame;
 use super::points::{FARTHEST, PointCloud};
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
+use crate::math::linalg::add;
 use crate::ply::{self, Header, PlyFileError};
 
 /// Longest line of an ASCII vertex, in bytes.
@@ -59,13 +61,17 @@ pub enum PointsPlyError {
 }
 
 /// Reads the points of a PLY, ASCII or binary little-endian, and counts those left out because
-/// their coordinates are not finite. Points without colour are grey.
-pub fn read_points_ply(path: &Path) -> Result<(PointCloud, usize), PointsPlyError> {
+/// their coordinates are not finite. Points without colour are grey. An offset that a comment names is added.
+pub fn read_points_ply(path: &Path) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
     let (file, length) = ply::open(path)?;
     read(path, file, length)
 }
 
-fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize), PointsPlyError> {
+fn read(
+    path: &Path,
+    input: impl Read,
+    length: u64,
+) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
     let mut input = BufReader::with_capacity(1 << 16, input.take(length));
     let header = Header::read(path, &mut input)?;
     let no_points = |found| PointsPlyError::NoPoints { path: path.to_owned(), found };
@@ -74,6 +80,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize
     if !ascii {
         header.rows_within(path, length)?;
     }
+    let offset = header.offset();
     let mut points = PointCloud::default();
     let mut dropped = 0;
     let mut values = vec![0.0; header.columns.len()];
@@ -98,7 +105,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<(PointCloud, usize
         if position.iter().any(|x| x.abs() > f64::from(FARTHEST)) {
             return Err(PointsPlyError::TooFar { path: path.to_owned(), index, position });
         }
-        points.positions.push(position.map(Real::to_f32));
+        points.positions.push(add(position, offset));
         points.colors.push(columns.color(&values));
     }
     Ok((points, dropped))
@@ -185,14 +192,27 @@ fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).trim_end().to_owned()))
 }
 
-/// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour.
-pub fn write_points_ply(path: &Path, points: &PointCloud) -> Result<(), OutputError> {
+/// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour. They are in coordinates
+/// of `frame`; those of the file have its offset, which a comment names, and the scene's unit.
+pub fn write_points_ply(
+    path: &Path,
+    points: &PointCloud,
+    frame: &Frame,
+) -> Result<(), OutputError> {
+    let placed = |place: &[f32; 3]| match frame.unit {
+        1.0 => *place,
+        _ => frame.to(&frame.file(), place.map(f64::from)).map(Real::to_f32),
+    };
     write_atomically(path, |out| {
         write!(
             out,
             "ply\nformat binary_little_endian 1.0\nelement vertex {}\n",
             points.positions.len()
         )?;
+        let [x, y, z] = frame.offset;
+        if frame.offset != [0.0; 3] {
+            writeln!(out, "comment offset {x} {y} {z}")?;
+        }
         for name in ["x", "y", "z", "nx", "ny", "nz"] {
             writeln!(out, "property float {name}")?;
         }
@@ -201,7 +221,7 @@ pub fn write_points_ply(path: &Path, points: &PointCloud) -> Result<(), OutputEr
         }
         writeln!(out, "end_header")?;
         for (position, color) in points.positions.iter().zip(&points.colors) {
-            for coordinate in position.iter().chain(&[0.0; 3]) {
+            for coordinate in placed(position).iter().chain(&[0.0; 3]) {
                 out.write_all(&coordinate.to_le_bytes())?;
             }
             out.write_all(color)?;
@@ -216,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(bytes: &[u8]) -> Result<(PointCloud, usize), PointsPlyError> {
+    fn parse(bytes: &[u8]) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
         read(Path::new("points.ply"), bytes, bytes.len() as u64)
     }
 
@@ -230,8 +250,9 @@ mod tests {
     fn written() -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("input.ply");
-        write_points_ply(&path, &cloud()).unwrap();
-        assert_eq!(read_points_ply(&path).unwrap(), (cloud(), 0));
+        write_points_ply(&path, &cloud(), &Frame::SCENE).unwrap();
+        let (points, dropped) = read_points_ply(&path).unwrap();
+        assert_eq!((points.converted(&Frame::SCENE, &Frame::SCENE), dropped), (cloud(), 0));
         std::fs::read(&path).unwrap()
     }
 
@@ -241,6 +262,24 @@ mod tests {
         // Header, then 6 floats and 3 bytes a point.
         let header = bytes.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
         assert_eq!(bytes.len() - header, 3 * 27);
+    }
+
+    #[test]
+    fn an_offset_is_kept_in_doubles() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("input.ply");
+        let frame = Frame { offset: [500_000.0, 4_500_000.0, -0.1], unit: 0.25 };
+        write_points_ply(&path, &cloud(), &frame).unwrap();
+        let (points, _) = read_points_ply(&path).unwrap();
+        assert_eq!(points.positions[0], [500_000.25, 4_499_999.375, -0.1 + 0.8125]);
+        assert_eq!(points.converted(&Frame::SCENE, &frame), cloud());
+    }
+
+    #[test]
+    fn points_keep_the_digits_of_doubles() {
+        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty double x\n\
+            property double y\nproperty double z\nend_header\n500000.123456 4500000.5 -0.1\n";
+        assert_eq!(parse(text).unwrap().0.positions, [[500_000.123_456, 4_500_000.5, -0.1]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Color, Config};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Frame};
 use crate::files::{OutputError, write_atomically, write_text};
 use crate::math::appearance::AFFINE_WIDTH;
 use crate::math::linalg::transpose;
@@ -84,7 +84,7 @@ struct CameraEntry<'a> {
     img_name: &'a str,
     width: u32,
     height: u32,
-    /// Centre in the world.
+    /// Centre, scene coordinates.
     position: [f64; 3],
     /// World from camera, in rows; the columns are the axes of the camera (x right, y down).
     rotation: [[f64; 3]; 3],
@@ -104,7 +104,7 @@ pub struct StoredCamera {
     pub width: u32,
     /// Height of the picture, px.
     pub height: u32,
-    /// Centre in the world.
+    /// Centre, scene coordinates.
     pub position: [f64; 3],
     /// World from camera, in rows.
     pub rotation: [[f64; 3]; 3],
@@ -129,7 +129,7 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
                 img_name: view.stem(),
                 width,
                 height,
-                position: view.pose.centre_world(),
+                position: dataset.frame.to(&Frame::SCENE, view.pose.centre_world()),
                 rotation: transpose(&view.pose.rotation),
                 fy: camera.focal_px[1],
                 fx: camera.focal_px[0],

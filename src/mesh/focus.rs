@@ -1,7 +1,7 @@
 //! Where the object is: what the cameras look at, and the box around it.
 
 use super::{ExtractionError, MeshOptions, WorldBox};
-use crate::dataset::{Dataset, View};
+use crate::dataset::{Dataset, Frame, View};
 use crate::math::linalg::{Mat3, Vec3, add, cross, dot, length, mul, mul_transposed, scale, sub};
 use crate::model::Gaussians;
 
@@ -80,7 +80,7 @@ pub fn meshed_box(
     let opaque = opaque_centres(gaussians);
     let found = found(dataset, &opaque, options.center_bbox);
     let world_box = match (options.bbox_min, options.bbox_max) {
-        (Some(low), Some(high)) => given(low.0, high.0)?,
+        (Some(low), Some(high)) => given(low.0, high.0)?.converted(&Frame::SCENE, &dataset.frame),
         (None, None) => found,
         (Some(_), None) => return Err(half("bbox-min", "bbox-max")),
         (None, Some(_)) => return Err(half("bbox-max", "bbox-min")),
@@ -90,8 +90,9 @@ pub fn meshed_box(
         return Ok(world_box);
     }
     let all = gaussians.len();
+    let of_scene = |it: &WorldBox| it.converted(&dataset.frame, &Frame::SCENE);
     let advice = if options.bbox_min.is_some() && opaque.len() >= LEAST_GAUSSIANS {
-        format!("The box that is found by itself: {found}")
+        format!("The box that is found by itself: {}", of_scene(&found))
     } else {
         "Train the model for longer, or mesh another one".to_owned()
     };
@@ -99,8 +100,8 @@ pub fn meshed_box(
         found: inside,
         all,
         needed: LEAST_GAUSSIANS,
-        world_box: Box::new(world_box),
-        bounds: Box::new(bounds(gaussians)),
+        world_box: Box::new(of_scene(&world_box)),
+        bounds: Box::new(of_scene(&bounds(gaussians))),
         advice,
     })
 }
@@ -120,7 +121,8 @@ fn given(low: Vec3<f64>, high: Vec3<f64>) -> Result<WorldBox, ExtractionError> {
 
 fn found(dataset: &Dataset, opaque: &[Vec3<f64>], is_centred: bool) -> WorldBox {
     let focus = Focus::of(dataset.train.iter().map(|&index| &dataset.views[index]));
-    let centre = if is_centred { focus.centre } else { [0.0; 3] };
+    let origin = Frame::SCENE.to(&dataset.frame, [0.0; 3]);
+    let centre = if is_centred { focus.centre } else { origin };
     let mut offsets: Vec<f64> = opaque
         .iter()
         .map(|&place| sub(place, centre).into_iter().map(f64::abs).fold(0.0, f64::max))

@@ -53,4 +53,4 @@ pub use texture_options::{AtlasKind, TextureOptions, TextureSource};
 pub use tsdf::fuse;
 pub use vertex_fit::{VertexFit, fit_vertex_colors};
 pub use world_box::{Corner, ParseCornerError, WorldBox};
-pub use write::write_mesh;
+pub use write::{MeshFiles, convert_mesh, write_mesh};

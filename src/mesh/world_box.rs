@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::dataset::Frame;
 use crate::math::linalg::Vec3;
 
 /// A corner of a box, world space, as it is typed: `X,Y,Z` or `(X, Y, Z)`.
@@ -33,7 +34,8 @@ impl FromStr for Corner {
 impl fmt::Display for Corner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [x, y, z] = self.0;
-        write!(f, "{x:.4},{y:.4},{z:.4}")
+        let digits = f.precision().unwrap_or(4);
+        write!(f, "{x:.digits$},{y:.digits$},{z:.digits$}")
     }
 }
 
@@ -47,6 +49,12 @@ pub struct WorldBox {
 }
 
 impl WorldBox {
+    /// The box in other coordinates.
+    #[must_use]
+    pub fn converted(&self, from: &Frame, to: &Frame) -> Self {
+        Self { low: from.to(to, self.low), high: from.to(to, self.high) }
+    }
+
     /// The cube of this half side around a place.
     pub fn cube(centre: Vec3<f64>, half_side: f64) -> Self {
         Self { low: centre.map(|x| x - half_side), high: centre.map(|x| x + half_side) }
@@ -76,7 +84,15 @@ impl WorldBox {
 /// As the flags that ask for it.
 impl fmt::Display for WorldBox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--bbox-min {} --bbox-max {}", Corner(self.low), Corner(self.high))
+        let (low, high) = (Corner(self.low), Corner(self.high));
+        // Four digits of the longest side at least.
+        let side = self.longest_side();
+        let mut digits = 4;
+        while digits < 30 && side * 10_f64.powi(digits - 4) < 1.0 {
+            digits += 1;
+        }
+        let digits = digits.unsigned_abs() as usize;
+        write!(f, "--bbox-min {low:.digits$} --bbox-max {high:.digits$}")
     }
 }
 
@@ -101,6 +117,8 @@ mod tests {
             world_box.to_string(),
             "--bbox-min -1.5000,-2.0000,-3.0000 --bbox-max 2.5000,2.0000,1.0000"
         );
+        let tiny = WorldBox::cube([0.0; 3], 0.000_2);
+        assert!(tiny.to_string().starts_with("--bbox-min -0.00020000,"), "{tiny}");
         assert!(world_box.holds([0.0; 3]) && !world_box.holds([2.5, 0.0, 0.0]));
         assert_eq!(world_box.longest_side(), 4.0);
     }

@@ -7,17 +7,30 @@ use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
 
 use super::{MeshFormat, MeshTexture};
+use crate::dataset::Frame;
+use crate::export::write_offset;
 use crate::files::{OutputError, write_atomically};
+use crate::math::Real;
+
+/// Which files of a mesh are written.
+#[derive(Clone, Copy, Debug)]
+pub struct MeshFiles<'a> {
+    /// Formats, however often each is named.
+    pub formats: &'a [MeshFormat],
+    /// Coordinates of the vertices, which the files keep.
+    pub frame: &'a Frame,
+}
 
 /// Writes `FOLDER/STEM.EXTENSION` for each format, however often it is named, each whole or not at all, a
 /// textured OBJ after its MTL and PNG; their paths.
 pub fn write_mesh(
     folder: &Path,
     stem: &str,
-    formats: &[MeshFormat],
+    files: &MeshFiles<'_>,
     mesh: &Mesh,
     texture: Option<&MeshTexture>,
 ) -> Result<Vec<PathBuf>, OutputError> {
+    let MeshFiles { formats, frame } = *files;
     let path_of = |extension| folder.join(stem).with_extension(extension);
     let png_path = path_of("png");
     let png = texture
@@ -49,7 +62,17 @@ pub fn write_mesh(
                 written.extend([mtl_path, png_path.clone()]);
             }
         }
+        write_offset(&path, frame)?;
         written.push(path);
     }
     Ok(written)
+}
+
+/// Converts the vertices of a mesh between coordinates.
+pub fn convert_mesh(mesh: &mut Mesh, from: &Frame, to: &Frame) {
+    if from != to {
+        for vertex in &mut mesh.vertices {
+            *vertex = from.to(to, vertex.map(f64::from)).map(Real::to_f32);
+        }
+    }
 }

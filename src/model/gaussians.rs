@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Primitive;
+use super::{FLAT_LOG_SCALE, Primitive};
+use crate::dataset::Frame;
 use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
+use crate::math::Real;
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -39,6 +41,21 @@ impl Gaussians {
     /// No Gaussians at all.
     pub fn is_empty(&self) -> bool {
         self.opacity_logits.is_empty()
+    }
+
+    /// Converts positions and scales between coordinates. Scales of surfels along their normals stay.
+    pub fn convert(&mut self, from: &Frame, to: &Frame) {
+        if from == to {
+            return;
+        }
+        for mean in self.means.as_chunks_mut::<3>().0 {
+            *mean = from.to(to, mean.map(f64::from)).map(Real::to_f32);
+        }
+        let log_unit = from.unit_in(to).ln();
+        let is_flat = |scale: f32| scale.to_bits() == FLAT_LOG_SCALE.to_bits();
+        for scale in self.log_scales.iter_mut().filter(|scale| !is_flat(**scale)) {
+            *scale = (f64::from(*scale) + log_unit).to_f32();
+        }
     }
 
     /// `count` Gaussians with every value zero.
@@ -93,6 +110,23 @@ mod tests {
             *v = value;
         }
         host
+    }
+
+    #[test]
+    fn a_conversion_there_and_back_changes_only_the_last_digits_of_scales() {
+        let before = numbered(1, 5);
+        let mut after = before.clone();
+        let [scene, training] =
+            [Frame::of_file([1e6, -5.0, 0.0]), Frame { offset: [1e6, -5.0, 0.0], unit: 0.25 }];
+        after.convert(&scene, &training);
+        assert_eq!(after.means[..3], [4.0, 8.0, 12.0]);
+        assert!((after.log_scales[0] - before.log_scales[0] - 4.0_f32.ln()).abs() < 1e-5);
+        after.convert(&training, &scene);
+        assert_eq!(after.means, before.means);
+        assert!(after.log_scales.iter().zip(&before.log_scales).all(|(a, b)| (a - b).abs() < 1e-5));
+        let mut surfel = Gaussians { log_scales: vec![1.0, 2.0, FLAT_LOG_SCALE], ..numbered(0, 1) };
+        surfel.convert(&scene, &training);
+        assert_eq!(surfel.log_scales[2..], [FLAT_LOG_SCALE]);
     }
 
     #[test]

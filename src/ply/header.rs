@@ -137,6 +137,17 @@ impl Header {
         self.columns.iter().position(|column| column.name == name)
     }
 
+    /// What is added to the vertices to get scene coordinates: three numbers after the word `offset` in a
+    /// comment, or else 0.
+    pub fn offset(&self) -> [f64; 3] {
+        let of_comment = |comment: &String| -> Option<[f64; 3]> {
+            let numbers = comment.strip_prefix("offset ")?.split(' ');
+            let read = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
+            numbers.map(read).collect::<Option<Vec<f64>>>()?.try_into().ok()
+        };
+        self.comments.iter().find_map(of_comment).unwrap_or_default()
+    }
+
     /// The number of rows, if a binary file of `file_bytes` has room for them.
     pub fn rows_within(&self, path: &Path, file_bytes: u64) -> Result<usize, PlyFileError> {
         let found = file_bytes.saturating_sub(self.data_start);

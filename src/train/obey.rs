@@ -150,7 +150,7 @@ fn first_bytes(hasher: Sha256) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::{Camera, PointCloud, Pose, View};
+    use crate::dataset::{Camera, Frame, PointCloud, Pose, View};
 
     fn scene() -> Dataset {
         let camera = Camera { width: 4, height: 3, focal_px: [5.0; 2], centre_px: [2.0, 1.5] };
@@ -164,6 +164,7 @@ mod tests {
             root: "scene".into(),
             sources: Vec::new(),
             random_half_side: None,
+            frame: Frame::SCENE,
             warnings: Vec::new(),
         }
     }

@@ -134,7 +134,7 @@ struct OtherAngle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::{Camera, PointCloud, Pose};
+    use crate::dataset::{Camera, Frame, PointCloud, Pose};
 
     /// Cameras on a ring of this radius around the origin, at these angles in degrees, that look at it.
     fn ring(radius: f64, degrees: &[f64]) -> Vec<View> {
@@ -162,6 +162,7 @@ mod tests {
             test: Vec::new(),
             points: PointCloud { positions: points, colors },
             random_half_side: None,
+            frame: Frame::SCENE,
             warnings: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use super::TrainError;
 use super::finite::check_finite;
 use crate::backend::{DeviceError, Rows, Snapshot, Store, Window, chunks};
 use crate::config::{Config, PrimitiveName};
-use crate::export::{NewPly, PlyRows, RenderMode, StoredWindow};
+use crate::export::{NewPly, PlyRows, PlyStyle, RenderMode, StoredWindow};
 use crate::memory::plan::OptionalColumns;
 use crate::model::Primitive;
 
@@ -73,7 +73,7 @@ pub(super) fn drawn_rows<P: PlyRows, B: Store<P>>(
 /// one chunk of them. Triangles between them follow.
 pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
     path: &Path,
-    mode: RenderMode,
+    style: impl Into<PlyStyle>,
     device: &mut B,
     model: &mut B::Model,
     triangles: &[[u32; 3]],
@@ -86,6 +86,6 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
         check_finite(&parameters, first)?;
         Ok(parameters)
     });
-    NewPly::begin(path, mode, sh_degree, count)?
+    NewPly::begin(path, style, sh_degree, count)?
         .write_triangles::<P, _, TrainError>(parameters, triangles)
 }

@@ -4,11 +4,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use splat_formats::{CameraSplit, SceneCamera};
-use splat_mesh::file::Glb;
+use splat_mesh::Mesh;
+use splat_mesh::atlas::Atlas;
+use splat_mesh::file::{Glb, PaintedMesh, read_glb};
 
 use crate::config::PrimitiveName;
-use crate::export::{PlyTriangles, coloured_mesh, read_ply_model, read_ply_primitive};
+use crate::dataset::Frame;
+use crate::export::{
+    PlyTriangles, coloured_mesh, frame_of_file, read_ply_model, read_ply_primitive,
+};
 use crate::files::numbered;
+use crate::mesh::convert_mesh;
 use crate::model::TriangleMesh;
 
 /// A mesh that can be looked at.
@@ -23,23 +29,38 @@ pub(super) struct KnownMesh {
 }
 
 impl KnownMesh {
-    /// The mesh as a GLB; of a model's triangles, in the colours that the training cameras see.
-    pub(super) fn glb(&self, cameras: &[SceneCamera]) -> Result<Vec<u8>, String> {
+    /// The mesh as a GLB, in the coordinates of the page; of a model's triangles, in the colours that the training
+    /// cameras see.
+    pub(super) fn glb(&self, cameras: &[SceneCamera], frame: &Frame) -> Result<Vec<u8>, String> {
         let unreadable =
             |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
-        if is_glb(&self.path) {
+        let file = frame_of_file(&self.path).map_err(|error| error.to_string())?;
+        if is_glb(&self.path) && file == *frame {
             return std::fs::read(&self.path).map_err(|error| unreadable(&error));
         }
-        let model = read_ply_model(&self.path).map_err(|error| error.to_string())?;
+        if is_glb(&self.path) {
+            let read = read_glb(&self.path).map_err(|error| error.to_string())?;
+            let PaintedMesh { mut mesh, texture } = read;
+            convert_mesh(&mut mesh, &file, frame);
+            let png = texture.as_ref().map(|texture| texture.picture.png()).transpose();
+            let png = png.map_err(|error| unreadable(&error))?;
+            let texture = texture.as_ref().map(|texture| &texture.atlas).zip(png.as_deref());
+            return glb_of(&mesh, texture).map_err(|error| unreadable(&error));
+        }
+        let mut model = read_ply_model(&self.path).map_err(|error| error.to_string())?;
+        model.gaussians.convert(&file, frame);
         let faces = model.triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
         let training = |camera: &&SceneCamera| camera.split == CameraSplit::Training;
         let cameras: Vec<SceneCamera> = cameras.iter().filter(training).cloned().collect();
         let mesh = coloured_mesh(&TriangleMesh { vertices: model.gaussians, faces }, &cameras);
-        let mut bytes = Vec::new();
-        let glb = Glb::new(&mesh, None).map_err(|error| unreadable(&error))?;
-        glb.write(&mut bytes).map_err(|error| unreadable(&error))?;
-        Ok(bytes)
+        glb_of(&mesh, None).map_err(|error| unreadable(&error))
     }
+}
+
+fn glb_of(mesh: &Mesh, texture: Option<(&Atlas, &[u8])>) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Glb::new(mesh, texture)?.write(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// All meshes in a model folder, those of the highest iterations first. Links that lead out of the folder

@@ -2,19 +2,22 @@
 
 use std::path::Path;
 
-use crate::dataset::PointCloud;
 use crate::dataset::points_ply::{PointsPlyError, read_points_ply};
+use crate::dataset::{Frame, PointCloud};
 
 /// Points that a page shows.
 const MOST: usize = 500_000;
 
-/// The points of a model folder; none where it has no `input.ply`.
-pub(super) fn points_of(model_path: &Path) -> Result<Option<PointCloud>, PointsPlyError> {
+/// The points of a model folder, in the coordinates of a frame; none where it has no `input.ply`.
+pub(super) fn points_of(
+    model_path: &Path,
+    frame: &Frame,
+) -> Result<Option<PointCloud>, PointsPlyError> {
     let path = model_path.join("input.ply");
     if !path.is_file() {
         return Ok(None);
     }
-    read_points_ply(&path).map(|(points, _)| Some(points))
+    read_points_ply(&path).map(|(points, _)| Some(points.converted(&Frame::SCENE, frame)))
 }
 
 /// Points as the page reads them: of each three little-endian `f32` of its place, three bytes of its
@@ -51,9 +54,9 @@ mod tests {
     #[test]
     fn a_folder_without_points_has_none_and_damaged_ones_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(points_of(folder.path()).unwrap().is_none());
+        assert!(points_of(folder.path(), &Frame::SCENE).unwrap().is_none());
         std::fs::write(folder.path().join("input.ply"), "plx").unwrap();
-        let refused = points_of(folder.path()).unwrap_err();
+        let refused = points_of(folder.path(), &Frame::SCENE).unwrap_err();
         assert!(refused.to_string().contains("input.ply"), "{refused}");
     }
 }

@@ -6,11 +6,12 @@ use std::time::SystemTime;
 
 use hyper::body::Bytes;
 use serde::Serialize;
-use splat_formats::{SpzOptions, pack_spz, parse_spz, read};
+use splat_formats::{ScenePlacement, SpzOptions, pack_spz, parse_spz, read};
 
 use super::meshes::newest_ply;
 use crate::config::PrimitiveName;
-use crate::export::read_ply_primitive;
+use crate::dataset::Frame;
+use crate::export::{frame_of_file, read_ply_primitive};
 use crate::train::live::LiveFolder;
 
 /// Gaussians that can be asked for by their generation.
@@ -54,6 +55,8 @@ pub(super) struct ShownSplats {
     generation: u64,
     /// The file as SPZ, once somebody has asked.
     packed: Arc<Mutex<Option<Packed>>>,
+    /// Coordinates of the page, and of live splats.
+    frame: Frame,
 }
 
 /// An SPZ, or why there is none.
@@ -64,9 +67,15 @@ type Packed = Result<Bytes, SplatsError>;
 pub(super) struct PackingJob {
     file: SeenFile,
     packed: Arc<Mutex<Option<Packed>>>,
+    frame: Frame,
 }
 
 impl ShownSplats {
+    /// None yet, of a page in these coordinates.
+    pub(super) fn new(frame: Frame) -> Self {
+        Self { frame, ..Self::default() }
+    }
+
     /// Looks for newer Gaussians. Those that are saved of later iterations than a run that goes on has done are
     /// of one before it.
     pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder, done: Option<u32>) {
@@ -94,7 +103,7 @@ impl ShownSplats {
     pub(super) fn job(&self, generation: u64) -> Result<PackingJob, SplatsError> {
         let seen = self.seen.clone().filter(|_| generation == self.generation);
         let file = seen.ok_or(SplatsError::Replaced)?;
-        Ok(PackingJob { file, packed: Arc::clone(&self.packed) })
+        Ok(PackingJob { file, packed: Arc::clone(&self.packed), frame: self.frame })
     }
 }
 
@@ -102,7 +111,7 @@ impl PackingJob {
     /// The SPZ, made by the first who asks while others wait.
     pub(super) fn spz(&self) -> Result<Bytes, SplatsError> {
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
-        packed.get_or_insert_with(|| self.file.spz().map(Bytes::from)).clone()
+        packed.get_or_insert_with(|| self.file.spz(&self.frame).map(Bytes::from)).clone()
     }
 }
 
@@ -116,7 +125,7 @@ impl SeenFile {
         Some(Self { path, iteration, live, bytes, modified })
     }
 
-    fn spz(&self) -> Result<Vec<u8>, SplatsError> {
+    fn spz(&self, frame: &Frame) -> Result<Vec<u8>, SplatsError> {
         let unreadable = |why: &dyn ToString| SplatsError::Unreadable(why.to_string());
         if self.live {
             let bytes = std::fs::read(&self.path).map_err(|error| match error.kind() {
@@ -128,7 +137,16 @@ impl SeenFile {
             let why = |fault| format!("{}: {fault}", self.path.display());
             return read.map(|_| bytes).map_err(|fault| SplatsError::Unreadable(why(fault)));
         }
-        let splats = read(&self.path).map_err(|error| unreadable(&error))?.splats;
+        let mut splats = read(&self.path).map_err(|error| unreadable(&error))?.splats;
+        let file = frame_of_file(&self.path).map_err(|error| unreadable(&error))?;
+        if file != *frame {
+            let placement = ScenePlacement {
+                scale: file.unit_in(frame),
+                translation: file.to(frame, [0.0; 3]),
+                ..ScenePlacement::default()
+            };
+            splats.place(&placement).map_err(|error| unreadable(&error))?;
+        }
         pack_spz(&splats, &SpzOptions::default()).map_err(|error| unreadable(&error))
     }
 }

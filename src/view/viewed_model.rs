@@ -17,6 +17,7 @@ use super::scene_facts::{KnownCameras, SceneFacts, UP, ViewedCamera, extent_of, 
 use super::shown_splats::{Generation, ShownSplats, SplatsError};
 use super::watching::Watching;
 use crate::config::PrimitiveName;
+use crate::dataset::Frame;
 use crate::dataset::points_ply::PointsPlyError;
 use crate::files::{LockState, OutputError, lock_state};
 use crate::train::event::ControlAction;
@@ -37,6 +38,8 @@ pub struct ViewedSource {
     pub antialiased: bool,
     /// Highest degree of harmonics.
     pub sh_degree: u32,
+    /// Coordinates of everything on the page: those of the training.
+    pub frame: Frame,
     /// Its cameras.
     pub cameras: KnownCameras,
     /// The photographs of these, where the scene is there.
@@ -115,7 +118,7 @@ impl ViewedModel {
     pub fn new(source: ViewedSource) -> Self {
         let followed = Mutex::new(Followed {
             events: RunEvents::of_log(source.model_path.join("run.jsonl")),
-            splats: ShownSplats::default(),
+            splats: ShownSplats::new(source.frame),
             watching: Watching::of(&source.model_path),
             lock: LockState::Free,
             has_complained: false,
@@ -153,10 +156,11 @@ impl ViewedModel {
     /// `/api/scene`.
     pub(super) fn scene(&self) -> Result<String, ViewError> {
         let ViewedSource { title, cameras: KnownCameras { cameras, held_out }, .. } = &self.source;
-        let points = points_of(self.path()).unwrap_or_else(|error: PointsPlyError| {
-            tracing::warn!("{error}. The page has no points");
-            None
-        });
+        let points =
+            points_of(self.path(), &self.source.frame).unwrap_or_else(|error: PointsPlyError| {
+                tracing::warn!("{error}. The page has no points");
+                None
+            });
         let points = points.map_or_else(Vec::new, |points| points.positions);
         let (center, radius) = extent_of(&points, cameras);
         let mut viewed: Vec<ViewedCamera> = cameras
@@ -256,7 +260,7 @@ impl ViewedModel {
 
     /// `/api/points`.
     pub(super) fn points(&self) -> Result<Vec<u8>, ViewError> {
-        match points_of(self.path()) {
+        match points_of(self.path(), &self.source.frame) {
             Ok(Some(points)) => Ok(packed(&points)),
             Ok(None) => Err(ViewError::Missing("the model folder has no input.ply".to_owned())),
             Err(error) => Err(ViewError::Failed(error.to_string())),
@@ -267,7 +271,7 @@ impl ViewedModel {
     pub(super) fn mesh(&self, index: usize) -> Result<Vec<u8>, ViewError> {
         let mesh = meshes_of(self.path()).into_iter().nth(index);
         let mesh = mesh.ok_or_else(|| ViewError::Missing("there is no such mesh".to_owned()))?;
-        mesh.glb(&self.source.cameras.cameras).map_err(ViewError::Failed)
+        mesh.glb(&self.source.cameras.cameras, &self.source.frame).map_err(ViewError::Failed)
     }
 
     /// `/api/photo/I`, JPEG.

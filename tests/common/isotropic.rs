@@ -5,7 +5,7 @@ use splat::backend::{
     DeviceError, LossValues, Objective, Pending as _, Render, RenderSettings, Terms, Wants,
 };
 use splat::dataset::View;
-use splat::export::{PlyField, PlyRows};
+use splat::export::{Meaning, PlyField, PlyRows};
 use splat::layout::{Column, Forms, Rate, RowForm, Schema, Space, Table, Width};
 use splat::math::Real;
 use splat::math::blend::ScreenGradient;
@@ -77,10 +77,10 @@ impl Primitive for Balls {
 
 impl PlyRows for Balls {
     const FIELDS: &'static [PlyField] = &[
-        PlyField::Values { column: 0, names: &["x", "y", "z"] },
-        PlyField::Values { column: 3, names: &["red", "green", "blue"] },
-        PlyField::Values { column: 2, names: &["opacity"] },
-        PlyField::Values { column: 1, names: &["scale"] },
+        PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
+        PlyField::Values { column: 3, names: &["red", "green", "blue"], meaning: Meaning::Other },
+        PlyField::Values { column: 2, names: &["opacity"], meaning: Meaning::Other },
+        PlyField::Values { column: 1, names: &["scale"], meaning: Meaning::LogLength },
     ];
 }
 

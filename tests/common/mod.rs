@@ -20,6 +20,7 @@ pub mod isotropic;
 #[cfg(kernels)]
 pub mod isotropic_cuda;
 pub mod lpips;
+pub mod moved;
 pub mod oracle;
 pub mod patches;
 pub mod prelude;

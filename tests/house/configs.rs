@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
 use splat::config::{
     Color, Compactness, Config, ConfigError, ConfigLayer, DensifyOptions, DeviceChoice, Layers,
-    OptimizeOptions, StrategyName, TestList, Typed, normalize_args, preset_names, preset_text,
-    reference_toml, resolve,
+    Offset, OptimizeOptions, StrategyName, TestList, Typed, normalize_args, preset_names,
+    preset_text, reference_toml, resolve,
 };
 use splat::memory::{Bytes, Limit};
 
@@ -124,6 +124,8 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     full.scene.background = Some(Color::WHITE);
     full.scene.test_views = Some(1);
     full.scene.test_list = Some(TestList::Names(vec!["a".to_owned()]));
+    full.scene.offset = Some(Offset([1.0, 2.0, 3.0]));
+    full.scene.unit = Some(2.0);
     full.output.model_path = Some("a".into());
     full.output.experiment_name = Some("a".into());
     full.output.lpips_weights = Some("a".into());

@@ -21,6 +21,7 @@ mod coarse;
 mod compact;
 mod compare;
 mod completions;
+mod coordinates;
 mod depths;
 #[cfg(unix)]
 mod depths_and_normals;

@@ -9,8 +9,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use splat::math::linalg::{length, sub};
 
 use crate::common::http::{Answer, exchange, request};
+use crate::common::moved::with_moved_scene;
 use crate::common::program::{SIZE, TestFolder, VIEWS, end, splat, text};
 
 /// Long enough for a busy machine; only a program that hangs takes it.
@@ -409,4 +411,46 @@ fn the_next_free_port_is_taken_and_said() {
     let second = Served::of(&place, &[&port]);
     assert!(second.port > first.port);
     assert_eq!(second.json("/api/scene")["title"], "model");
+}
+
+/// Where the page shows the first two cameras, and the middle of the splats and of the points.
+fn places_on_page(served: &Served) -> [[f64; 3]; 4] {
+    let scene = served.json("/api/scene");
+    let camera =
+        |k: usize| [0, 1, 2].map(|axis| scene["cameras"][k]["position"][axis].as_f64().unwrap());
+    let middle = |rows: &[[f32; 3]]| {
+        [0, 1, 2].map(|axis| {
+            rows.iter().map(|row| f64::from(row[axis])).sum::<f64>() / rows.len() as f64
+        })
+    };
+    let generation = served.json("/api/run")["splats"]["generation"].clone();
+    let spz = served.get(&format!("/api/splats/{generation}")).body;
+    let splats = splat_formats::parse_spz(&spz).unwrap().splats;
+    let points = served.get("/api/points").body;
+    let number = |bytes: &[u8]| f32::from_le_bytes(*bytes.first_chunk().unwrap());
+    let points: Vec<[f32; 3]> = points
+        .chunks_exact(16)
+        .map(|row| [number(row), number(&row[4..]), number(&row[8..])])
+        .collect();
+    [camera(0), camera(1), middle(&splats.columns().means), middle(&points)]
+}
+
+#[test]
+fn the_page_of_a_tiny_scene_far_away_shows_what_it_shows_of_others() {
+    let shapes = [(1.0, [0.0; 3]), (1e-4, [500.0, 4500.0, 0.1])].map(|(factor, offset)| {
+        let place = with_moved_scene(factor, offset);
+        place.trained(1, &[]);
+        let page = places_on_page(&Served::of(&place, &[]));
+        // Without the scene, the cameras are those of the model folder.
+        fs::rename(place.scene(), place.path("elsewhere")).unwrap();
+        let without = places_on_page(&Served::of(&place, &[]));
+        let [a, b, splats, points] = page;
+        assert!(length(sub(a, without[0])) < 1e-6 * length(sub(a, b)), "{a:?} {without:?}");
+        let unit = length(sub(a, b));
+        [splats, points].map(|place| length(sub(place, a)) / unit)
+    });
+    let [here, there] = shapes;
+    for (here, there) in here.into_iter().zip(there) {
+        assert!((here / there - 1.0).abs() < 1e-3, "{here} {there}");
+    }
 }

@@ -8,7 +8,7 @@ use image::{Rgb, RgbImage};
 use splat::config::SceneOptions;
 use splat::dataset::colmap::TrackedPoint;
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{AlphaMeaning, Camera, Dataset, PointCloud, Pose, View, colmap};
+use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, View, colmap};
 use tempfile::TempDir;
 
 /// Odd and different, so that no two are mistaken for each other.
@@ -313,7 +313,7 @@ fn blender_scenes_hold_out_their_test_file() {
 #[test]
 fn nerfstudio_scenes_are_read_with_their_overrides_points_and_masks() {
     let folder = tempfile::tempdir().unwrap();
-    write_points_ply(&folder.path().join("points.ply"), &points()).unwrap();
+    write_points_ply(&folder.path().join("points.ply"), &points(), &Frame::SCENE).unwrap();
     for name in ["images/a.png", "images/b.png", "masks/b.png"] {
         write_image(&folder.path().join(name), WIDTH, HEIGHT);
     }

@@ -10,7 +10,7 @@ use crate::common::scene::as_in_a_ply;
 use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
-use splat::dataset::{AlphaMeaning, Camera, Dataset, ImageSource, PointCloud, Pose, View};
+use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, ImageSource, PointCloud, Pose, View};
 use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
 use splat::files::OutputError;
 use splat::memory::Bytes;
@@ -515,6 +515,7 @@ fn small_dataset() -> Dataset {
     };
     Dataset {
         root: PathBuf::from("scene"),
+        frame: Frame::SCENE,
         views: views.to_vec(),
         sources: vec![source.clone(), source.clone(), source],
         train: vec![0, 2],
@@ -547,7 +548,7 @@ fn cameras_are_listed_test_views_first_at_full_size() {
         serde_json::json!([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
     );
 
-    write_points_ply(&folder.join("input.ply"), &dataset.points).unwrap();
+    write_points_ply(&folder.join("input.ply"), &dataset.points, &Frame::SCENE).unwrap();
     let bytes = fs::read(folder.join("input.ply")).unwrap();
     let start = bytes.windows(11).position(|window| window == b"end_header\n").unwrap() + 11;
     // Per vertex, six floats and three bytes.

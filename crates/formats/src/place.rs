@@ -95,6 +95,11 @@ impl ScenePlacement {
         Ok(Self { translation, ..back })
     }
 
+    /// Where a point goes, in double precision.
+    pub fn place_point(&self, point: [f64; 3]) -> Result<[f64; 3], PlacementError> {
+        Ok(self.point(&matrix(self.unit_rotation()?), point))
+    }
+
     /// Moves points. Some may then lie beyond the range of f32.
     pub fn place_points(&self, points: &mut [[f32; 3]]) -> Result<(), PlacementError> {
         let rows = matrix(self.unit_rotation()?);

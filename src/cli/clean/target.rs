@@ -9,7 +9,7 @@ use crate::cli::exit::UsageError;
 use crate::cli::folder;
 use crate::cli::scene::{Opened, absolute};
 use crate::cli::trained_views::{TRAINED_VIEWS, TrainedViews};
-use crate::export::write_ply_chunks;
+use crate::export::{PlyStyle, write_ply_chunks};
 use crate::files::{
     FolderLock, OutputError, WorkFolder, check_writable, create_folder, replace_file, write_text,
 };
@@ -72,12 +72,13 @@ impl CleanTarget {
         let ply = to.join("point_cloud").join(format!("iteration_{}", opened.iteration));
         create_folder(&ply)?;
         let left = cleaning.left(&opened.gaussians);
-        let (mode, degree) = (render_mode(&opened.config), left.sh_degree);
+        let mode = render_mode(&opened.config);
+        let style = PlyStyle { mode, frame: opened.dataset.frame };
         let path = ply.join("point_cloud.ply");
         write_ply_chunks::<Gaussians, _, _>(
             &path,
-            mode,
-            degree,
+            style,
+            left.sh_degree,
             left.len(),
             [Ok::<_, OutputError>(&left)],
         )?;

@@ -13,7 +13,9 @@ use crate::cli::folder;
 use crate::cli::output::print;
 use crate::cli::scene::ModelArgs;
 use crate::dataset::{Dataset, View};
+use crate::export::frame_of_file;
 use crate::files::{WorkFolder, check_writable, write_atomically};
+use crate::mesh::convert_mesh;
 
 /// The file of the figures in the model folder.
 const FIGURES: &str = "geometry.json";
@@ -85,9 +87,11 @@ pub(super) fn run(
         Some(named) => named.clone(),
         None => newest_mesh(model_path, model.wanted_iteration(), &EXTENSIONS)?,
     };
-    let truth = read_mesh(truth_path)?;
+    let frame = frame_of_file(&mesh_path)?;
     let mesh = read_mesh(&mesh_path)?;
-    let viewpoints = viewpoints(&model.read_scene(matches)?);
+    let mut truth = read_mesh(truth_path)?;
+    convert_mesh(&mut truth, &frame_of_file(truth_path)?, &frame);
+    let viewpoints = viewpoints(&model.read_scene(&frame, matches)?);
     tracing::info!(
         "comparing {} faces with the truth's {}, as {} cameras see them",
         mesh.faces.len(),

@@ -17,7 +17,9 @@ use crate::cli::exit::DataError;
 use crate::cli::output::print;
 use crate::cli::scene::{ModelArgs, none_to_compare};
 use crate::dataset::Image;
+use crate::export::frame_of_file;
 use crate::files::{WorkFolder, check_writable, create_folder, write_atomically, write_png};
+use crate::mesh::convert_mesh;
 use crate::train::Views;
 use crate::train::event::{Metrics, Split};
 use crate::train::pictures::byte;
@@ -85,7 +87,8 @@ pub(super) fn run(
             newest("glb").or_else(|_no_glb| newest("ply"))?
         }
     };
-    let PaintedMesh { mesh, texture } = read(&mesh_path)?;
+    let PaintedMesh { mut mesh, texture } = read(&mesh_path)?;
+    convert_mesh(&mut mesh, &frame_of_file(&mesh_path)?, &model.dataset.frame);
     let opened = model.open(None)?;
     let mut views = Views::new(&opened.dataset, &opened.images);
     let order = views.split(split);

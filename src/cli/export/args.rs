@@ -1,13 +1,19 @@
 //! What `splat export` is told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use splat_formats::{ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis};
+use splat_formats::{
+    PlacementError, ScenePlacement, SplatFormat, SpzAxes, SpzVersion, StreamedOptions, UpAxis,
+    middle_and_radius,
+};
 
 use crate::cli::crop::{CropOptions, number, numbers};
-use crate::config::DeviceChoice;
+use crate::config::{DeviceChoice, Offset};
+use crate::dataset::Frame;
+use crate::export::{offset_path, write_offset};
+use crate::files::OutputError;
 
 /// Arguments of `splat export`.
 #[derive(Args)]
@@ -179,9 +185,58 @@ pub(super) struct PlaceOptions {
     pub(super) translate: Option<[f64; 3]>,
 }
 
-impl PlaceOptions {
+/// What an export does to the coordinates of a file.
+pub(super) struct FilePlacement {
     /// One after the other.
-    pub(super) fn placements(&self) -> Vec<ScenePlacement> {
+    pub(super) steps: Vec<ScenePlacement>,
+    /// Coordinates of the written file.
+    pub(super) frame: Frame,
+}
+
+impl FilePlacement {
+    /// Writes the offset of the written file beside it and reports it, if it has one.
+    pub(super) fn write_offset(&self, to: &Path) -> Result<(), OutputError> {
+        write_offset(to, &self.frame)?;
+        if self.frame != Frame::SCENE {
+            tracing::warn!(
+                "{}: its coordinates are those of the scene minus {}, which 32-bit numbers cannot hold. {} has \
+                 the offset",
+                to.display(),
+                Offset(self.frame.offset),
+                offset_path(to).display()
+            );
+        }
+        Ok(())
+    }
+}
+
+impl PlaceOptions {
+    /// The placements for points of a file. They are asked for in scene coordinates: what they do to the offset of
+    /// the file is done in doubles, and added to the points only where these are near the origin afterwards.
+    pub(super) fn placements(
+        &self,
+        file: &Frame,
+        means: &[[f32; 3]],
+    ) -> Result<FilePlacement, PlacementError> {
+        let mut steps = self.steps();
+        if *file == Frame::SCENE {
+            return Ok(FilePlacement { steps, frame: Frame::SCENE });
+        }
+        let mut offset = file.offset;
+        for step in &mut steps {
+            offset = step.place_point(offset)?;
+            step.translation = [0.0; 3];
+        }
+        let (_, radius) = middle_and_radius(means);
+        if Frame::is_near(offset, self.scale * f64::from(radius)) {
+            steps.push(ScenePlacement { translation: offset, ..ScenePlacement::default() });
+            offset = [0.0; 3];
+        }
+        Ok(FilePlacement { steps, frame: Frame::of_file(offset) })
+    }
+
+    /// One after the other, in scene coordinates.
+    fn steps(&self) -> Vec<ScenePlacement> {
         let turned = |rotation| ScenePlacement { rotation, ..ScenePlacement::default() };
         let degrees = self.rotate.unwrap_or_default().into_iter().enumerate();
         let about_axes = degrees.filter(|&(_, degrees)| degrees != 0.0).map(|(axis, degrees)| {

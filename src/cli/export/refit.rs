@@ -3,7 +3,7 @@
 use clap::ArgMatches;
 use splat_formats::{ScenePlacement, SharedRows, Splats};
 
-use super::args::{ExportArgs, ExportFormat};
+use super::args::{ExportArgs, ExportFormat, FilePlacement};
 use super::trained_scene;
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::cli::device::DeviceOptions;
@@ -25,7 +25,11 @@ pub(super) struct Refit {
 
 impl Refit {
     /// Opens the scene of the model, where colours are to be fitted.
-    pub(super) fn open(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
+    pub(super) fn open(
+        args: &ExportArgs,
+        placement: &FilePlacement,
+        matches: &ArgMatches,
+    ) -> anyhow::Result<Option<Self>> {
         let Some((images_drawn, model_path)) = args.sog.refit.zip(args.model_path.clone()) else {
             return Ok(None);
         };
@@ -33,9 +37,8 @@ impl Refit {
         let Opened { config, dataset, images, .. } =
             trained_scene::open(args, model_path, run, "--refit", matches)?;
         let options = DeviceOptions::of_surface(&config, matches);
-        let placements = args.place.placements();
-        let back =
-            placements.iter().rev().map(ScenePlacement::inverse).collect::<Result<_, _>>()?;
+        let steps = placement.steps.iter().rev();
+        let back = steps.map(ScenePlacement::inverse).collect::<Result<_, _>>()?;
         Ok(Some(Self { config, dataset, images, options, back, images_drawn }))
     }
 

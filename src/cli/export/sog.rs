@@ -9,9 +9,10 @@ use splat_formats::{
 };
 
 use super::refit::Refit;
-use crate::backend::{TrainDevice, gpu};
+use crate::backend::{RenderSettings, TrainDevice, gpu};
 use crate::cli::device::{self, DeviceOptions, Task};
 use crate::config::{Config, DeviceChoice};
+use crate::math::linalg::{add, length, scale, sub};
 use crate::sog::{drawn_looks, with_device};
 
 /// Fewer Gaussians than these are written before a GPU is ready.
@@ -79,6 +80,15 @@ impl SogExport<'_> {
     }
 }
 
+/// Depth before which nothing is drawn in training with these cameras.
+fn near_of(cameras: &[SceneCamera]) -> f64 {
+    let centres = || cameras.iter().map(|camera| camera.position);
+    let mean = scale(centres().fold([0.0; 3], add), 1.0 / cameras.len().max(1) as f64);
+    let reach = centres().map(|centre| length(sub(centre, mean))).fold(0.0, f64::max);
+    let is_spread = reach > f64::EPSILON * length(mean);
+    if is_spread { RenderSettings::DEFAULT.near * reach } else { f64::INFINITY }
+}
+
 /// The work of a device. What the file itself cannot hold is no failure of the device.
 struct OnDevice<'a>(SogExport<'a>);
 
@@ -88,9 +98,11 @@ impl Task for OnDevice<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
         let Self(export) = self;
         let cameras = export.cameras();
+        // As far as in training, where the scene is small.
+        let near = export.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,
-            _ => drawn_looks(device, export.splats, cameras, export.near)
+            _ => drawn_looks(device, export.splats, cameras, near)
                 .map_err(|error| {
                     tracing::warn!(
                         "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use serde::Serialize;
-use splat_formats::{PlacementError, SceneCamera};
+use splat_formats::SceneCamera;
 use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
@@ -14,7 +14,8 @@ use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::model_cameras::training_cameras_of;
 use crate::cli::output::print;
-use crate::export::{PlyModel, PlyTriangles, coloured_mesh, read_ply_model};
+use crate::dataset::Frame;
+use crate::export::{PlyModel, PlyTriangles, coloured_mesh, frame_of_file, read_ply_model};
 use crate::files::{OutputError, write_atomically};
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
@@ -70,7 +71,8 @@ pub(super) fn run(
     if mesh.faces.is_empty() {
         return Err(DataError(format!("{}: it holds no triangles", from.display())).into());
     }
-    let cameras = training_cameras(args, iteration)?;
+    let file = frame_of_file(from)?;
+    let cameras = training_cameras(args, iteration, &file)?;
     let mut colored = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
     let fit = photographs::fit(args, &mut colored, matches)?;
     let colors = match (&fit, &cameras) {
@@ -80,7 +82,7 @@ pub(super) fn run(
     };
     // Photographs show what is cut off, too.
     set_colors(&mut mesh.vertices, &colored.colors);
-    let left_out = crop(&mut mesh, &args.cut.place);
+    let left_out = crop(&mut mesh, &args.cut.place.converted(&file));
     let mut mesh = coloured_mesh(&mesh, &[]);
     if mesh.faces.is_empty() {
         return Err(DataError(format!(
@@ -89,8 +91,12 @@ pub(super) fn run(
         ))
         .into());
     }
-    place(&mut mesh, args)?;
+    let placement = args.place.placements(&file, &mesh.vertices)?;
+    for step in &placement.steps {
+        step.place_points(&mut mesh.vertices)?;
+    }
     write(target, &mesh, format)?;
+    placement.write_offset(target)?;
     let exported = ExportedMesh {
         from: from.to_owned(),
         to: args.output.clone(),
@@ -139,12 +145,13 @@ fn set_colors(vertices: &mut Gaussians, colors: &[[f32; 3]]) {
 fn training_cameras(
     args: &ExportArgs,
     iteration: Option<u32>,
+    file: &Frame,
 ) -> Result<Option<Vec<SceneCamera>>, UsageError> {
     if args.colors == Some(VertexColors::Base) {
         return Ok(None);
     }
     let of_model = args.model_path.as_deref().zip(iteration);
-    let cameras = of_model.map(|(model, iteration)| training_cameras_of(model, iteration));
+    let cameras = of_model.map(|(model, iteration)| training_cameras_of(model, iteration, file));
     match cameras.filter(|cameras| !cameras.is_empty()) {
         Some(cameras) => Ok(Some(cameras)),
         // Colours of degree 0 are as good to begin with.
@@ -200,14 +207,6 @@ fn keep_used(mesh: &mut TriangleMesh) {
         to.extend(rows.filter(|(_, new)| new.is_some()).flat_map(|(row, _)| row));
     }
     mesh.vertices = used;
-}
-
-/// Turns, scales and moves the vertices.
-fn place(mesh: &mut Mesh, args: &ExportArgs) -> Result<(), PlacementError> {
-    for placement in args.place.placements() {
-        placement.place_points(&mut mesh.vertices)?;
-    }
-    Ok(())
 }
 
 fn write(path: &Path, mesh: &Mesh, format: ExportFormat) -> Result<(), OutputError> {

@@ -122,7 +122,9 @@ impl RankWork<'_> {
 
 /// The scene, if it is the one that rank 0 trains.
 fn same_scene(config: &Config, scene: u64) -> anyhow::Result<Dataset> {
-    let dataset = open_to_train(config)?;
+    let mut config = config.clone();
+    config.scene.take_kept_frame();
+    let dataset = open_to_train(&config)?;
     if fingerprint(&dataset) == scene {
         return Ok(dataset);
     }

@@ -9,9 +9,9 @@ use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
 use crate::cli::exit::DataError;
-use crate::cli::scene::ModelArgs;
-use crate::mesh::colors_of_model;
-use crate::model::Gaussians;
+use crate::cli::scene::{ModelArgs, ReadModel};
+use crate::export::frame_of_file;
+use crate::mesh::{colors_of_model, convert_mesh};
 
 /// The mesh that is named, or the newest that was made of an iteration of the model.
 pub(super) fn mesh_file(
@@ -53,13 +53,15 @@ pub(super) fn mesh_file(
     })
 }
 
-/// The mesh of a file, with a colour for each vertex, decimated to about so many vertices.
+/// The mesh of a file, in the coordinates of a model, with a colour for each vertex, decimated to about so many vertices.
 pub(super) fn prepared(
     path: &Path,
     vertices: Option<usize>,
-    gaussians: &Gaussians,
+    model: &ReadModel,
 ) -> anyhow::Result<Mesh> {
+    let ReadModel { dataset, gaussians, .. } = model;
     let mut mesh = read_mesh(path)?;
+    convert_mesh(&mut mesh, &frame_of_file(path)?, &dataset.frame);
     if mesh.colors.is_empty() {
         tracing::info!(
             "{}: the mesh has no vertex colours; each takes that of the nearest Gaussian",

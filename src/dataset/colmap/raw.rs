@@ -6,7 +6,6 @@ use std::path::Path;
 use super::error::ColmapError;
 use crate::dataset::camera::Pose;
 use crate::dataset::points::{FARTHEST, PointCloud};
-use crate::math::Real;
 use crate::math::linalg::rotation;
 
 /// An image as read, before it is checked.
@@ -22,7 +21,7 @@ pub(super) struct RawImage {
 #[derive(Debug, Default)]
 pub(super) struct Points {
     /// The points that are finite.
-    pub(super) kept: PointCloud,
+    pub(super) kept: PointCloud<f64>,
     /// Number of the others.
     pub(super) dropped: usize,
 }
@@ -39,7 +38,7 @@ impl Points {
         if position.iter().any(|x| x.abs() > f64::from(FARTHEST)) {
             return false;
         }
-        self.kept.positions.push(position.map(Real::to_f32));
+        self.kept.positions.push(position);
         self.kept.colors.push(color);
         true
     }

@@ -54,6 +54,17 @@ pub struct FilterField<P> {
     pub fuse: fn(&mut P, &[f32]),
 }
 
+/// What values are in space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// A position.
+    Position,
+    /// Natural logarithms of lengths.
+    LogLength,
+    /// The same in all coordinates.
+    Other,
+}
+
 /// Neighbouring values of a row in the file. A column is a place in the schema.
 #[derive(Clone, Copy, Debug)]
 pub enum PlyField {
@@ -72,6 +83,8 @@ pub enum PlyField {
         column: usize,
         /// What they are called.
         names: &'static [&'static str],
+        /// How they change with the coordinates.
+        meaning: Meaning,
     },
     /// The same of a quaternion, which is not all zeros; it is written at unit length.
     Rotation {

@@ -1,6 +1,8 @@
 //! Gaussians as 3D Gaussian splatting writes them.
 
-use super::fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows, VertexFields};
+use super::fields::{
+    ColumnRange, FilterField, FlatField, Meaning, PlyField, PlyRows, VertexFields,
+};
 use crate::dataset::FARTHEST;
 use crate::model::{FLAT_LOG_SCALE, Gaussians, fuse};
 
@@ -14,12 +16,20 @@ const LARGEST_HARMONIC: f32 = 1e12;
 
 impl PlyRows for Gaussians {
     const FIELDS: &'static [PlyField] = &[
-        PlyField::Values { column: 0, names: &["x", "y", "z"] },
+        PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
         PlyField::Zeros(&["nx", "ny", "nz"]),
-        PlyField::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
+        PlyField::Values {
+            column: 4,
+            names: &["f_dc_0", "f_dc_1", "f_dc_2"],
+            meaning: Meaning::Other,
+        },
         PlyField::Harmonics { column: 5, prefix: "f_rest_" },
-        PlyField::Values { column: 3, names: &["opacity"] },
-        PlyField::Values { column: 1, names: &["scale_0", "scale_1", "scale_2"] },
+        PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
+        PlyField::Values {
+            column: 1,
+            names: &["scale_0", "scale_1", "scale_2"],
+            meaning: Meaning::LogLength,
+        },
         PlyField::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
     ];
     const RANGES: &'static [ColumnRange] = &[
@@ -35,11 +45,15 @@ impl PlyRows for Gaussians {
     // Without normals, for which viewers would light a mesh that has its colours already.
     const VERTEX: Option<VertexFields<Self>> = Some(VertexFields {
         fields: &[
-            PlyField::Values { column: 0, names: &["x", "y", "z"] },
+            PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
             PlyField::Colors { column: 4, names: &["red", "green", "blue"] },
-            PlyField::Values { column: 4, names: &["f_dc_0", "f_dc_1", "f_dc_2"] },
+            PlyField::Values {
+                column: 4,
+                names: &["f_dc_0", "f_dc_1", "f_dc_2"],
+                meaning: Meaning::Other,
+            },
             PlyField::Harmonics { column: 5, prefix: "f_rest_" },
-            PlyField::Values { column: 3, names: &["opacity"] },
+            PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
         ],
         complete: shapeless,
     });

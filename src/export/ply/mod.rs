@@ -21,9 +21,9 @@ mod write;
 
 pub use error::{PlyError, PlyFacesError};
 pub use faces::{PlyTriangles, StoredWindow};
-pub use fields::{ColumnRange, FilterField, FlatField, PlyField, PlyRows, VertexFields};
+pub use fields::{ColumnRange, FilterField, FlatField, Meaning, PlyField, PlyRows, VertexFields};
 pub use read::{PlyModel, read_ply, read_ply_model, read_ply_primitive, read_ply_rows};
-pub use write::{NewPly, RenderMode, write_ply, write_ply_chunks, write_ply_triangles};
+pub use write::{NewPly, PlyStyle, RenderMode, write_ply, write_ply_chunks, write_ply_triangles};
 
 #[cfg(test)]
 mod triangle_tests;

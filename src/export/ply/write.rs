@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::faces::{self, FACE_BYTES, StoredWindow};
-use super::fields::{PlyField, PlyRows};
+use super::fields::{Meaning, PlyField, PlyRows};
+use crate::dataset::Frame;
 use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
 use crate::math::{Real as _, sh};
@@ -73,6 +74,35 @@ impl RenderMode {
     }
 }
 
+/// How a PLY is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PlyStyle {
+    /// How its rows are meant to be drawn.
+    pub mode: RenderMode,
+    /// Coordinates of the rows in memory. Those of the file have the same offset, which a comment names, and
+    /// the scene's unit.
+    pub frame: Frame,
+}
+
+impl From<RenderMode> for PlyStyle {
+    fn from(mode: RenderMode) -> Self {
+        Self { mode, frame: Frame::SCENE }
+    }
+}
+
+impl PlyStyle {
+    /// The lines of a header that say it.
+    fn comments(&self) -> String {
+        let Self { mode, frame: Frame { offset, .. } } = self;
+        let mut comments = mode.comments();
+        if *offset != [0.0; 3] {
+            let [x, y, z] = offset;
+            comments.push_str(&format!("comment offset {x} {y} {z}\n"));
+        }
+        comments
+    }
+}
+
 /// Writes a model as binary little-endian PLY, all columns `float`. Those of Gaussians are `x y z nx ny
 /// nz f_dc_* f_rest_* opacity scale_* rot_*`: 62 at SH degree 3. Normals are zero, rotations of unit length.
 ///
@@ -87,12 +117,12 @@ pub fn write_ply<P: PlyRows>(path: &Path, primitives: &P) -> Result<(), OutputEr
 /// one of them is held at a time.
 pub fn write_ply_chunks<P: PlyRows, C: Borrow<P>, E: From<OutputError>>(
     path: &Path,
-    mode: RenderMode,
+    style: impl Into<PlyStyle>,
     sh_degree: u32,
     count: usize,
     chunks: impl IntoIterator<Item = Result<C, E>>,
 ) -> Result<(), E> {
-    NewPly::begin(path, mode, sh_degree, count)?.write::<P, C, E>(chunks)
+    NewPly::begin(path, style, sh_degree, count)?.write::<P, C, E>(chunks)
 }
 
 /// Writes triangles as binary little-endian PLY: their vertices as `x y z red green blue f_dc_* f_rest_*
@@ -113,7 +143,7 @@ pub fn write_ply_triangles(
 pub struct NewPly {
     path: PathBuf,
     file: NewFile,
-    mode: RenderMode,
+    style: PlyStyle,
     sh_degree: u32,
     /// Rows.
     count: usize,
@@ -123,27 +153,28 @@ impl NewPly {
     /// One without room on the disk.
     pub fn begin(
         path: &Path,
-        mode: RenderMode,
+        style: impl Into<PlyStyle>,
         sh_degree: u32,
         count: usize,
     ) -> Result<Self, OutputError> {
         let (path, file) = (path.to_owned(), NewFile::begin(path)?);
-        Ok(Self { path, file, mode, sh_degree, count })
+        Ok(Self { path, file, style: style.into(), sh_degree, count })
     }
 
     /// One that has its room on the disk, so that a full disk shows now; nothing where the file system
     /// keeps no room.
     pub fn with_room<P: PlyRows>(
         path: &Path,
-        mode: RenderMode,
+        style: impl Into<PlyStyle>,
         sh_degree: u32,
         count: usize,
     ) -> Result<Option<Self>, OutputError> {
-        let row: usize = fields::<P>(mode, sh_degree).iter().map(WrittenField::bytes).sum();
-        let header = header::<P>(mode, sh_degree, count).len();
-        let bytes = (header + row * count + FACE_BYTES * mode.faces()) as u64;
+        let style = style.into();
+        let row: usize = fields::<P>(style.mode, sh_degree).iter().map(WrittenField::bytes).sum();
+        let header = header::<P>(&style, sh_degree, count).len();
+        let bytes = (header + row * count + FACE_BYTES * style.mode.faces()) as u64;
         let file = NewFile::with_room(path, bytes)?;
-        Ok(file.map(|file| Self { path: path.to_owned(), file, mode, sh_degree, count }))
+        Ok(file.map(|file| Self { path: path.to_owned(), file, style, sh_degree, count }))
     }
 
     /// Writes the rows, in chunks, and lets the file appear. A failure leaves the old file.
@@ -160,7 +191,8 @@ impl NewPly {
         chunks: impl IntoIterator<Item = Result<C, E>>,
         triangles: &[[u32; 3]],
     ) -> Result<(), E> {
-        let Self { path, file, mode, sh_degree, count } = self;
+        let Self { path, file, style, sh_degree, count } = self;
+        let PlyStyle { mode, frame } = style;
         let fail = |source| OutputError::new(&path, source);
         if triangles.len() != mode.faces() {
             let problem = format!("{} of {} triangles came", triangles.len(), mode.faces());
@@ -168,14 +200,14 @@ impl NewPly {
         }
         file.finish(|file| {
             let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-            out.write_all(header::<P>(mode, sh_degree, count).as_bytes()).map_err(fail)?;
+            out.write_all(header::<P>(&style, sh_degree, count).as_bytes()).map_err(fail)?;
             let fields = fields::<P>(mode, sh_degree);
             let mut written = 0;
             for chunk in chunks {
                 let chunk = chunk?;
                 let rows: &P = chunk.borrow();
                 check(rows, sh_degree).map_err(fail)?;
-                write_rows(&mut out, rows, &fields).map_err(fail)?;
+                write_rows(&mut out, rows, &fields, &frame).map_err(fail)?;
                 written += rows.len();
             }
             if written != count {
@@ -215,9 +247,10 @@ fn harmonics(sh_degree: u32) -> usize {
     Width::ShRest.values(sh_degree.min(3)) as usize
 }
 
-fn header<P: PlyRows>(mode: RenderMode, sh_degree: u32, count: usize) -> String {
+fn header<P: PlyRows>(style: &PlyStyle, sh_degree: u32, count: usize) -> String {
+    let mode = style.mode;
     let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
-    text.push_str(&mode.comments());
+    text.push_str(&style.comments());
     for &field in mode.fields::<P>() {
         for name in mode.names::<P>(field, harmonics(sh_degree)) {
             text.push_str("property ");
@@ -259,6 +292,7 @@ fn write_rows<P: PlyRows>(
     out: &mut dyn Write,
     primitives: &P,
     fields: &[WrittenField],
+    frame: &Frame,
 ) -> io::Result<()> {
     let (n, groups) = (primitives.len(), primitives.groups());
     let mut chunk = Vec::new();
@@ -266,7 +300,7 @@ fn write_rows<P: PlyRows>(
         chunk.clear();
         for row in start..n.min(start + ROWS_AT_ONCE) {
             for field in fields {
-                put(field, &groups, row, &mut chunk);
+                put(field, &groups, row, frame, &mut chunk);
             }
         }
         out.write_all(&chunk)?;
@@ -275,7 +309,7 @@ fn write_rows<P: PlyRows>(
 }
 
 /// Appends the values of a field in a row in the order of the file.
-fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, to: &mut Vec<u8>) {
+fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, to: &mut Vec<u8>) {
     let values = |column: usize| {
         let Group { width, values, .. } = groups[column];
         &values[row * width..][..written.values]
@@ -284,7 +318,17 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, to: &mut Vec<u8
     match written.field {
         PlyField::Zeros(names) => names.iter().for_each(|_| put(0.0)),
         PlyField::Colors { column, .. } => to.extend(values(column).iter().map(color_byte)),
-        PlyField::Values { column, .. } => values(column).iter().copied().for_each(put),
+        PlyField::Values { column, meaning, .. } => match (meaning, values(column)) {
+            (Meaning::Position, &[x, y, z]) if frame.unit != 1.0 => {
+                let place = frame.to(&frame.file(), [x, y, z].map(f64::from));
+                place.into_iter().for_each(|x| put(x.to_f32()));
+            }
+            (Meaning::LogLength, lengths) if frame.unit != 1.0 => {
+                let log_unit = frame.unit_in(&frame.file()).ln();
+                lengths.iter().for_each(|&it| put((f64::from(it) + log_unit).to_f32()));
+            }
+            (_, values) => values.iter().copied().for_each(put),
+        },
         PlyField::Rotation { column, .. } => match values(column).first_chunk() {
             Some(&quat) => unit_rotation(quat).into_iter().for_each(put),
             None => values(column).iter().copied().for_each(put),

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::Refiner;
 use crate::backend::TrainDevice;
+use crate::export::PlyStyle;
 use crate::files::create_folder;
 use crate::memory::{TrainingScale, peak_resident_memory};
 use crate::train::checkpoint::{self, Checkpoint, Occasion};
@@ -51,7 +52,8 @@ impl<B: TrainDevice> Refiner<'_, B> {
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
-        write_point_cloud(&path, render_mode(config), self.device, &mut self.model, &[])?;
+        let style = PlyStyle { mode: render_mode(config), frame: self.setup.dataset.frame };
+        write_point_cloud(&path, style, self.device, &mut self.model, &[])?;
         self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
         Ok(())
     }

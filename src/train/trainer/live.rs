@@ -89,7 +89,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             Err(error) if error.is_out_of_memory() => return self.show_none(count, began),
             picked => picked?,
         };
-        let mode = self.point_cloud_mode();
+        let mode = self.point_cloud_style().mode;
         self.live.show(self.iteration, picked, mode, copy, began);
         self.times.saving_seconds += began.elapsed().as_secs_f64();
         self.end_phase(Phase::Saving);

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::Trainer;
 use crate::backend::{Footprint, Peaks, TrainDevice};
 use crate::config::Config;
-use crate::export::{NewPly, RenderMode};
+use crate::export::{NewPly, PlyStyle};
 use crate::files::{OutputError, create_folder};
 use crate::memory::{Bytes, host_memory, peak_resident_memory};
 use crate::model::Gaussians;
@@ -150,8 +150,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let triangles = self.device.faces(&self.model).to_vec();
         let file = if has_room { self.new_point_cloud(&path)? } else { None };
         let Some(file) = file else {
-            let mode = self.point_cloud_mode();
-            write_point_cloud(&path, mode, self.device, &mut self.model, &triangles)?;
+            let style = self.point_cloud_style();
+            write_point_cloud(&path, style, self.device, &mut self.model, &triangles)?;
             return Ok(Some(WrittenFile { what, iteration, result: Ok(Some(path)) }));
         };
         let gaussians = self.fused()?;
@@ -172,24 +172,25 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(path)
     }
 
-    /// How readers are to draw the PLY.
-    pub(super) fn point_cloud_mode(&self) -> RenderMode {
+    /// How readers are to draw the PLY, and where its rows are.
+    pub(super) fn point_cloud_style(&self) -> PlyStyle {
         let config = self.setup.config;
-        match self.shown_footprint() {
+        let mode = match self.shown_footprint() {
             Footprint::Triangle(window) => {
                 triangle_mode(window, self.device.faces(&self.model).len())
             }
             Footprint::Ellipse { .. } | Footprint::Surfel => render_mode(config),
-        }
+        };
+        PlyStyle { mode, frame: self.setup.dataset.frame }
     }
 
     /// A PLY with room on the disk; nothing where the file system keeps none. Where the disk is full, the
     /// run must stop before this iteration is past.
     pub(super) fn new_point_cloud(&mut self, path: &Path) -> Result<Option<NewPly>, TrainError> {
-        let mode = self.point_cloud_mode();
+        let style = self.point_cloud_style();
         let sh_degree = self.device.read_parameters(&mut self.model, 0..0)?.sh_degree;
         let count = self.device.len(&self.model);
-        let file = NewPly::with_room::<Gaussians>(path, mode, sh_degree, count);
+        let file = NewPly::with_room::<Gaussians>(path, style, sh_degree, count);
         Ok(file.inspect_err(|_full| {
             // A folder that is not empty stays.
             path.parent().map(fs::remove_dir);

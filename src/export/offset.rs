@@ -1,0 +1,112 @@
+//! The offset of a file: what is added to its coordinates to get those of the scene.
+//!
+//! The PLYs that a run writes name it in a comment, `offset X Y Z`. Files of other kinds (and PLYs of meshes) have a
+//! small file beside them, `NAME.offset.json`. Files without either are in scene coordinates.
+
+use std::fs;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataset::Frame;
+use crate::files::{OutputError, write_text};
+use crate::math::linalg::Vec3;
+use crate::ply::{self, Header};
+
+/// What the name of the file beside another adds to its name.
+const BESIDE: &str = ".offset.json";
+
+/// The content of the file beside another.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct StoredOffset {
+    offset: Vec3<f64>,
+}
+
+/// A file beside another that holds no offset.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}. Restore it, or write {{\"offset\": [0, 0, 0]}} for scene coordinates")]
+pub struct OffsetError {
+    path: PathBuf,
+    problem: String,
+}
+
+/// Path of the file beside another that holds its offset.
+pub fn offset_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(BESIDE);
+    path.with_file_name(name)
+}
+
+/// The coordinates of a file of Gaussians, points or triangles.
+pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
+    let of_comment = of_ply(path);
+    if of_comment != [0.0; 3] {
+        return Ok(Frame::of_file(of_comment));
+    }
+    let beside = offset_path(path);
+    let fail = |problem: String| OffsetError { path: beside.clone(), problem };
+    let text = match fs::read_to_string(&beside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Frame::SCENE),
+        read => read.map_err(|error| fail(error.to_string()))?,
+    };
+    let StoredOffset { offset } =
+        serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+    if !offset.iter().all(|x| x.is_finite()) {
+        return Err(fail(format!("the offset {offset:?} is not finite")));
+    }
+    Ok(Frame::of_file(offset))
+}
+
+/// What the header of a PLY says. Files that cannot be read are named by those who read them.
+fn of_ply(path: &Path) -> Vec3<f64> {
+    let Ok((file, _)) = ply::open(path) else { return [0.0; 3] };
+    Header::read(path, &mut BufReader::new(file)).map_or([0.0; 3], |header| header.offset())
+}
+
+/// Writes the offset of a file beside it, or removes an earlier one where there is none.
+pub fn write_offset(path: &Path, frame: &Frame) -> Result<(), OutputError> {
+    let beside = offset_path(path);
+    let Frame { offset, .. } = *frame;
+    if offset != [0.0; 3] {
+        let text = serde_json::to_string(&StoredOffset { offset })
+            .map_err(|error| OutputError::new(&beside, io::Error::other(error)))?;
+        return write_text(&beside, &(text + "\n"));
+    }
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(OutputError::new(&beside, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_kept_in_a_comment_or_beside_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.spz");
+        assert_eq!(frame_of_file(&path).unwrap(), Frame::SCENE);
+        let frame = Frame::of_file([500_000.0, -0.1, 1.0 / 3.0]);
+        write_offset(&path, &frame).unwrap();
+        assert_eq!(frame_of_file(&path).unwrap(), frame);
+        let ply = folder.path().join("a.ply");
+        let comments = ["offset 1e6 -2.5 0", "offset 1 2", "offset 1 2 x", "my offset 1 2 3"];
+        for (comment, x) in comments.into_iter().zip([1e6, 0.0, 0.0, 0.0]) {
+            let text = format!(
+                "ply\nformat ascii 1.0\ncomment {comment}\nelement vertex 0\nproperty float x\nend_header\n"
+            );
+            fs::write(&ply, text).unwrap();
+            assert_eq!(frame_of_file(&ply).unwrap().offset[0], x, "{comment}");
+        }
+        fs::write(offset_path(&path), "{\"offset\": [1, 2]}").unwrap();
+        let error = frame_of_file(&path).unwrap_err().to_string();
+        assert!(error.contains("a.spz.offset.json"), "{error}");
+        write_offset(&path, &Frame::SCENE).unwrap();
+        assert_eq!(frame_of_file(&path).unwrap(), Frame::SCENE);
+    }
+}

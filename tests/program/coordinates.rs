@@ -1,0 +1,238 @@
+//! Scenes far from the origin and in extreme units: they train as well as others, and all commands agree on where
+//! they are.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use rstest::rstest;
+use serde_json::Value;
+use splat::dataset::Frame;
+use splat::export::{frame_of_file, read_ply};
+use splat::math::linalg::{Vec3, length, sub};
+use splat_mesh::file::read_mesh;
+
+use crate::common::moved::with_moved_scene;
+use crate::common::program::{Ended, TestFolder, end, splat, text};
+
+const ITERATIONS: u32 = 60;
+
+const FLAGS: [&str; 4] =
+    ["--eval", "--test-every=4", "--sh-degree=1", "--checkpoint-iterations=30"];
+
+/// UTM coordinates.
+const UTM: Vec3<f64> = [500_000.0, 4_500_000.0, 120.0];
+
+/// The scene as it is, trained.
+static ORIGIN: LazyLock<TestFolder> = LazyLock::new(|| trained(1.0, [0.0; 3]));
+
+/// The same in UTM coordinates.
+static FAR: LazyLock<TestFolder> = LazyLock::new(|| trained(1.0, UTM));
+
+fn trained(factor: f64, offset: Vec3<f64>) -> TestFolder {
+    let place = with_moved_scene(factor, offset);
+    place.trained(ITERATIONS, &FLAGS);
+    place
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// PSNR of the held-out views at the end of training, dB.
+fn psnr(place: &TestFolder) -> f64 {
+    let results = json(&place.model().join("results.json"));
+    results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap()
+}
+
+fn run(command: &str, place: &TestFolder, flags: &[&str]) -> Ended {
+    end(splat().arg(command).args(["--device", "cpu", "-m"]).arg(place.model()).args(flags)).done()
+}
+
+fn ply(place: &TestFolder) -> std::path::PathBuf {
+    place.ply(ITERATIONS)
+}
+
+/// Centres of a PLY in scene coordinates.
+fn centres(path: &Path) -> Vec<Vec3<f64>> {
+    let frame = frame_of_file(path).unwrap();
+    let gaussians = read_ply(path).unwrap();
+    let rows = gaussians.means.as_chunks::<3>().0.iter();
+    rows.map(|mean| frame.to(&Frame::SCENE, mean.map(f64::from))).collect()
+}
+
+#[rstest]
+#[case(1.0, [1e4, -9e3, 1e3])]
+#[case(1.0, [5e5, 4.5e6, 120.0])]
+#[case(1.0, [5e6, -4e6, 3e6])]
+#[case(1e-4, [0.0; 3])]
+#[case(1e-2, [0.0; 3])]
+#[case(1e2, [0.0; 3])]
+#[case(1e4, [0.0; 3])]
+#[case(1e-3, [500.0, 4500.0, 0.12])]
+fn a_scene_trains_as_well_anywhere_and_in_any_unit(#[case] factor: f64, #[case] offset: Vec3<f64>) {
+    let place = trained(factor, offset);
+    let [expected, found] = [&*ORIGIN, &place].map(psnr);
+    assert!(expected > 15.0, "{expected}");
+    assert!((found - expected).abs() < 0.05, "{found} dB, at the origin {expected} dB");
+    // The Gaussians are where they are at the origin.
+    let (here, there) = (centres(&ply(&ORIGIN)), centres(&ply(&place)));
+    let mean = |centres: &[Vec3<f64>]| {
+        [0, 1, 2].map(|axis| centres.iter().map(|c| c[axis]).sum::<f64>() / centres.len() as f64)
+    };
+    let (here, there) = (mean(&here), mean(&there));
+    let back = [0, 1, 2].map(|axis| (there[axis] - offset[axis]) / factor);
+    assert!(length(sub(here, back)) < 0.05, "{here:?} {back:?}");
+    // Measured anew, the saved model is as good.
+    run("eval", &place, &[]);
+    assert!((psnr(&place) - found).abs() < 0.01, "{} dB, in training {found} dB", psnr(&place));
+}
+
+#[test]
+fn files_are_in_scene_coordinates_or_name_their_offset() {
+    let place = &*FAR;
+    let header = fs::read(ply(place)).unwrap();
+    let header = String::from_utf8_lossy(&header[..400]).into_owned();
+    assert!(header.contains("\ncomment offset 500000 4500000 120\n"), "{header}");
+    assert!(
+        fs::read_to_string(place.model().join("config.toml"))
+            .unwrap()
+            .contains("offset = \"500000,4500000,120\"")
+    );
+    let cameras = json(&place.model().join("cameras.json"));
+    let of_origin = json(&ORIGIN.model().join("cameras.json"));
+    for (here, there) in of_origin.as_array().unwrap().iter().zip(cameras.as_array().unwrap()) {
+        for axis in 0..3 {
+            let [here, there] = [here, there].map(|it| it["position"][axis].as_f64().unwrap());
+            assert!((there - here - UTM[axis]).abs() < 1e-6);
+        }
+    }
+    // Scenes near the origin have neither.
+    let plain = fs::read(ply(&ORIGIN)).unwrap();
+    assert!(!String::from_utf8_lossy(&plain[..400]).contains("offset"));
+    let config = fs::read_to_string(ORIGIN.model().join("config.toml")).unwrap();
+    assert!(!config.contains("offset") && !config.contains("unit"), "{config}");
+}
+
+#[test]
+fn renders_are_those_of_the_scene_at_the_origin() {
+    let pictures = [&*ORIGIN, &*FAR].map(|place| {
+        // The same Gaussians: what differs is where they are.
+        let same = TestFolder::beside(place);
+        for name in ["config.toml", "cameras.json", "trained_views.json"] {
+            fs::create_dir_all(same.model()).unwrap();
+            fs::copy(place.model().join(name), same.model().join(name)).unwrap();
+        }
+        fs::create_dir_all(ply(&same).parent().unwrap()).unwrap();
+        let bytes = fs::read(ply(&ORIGIN)).unwrap();
+        let end = bytes.windows(15).position(|it| it == b"property float ").unwrap();
+        let offset = frame_of_file(&ply(place)).unwrap().offset;
+        let [x, y, z] = offset;
+        let comment = if offset == [0.0; 3] {
+            String::new()
+        } else {
+            format!("comment offset {x} {y} {z}\n")
+        };
+        fs::write(ply(&same), [&bytes[..end], comment.as_bytes(), &bytes[end..]].concat()).unwrap();
+        run("render", &same, &["--skip-train"]);
+        let folder = same.model().join(format!("test/ours_{ITERATIONS}/renders"));
+        image::open(folder.join("00000.png")).unwrap().to_rgb8()
+    });
+    let [here, there] = pictures;
+    let largest = here.iter().zip(there.iter()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+    assert!(largest <= 1, "{largest}");
+}
+
+#[test]
+fn a_run_far_away_resumes_where_it_was() {
+    let place = TestFolder::beside(&FAR);
+    place.trained(30, &FLAGS);
+    end(splat()
+        .args(["train", "--device=cpu", "--resume", "--iterations=60", "-m"])
+        .arg(place.model()))
+    .done();
+    let [here, there] = [&place, &*FAR].map(|place| centres(&ply(place)));
+    assert_eq!(here.len(), there.len());
+}
+
+#[test]
+fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
+    let place = TestFolder::beside(&FAR);
+    let export = |flags: &[&str]| end(splat().arg("export").arg(ply(&FAR)).args(flags)).done();
+    let spz = place.path("a.spz");
+    export(&["-o", text(&spz)]).says(&["offset", "500000,4500000,120"]);
+    assert_eq!(frame_of_file(&spz).unwrap().offset, UTM);
+    place.trained(1, &["--init", text(&spz), "--sh-degree=1"]);
+    let [started, far] = [&place.ply(1), &ply(&FAR)].map(|path| centres(path));
+    assert_eq!(started.len(), far.len());
+    let middle = far[0];
+    let nearest = started.iter().map(|&centre| length(sub(centre, middle))).fold(1e9, f64::min);
+    assert!(nearest < 0.02, "{nearest}");
+    fs::write(place.path("a.spz.offset.json"), "{\"offset\": 5}").unwrap();
+    end(place.train_into("refused").args(["--init", text(&spz)]))
+        .refused(3, &["a.spz.offset.json", "Restore it"]);
+    // A ball around one of them.
+    let ball = format!("{},{},{},0.25", middle[0], middle[1], middle[2]);
+    let cut = place.path("cut.ply");
+    export(&["--crop-sphere", &ball, "-o", text(&cut)]);
+    let kept = centres(&cut);
+    assert!(!kept.is_empty() && kept.len() < far.len());
+    assert!(kept.iter().all(|&centre| length(sub(centre, middle)) < 0.26));
+    // Moved to the origin, nothing is left of the offset.
+    let moved = place.path("moved.ply");
+    export(&["--translate=-500000,-4500000,-120", "-o", text(&moved)]);
+    assert_eq!(frame_of_file(&moved).unwrap(), Frame::SCENE);
+    let moved = centres(&moved);
+    assert!(moved.iter().zip(&far).all(|(&a, &b)| length(sub(a, sub(b, UTM))) < 1e-3));
+}
+
+#[test]
+fn meshes_far_away_are_where_the_scene_is() {
+    let flags = ["--mesh-resolution=48", "--formats=ply", "--force"];
+    for place in [&*ORIGIN, &*FAR] {
+        run("mesh", place, &flags);
+    }
+    let mesh =
+        |place: &TestFolder| place.model().join(format!("mesh/iteration_{ITERATIONS}/tsdf.ply"));
+    let [here, there] = [&*ORIGIN, &*FAR].map(|place| json(&mesh(place).with_extension("json")));
+    for (corner, axis) in (0..2).flat_map(|corner| (0..3).map(move |axis| (corner, axis))) {
+        let [here, there] = [&here, &there].map(|it| it["bbox"][corner][axis].as_f64().unwrap());
+        assert!((there - here - UTM[axis]).abs() < 0.2, "{here} {there}");
+    }
+    assert_eq!(frame_of_file(&mesh(&FAR)).unwrap().offset, UTM);
+    assert!(read_mesh(&mesh(&FAR)).unwrap().vertices.iter().flatten().all(|x| x.abs() < 100.0));
+    // Its own truth is where it is.
+    let truth = mesh(&FAR);
+    run_eval(&FAR, &["--geometry", text(&truth), "--json"]);
+    // A box in scene coordinates.
+    run(
+        "mesh",
+        &FAR,
+        &[
+            "--bbox-min=499998,4499998,118",
+            "--bbox-max=500002,4500001,122",
+            flags[0],
+            flags[1],
+            flags[2],
+        ],
+    );
+    let cut = json(&mesh(&FAR).with_extension("json"));
+    assert_eq!(cut["bbox"][0][1].as_f64(), Some(4_499_998.0));
+}
+
+fn run_eval(place: &TestFolder, flags: &[&str]) -> Ended {
+    end(splat().args(["eval", "-m"]).arg(place.model()).args(flags)).done()
+}
+
+#[test]
+fn an_offset_is_chosen_by_a_flag_and_kept_by_a_model() {
+    let place = TestFolder::beside(&FAR);
+    place.trained(2, &["--offset=499990,4500000,100", "--unit=2"]);
+    assert_eq!(frame_of_file(&place.ply(2)).unwrap().offset, [499_990.0, 4_500_000.0, 100.0]);
+    let places = centres(&place.ply(2));
+    assert!(places.iter().all(|&it| length(sub(it, UTM)) < 100.0), "{places:?}");
+    end(splat()
+        .args(["eval", "--device=cpu", "--split=train", "--offset=0,0,0", "-m"])
+        .arg(place.model()))
+    .refused(2, &["--offset", "Leave them out"]);
+}
