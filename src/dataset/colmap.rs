@@ -89,14 +89,16 @@ pub struct FoundModel {
 ///
 /// The first of these folders with a model counts: `sparse`, `colmap/sparse`, `dense/sparse`,
 /// `undistorted/sparse`, `distorted/sparse`, `colmap`, the scene itself. Of several models in it, as in
-/// `sparse/0` and `sparse/1`, the one with the most images counts.
-pub fn find(scene: &Path) -> Option<FoundModel> {
+/// `sparse/0` and `sparse/1`, the one with the most images counts. With `only_usual`, only `sparse` is
+/// looked into: nerfstudio leaves a model in `colmap` beside its own description of the scene.
+pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     let dense = scene.join("dense");
     let mut groups: Vec<PathBuf> =
         ["sparse", "colmap/sparse", "dense/sparse"].map(|folder| scene.join(folder)).into();
     groups.extend(numbered(&dense).into_iter().map(|folder| folder.join("sparse")));
     groups.extend(["undistorted/sparse", "distorted/sparse", "colmap"].map(|it| scene.join(it)));
     groups.push(scene.to_owned());
+    groups.truncate(if only_usual { 1 } else { groups.len() });
     groups.iter().find_map(|group| largest(scene, group))
 }
 

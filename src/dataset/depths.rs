@@ -229,7 +229,8 @@ mod tests {
         let entry = r#"{"a": {"scale": 1.0, "offset": 0.0}}"#;
         let missing = find("nowhere".into(), Path::new("a.json"), [("a", 0)].into_iter());
         let damaged = found(&scene("{\"a\": 3}", &["a.png"]), &["a.jpg"]);
-        let large = found(&scene(r#"{"a": {"scale": 1.0, "offset": -1e13}}"#, &["a.png"]), &["a.jpg"]);
+        let large =
+            found(&scene(r#"{"a": {"scale": 1.0, "offset": -1e13}}"#, &["a.png"]), &["a.jpg"]);
         let fits_nothing = found(&scene(entry, &["b.png"]), &["a.jpg", "b.jpg"]);
         let without = scene(entry, &["a.png"]);
         fs::remove_file(parameters_of(&without)).unwrap();

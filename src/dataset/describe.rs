@@ -38,7 +38,7 @@ pub(super) struct Description {
 
 /// Reads the description of the scene in a folder.
 pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
-    if let Some(model) = colmap::find(root) {
+    if let Some(model) = folders::model(root) {
         return describe_colmap(root, &model, options);
     }
     let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
@@ -75,8 +75,7 @@ fn describe_transforms(
     let in_scene = Finder::new(root.to_owned(), Reach::Paths);
     let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
     let named_masks = Masks::named(&frames, &in_scene);
-    let clean: Vec<String> =
-        names.iter().map(|name| ForeignName::new(name).from_part(0)).collect();
+    let clean: Vec<String> = names.iter().map(|name| ForeignName::new(name).from_part(0)).collect();
     let masks = Masks::beside(&located.folder, root);
     let beside = masks.find(&clean.iter().map(String::as_str).collect::<Vec<_>>());
     warnings.extend(named_masks.warning());

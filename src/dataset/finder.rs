@@ -332,5 +332,8 @@ pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
     let as_written = root.join(name);
     let foreign = ForeignName::new(name);
     let ends = (0..foreign.parts.len()).map(|dropped| root.join(foreign.from_part(dropped)));
-    std::iter::once(as_written.clone()).chain(ends).find(|path| path.is_file()).unwrap_or(as_written)
+    std::iter::once(as_written.clone())
+        .chain(ends)
+        .find(|path| path.is_file())
+        .unwrap_or(as_written)
 }

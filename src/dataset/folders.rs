@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::colmap::FoundModel;
 use super::error::DatasetError;
 use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, photographs_in};
 use super::listing::first_few;
@@ -28,6 +29,16 @@ pub(super) struct Located {
     pub(super) may_be_scaled: bool,
     /// Things the user should know, one sentence each.
     pub(super) warnings: Vec<String>,
+}
+
+/// True if the scene has a transforms file.
+pub(super) fn has_transforms(root: &Path) -> bool {
+    [transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].iter().any(|name| root.join(name).is_file())
+}
+
+/// The COLMAP model of a scene, unless a transforms file describes the scene.
+pub(super) fn model(root: &Path) -> Option<FoundModel> {
+    colmap::find(root, has_transforms(root))
 }
 
 /// Finds the photographs of a COLMAP model.
@@ -81,8 +92,7 @@ pub(super) fn of_transforms(
         files.elsewhere = 0;
         return Ok(Located { folder: expected, files, may_be_scaled: true, warnings: Vec::new() });
     }
-    let mut files =
-        Finder::new(root.to_owned(), Reach::Paths).find(names, Wanted::Photograph);
+    let mut files = Finder::new(root.to_owned(), Reach::Paths).find(names, Wanted::Photograph);
     if expected.is_dir() && files.count() < names.len() {
         fill(&mut files, names, &Finder::new(expected, Reach::Anywhere));
     }
@@ -129,8 +139,6 @@ fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
         }
         folders.extend(beside(root));
         folders.push(root.to_owned());
-    } else if model == root {
-        folders.push(root.join(images));
     }
     if model == root {
         folders.insert(0, root.join(images));
@@ -201,14 +209,14 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
     let names = names_in(root);
     let is_scene = |name: &&String| {
         let folder = root.join(name);
-        colmap::find(&folder).is_some()
-            || folder.join(transforms::BLENDER_TRAIN).is_file()
-            || folder.join(transforms::NERFSTUDIO).is_file()
+        has_transforms(&folder) || model(&folder).is_some()
     };
     let scene = names.iter().find(is_scene).map(|name| root.join(name));
-    let above = root.ancestors().skip(1).take(2).find(|folder| {
-        !folder.as_os_str().is_empty() && colmap::find(folder).is_some()
-    });
+    let above = root
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .find(|folder| !folder.as_os_str().is_empty() && model(folder).is_some());
     let remedy = match (scene.as_deref(), above) {
         (Some(scene), _) | (None, Some(scene)) => format!("Use -s {}", scene.display()),
         (None, None) => "Give the folder that holds sparse and images after -s".to_owned(),

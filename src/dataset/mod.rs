@@ -97,8 +97,7 @@ impl Dataset {
         photographs::trained_size([1, 1], options.resolution, options.resolution_scale)?;
         let mut scene = describe(&root, options)?;
         scene.shots.sort_by(|a, b| a.name.cmp(&b.name));
-        let KeptViews { views, mut sources, held_out: listed } =
-            keep(&mut scene, &root, options)?;
+        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, &root, options)?;
         let known = KnownViews {
             all: scene.shots.iter().map(|shot| shot.name.as_str()).collect(),
             kept: &views,
@@ -267,8 +266,7 @@ fn open(
 
 /// True if a folder holds a scene: a COLMAP model with a folder of photographs, or a transforms file.
 pub fn is_scene(root: &Path, images: &str) -> bool {
-    let has_file = |name: &str| root.join(name).is_file();
-    colmap::find(root).is_some_and(|model| folders::has_photographs(root, &model.folder, images))
-        || has_file(transforms::BLENDER_TRAIN)
-        || has_file(transforms::NERFSTUDIO)
+    folders::has_transforms(root)
+        || folders::model(root)
+            .is_some_and(|model| folders::has_photographs(root, &model.folder, images))
 }

@@ -208,5 +208,4 @@ mod tests {
         assert_eq!(fitted.camera.focal_px[0], fitted.camera.focal_px[1]);
         assert_eq!(fitted.camera.centre_px, [400.0, 300.0]);
     }
-
 }

@@ -9,9 +9,8 @@ use super::lens::{Distortion, Lens, LensError};
 pub(super) const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "tif", "tiff", "bmp"];
 
 /// Extensions of photographs that are not read, lower case: an error says what they are.
-pub(super) const UNREAD_EXTENSIONS: [&str; 13] = [
-    "avif", "heic", "heif", "gif", "jxl", "jp2", "dng", "cr2", "cr3", "nef", "arw", "raf", "exr",
-];
+pub(super) const UNREAD_EXTENSIONS: [&str; 13] =
+    ["avif", "heic", "heif", "gif", "jxl", "jp2", "dng", "cr2", "cr3", "nef", "arw", "raf", "exr"];
 
 /// A photograph as the scene describes it, before its file was looked at.
 #[derive(Debug)]

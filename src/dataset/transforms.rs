@@ -134,17 +134,49 @@ pub(super) struct Frame {
 
 /// Keys of a file or a frame that change no picture.
 const HARMLESS_KEYS: [&str; 41] = [
-    "frames", "file_path", "transform_matrix", "mask_path", "ply_file_path", "rotation",
-    TRAIN_KEY, HELD_OUT_KEYS[0], HELD_OUT_KEYS[1],
+    "frames",
+    "file_path",
+    "transform_matrix",
+    "mask_path",
+    "ply_file_path",
+    "rotation",
+    TRAIN_KEY,
+    HELD_OUT_KEYS[0],
+    HELD_OUT_KEYS[1],
     // instant-ngp
-    "sharpness", "aabb_scale", "aabb", "render_aabb", "scale", "offset", "up", "from_na",
-    "n_extra_learnable_dims", "enable_depth_loading", "integer_depth_scale", "depth_path",
+    "sharpness",
+    "aabb_scale",
+    "aabb",
+    "render_aabb",
+    "scale",
+    "offset",
+    "up",
+    "from_na",
+    "n_extra_learnable_dims",
+    "enable_depth_loading",
+    "integer_depth_scale",
+    "depth_path",
     "fix_premult",
     // nerfstudio
-    "applied_transform", "applied_scale", "orientation_override", "auto_scale_poses_override",
-    "depth_file_path", "depth_unit_scale_factor", "colmap_im_id", "colmap_image_id",
-    "camera_label", "camera_id", "image_id", "frame_id", "id", "name", "timestamp",
-    "blur_score", "original_fps", "version", "comment",
+    "applied_transform",
+    "applied_scale",
+    "orientation_override",
+    "auto_scale_poses_override",
+    "depth_file_path",
+    "depth_unit_scale_factor",
+    "colmap_im_id",
+    "colmap_image_id",
+    "camera_label",
+    "camera_id",
+    "image_id",
+    "frame_id",
+    "id",
+    "name",
+    "timestamp",
+    "blur_score",
+    "original_fps",
+    "version",
+    "comment",
 ];
 /// Lists of nerfstudio.
 const TRAIN_KEY: &str = "train_filenames";
@@ -221,9 +253,9 @@ fn word_at(text: &[u8], error: &serde_json::Error) -> Option<&'static str> {
     let before = line.get(..start.min(line.len()))?;
     // The parser stops at the first letter that it does not expect: `N`, or the `I` after a sign.
     let rest = line.get(before.len().saturating_sub(1)..)?;
-    ["NaN", "-Infinity", "Infinity"].into_iter().find(|word| {
-        rest.windows(word.len()).take(3).any(|part| part == word.as_bytes())
-    })
+    ["NaN", "-Infinity", "Infinity"]
+        .into_iter()
+        .find(|word| rest.windows(word.len()).take(3).any(|part| part == word.as_bytes()))
 }
 
 /// The text of a key; none where it is missing or no text.
@@ -306,8 +338,7 @@ fn apply_lists(
     read.frames.retain_mut(|frame| {
         let name = ForeignName::new(&frame.name).folded();
         frame.held_out = held_out.iter().flatten().any(|names| names.contains(&name));
-        let is_listed =
-            frame.held_out || train.as_ref().is_none_or(|names| names.contains(&name));
+        let is_listed = frame.held_out || train.as_ref().is_none_or(|names| names.contains(&name));
         named.insert(name);
         is_listed
     });

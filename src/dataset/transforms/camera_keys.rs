@@ -108,7 +108,10 @@ impl CameraKeys {
 
     /// These where given, else those of the file.
     pub(super) fn or(&self, file: &Self) -> Self {
-        fn or<T: Copy, const N: usize>(own: [Option<T>; N], file: [Option<T>; N]) -> [Option<T>; N] {
+        fn or<T: Copy, const N: usize>(
+            own: [Option<T>; N],
+            file: [Option<T>; N],
+        ) -> [Option<T>; N] {
             std::array::from_fn(|at| own[at].or(file[at]))
         }
         // A frame's horizontal field of view is not combined with the file's vertical focal length.
@@ -182,12 +185,11 @@ impl CameraKeys {
     fn distortion(&self) -> Result<Distortion, String> {
         let [k1, k2, k3, k4, k5, k6] = self.radial.map(Option::unwrap_or_default);
         let [p1, p2] = self.tangential.map(Option::unwrap_or_default);
-        let refuse = |keys: &[(&str, f64)], lens: &str| {
-            match keys.iter().find(|(_, value)| *value != 0.0) {
+        let refuse =
+            |keys: &[(&str, f64)], lens: &str| match keys.iter().find(|(_, value)| *value != 0.0) {
                 Some((key, value)) => Err(format!("has {key} = {value}, which {lens} lacks")),
                 None => Ok(()),
-            }
-        };
+            };
         match self.kind.unwrap_or(LensKind::Perspective) {
             LensKind::Perspective => {
                 // nerfstudio's k4 is the next radial term here, not the rational one of FULL_OPENCV;
@@ -235,8 +237,18 @@ fn is_focal(key: &str) -> bool {
 /// True if a key that is not read makes another camera of those that are read.
 fn changes_camera(key: &str) -> bool {
     const PARTS: [&str; 12] = [
-        "distort", "lens_shift", "lens_model", "ftheta", "latlong", "equirect", "panoram",
-        "fisheye", "principal", "skew", "camera_angle", "ortho",
+        "distort",
+        "lens_shift",
+        "lens_model",
+        "ftheta",
+        "latlong",
+        "equirect",
+        "panoram",
+        "fisheye",
+        "principal",
+        "skew",
+        "camera_angle",
+        "ortho",
     ];
     const WHOLE: [&str; 5] = ["xi", "shift_x", "shift_y", "k", "pixel_aspect"];
     // Not cameras, but like them in name.
@@ -341,7 +353,9 @@ fn kind(keys: &Map<String, Value>) -> Result<Option<LensKind>, String> {
             "FISHEYE" | "OPENCV_FISHEYE" => LensKind::Fisheye,
             _ => return Err(format!("has the camera model {name:?}, which splat does not read")),
         }),
-        Some(other) => return Err(format!("has camera_model = {}, which is no name", shown(other))),
+        Some(other) => {
+            return Err(format!("has camera_model = {}, which is no name", shown(other)));
+        }
     };
     let is_fisheye = match keys.get(FISHEYE_KEY) {
         None | Some(Value::Null) => None,

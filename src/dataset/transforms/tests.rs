@@ -55,9 +55,9 @@ fn matrices_that_are_no_poses_are_refused() {
     let row = [1, 0, 0, 0];
     for matrix in [
         json!([]),
-        json!([row; 2]),
-        json!([row; 4]),
-        json!([[0; 4]; 4]),
+        json!([row, row]),
+        json!([row, row, row, row]),
+        json!([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]),
         json!([[-1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]),
         json!([[1, 0, 0, "nan"], [0, 1, 0, 0], [0, 0, 1, 0]]),
         json!("identity"),
