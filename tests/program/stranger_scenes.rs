@@ -163,77 +163,95 @@ fn angles_instead(scene: &mut Value) {
     remove(scene, &["fl_x", "fl_y"]);
 }
 
+/// A change of the tiny scene.
 type Change = fn(&TestFolder, &mut Value);
+/// The name of the photograph of a number.
+type Name = fn(usize) -> String;
 
-#[rstest]
-#[case::angles(|_, scene| angles_instead(scene))]
-#[case::angles_without_size(|_, scene| { angles_instead(scene); remove(scene, &["w", "h"]) })]
-#[case::angle_and_focal_length(|_, scene| {
-    scene["camera_angle_x"] = angle(scene, "fl_x", "w").into();
-    remove(scene, &["fl_x"]);
-})]
-#[case::degrees(|_, scene| {
-    scene["x_fov"] = angle(scene, "fl_x", "w").to_degrees().into();
-    scene["y_fov"] = angle(scene, "fl_y", "h").to_degrees().into();
-    remove(scene, &["fl_x", "fl_y"]);
-})]
-#[case::no_size(|_, scene| remove(scene, &["w", "h"]))]
-#[case::text(|_, scene| {
-    for key in ["fl_x", "fl_y", "cx", "cy", "w", "h"] {
-        scene[key] = format!(" {} ", scene[key]).into();
+#[test]
+fn the_same_scene_in_other_words_trains_the_same() {
+    let cases: [(&str, Change); 19] = [
+        ("angles", |_, scene| angles_instead(scene)),
+        ("angles_without_size", |_, scene| {
+            angles_instead(scene);
+            remove(scene, &["w", "h"])
+        }),
+        ("angle_and_focal_length", |_, scene| {
+            scene["camera_angle_x"] = angle(scene, "fl_x", "w").into();
+            remove(scene, &["fl_x"]);
+        }),
+        ("degrees", |_, scene| {
+            scene["x_fov"] = angle(scene, "fl_x", "w").to_degrees().into();
+            scene["y_fov"] = angle(scene, "fl_y", "h").to_degrees().into();
+            remove(scene, &["fl_x", "fl_y"]);
+        }),
+        ("no_size", |_, scene| remove(scene, &["w", "h"])),
+        ("text", |_, scene| {
+            for key in ["fl_x", "fl_y", "cx", "cy", "w", "h"] {
+                scene[key] = format!(" {} ", scene[key]).into();
+            }
+            each_frame(scene, |_, frame| {
+                let text = frame["transform_matrix"][0][3].to_string();
+                frame["transform_matrix"][0][3] = text.into();
+            });
+        }),
+        ("other_names", |_, scene| {
+            (scene["fx"], scene["fy"]) = (scene["fl_x"].clone(), scene["fl_y"].clone());
+            (scene["width"], scene["height"]) = (scene["w"].clone(), scene["h"].clone());
+            remove(scene, &["fl_x", "fl_y", "w", "h"]);
+            scene["camera_model"] = "PERSPECTIVE".into();
+        }),
+        ("matrix_of_a_frame", |_, scene| {
+            let k = json!([
+                [scene["fl_x"], 0, scene["cx"]],
+                [0, scene["fl_y"], scene["cy"]],
+                [0, 0, 1]
+            ]);
+            each_frame(scene, |_, frame| frame["K"] = k.clone());
+            remove(scene, &["fl_x", "fl_y", "cx", "cy", "w", "h"]);
+        }),
+        ("frames_over_the_file", |_, scene| {
+            let own = scene.clone();
+            each_frame(scene, |_, frame| {
+                ["fl_x", "fl_y", "cx", "cy"].iter().for_each(|key| frame[*key] = own[*key].clone());
+            });
+            (scene["fl_x"], scene["cx"]) = (9.into(), 3.into());
+        }),
+        ("harmless_keys", |_, scene| {
+            scene["applied_transform"] = json!([[1, 0, 0, 0], [0, 0, 1, 0], [0, -1, 0, 0]]);
+            (scene["aabb_scale"], scene["scale"]) = (16.into(), json!(0.33));
+            (scene["offset"], scene["k1"], scene["p2"]) =
+                (json!([0.5, 0.5, 0.5]), 0.into(), json!(0.0));
+            (scene["is_fisheye"], scene["ortho"]) = (false.into(), false.into());
+            each_frame(scene, |number, frame| {
+                (frame["sharpness"], frame["colmap_im_id"]) = (20.5.into(), number.into());
+            });
+        }),
+        ("last_row_left_out", |_, scene| {
+            each_frame(scene, |_, frame| {
+                drop(frame["transform_matrix"].as_array_mut().unwrap().pop())
+            });
+        }),
+        ("floats_to_255", |place, _| rewrite(place, Colors::Floats("", 255.0))),
+        ("floats_to_1", |place, _| rewrite(place, Colors::Floats("", 1.0))),
+        ("diffuse_floats", |place, _| rewrite(place, Colors::Floats("diffuse_", 255.0))),
+        ("lists_and_big_endian", |place, _| rewrite(place, Colors::BigEndianWithLists)),
+        ("gaussians_as_points", |place, _| rewrite(place, Colors::Gaussians)),
+        ("points_of_windows", |place, scene| {
+            fs::create_dir(place.scene().join("points")).unwrap();
+            fs::rename(place.scene().join("p.ply"), place.scene().join("points/p.ply")).unwrap();
+            scene["ply_file_path"] = "D:\\work\\points\\p.ply".into();
+        }),
+        ("points_beside", |place, scene| {
+            fs::rename(place.scene().join("p.ply"), place.scene().join("points3D.PLY")).unwrap();
+            remove(scene, &["ply_file_path"]);
+        }),
+        ("no_extension", |_, scene| each_name(scene, |name| name.replace(".png", ""))),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        assert_silent(&assert_usual(&changed(change), &[]));
     }
-    each_frame(scene, |_, frame| {
-        let text = frame["transform_matrix"][0][3].to_string();
-        frame["transform_matrix"][0][3] = text.into();
-    });
-})]
-#[case::other_names(|_, scene| {
-    (scene["fx"], scene["fy"]) = (scene["fl_x"].clone(), scene["fl_y"].clone());
-    (scene["width"], scene["height"]) = (scene["w"].clone(), scene["h"].clone());
-    remove(scene, &["fl_x", "fl_y", "w", "h"]);
-    scene["camera_model"] = "PERSPECTIVE".into();
-})]
-#[case::matrix_of_a_frame(|_, scene| {
-    let k = json!([[scene["fl_x"], 0, scene["cx"]], [0, scene["fl_y"], scene["cy"]], [0, 0, 1]]);
-    each_frame(scene, |_, frame| frame["K"] = k.clone());
-    remove(scene, &["fl_x", "fl_y", "cx", "cy", "w", "h"]);
-})]
-#[case::frames_over_the_file(|_, scene| {
-    let own = scene.clone();
-    each_frame(scene, |_, frame| {
-        ["fl_x", "fl_y", "cx", "cy"].iter().for_each(|key| frame[*key] = own[*key].clone());
-    });
-    (scene["fl_x"], scene["cx"]) = (9.into(), 3.into());
-})]
-#[case::harmless_keys(|_, scene| {
-    scene["applied_transform"] = json!([[1, 0, 0, 0], [0, 0, 1, 0], [0, -1, 0, 0]]);
-    (scene["aabb_scale"], scene["scale"]) = (16.into(), json!(0.33));
-    (scene["offset"], scene["k1"], scene["p2"]) = (json!([0.5, 0.5, 0.5]), 0.into(), json!(0.0));
-    (scene["is_fisheye"], scene["ortho"]) = (false.into(), false.into());
-    each_frame(scene, |number, frame| {
-        (frame["sharpness"], frame["colmap_im_id"]) = (20.5.into(), number.into());
-    });
-})]
-#[case::last_row_left_out(|_, scene| {
-    each_frame(scene, |_, frame| drop(frame["transform_matrix"].as_array_mut().unwrap().pop()));
-})]
-#[case::floats_to_255(|place, _| rewrite(place, Colors::Floats("", 255.0)))]
-#[case::floats_to_1(|place, _| rewrite(place, Colors::Floats("", 1.0)))]
-#[case::diffuse_floats(|place, _| rewrite(place, Colors::Floats("diffuse_", 255.0)))]
-#[case::lists_and_big_endian(|place, _| rewrite(place, Colors::BigEndianWithLists))]
-#[case::gaussians_as_points(|place, _| rewrite(place, Colors::Gaussians))]
-#[case::points_of_windows(|place, scene| {
-    fs::create_dir(place.scene().join("points")).unwrap();
-    fs::rename(place.scene().join("p.ply"), place.scene().join("points/p.ply")).unwrap();
-    scene["ply_file_path"] = "D:\\work\\points\\p.ply".into();
-})]
-#[case::points_beside(|place, scene| {
-    fs::rename(place.scene().join("p.ply"), place.scene().join("points3D.PLY")).unwrap();
-    remove(scene, &["ply_file_path"]);
-})]
-#[case::no_extension(|_, scene| each_name(scene, |name| name.replace(".png", "")))]
-fn the_same_scene_in_other_words_trains_the_same(#[case] change: Change) {
-    assert_silent(&assert_usual(&changed(change), &[]));
 }
 
 /// Writes the points of a scene anew. They are read from a twin, since the scene has no model any more.
@@ -243,20 +261,33 @@ fn rewrite(place: &TestFolder, colors: Colors) {
     fs::copy(twin.scene().join("p.ply"), place.scene().join("p.ply")).unwrap();
 }
 
-#[rstest]
-#[case::backslashes(|_, scene| each_name(scene, |name| format!(".\\{}", name.replace('/', "\\"))))]
-#[case::windows(|_, scene| each_name(scene, |name| format!("C:\\Users\\me\\{}", name.replace('/', "\\"))))]
-#[case::another_home(|_, scene| each_name(scene, |name| format!("/home/other/scene/{name}")))]
-#[case::another_extension(|_, scene| each_name(scene, |name| name.replace(".png", ".JPG")))]
-#[case::another_case(|_, scene| each_name(scene, |name| name.replace("images/view", "Images/VIEW")))]
-#[case::another_unicode_form(|place, scene| {
-    rename_photographs(place, |number| format!("bu\u{308}ro_{number:03}.png"));
-    each_name(scene, |name| name.replace("view", "b\u{fc}ro"));
-})]
-#[case::photographs_without_folder(|_, scene| each_name(scene, |name| name.replace("images/", "")))]
-fn names_of_other_systems_are_found(#[case] change: Change) {
-    let place = changed(change);
-    assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+#[test]
+fn names_of_other_systems_are_found() {
+    let cases: [(&str, Change); 7] = [
+        ("backslashes", |_, scene| {
+            each_name(scene, |name| format!(".\\{}", name.replace('/', "\\")))
+        }),
+        ("windows", |_, scene| {
+            each_name(scene, |name| format!("C:\\Users\\me\\{}", name.replace('/', "\\")))
+        }),
+        ("another_home", |_, scene| each_name(scene, |name| format!("/home/other/scene/{name}"))),
+        ("another_extension", |_, scene| each_name(scene, |name| name.replace(".png", ".JPG"))),
+        ("another_case", |_, scene| {
+            each_name(scene, |name| name.replace("images/view", "Images/VIEW"))
+        }),
+        ("another_unicode_form", |place, scene| {
+            rename_photographs(place, |number| format!("bu\u{308}ro_{number:03}.png"));
+            each_name(scene, |name| name.replace("view", "b\u{fc}ro"));
+        }),
+        ("photographs_without_folder", |_, scene| {
+            each_name(scene, |name| name.replace("images/", ""))
+        }),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        let place = changed(change);
+        assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+    }
 }
 
 fn rename_photographs(place: &TestFolder, name: impl Fn(usize) -> String) {
@@ -294,47 +325,77 @@ fn text_may_be_wide_or_marked() {
 }
 
 /// Turns the lens of all frames into a fisheye: the pixels stay, so that only figures can differ.
-#[rstest]
-#[case::file(|_, scene| scene["is_fisheye"] = true.into())]
-#[case::text(|_, scene| scene["is_fisheye"] = "true".into())]
-#[case::frames(|_, scene| each_frame(scene, |_, frame| frame["is_fisheye"] = 1.into()))]
-#[case::model_of_nerfstudio(|_, scene| scene["camera_model"] = "FISHEYE".into())]
-fn a_fisheye_has_several_names(#[case] change: Change) {
-    let with = |change: &dyn Fn(&TestFolder, &mut Value)| {
-        let place = changed(|place, scene| {
-            (scene["k1"], scene["k4"]) = (json!(0.3), json!(0.01));
-            change(place, scene);
-        });
-        trained(&place, &[]).0
-    };
-    let expected = with(&|_, scene| scene["camera_model"] = "OPENCV_FISHEYE".into());
-    assert!((with(&change) - expected).abs() < SAME_DB);
-    assert!((expected - *USUAL_PSNR).abs() > 0.1, "the lens changes nothing");
+#[test]
+fn a_fisheye_has_several_names() {
+    let cases: [(&str, Change); 4] = [
+        ("file", |_, scene| scene["is_fisheye"] = true.into()),
+        ("text", |_, scene| scene["is_fisheye"] = "true".into()),
+        ("frames", |_, scene| each_frame(scene, |_, frame| frame["is_fisheye"] = 1.into())),
+        ("model_of_nerfstudio", |_, scene| scene["camera_model"] = "FISHEYE".into()),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        let with = |change: &dyn Fn(&TestFolder, &mut Value)| {
+            let place = changed(|place, scene| {
+                (scene["k1"], scene["k4"]) = (json!(0.3), json!(0.01));
+                change(place, scene);
+            });
+            trained(&place, &[]).0
+        };
+        let expected = with(&|_, scene| scene["camera_model"] = "OPENCV_FISHEYE".into());
+        assert!((with(&change) - expected).abs() < SAME_DB);
+        assert!((expected - *USUAL_PSNR).abs() > 0.1, "the lens changes nothing");
+    }
 }
 
-#[rstest]
-#[case::panorama(|_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(), "EQUIRECTANGULAR")]
-#[case::orthographic(|_, scene| scene["ortho"] = true.into(), "ortho")]
-#[case::ftheta(|_, scene| scene["ftheta_p1"] = json!(0.3), "ftheta_p1")]
-#[case::one_frame(|_, scene| scene["frames"][3]["latlong"] = true.into(), "view_003.png")]
-#[case::contradiction(|_, scene| {
-    (scene["camera_model"], scene["is_fisheye"]) = ("OPENCV".into(), true.into());
-}, "is_fisheye")]
-#[case::another_term(|_, scene| scene["k4"] = json!(0.3), "k4")]
-#[case::focal_length_in_mm(|_, scene| {
-    remove(scene, &["fl_x", "fl_y"]);
-    scene["focal_length"] = 35.into();
-}, "focal_length")]
-#[case::skew(|_, scene| {
-    scene["frames"][0]["K"] = json!([[40, 2, 24], [0, 40, 18], [0, 0, 1]]);
-}, "skew")]
-#[case::no_matrix(|_, scene| remove(&mut scene["frames"][2], &["transform_matrix"]), "transform_matrix")]
-#[case::no_name(|_, scene| remove(&mut scene["frames"][2], &["file_path"]), "number 2")]
-#[case::no_list(|_, scene| scene["test_filenames"] = "a.png".into(), "test_filenames")]
-#[case::no_frames(|_, scene| scene["frames"] = json!([]), "no frames")]
-#[case::points_missing(|_, scene| scene["ply_file_path"] = "q.ply".into(), "q.ply")]
-fn a_camera_that_is_not_read_is_named(#[case] change: Change, #[case] named: &str) {
-    refused(&changed(change), &[], &[named, "scene"]);
+#[test]
+fn a_camera_that_is_not_read_is_named() {
+    let cases: [(&str, Change, &str); 13] = [
+        (
+            "panorama",
+            |_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(),
+            "EQUIRECTANGULAR",
+        ),
+        ("orthographic", |_, scene| scene["ortho"] = true.into(), "ortho"),
+        ("ftheta", |_, scene| scene["ftheta_p1"] = json!(0.3), "ftheta_p1"),
+        ("one_frame", |_, scene| scene["frames"][3]["latlong"] = true.into(), "view_003.png"),
+        (
+            "contradiction",
+            |_, scene| {
+                (scene["camera_model"], scene["is_fisheye"]) = ("OPENCV".into(), true.into());
+            },
+            "is_fisheye",
+        ),
+        ("another_term", |_, scene| scene["k4"] = json!(0.3), "k4"),
+        (
+            "focal_length_in_mm",
+            |_, scene| {
+                remove(scene, &["fl_x", "fl_y"]);
+                scene["focal_length"] = 35.into();
+            },
+            "focal_length",
+        ),
+        (
+            "skew",
+            |_, scene| {
+                scene["frames"][0]["K"] = json!([[40, 2, 24], [0, 40, 18], [0, 0, 1]]);
+            },
+            "skew",
+        ),
+        (
+            "no_matrix",
+            |_, scene| remove(&mut scene["frames"][2], &["transform_matrix"]),
+            "transform_matrix",
+        ),
+        ("no_name", |_, scene| remove(&mut scene["frames"][2], &["file_path"]), "number 2"),
+        ("no_list", |_, scene| scene["test_filenames"] = "a.png".into(), "test_filenames"),
+        ("no_frames", |_, scene| scene["frames"] = json!([]), "no frames"),
+        ("points_missing", |_, scene| scene["ply_file_path"] = "q.ply".into(), "q.ply"),
+    ];
+    for (case, change, named) in cases {
+        println!("{case}");
+        refused(&changed(change), &[], &[named, "scene"]);
+    }
 }
 
 #[rstest]
@@ -410,34 +471,48 @@ fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
     }
 }
 
-#[rstest]
-#[case::beside(|number| format!("masks/view_{number:03}.png"), |_, _| {})]
-#[case::as_colmap(|number| format!("masks/view_{number:03}.png.png"), |_, _| {})]
-#[case::with_folder(|number| format!("masks/images/view_{number:03}.png"), |_, _| {})]
-#[case::other_case(|number| format!("masks/VIEW_{number:03}.PNG"), |_, _| {})]
-#[case::named(|number| format!("m/{number}.png"), |_, scene: &mut Value| {
-    each_frame(scene, |number, frame| frame["mask_path"] = format!("m\\{number}.png").into());
-})]
-#[case::named_elsewhere(|number| format!("m/{number}.png"), |_, scene: &mut Value| {
-    each_frame(scene, |number, frame| frame["mask_path"] = format!("/home/a/m/{number}.png").into());
-})]
-fn masks_of_transforms_count_as_those_of_colmap(
-    #[case] name: fn(usize) -> String,
-    #[case] change: Change,
-) {
-    static MASKED_PSNR: LazyLock<f64> = LazyLock::new(|| {
-        let place = TestFolder::with_scene();
-        write_masks(&place, |number| format!("masks/view_{number:03}.png"));
-        trained(&place, &[]).0
-    });
-    let place = changed(|place, scene| {
-        write_masks(place, name);
-        change(place, scene);
-    });
-    let (psnr, ended) = trained(&place, &[]);
-    assert_silent(&ended);
-    assert!((psnr - *MASKED_PSNR).abs() < SAME_DB, "{psnr} {}", *MASKED_PSNR);
-    assert!((psnr - *USUAL_PSNR).abs() > 0.05, "the masks change nothing");
+#[test]
+fn masks_of_transforms_count_as_those_of_colmap() {
+    let cases: [(&str, Name, Change); 6] = [
+        ("beside", |number| format!("masks/view_{number:03}.png"), |_, _| {}),
+        ("as_colmap", |number| format!("masks/view_{number:03}.png.png"), |_, _| {}),
+        ("with_folder", |number| format!("masks/images/view_{number:03}.png"), |_, _| {}),
+        ("other_case", |number| format!("masks/VIEW_{number:03}.PNG"), |_, _| {}),
+        (
+            "named",
+            |number| format!("m/{number}.png"),
+            |_, scene: &mut Value| {
+                each_frame(scene, |number, frame| {
+                    frame["mask_path"] = format!("m\\{number}.png").into()
+                });
+            },
+        ),
+        (
+            "named_elsewhere",
+            |number| format!("m/{number}.png"),
+            |_, scene: &mut Value| {
+                each_frame(scene, |number, frame| {
+                    frame["mask_path"] = format!("/home/a/m/{number}.png").into()
+                });
+            },
+        ),
+    ];
+    for (case, name, change) in cases {
+        println!("{case}");
+        static MASKED_PSNR: LazyLock<f64> = LazyLock::new(|| {
+            let place = TestFolder::with_scene();
+            write_masks(&place, |number| format!("masks/view_{number:03}.png"));
+            trained(&place, &[]).0
+        });
+        let place = changed(|place, scene| {
+            write_masks(place, name);
+            change(place, scene);
+        });
+        let (psnr, ended) = trained(&place, &[]);
+        assert_silent(&ended);
+        assert!((psnr - *MASKED_PSNR).abs() < SAME_DB, "{psnr} {}", *MASKED_PSNR);
+        assert!((psnr - *USUAL_PSNR).abs() > 0.05, "the masks change nothing");
+    }
 }
 
 #[test]
@@ -608,36 +683,41 @@ fn utf16(text: &str) -> Vec<u8> {
     format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
 }
 
-#[rstest]
-#[case::plain(view_name, "\n", None, utf8)]
-#[case::no_empty_lines(view_name, "", None, utf8)]
-#[case::observed(view_name, "1.5 2.5 -1 3 4 17\n", None, utf8)]
-#[case::three_words(|number| format!("my view {number}.png"), "", None, utf8)]
-#[case::six_words(|number| format!("a b c d e {number}.png"), "", None, utf8)]
-#[case::words_and_empty_lines(|number| format!("my view {number}.png"), "\n", None, utf8)]
-#[case::colours_to_255(view_name, "\n", Some(255.0), utf8)]
-#[case::colours_to_1(view_name, "\n", Some(1.0), utf8)]
-#[case::wide(view_name, "\n", None, utf16)]
-fn text_models_are_read(
-    #[case] name: fn(usize) -> String,
-    #[case] second_line: &str,
-    #[case] white: Option<f64>,
-    #[case] bytes: fn(&str) -> Vec<u8>,
-) {
-    let place = TestFolder::with_scene();
-    rename_photographs(&place, name);
-    write_model(&place, &text_model(name, second_line, white), bytes);
-    assert_silent(&assert_usual(&place, &[]));
+#[test]
+fn text_models_are_read() {
+    let cases: [(&str, Name, &str, Option<f64>, fn(&str) -> Vec<u8>); 9] = [
+        ("plain", view_name, "\n", None, utf8),
+        ("no_empty_lines", view_name, "", None, utf8),
+        ("observed", view_name, "1.5 2.5 -1 3 4 17\n", None, utf8),
+        ("three_words", |number| format!("my view {number}.png"), "", None, utf8),
+        ("six_words", |number| format!("a b c d e {number}.png"), "", None, utf8),
+        ("words_and_empty_lines", |number| format!("my view {number}.png"), "\n", None, utf8),
+        ("colours_to_255", view_name, "\n", Some(255.0), utf8),
+        ("colours_to_1", view_name, "\n", Some(1.0), utf8),
+        ("wide", view_name, "\n", None, utf16),
+    ];
+    for (case, name, second_line, white, bytes) in cases {
+        println!("{case}");
+        let place = TestFolder::with_scene();
+        rename_photographs(&place, name);
+        write_model(&place, &text_model(name, second_line, white), bytes);
+        assert_silent(&assert_usual(&place, &[]));
+    }
 }
 
-#[rstest]
-#[case::windows(|number| format!("C:\\scenes\\a\\images\\view_{number:03}.png"))]
-#[case::case_and_extension(|number| format!("VIEW_{number:03}.JPEG"))]
-#[case::another_home(|number| format!("/home/other/images/view_{number:03}.png"))]
-fn names_of_colmap_models_are_found(#[case] name: fn(usize) -> String) {
-    let place = TestFolder::with_scene();
-    write_model(&place, &text_model(name, "\n", None), utf8);
-    assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+#[test]
+fn names_of_colmap_models_are_found() {
+    let cases: [(&str, Name); 3] = [
+        ("windows", |number| format!("C:\\scenes\\a\\images\\view_{number:03}.png")),
+        ("case_and_extension", |number| format!("VIEW_{number:03}.JPEG")),
+        ("another_home", |number| format!("/home/other/images/view_{number:03}.png")),
+    ];
+    for (case, name) in cases {
+        println!("{case}");
+        let place = TestFolder::with_scene();
+        write_model(&place, &text_model(name, "\n", None), utf8);
+        assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+    }
 }
 
 #[rstest]
