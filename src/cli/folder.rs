@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::cfg_args::{self, CFG_ARGS};
 use super::exit::DataError;
 use super::trained_views::{TRAINED_VIEWS, TrainedViews};
 use crate::config::{Config, ConfigError, ConfigLayer};
@@ -185,6 +186,15 @@ pub(super) fn read_config(model_path: &Path) -> Result<Option<ConfigText>, Confi
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(ConfigError::Unreadable { path, source }),
     }
+}
+
+/// Options of a trained model: `config.toml`, or else the `cfg_args` of another trainer.
+pub(super) fn read_options(model_path: &Path) -> anyhow::Result<Option<ConfigText>> {
+    if let Some(text) = read_config(model_path)? {
+        return Ok(Some(text));
+    }
+    let recorded = cfg_args::read(model_path)?;
+    recorded.map(|options| options.layer(&model_path.join(CFG_ARGS))).transpose()
 }
 
 /// What to say of a model folder that is a file.

@@ -1,23 +1,16 @@
 //! A trained model that SuGaR's coarse stage starts from: its Gaussians and the options of its run.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use serde::Serialize;
-
+use super::cfg_args::{self, CFG_ARGS, KeptFilter, RecordedOptions};
 use super::exit::UsageError;
 use super::file_kind::check_coarse_model;
 use super::folder::{self, ConfigText};
 use super::held_out::HeldOut;
 use crate::config::{Config, SceneOptions, SugarOptions};
-use crate::math::splat::DILATION_PX2;
 
 /// The iteration of a PLY in a folder without a number: the reference's default.
 const USUAL_ITERATION: u32 = 7000;
-
-/// What 3DGS's trainers write of their options.
-const CFG_ARGS: &str = "cfg_args";
 
 /// A model to start from.
 pub(super) struct Handover {
@@ -33,27 +26,6 @@ struct RecordedRun {
     /// The file that says so.
     path: PathBuf,
     options: RecordedOptions,
-}
-
-/// Options that a run started from the Gaussians of another keeps, unless they are set anew.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct RecordedOptions {
-    scene: SceneOptions,
-    optimize: KeptFilter,
-}
-
-/// How a model is drawn.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct KeptFilter {
-    antialiasing: bool,
-    kernel_size: f64,
-}
-
-impl Default for KeptFilter {
-    fn default() -> Self {
-        let usual = Config::default().optimize;
-        Self { antialiasing: usual.antialiasing, kernel_size: usual.kernel_size }
-    }
 }
 
 impl Handover {
@@ -73,9 +45,7 @@ impl Handover {
     /// The options that are kept, as a layer beneath those that are given.
     pub(super) fn kept(&self) -> anyhow::Result<Option<ConfigText>> {
         let Some(RecordedRun { path, options }) = &self.recorded_run else { return Ok(None) };
-        let text =
-            toml::to_string(options).context("options of an earlier run are plain values")?;
-        Ok(Some(ConfigText { origin: path.display().to_string(), text }))
+        Ok(Some(options.layer(path)?))
     }
 
     /// Fails where a view would be held out that the model was trained on.
@@ -137,67 +107,14 @@ fn recorded_run(model_path: &Path) -> anyhow::Result<Option<RecordedRun>> {
         let options = RecordedOptions { scene, optimize: filter };
         return Ok(Some(RecordedRun { path: PathBuf::from(origin), options }));
     }
-    let path = model_path.join(CFG_ARGS);
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(RecordedRun { path, options: of_namespace(&text) })),
-        Err(_) => Ok(None),
-    }
-}
-
-/// What `Namespace(key=value, ...)`, as Python writes it, says of what is kept. It is read, not run.
-fn of_namespace(text: &str) -> RecordedOptions {
-    let value = |key: &str| {
-        let start = text.find(&format!("{key}="))? + key.len() + 1;
-        let rest = &text[start..];
-        let end = rest.find([',', ')']).unwrap_or(rest.len());
-        Some(rest[..end].trim().trim_matches(['\'', '"']).to_owned())
-    };
-    let mut kept = RecordedOptions::default();
-    let scene = &mut kept.scene;
-    scene.eval = value("eval").is_some_and(|value| value == "True");
-    scene.white_background = value("white_background").is_some_and(|value| value == "True");
-    scene.source_path = value("source_path").filter(|path| !path.is_empty()).map(PathBuf::from);
-    if let Some(images) = value(" images").filter(|images| !images.is_empty()) {
-        scene.images = images;
-    }
-    if let Some(resolution) = value(" resolution").and_then(|value| value.parse().ok()) {
-        scene.resolution = resolution;
-    }
-    // Mip-Splatting's trainer has it; where it is what 3DGS dilates by, our own says that it is none.
-    let variance = value("kernel_size").and_then(|value| value.parse::<f64>().ok());
-    if let Some(variance) = variance.filter(|variance| variance.total_cmp(&DILATION_PX2).is_ne()) {
-        kept.optimize = KeptFilter { antialiasing: true, kernel_size: variance };
-    }
-    kept
+    let options = cfg_args::read(model_path)?;
+    Ok(options.map(|options| RecordedRun { path: model_path.join(CFG_ARGS), options }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::TestList;
-
-    #[test]
-    fn a_namespace_of_3dgs_tells_its_scene_and_its_split() {
-        let kept = of_namespace(
-            "Namespace(data_device='cuda', depths='', eval=True, images='images_4', \
-             model_path='out/garden', resolution=2, sh_degree=3, source_path='/data/garden', \
-             train_test_exp=False, white_background=False)",
-        );
-        let scene = &kept.scene;
-        assert_eq!((scene.eval, scene.white_background, scene.resolution), (true, false, 2));
-        assert_eq!(scene.source_path.as_deref(), Some(Path::new("/data/garden")));
-        assert_eq!(scene.images, "images_4");
-        assert_eq!(kept.optimize, KeptFilter::default());
-    }
-
-    #[test]
-    fn a_namespace_of_mip_splatting_tells_its_filter() {
-        let filter = |text: &str| of_namespace(text).optimize;
-        let mip = filter("Namespace(eval=False, kernel_size=0.1, resolution=-1)");
-        assert_eq!(mip, KeptFilter { antialiasing: true, kernel_size: 0.1 });
-        assert_eq!(filter("Namespace(eval=False, kernel_size=0.3)"), KeptFilter::default());
-        assert_eq!(of_namespace("garbage"), RecordedOptions::default());
-    }
 
     #[test]
     fn views_that_were_trained_on_are_not_held_out() {

@@ -4,6 +4,7 @@ mod background;
 mod base;
 #[cfg(feature = "bench")]
 mod bench;
+mod cfg_args;
 mod clean;
 mod compare;
 mod completions;

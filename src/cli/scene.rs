@@ -263,7 +263,7 @@ impl ModelArgs {
             )
             .into());
         }
-        let base = folder::read_config(&self.model_path)?;
+        let base = folder::read_options(&self.model_path)?;
         let flags = Config {
             scene: self.scene.clone(),
             memory: self.memory.clone(),
@@ -283,7 +283,7 @@ impl ModelArgs {
         let altered = base.is_some() && config.scene != same;
         if config.scene.source_path.is_none() {
             return Err(UsageError(format!(
-                "{} has no config.toml that names the scene. Name it with -s SCENE",
+                "{} has neither config.toml nor cfg_args that names the scene. Name it with -s SCENE",
                 self.model_path.display()
             ))
             .into());

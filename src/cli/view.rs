@@ -113,7 +113,7 @@ fn source(args: &ViewerArgs) -> anyhow::Result<ViewedSource> {
         );
     }
     folder::check_readable(&model_path)?;
-    let base = folder::read_config(&model_path)?;
+    let base = folder::read_options(&model_path)?;
     if base.is_none() && !folder::holds_run(&model_path) {
         return Err(DataError(format!(
             "{}: holds no model and no run. Train a model there first, or name another folder",

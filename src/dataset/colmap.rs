@@ -11,6 +11,8 @@ mod text;
 mod write;
 
 use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use error::ColmapError;
@@ -21,10 +23,11 @@ use raw::{Points, RawImage};
 
 use super::camera::Pose;
 use super::lens::Lens;
+use super::listing::first_few;
 use super::points::PointCloud;
 
-/// Folders of a scene that may hold a model, the first that does is read.
-pub const MODEL_FOLDERS: [&str; 2] = ["sparse/0", "sparse"];
+/// Folders of a scene that usually hold its model.
+pub const USUAL_FOLDERS: [&str; 2] = ["sparse/0", "sparse"];
 
 /// An image whose pose COLMAP found.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,12 +76,85 @@ impl Reconstruction {
     }
 }
 
-/// The folder of the scene's model: the first of [`MODEL_FOLDERS`] with a file of cameras or images.
-pub fn find(scene: &Path) -> Option<PathBuf> {
-    MODEL_FOLDERS
-        .iter()
-        .map(|folder| scene.join(folder))
-        .find(|folder| ["cameras", "images"].iter().any(|file| part(folder, file).is_some()))
+/// The model of a scene.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundModel {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// One sentence about other models and about an unusual folder.
+    pub notice: Option<String>,
+}
+
+/// Finds the model of a scene.
+///
+/// The first of these folders with a model counts: `sparse`, `colmap/sparse`, `dense/sparse`,
+/// `undistorted/sparse`, `distorted/sparse`, `colmap`, the scene itself. Of several models in it, as in
+/// `sparse/0` and `sparse/1`, the one with the most images counts. With `only_usual`, only `sparse` is
+/// looked into: nerfstudio leaves a model in `colmap` beside its own description of the scene.
+pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
+    let dense = scene.join("dense");
+    let mut groups: Vec<PathBuf> =
+        ["sparse", "colmap/sparse", "dense/sparse"].map(|folder| scene.join(folder)).into();
+    groups.extend(numbered(&dense).into_iter().map(|folder| folder.join("sparse")));
+    groups.extend(["undistorted/sparse", "distorted/sparse", "colmap"].map(|it| scene.join(it)));
+    groups.push(scene.to_owned());
+    groups.truncate(if only_usual { 1 } else { groups.len() });
+    groups.iter().find_map(|group| largest(scene, group))
+}
+
+/// The largest model in a folder or its numbered folders.
+fn largest(scene: &Path, group: &Path) -> Option<FoundModel> {
+    let has_model =
+        |folder: &PathBuf| ["cameras", "images"].iter().any(|file| part(folder, file).is_some());
+    let mut folders = numbered(group);
+    folders.push(group.to_owned());
+    folders.retain(has_model);
+    let shown = |folder: &Path| match folder.strip_prefix(scene) {
+        Ok(below) if !below.as_os_str().is_empty() => below.display().to_string(),
+        _ => folder.display().to_string(),
+    };
+    let [first, others @ ..] = folders.as_slice() else { return None };
+    if others.is_empty() {
+        let is_usual = USUAL_FOLDERS.iter().any(|usual| *first == scene.join(usual));
+        let notice = (!is_usual).then(|| format!("the COLMAP model is read from {}", shown(first)));
+        return Some(FoundModel { folder: first.clone(), notice });
+    }
+    let counts: Vec<u64> = folders.iter().map(|folder| count_images(folder)).collect();
+    // The first of equals.
+    let best = (0..folders.len()).rev().max_by_key(|&at| counts[at]).unwrap_or(0);
+    let rest = (0..folders.len()).filter(|&at| at != best);
+    let rest: Vec<String> =
+        rest.map(|at| format!("{} ({})", shown(&folders[at]), counts[at])).collect();
+    let notice = format!(
+        "the model in {} is read, which has the most images ({}); not used: {}",
+        shown(&folders[best]),
+        counts[best],
+        first_few(&rest)
+    );
+    Some(FoundModel { folder: folders[best].clone(), notice: Some(notice) })
+}
+
+/// Folders in a folder whose names are numbers, in the order of these.
+fn numbered(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut numbered: Vec<(u32, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    numbered.sort_unstable();
+    numbered.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Number of images of a model; 0 if they cannot be read.
+fn count_images(folder: &Path) -> u64 {
+    let Some(path) = part(folder, "images") else { return 0 };
+    if !is_binary(&path) {
+        let images = text::TextLines::open(&path).and_then(|mut lines| text::images(&mut lines));
+        return images.map_or(0, |images| images.len() as u64);
+    }
+    let mut count = [0; 8];
+    let read = File::open(&path).and_then(|mut file| file.read_exact(&mut count));
+    read.map_or(0, |()| u64::from_le_bytes(count))
 }
 
 /// Reads the model in `folder`, each file in its binary form if it exists, as text otherwise.
@@ -101,6 +177,8 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     };
     let images = check(images, &cameras, &images_path, &mut warnings)?;
     let points = match part(folder, "points3D") {
+        // Read by whoever looks for points in other formats.
+        None if folder.join("points3D.ply").is_file() => Points::default(),
         None => {
             warnings.push(format!(
                 "{}: holds neither points3D.bin nor points3D.txt, so the Gaussians start at \

@@ -1,7 +1,7 @@
 //! The maps of inverse depths of photographs, and their scales.
 //!
 //! The layout is that of 3D Gaussian splatting's trainer: `DEPTHS/a.png` belongs to the photograph
-//! `a.jpg`, and `sparse/0/depth_params.json` has an entry `"a": {"scale": s, "offset": o}`.
+//! `a.jpg`, and `depth_params.json` beside the COLMAP model has an entry `"a": {"scale": s, "offset": o}`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +11,14 @@ use serde::Deserialize;
 
 use super::found_maps::FoundMaps;
 use super::source::DepthFile;
-use super::text::without_byte_order_mark;
+use super::text::utf8;
 use crate::math::quantile::median;
 
-/// The scales, below the scene's folder.
-const PARAMETERS: &str = "sparse/0/depth_params.json";
+/// The file of the scales, in the folder of the COLMAP model.
+pub(super) const PARAMETERS: &str = "depth_params.json";
+
+/// Largest scale and offset that are believed, per world unit.
+const LARGEST: f64 = 1e12;
 
 /// Scales below this share of the median are rejected.
 const SCALE_SHARE_MIN: f64 = 0.2;
@@ -59,6 +62,21 @@ pub enum DepthsError {
         #[source]
         source: serde_json::Error,
     },
+    /// A value that no scene has.
+    #[error(
+        "{path}: the {key} of {name:?} is {value:e}, beyond {LARGEST:e}. Make the file anew with the \
+         make_depth_scale.py of 3D Gaussian splatting"
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The photograph.
+        name: String,
+        /// `scale` or `offset`.
+        key: &'static str,
+        /// Its value.
+        value: f64,
+    },
     /// No photograph has a map that can be used.
     #[error(
         "{path}: none of the {views} training photographs has a map there and a scale above 0 in \
@@ -84,21 +102,20 @@ struct DepthScale {
 /// The maps of these views, which are names and indices. Views without a map or an entry, or with a
 /// scale that is not above 0 or far from the others', go without one.
 pub(super) fn find<'a>(
-    root: &Path,
-    folder: &str,
+    folder: PathBuf,
+    parameters: &Path,
     views: impl Iterator<Item = (&'a str, usize)>,
 ) -> Result<FoundMaps<DepthFile>, DepthsError> {
-    let folder = root.join(folder);
     if !folder.is_dir() {
         return Err(DepthsError::FolderMissing { path: folder });
     }
-    let parameters = root.join(PARAMETERS);
-    let fits = read(&parameters)?;
+    let fits = read(parameters)?;
     let median = median_scale(&fits);
     let found = FoundMaps::of(views, |stem, _| {
         fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median)
     });
     if found.files.is_empty() {
+        let parameters = parameters.to_owned();
         return Err(DepthsError::NoneFits { path: folder, parameters, views: found.views });
     }
     Ok(found)
@@ -107,8 +124,18 @@ pub(super) fn find<'a>(
 fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     let text = fs::read(path)
         .map_err(|source| DepthsError::ParametersMissing { path: path.to_owned(), source })?;
-    serde_json::from_slice(without_byte_order_mark(&text))
-        .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })
+    let fits: BTreeMap<String, DepthScale> = serde_json::from_slice(&utf8(&text))
+        .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })?;
+    // Such values would make the loss no number.
+    for (name, fit) in &fits {
+        for (key, value) in [("scale", fit.scale), ("offset", fit.offset)] {
+            if value.abs() > LARGEST {
+                let (path, name) = (path.to_owned(), name.clone());
+                return Err(DepthsError::TooLarge { path, name, key, value });
+            }
+        }
+    }
+    Ok(fits)
 }
 
 /// Median of the scales above 0.
@@ -138,11 +165,15 @@ fn fitting(path: &Path, fit: Option<&DepthScale>, median: f64) -> Result<DepthFi
 mod tests {
     use super::*;
 
+    fn parameters_of(scene: &tempfile::TempDir) -> PathBuf {
+        scene.path().join("sparse/0").join(PARAMETERS)
+    }
+
     fn scene(parameters: &str, maps: &[&str]) -> tempfile::TempDir {
         let scene = tempfile::tempdir().unwrap();
         fs::create_dir_all(scene.path().join("sparse/0")).unwrap();
         fs::create_dir_all(scene.path().join("depths/left")).unwrap();
-        fs::write(scene.path().join(PARAMETERS), parameters).unwrap();
+        fs::write(parameters_of(&scene), parameters).unwrap();
         for map in maps {
             fs::write(scene.path().join("depths").join(map), "").unwrap();
         }
@@ -153,7 +184,7 @@ mod tests {
         scene: &tempfile::TempDir,
         names: &[&str],
     ) -> Result<FoundMaps<DepthFile>, DepthsError> {
-        find(scene.path(), "depths", names.iter().copied().zip(0..))
+        find(scene.path().join("depths"), &parameters_of(scene), names.iter().copied().zip(0..))
     }
 
     #[test]
@@ -196,15 +227,18 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_the_remedy() {
         let entry = r#"{"a": {"scale": 1.0, "offset": 0.0}}"#;
-        let missing = find(scene(entry, &[]).path(), "nowhere", [("a", 0)].into_iter());
+        let missing = find("nowhere".into(), Path::new("a.json"), [("a", 0)].into_iter());
         let damaged = found(&scene("{\"a\": 3}", &["a.png"]), &["a.jpg"]);
+        let large =
+            found(&scene(r#"{"a": {"scale": 1.0, "offset": -1e13}}"#, &["a.png"]), &["a.jpg"]);
         let fits_nothing = found(&scene(entry, &["b.png"]), &["a.jpg", "b.jpg"]);
         let without = scene(entry, &["a.png"]);
-        fs::remove_file(without.path().join(PARAMETERS)).unwrap();
+        fs::remove_file(parameters_of(&without)).unwrap();
         let unread = found(&without, &["a.jpg"]);
         for (result, parts) in [
             (missing, ["nowhere", "no such folder", "-d"]),
             (damaged, ["depth_params.json", "\"scale\"", "line 1"]),
+            (large, ["depth_params.json", "offset of \"a\"", "-1e13"]),
             (fits_nothing, ["depths", "none of the 2", "a.png"]),
             (unread, ["depth_params.json", "cannot be read", "make_depth_scale.py"]),
         ] {

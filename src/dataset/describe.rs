@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::colmap::FoundModel;
 use super::error::DatasetError;
+use super::finder::{Finder, ForeignName, Reach, Wanted, find_file};
 use super::listing::first_few;
-use super::photographs::Photographs;
+use super::masks::Masks;
 use super::points::PointCloud;
 use super::shot::{Optics, Shot};
 use super::source::AlphaMeaning;
 use super::split::Holdout;
-use super::{colmap, points_ply, transforms};
+use super::transforms::{Frame, Transforms};
+use super::{colmap, depths, folders, points_ply, transforms};
 use crate::config::SceneOptions;
 
 /// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
@@ -28,24 +32,21 @@ pub(super) struct Description {
     pub(super) alpha: AlphaMeaning,
     pub(super) holdout: Holdout,
     pub(super) random_half_side: Option<f64>,
+    /// Scales of the photographs' depth maps, where there are any.
+    pub(super) depth_scales: PathBuf,
 }
 
 /// Reads the description of the scene in a folder.
 pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
-    if let Some(folder) = colmap::find(root) {
-        return describe_colmap(root, &folder, options);
+    if let Some(model) = folders::model(root) {
+        return describe_colmap(root, &model, options);
     }
     let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
     if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
-        for folder in colmap::MODEL_FOLDERS {
+        for folder in colmap::USUAL_FOLDERS {
             DatasetError::check_folder(&root.join(folder))?;
         }
-        let mut sought: Vec<String> = colmap::MODEL_FOLDERS
-            .iter()
-            .flat_map(|folder| ["bin", "txt"].map(|kind| format!("{folder}/cameras.{kind}")))
-            .collect();
-        sought.extend([transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].map(str::to_owned));
-        return Err(DatasetError::NotAScene { path: root.to_owned(), sought: sought.join(", ") });
+        return Err(folders::not_a_scene(root));
     }
     describe_transforms(root, is_blender, options)
 }
@@ -55,43 +56,71 @@ fn describe_transforms(
     is_blender: bool,
     options: &SceneOptions,
 ) -> Result<Description, DatasetError> {
-    let mut scene = if is_blender {
+    let Transforms { mut frames, points, has_split, mut warnings } = if is_blender {
         transforms::read_blender(root)?
     } else {
         transforms::read_nerfstudio(root)?
     };
-    let mut warnings = Vec::new();
-    let mut without_mask = Vec::new();
-    for shot in &mut scene.shots {
-        if let Some(missing) = shot.mask.take_if(|mask| !mask.is_file()) {
-            without_mask.push(missing.display().to_string());
-        }
-    }
-    if !without_mask.is_empty() {
-        let named = first_few(&without_mask);
+    warnings.extend(drop_repeated(&mut frames));
+    let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
+    let located = folders::of_transforms(root, &options.images, &names)?;
+    if located.files.elsewhere > 0 {
         warnings.push(format!(
-            "{} masks are missing, their photographs are used whole: {named}",
-            without_mask.len()
+            "{} photographs were found under another extension or in another folder than the \
+             transforms file says",
+            located.files.elsewhere
         ));
     }
-    let points = match &scene.points {
-        None => PointCloud::default(),
-        Some(path) => {
-            let (points, dropped) = points_ply::read_points_ply(path)?;
-            if dropped > 0 {
-                warnings.push(format!(
-                    "{}: {dropped} of its {} points have coordinates that are not finite; they \
-                     are left out",
-                    path.display(),
-                    dropped + points.positions.len()
-                ));
-            }
-            points
+    warnings.extend(located.warnings);
+    let in_scene = Finder::new(root.to_owned(), Reach::Paths);
+    let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
+    let named_masks = Masks::named(&frames, &in_scene);
+    let clean: Vec<String> = names.iter().map(|name| ForeignName::new(name).from_part(0)).collect();
+    let masks = Masks::beside(&located.folder, root);
+    let beside = masks.find(&clean.iter().map(String::as_str).collect::<Vec<_>>());
+    warnings.extend(named_masks.warning());
+    let mut shots = Vec::with_capacity(frames.len());
+    for (at, (frame, path)) in frames.iter().zip(located.files.paths).enumerate() {
+        let mut sized_by = None;
+        if let (Some(originals), Some(path), Optics::Sizeless(lens)) =
+            (&originals, &path, &frame.optics)
+            && lens.has_px()
+        {
+            let unknown =
+                || DatasetError::UnknownSize { path: path.clone(), name: frame.name.clone() };
+            sized_by = Some(originals[at].clone().ok_or_else(unknown)?);
         }
+        shots.push(Shot {
+            name: name_of(frame, path.as_deref(), root),
+            pose: frame.pose,
+            optics: frame.optics,
+            sized_by,
+            path,
+            mask: named_masks.files[at].clone().or_else(|| beside[at].clone()),
+            held_out: frame.held_out,
+        });
+    }
+    warnings.extend(masks.without_use(&shots));
+    warnings.extend(drop_shared_files(&mut shots));
+    let points_path = match points {
+        Some(name) => Some(find_file(root, &name)),
+        None => points_beside(root),
     };
+    let points = match points_path {
+        None => PointCloud::default(),
+        Some(path) => read_points(&path, &mut warnings)?,
+    };
+    let holdout = if has_split { Holdout::AsListed } else { Holdout::EveryNth };
+    if has_split && options.eval && options.test_every != SceneOptions::default().test_every {
+        warnings.push(format!(
+            "--test-every {}: not used, the scene says which views are held out. Choose others with \
+             --test-views or --test-list",
+            options.test_every
+        ));
+    }
     Ok(Description {
-        shots: scene.shots,
-        folder: root.to_owned(),
+        shots,
+        folder: located.folder,
         points,
         warnings,
         alpha: if is_blender {
@@ -99,30 +128,143 @@ fn describe_transforms(
         } else {
             AlphaMeaning::Mask
         },
-        holdout: if is_blender { Holdout::AsListed } else { Holdout::EveryNth },
+        holdout,
         random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
+        depth_scales: root.join(colmap::USUAL_FOLDERS[0]).join(depths::PARAMETERS),
     })
+}
+
+/// Points of a scene whose transforms file names none: as Inria's trainer and nerfstudio call them.
+fn points_beside(root: &Path) -> Option<PathBuf> {
+    const NAMES: [&str; 2] = ["points3d.ply", "sparse_pc.ply"];
+    let mut files: Vec<PathBuf> = fs::read_dir(root).ok()?.flatten().map(|it| it.path()).collect();
+    files.sort_unstable();
+    NAMES.iter().find_map(|name| {
+        let is_it = |path: &&PathBuf| {
+            path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()
+        };
+        files.iter().find(is_it).cloned()
+    })
+}
+
+fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud, DatasetError> {
+    let (points, dropped) = points_ply::read_points_ply(path)?;
+    if dropped > 0 {
+        warnings.push(format!(
+            "{}: {dropped} of its {} points have coordinates that are not finite; they are left out",
+            path.display(),
+            dropped + points.positions.len()
+        ));
+    }
+    Ok(points)
+}
+
+/// The name of a view: that of its frame, with the extension that the frame leaves out.
+fn name_of(frame: &Frame, path: Option<&Path>, root: &Path) -> String {
+    let is_absolute = Path::new(&frame.name).is_absolute() || frame.name.contains(':');
+    let name = ForeignName::new(&frame.name).from_part(0);
+    let Some(path) = path else { return name };
+    if is_absolute && let Ok(below) = path.strip_prefix(root) {
+        return below.to_string_lossy().into_owned();
+    }
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let base = name.rsplit_once('/').map_or(name.as_str(), |(_, base)| base);
+    match file.strip_prefix(base) {
+        Some(extension) => format!("{name}{extension}"),
+        None => name,
+    }
+}
+
+/// Keeps one of frames with the same photograph, one that is held out if there is one.
+fn drop_repeated(frames: &mut Vec<Frame>) -> Option<String> {
+    let keys = frames.iter().map(|frame| (ForeignName::new(&frame.name).folded(), frame.held_out));
+    let kept = first_of_each(keys);
+    let dropped = retain_listed(frames, &kept, |frame| frame.name.clone());
+    repeated(&dropped)
+}
+
+/// The same for photographs that are one file under several names.
+fn drop_shared_files(shots: &mut Vec<Shot>) -> Option<String> {
+    let keys = shots.iter().enumerate().map(|(at, shot)| {
+        let file = shot.path.as_ref().map(|path| path.canonicalize().unwrap_or(path.clone()));
+        // Those without a file are counted later.
+        (file.ok_or(at), shot.held_out)
+    });
+    let kept = first_of_each(keys);
+    let dropped = retain_listed(shots, &kept, |shot| shot.name.clone());
+    repeated(&dropped)
+}
+
+fn repeated(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} views are left out, since the scene lists their photographs twice: {}",
+            names.len(),
+            first_few(names)
+        )
+    })
+}
+
+/// True for the first of items with equal keys, or the first that is held out.
+fn first_of_each<K: Ord>(keys: impl Iterator<Item = (K, bool)>) -> Vec<bool> {
+    let mut kept = Vec::new();
+    let mut chosen: BTreeMap<K, (usize, bool)> = BTreeMap::new();
+    for (at, (key, held_out)) in keys.enumerate() {
+        kept.push(true);
+        match chosen.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert((at, held_out));
+            }
+            Entry::Occupied(mut place) => {
+                let (other, was_held_out) = *place.get();
+                if held_out && !was_held_out {
+                    kept[other] = false;
+                    place.insert((at, true));
+                } else {
+                    kept[at] = false;
+                }
+            }
+        }
+    }
+    kept
+}
+
+/// Removes items that are not kept, and returns their names.
+fn retain_listed<T>(items: &mut Vec<T>, kept: &[bool], name: fn(&T) -> String) -> Vec<String> {
+    let mut dropped = Vec::new();
+    let mut kept = kept.iter();
+    items.retain(|item| {
+        let is_kept = kept.next().copied().unwrap_or(true);
+        if !is_kept {
+            dropped.push(name(item));
+        }
+        is_kept
+    });
+    dropped
 }
 
 fn describe_colmap(
     root: &Path,
-    model: &Path,
+    found: &FoundModel,
     options: &SceneOptions,
 ) -> Result<Description, DatasetError> {
-    let model = colmap::read(model)?;
-    let mut photographs = Photographs::new(root, &options.images)?;
+    let model = colmap::read(&found.folder)?;
     let names: Vec<&str> = model.images.iter().map(|image| image.name.as_str()).collect();
-    let (files, elsewhere) = photographs.find(&names);
-    let mut warnings = model.warnings.clone();
-    if elsewhere > 0 {
+    let located = folders::of_colmap(root, &found.folder, &options.images, &names)?;
+    let mut warnings: Vec<String> = found.notice.iter().chain(&model.warnings).cloned().collect();
+    warnings.extend(located.warnings);
+    if located.files.elsewhere > 0 {
         warnings.push(format!(
-            "{elsewhere} photographs were found under another extension or in another folder than \
-             the COLMAP model says"
+            "{} photographs were found under another extension or in another folder than the COLMAP \
+             model says",
+            located.files.elsewhere
         ));
     }
+    let masks = Masks::beside(&located.folder, root);
+    let masks_of_names = masks.find(&names);
     let mut shots = Vec::with_capacity(model.images.len());
     let mut lenses = BTreeMap::new();
-    for (image, path) in model.images.iter().zip(files) {
+    for ((image, path), mask) in model.images.iter().zip(located.files.paths).zip(masks_of_names) {
         // Once per camera: finding where a lens folds takes thousands of steps.
         let lens = match lenses.entry(image.camera) {
             Entry::Occupied(known) => *known.get(),
@@ -136,19 +278,27 @@ fn describe_colmap(
             name: image.name.clone(),
             pose: image.pose,
             optics: Optics::Lens(lens),
+            sized_by: None,
             path,
-            mask: photographs.mask(&image.name),
+            mask,
             held_out: false,
         });
     }
-    warnings.extend(photographs.masks_without_use(&shots));
+    warnings.extend(masks.without_use(&shots));
+    warnings.extend(drop_shared_files(&mut shots));
+    let mut points = model.points;
+    let ply = found.folder.join("points3D.ply");
+    if points.positions.is_empty() && ply.is_file() {
+        points = read_points(&ply, &mut warnings)?;
+    }
     Ok(Description {
         shots,
-        folder: root.join(&options.images),
-        points: model.points,
+        folder: located.folder,
+        points,
         warnings,
         alpha: AlphaMeaning::Mask,
         holdout: Holdout::EveryNth,
         random_half_side: None,
+        depth_scales: found.folder.join(depths::PARAMETERS),
     })
 }

@@ -40,14 +40,16 @@ pub enum DatasetError {
     },
     /// The folder holds no scene.
     #[error(
-        "{path}: holds no scene. Looked for {sought}. Give the folder that holds `sparse` and \
-         `images` (COLMAP) or the transforms file (Blender, nerfstudio) after -s"
+        "{path}: holds no scene. It has {content}, but neither a COLMAP model (cameras.bin or .txt, as \
+         in sparse/0) nor transforms.json or transforms_train.json. {remedy}"
     )]
     NotAScene {
         /// The folder.
         path: PathBuf,
-        /// Files looked for.
-        sought: String,
+        /// What the folder holds.
+        content: String,
+        /// What to do.
+        remedy: String,
     },
     /// The inverse depths of `--depths`.
     #[error(transparent)]
@@ -65,15 +67,17 @@ pub enum DatasetError {
     #[error(transparent)]
     Points(#[from] PointsPlyError),
     /// The folder of the photographs is missing.
-    #[error("{path}: no such folder of photographs. Name the right one with --images")]
+    #[error("{path}: no such folder of photographs. Name the right one with --images{others}")]
     ImagesMissing {
         /// The folder.
         path: PathBuf,
+        /// Folders that hold photographs, after a colon.
+        others: String,
     },
     /// Every photograph is missing or unreadable.
     #[error(
         "{folder}: none of the scene's {count} photographs can be used: {reasons}. Name the right \
-         folder with --images, or copy the photographs into it"
+         folder with --images, or copy the photographs into it{others}"
     )]
     NoImageLeft {
         /// Where they were looked for.
@@ -82,6 +86,19 @@ pub enum DatasetError {
         count: usize,
         /// Why, for the first few.
         reasons: String,
+        /// Folders that hold photographs, after a colon.
+        others: String,
+    },
+    /// The size of a camera's photographs is unknown.
+    #[error(
+        "{path}: its camera has neither w nor h, and the photograph of {name} that it was solved on is \
+         not there. Write w and h into the transforms file"
+    )]
+    UnknownSize {
+        /// The photograph.
+        path: PathBuf,
+        /// The name in the scene.
+        name: String,
     },
     /// A photograph does not fit its camera.
     #[error(

@@ -5,12 +5,15 @@ pub mod colmap;
 mod depths;
 mod describe;
 mod error;
+mod finder;
+mod folders;
 mod found_maps;
 mod frame;
 mod image;
 mod lens;
 mod listing;
 mod loader;
+mod masks;
 mod normal_files;
 mod photographs;
 mod points;
@@ -104,7 +107,7 @@ impl Dataset {
         for shot in &mut scene.shots {
             shot.pose = Frame::SCENE.pose_to(&frame, &shot.pose);
         }
-        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, options)?;
+        let KeptViews { views, mut sources, held_out: listed } = keep(&mut scene, &root, options)?;
         let known = KnownViews {
             all: scene.shots.iter().map(|shot| shot.name.as_str()).collect(),
             kept: &views,
@@ -119,7 +122,7 @@ impl Dataset {
         }
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
-            let mut found = depths::find(&root, folder, trained)?;
+            let mut found = depths::find(root.join(folder), &scene.depth_scales, trained)?;
             scene.warnings.extend(found.warning("inverse depths"));
             let unit = frame.unit_in(&Frame::SCENE).to_f32();
             for (_, file) in &mut found.files {
@@ -197,7 +200,11 @@ struct KeptViews {
 }
 
 /// Looks at every photograph; those that cannot be used are left out with a warning.
-fn keep(scene: &mut Description, options: &SceneOptions) -> Result<KeptViews, DatasetError> {
+fn keep(
+    scene: &mut Description,
+    root: &Path,
+    options: &SceneOptions,
+) -> Result<KeptViews, DatasetError> {
     let opened: Vec<Result<(View, ImageSource), Unusable>> =
         scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
     let mut kept = KeptViews::default();
@@ -216,7 +223,8 @@ fn keep(scene: &mut Description, options: &SceneOptions) -> Result<KeptViews, Da
     let count = scene.shots.len();
     if kept.views.is_empty() {
         let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
-        return Err(DatasetError::NoImageLeft { folder, count, reasons });
+        let others = folders::with_photographs(root);
+        return Err(DatasetError::NoImageLeft { folder, count, reasons, others });
     }
     if !reasons.is_empty() {
         let named = first_few(&reasons);
@@ -243,7 +251,14 @@ fn open(
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
     let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
-    let fitted = photographs::fit(&shot.optics, &header, &path).map_err(stop)?;
+    let own_px = match &shot.sized_by {
+        None => [header.width, header.height],
+        Some(original) => {
+            let header = probe(original).map_err(|error| Unusable::LeftOut(error.to_string()))?;
+            [header.width, header.height]
+        }
+    };
+    let fitted = photographs::fit(&shot.optics, &header, &path, own_px).map_err(stop)?;
     if let Some(mask) = &shot.mask {
         let upright = fitted.apply_orientation;
         check_mask(mask, upright, &path, header.size(upright))
@@ -268,11 +283,9 @@ fn open(
     Ok((view, source))
 }
 
-/// Whether a folder holds a scene: a COLMAP model with a folder `images` of photographs, or a
-/// transforms file.
+/// True if a folder holds a scene: a COLMAP model with a folder of photographs, or a transforms file.
 pub fn is_scene(root: &Path, images: &str) -> bool {
-    let has_file = |name: &str| root.join(name).is_file();
-    (colmap::find(root).is_some() && root.join(images).is_dir())
-        || has_file(transforms::BLENDER_TRAIN)
-        || has_file(transforms::NERFSTUDIO)
+    folders::has_transforms(root)
+        || folders::model(root)
+            .is_some_and(|model| folders::has_photographs(root, &model.folder, images))
 }

@@ -1,17 +1,12 @@
-//! Finds the photographs and masks of a scene, and makes cameras fit them.
+//! Makes cameras fit photographs.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::camera::{Camera, stem};
+use super::camera::Camera;
 use super::error::DatasetError;
 use super::image::ImageHeader;
-use super::lens::{Distortion, Lens, Undistortion};
-use super::shot::{EXTENSIONS, Optics, Shot};
-
-/// Folders in folders that are searched for photographs.
-const DEEPEST: usize = 16;
+use super::lens::Undistortion;
+use super::shot::Optics;
 
 /// With `-r -1`, wider photographs are scaled to this width, px.
 const WIDEST_BY_DEFAULT: u32 = 1600;
@@ -32,23 +27,21 @@ pub(super) struct Fitted {
 /// The stored size decides first, because structure from motion often ignores EXIF: equal to the
 /// camera's, or of the same shape, and the stored pixels are used. Otherwise the size after EXIF's
 /// turn is tried in the same way.
+///
+/// A lens without a size is for photographs of `own_px`, which is the stored size or that of the
+/// photograph that this one is a smaller copy of.
 pub(super) fn fit(
     optics: &Optics,
     header: &ImageHeader,
     path: &Path,
+    own_px: [u32; 2],
 ) -> Result<Fitted, DatasetError> {
     let stored = [header.width, header.height];
     let turned = [header.height, header.width];
     let failed = |source| DatasetError::Lens { path: path.to_owned(), source };
     let lens = match optics {
         Optics::Lens(lens) => *lens,
-        Optics::FieldOfView(angle) => {
-            let [width, height] = stored;
-            let half = stored.map(|size| f64::from(size) / 2.0);
-            let focal = half[0] / (angle / 2.0).tan();
-            let camera = Camera { width, height, focal_px: [focal; 2], centre_px: half };
-            Lens::new(camera, Distortion::NONE).map_err(failed)?
-        }
+        Optics::Sizeless(lens) => lens.of_size(own_px).map_err(failed)?,
     };
     let solved = lens.size();
     let (size, apply_orientation) = if same_shape(stored, solved) {
@@ -126,137 +119,11 @@ fn size_px(size: f64) -> u32 {
     (size as u32).max(1)
 }
 
-/// The photographs of a COLMAP scene.
-///
-/// A name of the model is looked up below the folder as it stands; else with another extension of
-/// [`EXTENSIONS`]; else, if exactly one file and one name of the model share the file name (with
-/// any of these extensions), there.
-#[derive(Debug)]
-pub(super) struct Photographs {
-    folder: PathBuf,
-    masks: PathBuf,
-    /// What the folder holds; filled when a name is not found.
-    index: Option<Index>,
-}
-
-/// The files of a folder by name.
-#[derive(Debug, Default)]
-struct Index {
-    /// Path below the folder without extension. Of two files that differ in their extension only,
-    /// the first by name: it is as good as the other.
-    by_stem: BTreeMap<String, PathBuf>,
-    /// File name without extension; `None` if several stems share it.
-    by_base: BTreeMap<String, Option<PathBuf>>,
-}
-
-impl Photographs {
-    pub(super) fn new(scene: &Path, images: &str) -> Result<Self, DatasetError> {
-        let folder = scene.join(images);
-        DatasetError::check_folder(&folder)?;
-        if !folder.is_dir() {
-            return Err(DatasetError::ImagesMissing { path: folder });
-        }
-        Ok(Self { folder, masks: scene.join("masks"), index: None })
-    }
-
-    /// The files of all names, in their order, and how many lie in other folders than named.
-    pub(super) fn find(&mut self, names: &[&str]) -> (Vec<Option<PathBuf>>, usize) {
-        let mut files: Vec<Option<PathBuf>> = names
-            .iter()
-            .map(|name| Some(self.folder.join(name)).filter(|path| path.is_file()))
-            .collect();
-        let mut elsewhere = 0;
-        if files.iter().all(Option::is_some) {
-            return (files, elsewhere);
-        }
-        let mut same_base: BTreeMap<&str, usize> = BTreeMap::new();
-        for name in names {
-            *same_base.entry(base(stem(name))).or_default() += 1;
-        }
-        for (file, name) in files.iter_mut().zip(names) {
-            if file.is_none() {
-                let alone = same_base.get(base(stem(name))) == Some(&1);
-                *file = self.search(stem(name), alone);
-                elsewhere += usize::from(file.is_some());
-            }
-        }
-        (files, elsewhere)
-    }
-
-    /// The file of this stem, also in other folders if its base name is unique.
-    fn search(&mut self, stem: &str, anywhere: bool) -> Option<PathBuf> {
-        let folder = &self.folder;
-        let index = self.index.get_or_insert_with(|| index(folder));
-        let elsewhere = || index.by_base.get(base(stem)).cloned().flatten().filter(|_| anywhere);
-        index.by_stem.get(stem).cloned().or_else(elsewhere)
-    }
-
-    /// The mask of a photograph: `masks/a.jpg.png`, else `masks/a.png`.
-    pub(super) fn mask(&self, name: &str) -> Option<PathBuf> {
-        [format!("{name}.png"), format!("{}.png", stem(name))]
-            .iter()
-            .map(|mask| self.masks.join(mask))
-            .find(|path| path.is_file())
-    }
-
-    /// The warning if the folder of masks does not hold one for every photograph.
-    pub(super) fn masks_without_use(&self, shots: &[Shot]) -> Option<String> {
-        let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
-        (without > 0 && self.masks.is_dir()).then(|| {
-            format!(
-                "{}: holds no mask for {without} of {} photographs, which are used whole. The mask \
-                 of a.jpg is a.jpg.png or a.png",
-                self.masks.display(),
-                shots.len()
-            )
-        })
-    }
-}
-
-/// The last part of a path.
-fn base(name: &str) -> &str {
-    name.rsplit_once('/').map_or(name, |(_, base)| base)
-}
-
-/// All photographs below a folder.
-fn index(folder: &Path) -> Index {
-    let mut files = Vec::new();
-    let mut folders = vec![(folder.to_owned(), String::new(), 0)];
-    while let Some((folder, prefix, depth)) = folders.pop() {
-        // A folder that cannot be listed holds no photograph that could be read.
-        let Ok(entries) = fs::read_dir(&folder) else { continue };
-        for entry in entries.flatten() {
-            let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // Links to folders are not followed: they may lead back here.
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder && depth < DEEPEST {
-                folders.push((entry.path(), format!("{name}/"), depth + 1));
-            } else if is_photograph(&entry.path()) {
-                files.push((name, entry.path()));
-            }
-        }
-    }
-    // The order in which a folder is listed is the file system's.
-    files.sort_unstable();
-    let mut index = Index::default();
-    for (name, path) in files {
-        index.by_stem.entry(stem(&name).to_owned()).or_insert(path);
-    }
-    for (stem, path) in &index.by_stem {
-        let entry = index.by_base.entry(base(stem).to_owned());
-        entry.and_modify(|shared| *shared = None).or_insert_with(|| Some(path.clone()));
-    }
-    index
-}
-
-fn is_photograph(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    EXTENSIONS.contains(&extension.as_str()) && path.is_file()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::lens::{Distortion, Lens};
+    use crate::dataset::shot::{Focal, SizelessLens};
 
     #[test]
     fn resolutions_are_those_of_inria() {
@@ -284,7 +151,7 @@ mod tests {
 
     fn fit_to(width: u32, height: u32, orientation_swaps: bool) -> Result<Fitted, DatasetError> {
         let header = ImageHeader { width, height, orientation_swaps, has_colors: true };
-        fit(&lens(1061, 1894), &header, Path::new("a.jpg"))
+        fit(&lens(1061, 1894), &header, Path::new("a.jpg"), [width, height])
     }
 
     #[test]
@@ -331,17 +198,14 @@ mod tests {
     fn a_field_of_view_gives_the_focal_length() {
         let header =
             ImageHeader { width: 800, height: 600, orientation_swaps: false, has_colors: true };
-        let angle = std::f64::consts::FRAC_PI_2;
-        let fitted = fit(&Optics::FieldOfView(angle), &header, Path::new("r_0.png")).unwrap();
+        let angle = Focal::Angle { axis: 0, angle: std::f64::consts::FRAC_PI_2 };
+        let lens =
+            SizelessLens { focal: [angle; 2], centre_px: [None; 2], distortion: Distortion::NONE };
+        let optics = Optics::Sizeless(lens);
+        let fitted = fit(&optics, &header, Path::new("r_0.png"), [800, 600]).unwrap();
         // tan 45° is 1 to rounding.
         assert!((fitted.camera.focal_px[0] - 400.0).abs() < 1e-9);
         assert_eq!(fitted.camera.focal_px[0], fitted.camera.focal_px[1]);
         assert_eq!(fitted.camera.centre_px, [400.0, 300.0]);
-    }
-
-    #[test]
-    fn names_have_bases() {
-        assert_eq!(base("left/deep/a.jpg"), "a.jpg");
-        assert_eq!(base("a"), "a");
     }
 }

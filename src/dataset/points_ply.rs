@@ -1,17 +1,16 @@
 //! Point clouds as PLY: reads those beside a `transforms.json`, writes `input.ply`.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use splat_mesh::file::{Element, Header, MeshFileError, Property, RowFault, RowReader};
+
 use super::frame::Frame;
-use super::points::{FARTHEST, PointCloud};
+use super::points::{FARTHEST, PointCloud, bytes_of_colors};
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
 use crate::math::linalg::add;
-use crate::ply::{self, Header, PlyFileError};
-
-/// Longest line of an ASCII vertex, in bytes.
-const LONGEST_LINE: u64 = 1 << 16;
+use crate::ply::{self, PlyFileError, offset_of};
 
 /// Colour of points that have none.
 const GREY: u8 = 128;
@@ -24,8 +23,8 @@ pub enum PointsPlyError {
     File(#[from] PlyFileError),
     /// The header is not that of a PLY of points.
     #[error(
-        "{path}: {found}. Write the points again as PLY, ascii or binary_little_endian, with the \
-         element vertex first and x, y, z (and red, green, blue)"
+        "{path}: {found}. Write the points again as PLY with an element vertex that has x, y, z (and \
+         red, green, blue)"
     )]
     NoPoints {
         /// The file.
@@ -60,8 +59,8 @@ pub enum PointsPlyError {
     },
 }
 
-/// Reads the points of a PLY, ASCII or binary little-endian, and counts those left out because
-/// their coordinates are not finite. Points without colour are grey. An offset that a comment names is added.
+/// Reads the points of a PLY of any encoding, and counts those left out because their coordinates are
+/// not finite. Points without colour are grey. An offset that a comment names is added.
 pub fn read_points_ply(path: &Path) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
     let (file, length) = ply::open(path)?;
     read(path, file, length)
@@ -73,31 +72,51 @@ fn read(
     length: u64,
 ) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
     let mut input = BufReader::with_capacity(1 << 16, input.take(length));
-    let header = Header::read(path, &mut input)?;
     let no_points = |found| PointsPlyError::NoPoints { path: path.to_owned(), found };
-    let ascii = is_ascii(&header).map_err(no_points)?;
-    let columns = Columns::of(&header).map_err(no_points)?;
-    if !ascii {
-        header.rows_within(path, length)?;
+    let header = Header::read(path, &mut input).map_err(|error| match error {
+        MeshFileError::Line { line, found, .. } => {
+            no_points(format!("line {line} of the header: {found}"))
+        }
+        MeshFileError::Unreadable { path, source } => {
+            PointsPlyError::File(PlyFileError::Unreadable { path, source })
+        }
+        other => no_points(other.to_string()),
+    })?;
+    let mut rows = RowReader::new(&mut input, header.encoding);
+    let mut elements = header.elements.iter();
+    let vertices = elements
+        .find(|element| element.name == "vertex")
+        .ok_or_else(|| no_points("there is no `element vertex`".to_owned()))?;
+    for element in header.elements.iter().take_while(|element| element.name != "vertex") {
+        let mut left = if element.properties.is_empty() { 0 } else { element.rows };
+        while left > 0 {
+            let row = rows.read(element, |_, _| {});
+            row.map_err(|fault| no_points(format!("{}: {}", element.name, found_of(fault))))?;
+            left -= 1;
+        }
     }
-    let offset = header.offset();
+    let offset = offset_of(&header.comments);
+    let columns = Columns::of(vertices).map_err(no_points)?;
     let mut points = PointCloud::default();
+    let mut colors = Vec::new();
     let mut dropped = 0;
-    let mut values = vec![0.0; header.columns.len()];
-    let mut bytes = vec![0; header.row_bytes];
-    for index in 1..=header.rows {
-        let vertex = if ascii {
-            ascii_vertex(&mut input, &mut values)
-        } else {
-            binary_vertex(&mut input, &header, &mut bytes, &mut values)
-        };
-        vertex.map_err(|found| PointsPlyError::Vertex {
+    for index in 1..=vertices.rows {
+        let mut position = [0.0; 3];
+        let mut color = [0.0; 3];
+        let row = rows.read(vertices, |at, value| {
+            if let Some(axis) = columns.position.iter().position(|&column| column == at) {
+                position[axis] = value;
+            }
+            if let Some(channel) = columns.color.iter().flatten().position(|&column| column == at) {
+                color[channel] = columns.coding.decoded(value).to_f32();
+            }
+        });
+        row.map_err(|fault| PointsPlyError::Vertex {
             path: path.to_owned(),
             index,
-            count: header.rows,
-            found,
+            count: vertices.rows,
+            found: found_of(fault),
         })?;
-        let position = columns.position.map(|column| values[column]);
         if !position.iter().all(|x| x.is_finite()) {
             dropped += 1;
             continue;
@@ -106,90 +125,88 @@ fn read(
             return Err(PointsPlyError::TooFar { path: path.to_owned(), index, position });
         }
         points.positions.push(add(position, offset));
-        points.colors.push(columns.color(&values));
+        colors.push(color);
     }
+    points.colors = match columns.color {
+        Some(_) => bytes_of_colors(&colors, columns.coding.has_fractions()),
+        None => vec![[GREY; 3]; points.positions.len()],
+    };
     Ok((points, dropped))
 }
 
-/// Whether the vertices are text; they must come first in the file.
-fn is_ascii(header: &Header) -> Result<bool, String> {
-    if let Some(name) = header.before.first() {
-        return Err(format!("the element {name} stands before the vertices"));
-    }
-    match header.format.split(' ').next() {
-        Some("ascii") => Ok(true),
-        Some("binary_little_endian" | "") => Ok(false),
-        _ => Err(format!("the format {} is not read", header.format)),
+fn found_of(fault: RowFault) -> String {
+    match fault {
+        RowFault::Unreadable(error) => format!("cannot be read: {error}"),
+        RowFault::Found(found) => found,
     }
 }
+
+/// How a file stores a colour channel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Coding {
+    /// Whole numbers.
+    Whole,
+    /// Numbers with fractions.
+    Fractions,
+    /// Coefficients of the harmonics of a model of Gaussians.
+    Harmonics,
+}
+
+impl Coding {
+    /// The channel, with the harmonics taken out.
+    fn decoded(self, value: f64) -> f64 {
+        match self {
+            Self::Whole | Self::Fractions => value,
+            // The harmonic of degree 0 is 1 / (2 sqrt(pi)) everywhere.
+            Self::Harmonics => {
+                (0.5 + value * 0.25 * std::f64::consts::FRAC_2_SQRT_PI).clamp(0.0, 1.0)
+            }
+        }
+    }
+
+    fn has_fractions(self) -> bool {
+        self != Self::Whole
+    }
+}
+
+/// Names of the columns of colours, by program, the first that are there count.
+const COLOR_NAMES: [[&str; 3]; 5] = [
+    ["red", "green", "blue"],
+    ["diffuse_red", "diffuse_green", "diffuse_blue"],
+    ["r", "g", "b"],
+    ["Red", "Green", "Blue"],
+    ["f_dc_0", "f_dc_1", "f_dc_2"],
+];
 
 /// Where in a vertex the position and the colour are.
 struct Columns {
     position: [usize; 3],
     color: Option<[usize; 3]>,
-    /// What a channel is multiplied with: colours stored as floats are 0..1.
-    color_scale: f64,
+    coding: Coding,
 }
 
 impl Columns {
-    fn of(header: &Header) -> Result<Self, String> {
+    fn of(vertices: &Element) -> Result<Self, String> {
+        let find = |name: &str| {
+            let is_it = |column: &Property| column.name == name && column.count.is_none();
+            vertices.properties.iter().position(is_it)
+        };
         let mut position = [0; 3];
         for (column, name) in position.iter_mut().zip(["x", "y", "z"]) {
-            *column = header
-                .index(name)
-                .ok_or_else(|| format!("the vertices have no property {name}"))?;
+            *column = find(name).ok_or_else(|| format!("the vertices have no property {name}"))?;
         }
-        let color = match ["red", "green", "blue"].map(|name| header.index(name)) {
-            [Some(red), Some(green), Some(blue)] => Some([red, green, blue]),
-            _ => None,
+        let color = COLOR_NAMES.iter().find_map(|[red, green, blue]| {
+            Some(([find(red)?, find(green)?, find(blue)?], red.starts_with("f_dc")))
+        });
+        let coding = match color {
+            Some((_, true)) => Coding::Harmonics,
+            Some(([red, ..], false)) if vertices.properties[red].scalar.is_float() => {
+                Coding::Fractions
+            }
+            _ => Coding::Whole,
         };
-        let float = color.is_some_and(|[red, ..]| header.columns[red].scalar.is_float());
-        Ok(Self { position, color, color_scale: if float { 255.0 } else { 1.0 } })
+        Ok(Self { position, color: color.map(|(columns, _)| columns), coding })
     }
-
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "`as` saturates to 0..=255 and makes NaN 0"
-    )]
-    fn color(&self, values: &[f64]) -> [u8; 3] {
-        self.color.map_or([GREY; 3], |columns| {
-            columns.map(|column| (values[column] * self.color_scale).round() as u8)
-        })
-    }
-}
-
-fn ascii_vertex(input: &mut impl BufRead, values: &mut [f64]) -> Result<(), String> {
-    let line = next_line(input).map_err(|error| format!("cannot be read: {error}"))?;
-    let line = line.ok_or("is missing: the file ends before it")?;
-    let mut words = line.split_ascii_whitespace();
-    for value in values {
-        let word = words.next().unwrap_or("");
-        *value = word.parse().map_err(|_no_number| {
-            format!("holds {:?} where a number belongs", word.chars().take(40).collect::<String>())
-        })?;
-    }
-    Ok(())
-}
-
-fn binary_vertex(
-    input: &mut impl Read,
-    header: &Header,
-    bytes: &mut [u8],
-    values: &mut [f64],
-) -> Result<(), String> {
-    input.read_exact(bytes).map_err(|error| format!("cannot be read: {error}"))?;
-    for (value, column) in values.iter_mut().zip(&header.columns) {
-        *value = column.value(bytes);
-    }
-    Ok(())
-}
-
-/// The next line without its end; none at the end of the file.
-fn next_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
-    let mut line = Vec::new();
-    input.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
-    Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).trim_end().to_owned()))
 }
 
 /// Writes the points as Inria's trainer writes `input.ply`: position, a zero normal, colour. They are in coordinates
@@ -311,6 +328,78 @@ mod tests {
         assert_eq!(dropped, 1);
     }
 
+    /// An ASCII point at the origin with these further columns.
+    fn point(properties: &str, values: &str) -> [u8; 3] {
+        let text = format!(
+            "ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nproperty float y\n\
+             property float z\n{properties}end_header\n0 0 0 {values}\n"
+        );
+        parse(text.as_bytes()).unwrap().0.colors[0]
+    }
+
+    #[test]
+    fn colours_have_many_names_and_ranges() {
+        let columns = |names: [&str; 3], kind: &str| -> String {
+            names.iter().map(|name| format!("property {kind} {name}\n")).collect()
+        };
+        let rgb = ["red", "green", "blue"];
+        for (names, kind, values) in [
+            (rgb, "uchar", "51 102 255"),
+            (rgb, "int", "51 102 255"),
+            (rgb, "ushort", "13107 26214 65535"),
+            (rgb, "float", "0.2 0.4 1.0"),
+            (rgb, "float", "51.0 102.0 255.0"),
+            (rgb, "double", "51 102 255"),
+            (COLOR_NAMES[1], "uchar", "51 102 255"),
+            (COLOR_NAMES[1], "float", "0.2 0.4 1"),
+            (COLOR_NAMES[2], "uchar", "51 102 255"),
+            (COLOR_NAMES[4], "float", "-1.0634723 -0.35449077 1.7724539"),
+        ] {
+            assert_eq!(point(&columns(names, kind), values), [51, 102, 255], "{names:?} {kind}");
+        }
+        let list = "property list uchar int seen_by\n";
+        let with_lists = format!("{list}{}{list}", columns(rgb, "uchar"));
+        assert_eq!(point(&with_lists, "2 7 8 51 102 255 0"), [51, 102, 255]);
+        // Bright values of 0 to 1 are not taken for 0 to 255.
+        assert_eq!(point(&columns(rgb, "float"), "1.5 0.2 0"), [255, 51, 0]);
+    }
+
+    #[test]
+    fn both_byte_orders_lists_and_other_elements_are_read() {
+        for (order, swap) in [("little", false), ("big", true)] {
+            let mut bytes = format!(
+                "ply\nformat binary_{order}_endian 1.0\nelement camera 2\nproperty list uchar short a\n\
+                 element vertex 2\nproperty float x\nproperty list int float seen\nproperty float y\n\
+                 property double z\nproperty uchar red\nproperty uchar green\nproperty uchar blue\n\
+                 end_header\n"
+            )
+            .into_bytes();
+            let mut put = |value: &[u8]| {
+                let mut value = value.to_vec();
+                if swap {
+                    value.reverse();
+                }
+                bytes.extend(value);
+            };
+            put(&[1]);
+            put(&5_i16.to_le_bytes());
+            put(&[0]);
+            for x in [1.5_f32, -2.0] {
+                put(&x.to_le_bytes());
+                put(&1_i32.to_le_bytes());
+                put(&9.0_f32.to_le_bytes());
+                put(&3.0_f32.to_le_bytes());
+                put(&4.0_f64.to_le_bytes());
+                for channel in [10_u8, 20, 30] {
+                    put(&[channel]);
+                }
+            }
+            let (points, dropped) = parse(&bytes).unwrap();
+            assert_eq!(points.positions, [[1.5, 3.0, 4.0], [-2.0, 3.0, 4.0]]);
+            assert_eq!((points.colors[1], dropped), ([10, 20, 30], 0));
+        }
+    }
+
     #[test]
     fn points_without_colour_are_grey() {
         let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
@@ -323,15 +412,18 @@ mod tests {
         let cases: [(&[u8], &str); 8] = [
             (b"", "not a PLY"),
             (b"solid", "not a PLY"),
-            (b"ply\n", "no `end_header`"),
-            (
-                b"ply\nformat binary_big_endian 1.0\nelement vertex 1\nend_header\n",
-                "binary_big_endian",
-            ),
+            (b"ply\n", "before a line `end_header`"),
+            (b"ply\nformat binary_middle_endian 1.0\n", "binary_middle_endian"),
+            (b"ply\nformat ascii 1.0\nelement face 1\nend_header\n", "no `element vertex`"),
             (b"ply\nelement vertex many\n", "\"many\" is not a count"),
-            (b"ply\nelement vertex 1\nproperty float x\nend_header\n", "no property y"),
-            (b"ply\nelement vertex 1\nproperty list uchar int x\n", "list"),
-            (b"ply\nelement face 1\nelement vertex 1\nend_header\n", "before the vertices"),
+            (
+                b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\nend_header\n",
+                "no property y",
+            ),
+            (
+                b"ply\nformat ascii 1.0\nelement vertex 1\nproperty list uchar int x\nend_header\n",
+                "no property x",
+            ),
         ];
         for (bytes, expected) in cases {
             let error = parse(bytes).unwrap_err().to_string();
@@ -345,10 +437,9 @@ mod tests {
             property float x\nproperty float y\nproperty float z\nend_header\n1 2 3\n";
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains("vertex 2 of 18446744073709551615"), "{error}");
-        // Binary points are counted against the file before the first is read.
         let bytes = written();
         let error = parse(&bytes[..bytes.len() - 1]).unwrap_err().to_string();
-        assert!(error.contains("points.ply") && error.contains("has 80 bytes"), "{error}");
+        assert!(error.contains("points.ply") && error.contains("vertex 3 of 3"), "{error}");
         // No properties at all: a vertex of no bytes would never end.
         assert!(parse(b"ply\nelement vertex 18446744073709551615\nend_header\n").is_err());
     }

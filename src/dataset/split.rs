@@ -7,6 +7,7 @@ use std::path::Path;
 use super::camera::{View, stem};
 use super::error::DatasetError;
 use super::listing::first_few;
+use super::text::utf8;
 use crate::config::{SceneOptions, TestList};
 
 /// Which views are held out with `--eval` alone.
@@ -38,8 +39,8 @@ pub fn read_test_list(options: &mut SceneOptions) -> Result<(), DatasetError> {
 fn names_in(path: &Path) -> Result<Vec<String>, DatasetError> {
     let text = fs::read(path)
         .map_err(|source| DatasetError::TestListUnreadable { path: path.to_owned(), source })?;
+    let text = utf8(&text);
     let text = String::from_utf8_lossy(&text);
-    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().map(str::trim);
     let names: Vec<String> = lines
         .filter(|line| !line.is_empty() && !line.starts_with('#'))

@@ -1,25 +1,31 @@
 //! Scenes of Blender (`transforms_train.json`) and nerfstudio (`transforms.json`).
 //!
 //! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative
-//! to the folder of the JSON file and may lack their extension.
+//! to the folder of the JSON file and may lack their extension. `transforms/camera_keys.rs` reads cameras.
 
-use std::collections::HashSet;
+mod camera_keys;
+
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::camera::{Camera, Pose};
-use super::lens::{Distortion, Lens, LensError};
-use super::shot::{EXTENSIONS, Optics, Shot};
-use super::text::without_byte_order_mark;
+use super::camera::Pose;
+use super::finder::ForeignName;
+use super::lens::LensError;
+use super::listing::first_few;
+use super::shot::Optics;
+use super::text::utf8;
+use camera_keys::{CameraFault, CameraKeys, is_meant, is_of_camera, number};
+
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.
 pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
-/// The file of Blender's held-out views.
-const BLENDER_TEST: &str = "transforms_test.json";
+/// The files of Blender's held-out views; the first that is there counts.
+const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
 /// The file of nerfstudio's views.
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
@@ -47,6 +53,28 @@ pub enum TransformsError {
         /// Where and what.
         #[source]
         source: serde_json::Error,
+    },
+    /// A number of Python that JSON does not have.
+    #[error(
+        "{path}, line {line}, column {column}: {word} is no number of JSON. Correct it, or remove the frame"
+    )]
+    NoNumber {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Letter in the line, from 1.
+        column: usize,
+        /// The word.
+        word: &'static str,
+    },
+    /// A key of the whole file that cannot be meant.
+    #[error("{path}: {found}. Correct the key, or export the scene again")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        found: String,
     },
     /// A frame without something that it needs.
     #[error("{path}: frame {frame:?} {found}. {remedy}")]
@@ -79,151 +107,91 @@ pub enum TransformsError {
     },
 }
 
-/// A transforms scene as it is read.
-#[derive(Debug)]
+/// A transforms scene as it is read, before its photographs are looked for.
+#[derive(Debug, Default)]
 pub(super) struct Transforms {
-    /// All views, those of the test file marked as held out.
-    pub(super) shots: Vec<Shot>,
-    /// The points' file, where one is named.
-    pub(super) points: Option<PathBuf>,
+    /// All frames, those of the test file or of the file's lists marked as held out.
+    pub(super) frames: Vec<Frame>,
+    /// The points' file as the scene names it, where it does.
+    pub(super) points: Option<String>,
+    /// True if the scene says which frames are held out.
+    pub(super) has_split: bool,
+    /// Things the user should know, one sentence each.
+    pub(super) warnings: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct TransformsFile {
-    #[serde(flatten)]
-    intrinsics: Intrinsics,
-    ply_file_path: Option<String>,
-    frames: Vec<TransformsFrame>,
+/// A photograph as a transforms file describes it.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Its `file_path`.
+    pub(super) name: String,
+    pub(super) pose: Pose,
+    pub(super) optics: Optics,
+    /// Its `mask_path`.
+    pub(super) mask: Option<String>,
+    pub(super) held_out: bool,
 }
 
-#[derive(Debug, Deserialize)]
-struct TransformsFrame {
-    file_path: String,
-    transform_matrix: Vec<Vec<f64>>,
-    mask_path: Option<String>,
-    #[serde(flatten)]
-    intrinsics: Intrinsics,
-}
+/// Keys of a file or a frame that change no picture.
+const HARMLESS_KEYS: [&str; 41] = [
+    "frames",
+    "file_path",
+    "transform_matrix",
+    "mask_path",
+    "ply_file_path",
+    "rotation",
+    TRAIN_KEY,
+    HELD_OUT_KEYS[0],
+    HELD_OUT_KEYS[1],
+    // instant-ngp
+    "sharpness",
+    "aabb_scale",
+    "aabb",
+    "render_aabb",
+    "scale",
+    "offset",
+    "up",
+    "from_na",
+    "n_extra_learnable_dims",
+    "enable_depth_loading",
+    "integer_depth_scale",
+    "depth_path",
+    "fix_premult",
+    // nerfstudio
+    "applied_transform",
+    "applied_scale",
+    "orientation_override",
+    "auto_scale_poses_override",
+    "depth_file_path",
+    "depth_unit_scale_factor",
+    "colmap_im_id",
+    "colmap_image_id",
+    "camera_label",
+    "camera_id",
+    "image_id",
+    "frame_id",
+    "id",
+    "name",
+    "timestamp",
+    "blur_score",
+    "original_fps",
+    "version",
+    "comment",
+];
+/// Lists of nerfstudio.
+const TRAIN_KEY: &str = "train_filenames";
+const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
 
-/// Camera parameters, in the file for all frames or in a frame for itself.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Intrinsics {
-    camera_model: Option<String>,
-    camera_angle_x: Option<f64>,
-    fl_x: Option<f64>,
-    fl_y: Option<f64>,
-    cx: Option<f64>,
-    cy: Option<f64>,
-    w: Option<f64>,
-    h: Option<f64>,
-    k1: Option<f64>,
-    k2: Option<f64>,
-    k3: Option<f64>,
-    k4: Option<f64>,
-    k5: Option<f64>,
-    k6: Option<f64>,
-    p1: Option<f64>,
-    p2: Option<f64>,
-}
-
-impl Intrinsics {
-    /// These where given, else those of the file.
-    fn or(&self, file: &Self) -> Self {
-        Self {
-            camera_model: self.camera_model.clone().or_else(|| file.camera_model.clone()),
-            camera_angle_x: self.camera_angle_x.or(file.camera_angle_x),
-            fl_x: self.fl_x.or(file.fl_x),
-            fl_y: self.fl_y.or(file.fl_y),
-            cx: self.cx.or(file.cx),
-            cy: self.cy.or(file.cy),
-            w: self.w.or(file.w),
-            h: self.h.or(file.h),
-            k1: self.k1.or(file.k1),
-            k2: self.k2.or(file.k2),
-            k3: self.k3.or(file.k3),
-            k4: self.k4.or(file.k4),
-            k5: self.k5.or(file.k5),
-            k6: self.k6.or(file.k6),
-            p1: self.p1.or(file.p1),
-            p2: self.p2.or(file.p2),
-        }
-    }
-
-    /// The distortion; `Err` holds what is wrong with it.
-    fn distortion(&self) -> Result<Distortion, String> {
-        let [k1, k2, k3, k4, k5, k6, p1, p2] =
-            [self.k1, self.k2, self.k3, self.k4, self.k5, self.k6, self.p1, self.p2]
-                .map(|value| value.unwrap_or(0.0));
-        match self.camera_model.as_deref().unwrap_or("OPENCV") {
-            "PINHOLE" | "SIMPLE_PINHOLE" => Ok(Distortion::NONE),
-            // nerfstudio's k4 is the next radial term here, not the rational one of FULL_OPENCV;
-            // OpenCV has no such term.
-            "OPENCV" if k4 == 0.0 => Ok(Distortion::brown([k1, k2, k3, 0.0, 0.0, 0.0], [p1, p2])),
-            "OPENCV" => Err(format!("has the radial coefficient k4 = {k4}, which OPENCV lacks")),
-            "SIMPLE_RADIAL" => Ok(Distortion::brown([k1, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2])),
-            "RADIAL" => Ok(Distortion::brown([k1, k2, 0.0, 0.0, 0.0, 0.0], [0.0; 2])),
-            "FULL_OPENCV" => Ok(Distortion::brown([k1, k2, k3, k4, k5, k6], [p1, p2])),
-            "OPENCV_FISHEYE" => Ok(Distortion::Fisheye([k1, k2, k3, k4])),
-            other => Err(format!("has the camera model {other:?}, which cannot be straightened")),
-        }
-    }
-
-    /// The optics; `Err` holds what is wrong, or the lens error.
-    fn optics(&self) -> Result<Optics, OpticsError> {
-        let Some(fl_x) = self.fl_x else {
-            let angle = self.camera_angle_x.ok_or_else(|| {
-                OpticsError::Said("has neither fl_x nor camera_angle_x".to_owned())
-            })?;
-            // Half a turn or more has no pinhole, and none has no width.
-            if !(angle > 0.0 && angle < std::f64::consts::PI) {
-                return Err(OpticsError::Said(format!("has the camera_angle_x {angle}")));
-            }
-            return Ok(Optics::FieldOfView(angle));
-        };
-        let size = |value: Option<f64>, key: &str| {
-            let value = value.ok_or_else(|| OpticsError::Said(format!("has no {key}")))?;
-            let good = value.fract() == 0.0 && value >= 1.0 && value <= f64::from(u32::MAX);
-            if good { Ok(value) } else { Err(OpticsError::Said(format!("has {key} = {value}"))) }
-        };
-        let (w, h) = (size(self.w, "w")?, size(self.h, "h")?);
-        let distortion = self.distortion().map_err(OpticsError::Said)?;
-        let camera = Camera {
-            width: whole(w),
-            height: whole(h),
-            focal_px: [fl_x, self.fl_y.unwrap_or(fl_x)],
-            centre_px: [self.cx.unwrap_or(w / 2.0), self.cy.unwrap_or(h / 2.0)],
-        };
-        Lens::new(camera, distortion).map(Optics::Lens).map_err(OpticsError::Lens)
-    }
-}
-
-/// What is wrong with a frame's camera.
-enum OpticsError {
-    Said(String),
-    Lens(LensError),
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "called with whole numbers that fit u32"
-)]
-fn whole(size: f64) -> u32 {
-    size as u32
-}
-
-/// Reads a Blender scene: the training file, and the test file if it exists.
+/// Reads a Blender scene: the training file, and the test file if it exists, else that of validation.
 pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> {
     let mut transforms = read(&scene.join(BLENDER_TRAIN))?;
-    let test = scene.join(BLENDER_TEST);
-    if test.is_file() {
-        let mut held_out = read(&test)?.shots;
-        held_out.iter_mut().for_each(|shot| shot.held_out = true);
-        // A view in both files is held out: training on it would flatter the result.
-        let names: HashSet<&str> = held_out.iter().map(|shot| shot.name.as_str()).collect();
-        transforms.shots.retain(|shot| !names.contains(shot.name.as_str()));
-        transforms.shots.append(&mut held_out);
+    transforms.has_split = true;
+    let held_out = BLENDER_HELD_OUT.map(|name| scene.join(name));
+    if let Some(test) = held_out.iter().find(|path| path.is_file()) {
+        let Transforms { mut frames, warnings, .. } = read(test)?;
+        frames.iter_mut().for_each(|frame| frame.held_out = true);
+        transforms.frames.append(&mut frames);
+        transforms.warnings.extend(warnings);
     }
     Ok(transforms)
 }
@@ -234,75 +202,181 @@ pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsErro
 }
 
 fn read(path: &Path) -> Result<Transforms, TransformsError> {
-    let text = fs::read(path)
+    let bytes = fs::read(path)
         .map_err(|source| TransformsError::Unreadable { path: path.to_owned(), source })?;
-    let file: TransformsFile = serde_json::from_slice(without_byte_order_mark(&text))
-        .map_err(|source| TransformsError::Json { path: path.to_owned(), source })?;
-    if file.frames.is_empty() {
-        return Err(TransformsError::Empty { path: path.to_owned() });
+    let bytes = utf8(&bytes);
+    let file: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|source| {
+        let path = path.to_owned();
+        match word_at(&bytes, &source) {
+            Some(word) => {
+                let (line, column) = (source.line(), source.column());
+                TransformsError::NoNumber { path, line, column, word }
+            }
+            None => TransformsError::Json { path, source },
+        }
+    })?;
+    let frames = match file.get("frames") {
+        Some(Value::Array(frames)) if !frames.is_empty() => frames,
+        _ => return Err(TransformsError::Empty { path: path.to_owned() }),
+    };
+    let whole_file = |found| TransformsError::File { path: path.to_owned(), found };
+    let shared = CameraKeys::read(&file).map_err(whole_file)?;
+    let mut read = Transforms { points: text(&file, "ply_file_path"), ..Transforms::default() };
+    let mut stretch = None;
+    let mut unused: BTreeSet<&str> = unused_keys(&file).collect();
+    for (number, frame) in frames.iter().enumerate() {
+        let (frame, keys) = read_frame(frame, &shared, number, path)?;
+        unused.extend(unused_keys(keys.1));
+        stretch = stretch.or(keys.0.stretch());
+        read.frames.push(frame);
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let shots = file
-        .frames
-        .iter()
-        .map(|frame| shot(frame, &file.intrinsics, path, folder))
-        .collect::<Result<_, _>>()?;
-    Ok(Transforms { shots, points: file.ply_file_path.map(|name| folder.join(name)) })
+    apply_lists(&file, &mut read, path)?;
+    if let Some(ratio) = stretch {
+        read.warnings.push(format!(
+            "{}: camera_angle_x and camera_angle_y make pixels {ratio:.3} times as high as wide. Remove \
+             camera_angle_y if pixels are square",
+            path.display()
+        ));
+    }
+    if !unused.is_empty() {
+        let unused: Vec<String> = unused.into_iter().map(str::to_owned).collect();
+        let named = first_few(&unused);
+        read.warnings.push(format!("{}: these keys are not used: {named}", path.display()));
+    }
+    Ok(read)
 }
 
-fn shot(
-    frame: &TransformsFrame,
-    shared: &Intrinsics,
+/// The word that stands where JSON failed, if it is a number of Python that JSON does not have.
+fn word_at(text: &[u8], error: &serde_json::Error) -> Option<&'static str> {
+    let line = text.split(|&byte| byte == b'\n').nth(error.line().checked_sub(1)?)?;
+    let start = error.column().saturating_sub(1);
+    let before = line.get(..start.min(line.len()))?;
+    // The parser stops at the first letter that it does not expect: `N`, or the `I` after a sign.
+    let rest = line.get(before.len().saturating_sub(1)..)?;
+    ["NaN", "-Infinity", "Infinity"]
+        .into_iter()
+        .find(|word| rest.windows(word.len()).take(3).any(|part| part == word.as_bytes()))
+}
+
+/// The text of a key; none where it is missing or no text.
+fn text(keys: &Map<String, Value>, key: &str) -> Option<String> {
+    keys.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// Keys that mean something that is not made use of.
+fn unused_keys(keys: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    keys.iter()
+        .filter(|(key, value)| {
+            is_meant(value) && !is_of_camera(key) && !HARMLESS_KEYS.contains(&key.as_str())
+        })
+        .map(|(key, _)| key.as_str())
+}
+
+/// A frame, with its camera's keys and all of its keys.
+type ReadFrame<'a> = (Frame, (CameraKeys, &'a Map<String, Value>));
+
+fn read_frame<'a>(
+    frame: &'a Value,
+    shared: &CameraKeys,
+    number: usize,
     path: &Path,
-    folder: &Path,
-) -> Result<Shot, TransformsError> {
+) -> Result<ReadFrame<'a>, TransformsError> {
+    let name = frame.get("file_path").and_then(Value::as_str).filter(|name| !name.is_empty());
+    let shown = name.map_or_else(|| format!("number {number}"), str::to_owned);
     let wrong = |found, remedy| TransformsError::TransformsFrame {
         path: path.to_owned(),
-        frame: frame.file_path.clone(),
+        frame: shown.clone(),
         found,
         remedy,
     };
-    let pose = pose(&frame.transform_matrix).map_err(|found| {
+    let (Some(keys), Some(name)) = (frame.as_object(), name) else {
+        return Err(wrong("has no file_path".to_owned(), "Name its photograph"));
+    };
+    let pose = keys.get("transform_matrix").ok_or("has no transform_matrix").and_then(pose);
+    let pose = pose.map_err(|found| {
         wrong(found.to_owned(), "Write a camera-to-world matrix of 4 rows with 4 numbers each")
     })?;
-    let optics = frame.intrinsics.or(shared).optics().map_err(|error| match error {
-        OpticsError::Lens(source) => {
-            TransformsError::Lens { path: path.to_owned(), frame: frame.file_path.clone(), source }
+    const REMEDY: &str = "Give fl_x in px (or camera_angle_x in radians), w, h, and one of the camera \
+        models PINHOLE, OPENCV and OPENCV_FISHEYE";
+    let own = CameraKeys::read(keys).map_err(|found| wrong(found, REMEDY))?;
+    let camera = own.or(shared);
+    let optics = camera.optics().map_err(|error| match error {
+        CameraFault::Lens(source) => {
+            TransformsError::Lens { path: path.to_owned(), frame: shown.clone(), source }
         }
-        OpticsError::Said(found) => wrong(
-            found,
-            "Give fl_x, w and h in px and one of the camera models PINHOLE, OPENCV and \
-             OPENCV_FISHEYE, or camera_angle_x in radians",
-        ),
+        CameraFault::Found(found) => wrong(found, REMEDY),
     })?;
-    let name = frame.file_path.strip_prefix("./").unwrap_or(&frame.file_path);
-    let (name, image) = complete(folder, name);
-    let mask = frame.mask_path.as_ref().map(|mask| folder.join(mask));
-    Ok(Shot { name, pose, optics, path: image, mask, held_out: false })
+    let mask = text(keys, "mask_path");
+    Ok((Frame { name: name.to_owned(), pose, optics, mask, held_out: false }, (camera, keys)))
 }
 
-/// The name with its extension and the file, if there is one.
-fn complete(folder: &Path, name: &str) -> (String, Option<PathBuf>) {
-    let candidates = std::iter::once(name.to_owned())
-        .chain(EXTENSIONS.iter().map(|extension| format!("{name}.{extension}")));
-    for candidate in candidates {
-        let path = folder.join(&candidate);
-        if path.is_file() {
-            return (candidate, Some(path));
+/// Holds out what nerfstudio's lists say, and leaves out what no list has where all frames are listed.
+fn apply_lists(
+    file: &Map<String, Value>,
+    read: &mut Transforms,
+    path: &Path,
+) -> Result<(), TransformsError> {
+    let list = |key: &'static str| match file.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
+            let names = names.iter().filter_map(Value::as_str);
+            Ok(Some(names.map(|name| ForeignName::new(name).folded()).collect()))
         }
+        Some(_) => {
+            let found = format!("has {key}, which is no list of names");
+            Err(TransformsError::File { path: path.to_owned(), found })
+        }
+    };
+    let train: Option<HashSet<String>> = list(TRAIN_KEY)?;
+    let held_out: [Option<HashSet<String>>; 2] = [list(HELD_OUT_KEYS[0])?, list(HELD_OUT_KEYS[1])?];
+    read.has_split = held_out.iter().flatten().any(|names| !names.is_empty());
+    if !read.has_split && train.is_none() {
+        return Ok(());
     }
-    (name.to_owned(), None)
+    let all = read.frames.len();
+    let mut named = HashSet::new();
+    read.frames.retain_mut(|frame| {
+        let name = ForeignName::new(&frame.name).folded();
+        frame.held_out = held_out.iter().flatten().any(|names| names.contains(&name));
+        let is_listed = frame.held_out || train.as_ref().is_none_or(|names| names.contains(&name));
+        named.insert(name);
+        is_listed
+    });
+    let lists = [train.as_ref(), held_out[0].as_ref(), held_out[1].as_ref()];
+    let listed = lists.into_iter().flatten().flatten();
+    let without_frame = listed.filter(|name| !named.contains(*name)).count();
+    if read.frames.is_empty() {
+        let found = "has no frame that its lists of file names name".to_owned();
+        return Err(TransformsError::File { path: path.to_owned(), found });
+    }
+    if read.frames.len() < all {
+        read.warnings.push(format!(
+            "{}: {} of {all} frames are in none of its lists of file names and are left out",
+            path.display(),
+            all - read.frames.len()
+        ));
+    }
+    if without_frame > 0 {
+        read.warnings.push(format!(
+            "{}: {without_frame} names in its lists of file names are of no frame",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// World-to-camera with OpenCV's axes, from camera-to-world with OpenGL's.
-fn pose(matrix: &[Vec<f64>]) -> Result<Pose, &'static str> {
-    let rows: Vec<[f64; 4]> =
-        matrix.iter().filter_map(|row| row.as_slice().try_into().ok()).collect();
-    // Some tools leave the last row out, which says nothing. A row that is not of four numbers is
-    // missing among `rows`.
-    let (true, [x, y, z] | [x, y, z, _]) = (rows.len() == matrix.len(), rows.as_slice()) else {
-        return Err("has a transform_matrix that is not 4x4");
+fn pose(matrix: &Value) -> Result<Pose, &'static str> {
+    const SHAPE: &str = "has a transform_matrix that is not 4x4 numbers";
+    let row = |row: &Value| {
+        let numbers: Option<Vec<f64>> = row.as_array()?.iter().map(number).collect();
+        <[f64; 4]>::try_from(numbers?).ok()
     };
+    let rows: Option<Vec<[f64; 4]>> =
+        matrix.as_array().and_then(|rows| rows.iter().map(row).collect());
+    // Some tools leave the last row out, which says nothing.
+    let rows = rows.ok_or(SHAPE)?;
+    let ([x, y, z] | [x, y, z, _]) = rows.as_slice() else { return Err(SHAPE) };
     // Column i of the matrix is the camera's axis i in the world: row i of the inverse rotation.
     let axis = |i: usize| [x[i], y[i], z[i]];
     let rotation = [axis(0), axis(1).map(|a| -a), axis(2).map(|a| -a)];
@@ -326,62 +400,4 @@ fn pose(matrix: &[Vec<f64>]) -> Result<Pose, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn opengl_axes_become_opencv_axes() {
-        // At (1, 2, 3), looking along world -z with y up: OpenGL's identity.
-        let matrix = vec![
-            vec![1.0, 0.0, 0.0, 1.0],
-            vec![0.0, 1.0, 0.0, 2.0],
-            vec![0.0, 0.0, 1.0, 3.0],
-            vec![0.0, 0.0, 0.0, 1.0],
-        ];
-        let pose = pose(&matrix).unwrap();
-        assert_eq!(pose.centre_world(), [1.0, 2.0, 3.0]);
-        // A point ahead, to the right and above lies at positive x, negative y, positive z.
-        let seen = mul(&pose.rotation, [1.5, 2.25, -1.0]);
-        let seen: [f64; 3] = std::array::from_fn(|i| seen[i] + pose.translation[i]);
-        assert_eq!(seen, [0.5, -0.25, 4.0]);
-    }
-
-    #[test]
-    fn matrices_that_are_no_poses_are_refused() {
-        let row = vec![1.0, 0.0, 0.0, 0.0];
-        for matrix in [vec![], vec![row.clone(); 2], vec![row.clone(); 4], vec![vec![0.0; 4]; 4]] {
-            assert!(pose(&matrix).is_err(), "{matrix:?}");
-        }
-        let mirrored =
-            vec![vec![-1.0, 0.0, 0.0, 0.0], vec![0.0, 1.0, 0.0, 0.0], vec![0.0, 0.0, 1.0, 0.0]];
-        assert!(pose(&mirrored).is_err());
-    }
-
-    #[test]
-    fn a_frame_overrides_the_file() {
-        let shared = Intrinsics { fl_x: Some(1.0), k1: Some(0.1), ..Default::default() };
-        let own = Intrinsics { fl_x: Some(2.0), ..Default::default() };
-        let merged = own.or(&shared);
-        assert_eq!((merged.fl_x, merged.k1), (Some(2.0), Some(0.1)));
-    }
-
-    #[test]
-    fn camera_models_choose_the_distortion() {
-        let with = |model: Option<&str>, k4| Intrinsics {
-            camera_model: model.map(str::to_owned),
-            k1: Some(0.1),
-            k3: Some(0.3),
-            k4: Some(k4),
-            p2: Some(0.02),
-            ..Default::default()
-        };
-        let brown = Distortion::brown([0.1, 0.0, 0.3, 0.0, 0.0, 0.0], [0.0, 0.02]);
-        assert_eq!(with(None, 0.0).distortion(), Ok(brown));
-        assert_eq!(with(Some("OPENCV"), 0.0).distortion(), Ok(brown));
-        assert_eq!(with(Some("PINHOLE"), 0.0).distortion(), Ok(Distortion::NONE));
-        let fisheye = Distortion::Fisheye([0.1, 0.0, 0.3, 0.4]);
-        assert_eq!(with(Some("OPENCV_FISHEYE"), 0.4).distortion(), Ok(fisheye));
-        assert!(with(Some("OPENCV"), 0.4).distortion().is_err());
-        assert!(with(Some("EQUIRECTANGULAR"), 0.0).distortion().is_err());
-    }
-}
+mod tests;

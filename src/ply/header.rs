@@ -140,12 +140,7 @@ impl Header {
     /// What is added to the vertices to get scene coordinates: three numbers after the word `offset` in a
     /// comment, or else 0.
     pub fn offset(&self) -> [f64; 3] {
-        let of_comment = |comment: &String| -> Option<[f64; 3]> {
-            let numbers = comment.strip_prefix("offset ")?.split(' ');
-            let read = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
-            numbers.map(read).collect::<Option<Vec<f64>>>()?.try_into().ok()
-        };
-        self.comments.iter().find_map(of_comment).unwrap_or_default()
+        offset_of(&self.comments)
     }
 
     /// The number of rows, if a binary file of `file_bytes` has room for them.
@@ -231,6 +226,16 @@ impl<R: BufRead> HeaderLines<'_, R> {
     fn bad(&self, path: &Path, found: String) -> PlyFileError {
         PlyFileError::Header { path: path.to_owned(), line: self.number, found }
     }
+}
+
+/// Returns the offset of a PLY's coordinates that one of its comments names; zeros if none does.
+pub fn offset_of(comments: &[String]) -> [f64; 3] {
+    let of_comment = |comment: &String| -> Option<[f64; 3]> {
+        let numbers = comment.strip_prefix("offset ")?.split(' ');
+        let read = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
+        numbers.map(read).collect::<Option<Vec<f64>>>()?.try_into().ok()
+    };
+    comments.iter().find_map(of_comment).unwrap_or_default()
 }
 
 #[cfg(test)]

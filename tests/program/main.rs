@@ -65,6 +65,8 @@ mod resume;
 #[cfg(unix)]
 mod shared_folder;
 mod splits;
+#[cfg(unix)]
+mod stranger_scenes;
 mod strategies;
 mod sugar;
 mod sugar_stages;

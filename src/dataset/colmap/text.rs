@@ -1,15 +1,16 @@
 //! Reads COLMAP's text files.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::error::ColmapError;
 use super::model::{CameraModel, SolvedCamera};
 use super::raw::{Points, RawImage, open, pose};
-use crate::dataset::text::without_byte_order_mark;
+use crate::dataset::points::bytes_of_colors;
+use crate::dataset::text::{is_utf16, utf8};
 
 /// Most characters of a wrong value that a message repeats.
 const QUOTED: usize = 40;
@@ -23,9 +24,17 @@ pub(super) struct TextLines<R> {
     line: String,
 }
 
-impl TextLines<File> {
+impl TextLines<Box<dyn Read>> {
     pub(super) fn open(path: &Path) -> Result<Self, ColmapError> {
-        Ok(Self::new(path, open(path)?.0))
+        let unreadable = |source| ColmapError::Unreadable { path: path.to_owned(), source };
+        let mut file = open(path)?.0;
+        let mut start = Vec::new();
+        file.by_ref().take(2).read_to_end(&mut start).map_err(unreadable)?;
+        if !is_utf16(&start) {
+            return Ok(Self::new(path, Box::new(Cursor::new(start).chain(file))));
+        }
+        file.read_to_end(&mut start).map_err(unreadable)?;
+        Ok(Self::new(path, Box::new(Cursor::new(utf8(&start).into_owned()))))
     }
 }
 
@@ -41,8 +50,8 @@ impl<R: Read> TextLines<R> {
         let read = self.input.read_until(b'\n', &mut bytes);
         let read =
             read.map_err(|source| ColmapError::Unreadable { path: self.path.clone(), source })?;
-        let text = if self.number == 0 { without_byte_order_mark(&bytes) } else { &bytes };
-        self.line = String::from_utf8_lossy(text).trim().to_owned();
+        let text = if self.number == 0 { utf8(&bytes) } else { Cow::Borrowed(bytes.as_slice()) };
+        self.line = String::from_utf8_lossy(&text).trim().to_owned();
         self.number += 1;
         Ok(read > 0)
     }
@@ -132,45 +141,80 @@ pub(super) fn cameras<R: Read>(
 }
 
 /// Reads `images.txt`: two lines an image, `ID QW QX QY QZ TX TY TZ CAMERA NAME` and its
-/// observations `X Y POINT`, which may be none: then the second line is empty.
+/// observations `X Y POINT`, which may be none: then the second line is empty. Some programs leave out
+/// empty lines; the next image then follows at once.
 pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>, ColmapError> {
     let mut images = Vec::new();
-    while lines.advance_to_record()? {
-        let mut fields = lines.fields();
-        let _id: u32 = fields.number("the id of an image")?;
-        let pose = pose(fields.numbers("a number of the image's pose")?);
-        let camera = fields.number("the id of a camera")?;
-        // The name is the rest of the line: it may hold spaces.
-        let name = fields.rest.to_owned();
-        if name.is_empty() {
-            return Err(fields.wrong("", "the name of an image"));
-        }
-        images.push(RawImage { name, camera, pose });
-        if lines.advance()? && !lines.line.split_whitespace().count().is_multiple_of(3) {
+    let mut is_at_image = lines.advance_to_record()?;
+    while is_at_image {
+        images.push(image(&mut lines.fields())?);
+        is_at_image = if !lines.advance()? {
+            false
+        } else if lines.line.is_empty() || is_observations(&lines.line) {
+            lines.advance_to_record()?
+        } else if lines.line.starts_with('#') {
+            lines.advance_to_record()?
+        } else if image(&mut lines.fields()).is_ok() {
+            true
+        } else {
             let expected = "the second line of the image (its observations, or nothing)";
             return Err(lines.fields().wrong(&lines.line, expected));
-        }
+        };
     }
     Ok(images)
 }
 
-/// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`.
+/// Reads the first line of an image.
+fn image(fields: &mut Fields<'_>) -> Result<RawImage, ColmapError> {
+    let _id: u32 = fields.number("the id of an image")?;
+    let pose = pose(fields.numbers("a number of the image's pose")?);
+    let camera = fields.number("the id of a camera")?;
+    // The name is the rest of the line: it may hold spaces.
+    let name = fields.rest.to_owned();
+    if name.is_empty() {
+        return Err(fields.wrong("", "the name of an image"));
+    }
+    Ok(RawImage { name, camera, pose })
+}
+
+/// True for triples of numbers. A name follows the first nine words of an image's line, and is a word
+/// that is no number.
+fn is_observations(line: &str) -> bool {
+    const LOOKED_AT: usize = 30;
+    let is_number = |word: &str| word.parse::<f64>().is_ok();
+    line.split_whitespace().take(LOOKED_AT).all(is_number)
+        && line.split_whitespace().next_back().is_some_and(is_number)
+        && line.split_whitespace().count().is_multiple_of(3)
+}
+
+/// Reads `points3D.txt`: a point a line, `ID X Y Z R G B ERROR TRACK`. Colours may have fractions; if
+/// none is above 1, they are from 0 to 1.
 pub(super) fn points<R: Read>(lines: &mut TextLines<R>) -> Result<Points, ColmapError> {
     let mut points = Points::default();
+    let mut colors: Vec<[f32; 3]> = Vec::new();
+    let mut has_fractions = false;
     while lines.advance_to_record()? {
         let mut fields = lines.fields();
         let _id: u64 = fields.number("the id of a point")?;
         let position = fields.numbers("a coordinate of the point")?;
-        let mut color = [0_u8; 3];
+        let mut color = [0.0_f32; 3];
         for channel in &mut color {
-            *channel = fields.number("a colour from 0 to 255")?;
+            let word = fields.word();
+            has_fractions |= word.contains(['.', 'e', 'E']);
+            let value = word.parse().ok().filter(|value| (0.0..=255.0).contains(value));
+            *channel = value.ok_or_else(|| fields.wrong(word, "a colour from 0 to 255"))?;
         }
-        if !points.push(position, color) {
+        let before = points.kept.positions.len();
+        if !points.push(position, [0; 3]) {
             return Err(
                 fields.wrong(&format!("{position:?}"), "a point with coordinates up to 1e12")
             );
         }
+        if points.kept.positions.len() > before {
+            colors.push(color);
+        }
     }
+    points.kept.colors = bytes_of_colors(&colors, has_fractions);
     Ok(points)
 }
 
@@ -209,6 +253,29 @@ mod tests {
     }
 
     #[test]
+    fn images_without_second_lines_follow_each_other() {
+        let names = |text: &str| -> Vec<String> {
+            let read = images(&mut lines(text.as_bytes())).unwrap();
+            read.into_iter().map(|image| image.name).collect()
+        };
+        for name in ["a.jpg", "my a.jpg", "my first a.jpg", "a b c d e f.jpg", "12 a 3"] {
+            let line = |id: u32| format!("{id} 1 0 0 0 1 2 3 7 {name}\n");
+            let observed = "1.5 2.5 -1 3.5 4.5 12\n";
+            assert_eq!(names(&(line(1) + &line(2) + &line(3))), [name; 3]);
+            assert_eq!(names(&(line(1) + "\n" + &line(2) + observed + &line(3))), [name; 3]);
+            assert_eq!(names(&(line(1) + "# b\n" + &line(2) + &line(3) + "\n")), [name; 3]);
+        }
+    }
+
+    #[test]
+    fn colours_with_fractions_are_of_255_unless_all_are_of_1() {
+        let colors = |text: &str| points(&mut lines(text.as_bytes())).unwrap().kept.colors;
+        assert_eq!(colors("1 0 0 0 9.6 255.0 0 0\n"), [[10, 255, 0]]);
+        assert_eq!(colors("1 0 0 0 0.2 1.0 0 0\n2 0 0 0 1 1 1 0\n"), [[51, 255, 0], [255; 3]]);
+        assert_eq!(colors("1 0 0 0 1 1 0 0\n"), [[1, 1, 0]]);
+    }
+
+    #[test]
     fn wrong_values_are_named_with_their_line() {
         let cases = [
             (cameras(&mut lines(b"# a\n1 PINHOLE 640 x 1 2 3 4\n")).err(), "line 2: \"x\""),
@@ -217,9 +284,8 @@ mod tests {
             (cameras(&mut lines(b"1 LENS 640 480 1 2 3\n")).err(), "model LENS"),
             (cameras(&mut lines(b"1 FISHEYE 6 4 1 1 1 1\n1 FISHEYE 6 4 1 1 1 1\n")).err(), "twice"),
             (images(&mut lines(b"1 1 0 0 0 1 2 3 7\n\n")).err(), "name of an image"),
-            // The empty second lines are gone: the next image stands where observations belong.
             (
-                images(&mut lines(b"1 1 0 0 0 1 2 3 7 a.jpg\n2 1 0 0 0 1 2 3 7 b.jpg\n")).err(),
+                images(&mut lines(b"1 1 0 0 0 1 2 3 7 a.jpg\n2 1 0 0 b.jpg\n")).err(),
                 "second line of the image",
             ),
             (points(&mut lines(b"1 1 2 3 10 20 256 0\n")).err(), "\"256\""),

@@ -1,4 +1,4 @@
-//! From the bytes of a file to pixels: JPEG, PNG and WebP, recognised by their content.
+//! From the bytes of a file to pixels: JPEG, PNG, WebP, TIFF and BMP, recognised by their content.
 
 use std::any::Any;
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use super::decoded::ImageHeader;
 use super::error::{ImageError, name};
@@ -53,28 +53,39 @@ pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
 
 /// The pixels of the image in `path`, turned upright where `upright` says so.
 pub(super) fn pixels(path: &Path, upright: bool) -> Result<DynamicImage, ImageError> {
+    let mut reader = BufReader::new(open(path)?);
+    let format = format_of(path, reader.fill_buf().map_err(|source| unreadable(path, source))?)?;
+    if matches!(format, ImageFormat::Tiff | ImageFormat::Bmp) {
+        // Such files may be as large as their pixels, so they are not held in memory beside these.
+        return guarded(path, || turned(path, decoder(path, format, reader)?, upright));
+    }
     let mut bytes = Vec::new();
-    open(path)?
-        .take(MAX_FILE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|source| unreadable(path, source))?;
+    reader.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|source| unreadable(path, source))?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(ImageError::FileTooLarge { path: name(path), limit: MAX_FILE });
     }
-    let format = format_of(path, &bytes)?;
     guarded(path, || {
-        let mut decoder = decoder(path, format, Cursor::new(bytes.as_slice()))?;
+        let decoder = decoder(path, format, Cursor::new(bytes.as_slice()))?;
         if format == ImageFormat::Jpeg && !jpeg_is_whole(&bytes) {
             return Err(ImageError::Truncated { path: name(path), bytes: bytes.len() });
         }
-        let orientation = orientation(&mut decoder);
-        let mut pixels =
-            DynamicImage::from_decoder(decoder).map_err(|source| undecodable(path, source))?;
-        if upright {
-            pixels.apply_orientation(orientation);
-        }
-        Ok(pixels)
+        turned(path, decoder, upright)
     })
+}
+
+/// The pixels of a decoder, turned upright where `upright` says so.
+fn turned(
+    path: &Path,
+    mut decoder: impl ImageDecoder,
+    upright: bool,
+) -> Result<DynamicImage, ImageError> {
+    let orientation = orientation(&mut decoder);
+    let mut pixels =
+        DynamicImage::from_decoder(decoder).map_err(|source| undecodable(path, source))?;
+    if upright {
+        pixels.apply_orientation(orientation);
+    }
+    Ok(pixels)
 }
 
 /// Runs `work` on the image in `path`; a panic becomes an error of that image.
@@ -116,14 +127,51 @@ fn undecodable(path: &Path, source: image::ImageError) -> ImageError {
 
 /// The format that the first bytes of a file show.
 fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
+    if bytes.is_empty() {
+        return Err(ImageError::Empty { path: name(path) });
+    }
     match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
-        _ => {
-            let start = &bytes[..bytes.len().min(8)];
-            Err(ImageError::UnknownFormat {
-                path: name(path),
-                found: start.escape_ascii().to_string(),
-            })
+        Ok(ImageFormat::Bmp) => Ok(ImageFormat::Bmp),
+        // The first picture in a camera's raw file is a thumbnail.
+        Ok(ImageFormat::Tiff) if !is_raw(path) => Ok(ImageFormat::Tiff),
+        guessed => {
+            Err(ImageError::UnknownFormat { path: name(path), found: kind_of(bytes, guessed.ok()) })
+        }
+    }
+}
+
+/// Extensions of cameras' raw files that begin as a TIFF, lower case.
+const RAW_EXTENSIONS: [&str; 9] = ["dng", "nef", "cr2", "arw", "pef", "nrw", "srw", "3fr", "iiq"];
+
+fn is_raw(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    RAW_EXTENSIONS.contains(&extension.as_str())
+}
+
+/// What a file is that is not read as a photograph.
+fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
+    let brand = bytes.get(4..12).unwrap_or_default();
+    let known: [(&[u8], &str); 8] = [
+        (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
+        (b"<", "text, perhaps a web page"),
+        (b"8BPS", "Photoshop"),
+        (b"%PDF", "PDF"),
+        (b"II\x2b\0", "BigTIFF"),
+        (b"\xff\x0a", "JPEG XL"),
+        (b"\0\0\0\x0cJXL ", "JPEG XL"),
+        (b"\0\0\0\x0cjP", "JPEG 2000"),
+    ];
+    if let Some((_, kind)) = known.iter().find(|(start, _)| bytes.starts_with(start)) {
+        return (*kind).to_owned();
+    }
+    match (brand, guessed) {
+        (b"ftypheic" | b"ftypheix" | b"ftypmif1" | b"ftyphevc", _) => "HEIC".to_owned(),
+        (_, Some(ImageFormat::Tiff)) => "a camera's raw file".to_owned(),
+        (_, Some(ImageFormat::Avif)) => "AVIF".to_owned(),
+        (_, Some(format)) => format!("{format:?}").to_uppercase(),
+        (_, None) => {
+            format!("unknown: it begins with `{}`", bytes[..bytes.len().min(8)].escape_ascii())
         }
     }
 }
@@ -157,6 +205,10 @@ fn decoder<'a, R: BufRead + Seek + 'a>(
     let mut reader = ImageReader::with_format(reader, format);
     reader.limits(limits);
     let decoder = reader.into_decoder().map_err(|source| undecodable(path, source))?;
+    if matches!(decoder.color_type(), ColorType::Rgb32F | ColorType::Rgba32F) {
+        let found = "TIFF of numbers with fractions, whose range is unknown".to_owned();
+        return Err(ImageError::UnknownFormat { path: name(path), found });
+    }
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 || decoder.total_bytes() > MAX_DECODED {
         let path = name(path);

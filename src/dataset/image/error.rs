@@ -17,13 +17,20 @@ pub enum ImageError {
     },
     /// The content is of no format that is supported.
     #[error(
-        "{path}: is neither JPEG, PNG nor WebP (it begins with `{found}`). Convert it to one of these"
+        "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it, for instance with \
+         `magick mogrify -format png FILE`"
     )]
     UnknownFormat {
         /// The file.
         path: String,
-        /// The first bytes, escaped.
+        /// What it is.
         found: String,
+    },
+    /// No bytes.
+    #[error("{path}: is empty (0 bytes). Copy the file again, or remove it")]
+    Empty {
+        /// The file.
+        path: String,
     },
     /// The decoder turned the content away.
     #[error(

@@ -22,7 +22,7 @@ pub use error::ImageError;
 pub(super) use mask_file::check_mask;
 pub(super) use normals::check_normals;
 
-/// Reads the header of a JPEG, PNG or WebP file, whatever its name ends in, and no pixels.
+/// Reads the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its name ends in, and no pixels.
 pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
     codec::header(path)
 }

@@ -11,7 +11,7 @@ const MAX_HEADER_BYTES: u64 = 1 << 16;
 
 /// How the rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub enum Encoding {
     /// Numbers as text, a row a line.
     Ascii,
     /// Least byte first.
@@ -22,43 +22,46 @@ pub(super) enum Encoding {
 
 /// A column of an element.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Property {
+pub struct Property {
     /// Its name.
-    pub(super) name: String,
+    pub name: String,
     /// The type of a value.
-    pub(super) scalar: Scalar,
+    pub scalar: Scalar,
     /// The type of the count before the values, if they are a list.
-    pub(super) count: Option<Scalar>,
+    pub count: Option<Scalar>,
 }
 
 /// A table of the file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Element {
+pub struct Element {
     /// Its name.
-    pub(super) name: String,
+    pub name: String,
     /// Rows that are announced.
-    pub(super) rows: u64,
+    pub rows: u64,
     /// Its columns.
-    pub(super) properties: Vec<Property>,
+    pub properties: Vec<Property>,
 }
 
 /// What the header says.
 #[derive(Debug, PartialEq)]
-pub(super) struct Header {
+pub struct Header {
     /// How rows are written.
-    pub(super) encoding: Encoding,
+    pub encoding: Encoding,
     /// The tables in the order of the file.
-    pub(super) elements: Vec<Element>,
+    pub elements: Vec<Element>,
+    /// What comments say.
+    pub comments: Vec<String>,
     /// Lines of the header.
-    pub(super) lines: usize,
+    pub lines: usize,
 }
 
 impl Header {
     /// Reads up to `end_header`, line by line.
-    pub(super) fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, MeshFileError> {
+    pub fn read(path: &Path, input: &mut impl BufRead) -> Result<Self, MeshFileError> {
         let mut left = MAX_HEADER_BYTES;
         let mut encoding = None;
         let mut elements = Vec::new();
+        let mut comments = Vec::new();
         for lines in 1.. {
             let mut line = Vec::new();
             let read = input.by_ref().take(left).read_until(b'\n', &mut line);
@@ -75,7 +78,10 @@ impl Header {
                 "end_header" => {
                     let encoding =
                         encoding.ok_or_else(|| bad("no line `format` stands above".to_owned()))?;
-                    return Ok(Self { encoding, elements, lines });
+                    return Ok(Self { encoding, elements, comments, lines });
+                }
+                line if line.starts_with("comment ") => {
+                    comments.push(line.trim_start_matches("comment ").to_owned());
                 }
                 line => take_line(line, &mut encoding, &mut elements).map_err(|problem| {
                     bad(format!("{:?}: {problem}", line.chars().take(60).collect::<String>()))

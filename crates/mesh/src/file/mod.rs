@@ -21,10 +21,12 @@ use std::path::Path;
 pub use error::MeshFileError;
 pub use glb::Glb;
 pub use glb_read::{MeshPicture, PaintedMesh, read_glb};
+pub use header::{Element, Encoding, Header, Property};
 pub use obj_read::{parse_obj, read_obj};
 pub use obj_write::{ObjTexture, write_mtl, write_obj};
 pub use picture::{Picture, PictureError};
 pub use ply_read::{parse_ply, read_ply};
+pub use ply_rows::{RowFault, RowReader};
 pub use ply_write::write_ply;
 
 use crate::mesh::Mesh;

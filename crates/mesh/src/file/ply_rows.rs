@@ -9,7 +9,8 @@ use crate::scalar::Scalar;
 const MAX_LIST: u64 = 1 << 20;
 
 /// Reads the numbers of a file in their order.
-pub(super) struct RowReader<'a, R> {
+#[derive(Debug)]
+pub struct RowReader<'a, R> {
     input: &'a mut R,
     encoding: Encoding,
     /// What is left of the line of text, last word first.
@@ -18,7 +19,7 @@ pub(super) struct RowReader<'a, R> {
 
 /// Why there is no number.
 #[derive(Debug)]
-pub(super) enum RowFault {
+pub enum RowFault {
     /// The system refuses it.
     Unreadable(io::Error),
     /// What is wrong.
@@ -35,13 +36,14 @@ impl From<io::Error> for RowFault {
 }
 
 impl<'a, R: BufRead> RowReader<'a, R> {
-    pub(super) fn new(input: &'a mut R, encoding: Encoding) -> Self {
+    /// A reader of the rows after the header.
+    pub fn new(input: &'a mut R, encoding: Encoding) -> Self {
         Self { input, encoding, words: Vec::new() }
     }
 
     /// Reads a row of `element` and shows `take` each value: its property, its place in the
     /// property's list, itself.
-    pub(super) fn read(
+    pub fn read(
         &mut self,
         element: &Element,
         mut take: impl FnMut(usize, f64),

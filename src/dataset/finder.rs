@@ -1,0 +1,339 @@
+//! Finds files by names that other programs and other systems wrote.
+//!
+//! A name may have backslashes, a foreign absolute path, another extension, other upper and lower
+//! case, or another Unicode form than the file.
+
+use std::cell::OnceCell;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::camera::stem;
+use super::shot::{EXTENSIONS, UNREAD_EXTENSIONS};
+
+/// Deepest folder below the finder's folder that is searched.
+const DEEPEST: usize = 16;
+
+/// A name of a file as other systems write it, split at either separator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ForeignName {
+    parts: Vec<String>,
+}
+
+impl ForeignName {
+    /// Splits a name; drops drives, `.` and `..`.
+    pub(super) fn new(name: &str) -> Self {
+        let mut parts: Vec<String> = Vec::new();
+        for part in name.split(['/', '\\']) {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                _ if part.ends_with(':') => parts.clear(),
+                _ => parts.push(part.to_owned()),
+            }
+        }
+        Self { parts }
+    }
+
+    /// The name for comparisons: without case, Unicode form and the extension of a photograph.
+    pub(super) fn folded(&self) -> String {
+        let name = self.from_part(0);
+        fold(if is_photograph(&name) { stem(&name) } else { &name })
+    }
+
+    /// The name with `/` between its parts, without the first `dropped`.
+    pub(super) fn from_part(&self, dropped: usize) -> String {
+        self.parts.get(dropped..).unwrap_or_default().join("/")
+    }
+}
+
+/// How a file was found; the better comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Match {
+    /// As it is written.
+    Exact,
+    /// At the same path but for case, Unicode form or extension.
+    SamePath,
+    /// At the end of the path that is written, or by the file's name alone.
+    Elsewhere,
+}
+
+/// A file that was found.
+#[derive(Clone, Debug)]
+struct Found {
+    path: PathBuf,
+    by: Match,
+}
+
+/// Which file a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The photograph of this name.
+    Photograph,
+    /// The mask of the photograph of this name: `a.jpg.png`, else `a.png`.
+    Mask,
+}
+
+/// How far from its path a file is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// At the end of the path, where a folder and the file agree at least.
+    Paths,
+    /// Anywhere in the folder, where one file and one name agree.
+    Anywhere,
+}
+
+/// The files that were found for a list of names.
+#[derive(Debug)]
+pub(super) struct FoundFiles {
+    /// In the order of the names.
+    pub(super) paths: Vec<Option<PathBuf>>,
+    /// Number of files that are not where the names say.
+    pub(super) elsewhere: usize,
+}
+
+impl FoundFiles {
+    /// Number of names with a file.
+    pub(super) fn count(&self) -> usize {
+        self.paths.iter().flatten().count()
+    }
+}
+
+/// Finds files below a folder.
+#[derive(Debug)]
+pub(super) struct Finder {
+    folder: PathBuf,
+    reach: Reach,
+    index: OnceCell<Index>,
+}
+
+/// The photographs below a folder.
+#[derive(Debug, Default)]
+struct Index {
+    /// Path below the folder and path, in the order of names.
+    files: Vec<(String, PathBuf)>,
+    /// Files by their folded path without extension.
+    by_path: BTreeMap<String, Vec<usize>>,
+    /// Files by their folded name without folder and extension.
+    by_base: BTreeMap<String, Vec<usize>>,
+}
+
+impl Finder {
+    pub(super) fn new(folder: PathBuf, reach: Reach) -> Self {
+        Self { folder, reach, index: OnceCell::new() }
+    }
+
+    /// The folder that is searched.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Finds the files of all names. No file is the guess for two names.
+    pub(super) fn find(&self, names: &[&str], wanted: Wanted) -> FoundFiles {
+        let mut found: Vec<Option<Found>> =
+            names.iter().map(|name| self.find_one(name, wanted)).collect();
+        // Best match of each file, and the number of names that have it.
+        let mut taken: BTreeMap<PathBuf, (Match, usize)> = BTreeMap::new();
+        for file in found.iter().flatten() {
+            let (by, count) = taken.entry(file.path.clone()).or_insert((file.by, 0));
+            match file.by.cmp(by) {
+                Ordering::Less => (*by, *count) = (file.by, 1),
+                Ordering::Equal => *count += 1,
+                Ordering::Greater => {}
+            }
+        }
+        for place in &mut found {
+            let is_shared = place.as_ref().is_some_and(|file| {
+                let may_share = match file.by {
+                    Match::Exact => true,
+                    // The mask of a.jpg and of a.png is a.png.
+                    Match::SamePath => wanted == Wanted::Mask,
+                    Match::Elsewhere => false,
+                };
+                !may_share && taken.get(&file.path) != Some(&(file.by, 1))
+            });
+            if is_shared {
+                *place = None;
+            }
+        }
+        let elsewhere = found.iter().flatten().filter(|file| file.by != Match::Exact).count();
+        let paths = found.into_iter().map(|file| Some(file?.path)).collect();
+        FoundFiles { paths, elsewhere }
+    }
+
+    /// Number of photographs below the folder, and of those that are not among `used`.
+    pub(super) fn unused(&self, used: &[Option<PathBuf>]) -> [usize; 2] {
+        let used: HashSet<&Path> = used.iter().flatten().map(PathBuf::as_path).collect();
+        let files = || self.index().files.iter().filter(|(name, _)| is_read(name));
+        [files().count(), files().filter(|(_, path)| !used.contains(path.as_path())).count()]
+    }
+
+    fn find_one(&self, name: &str, wanted: Wanted) -> Option<Found> {
+        let exact = |path: PathBuf| path.is_file().then_some(Found { path, by: Match::Exact });
+        // A name without extension means a file with one.
+        let as_written = || {
+            exact(self.folder.join(name)).or_else(|| {
+                let with = |extension: &&str| self.folder.join(format!("{name}.{extension}"));
+                EXTENSIONS.iter().map(with).find_map(exact)
+            })
+        };
+        if wanted == Wanted::Photograph
+            && !ends_unread(name)
+            && let Some(found) = as_written()
+        {
+            return Some(found);
+        }
+        let name = ForeignName::new(name);
+        let elsewhere = || {
+            let last = match self.reach {
+                Reach::Paths => name.parts.len().saturating_sub(1),
+                Reach::Anywhere => name.parts.len(),
+            };
+            let path = (1..last).find_map(|dropped| self.by_path(&name.from_part(dropped), wanted));
+            path.or_else(|| self.by_base(&name, wanted))
+        };
+        let found = |by| move |path| Found { path, by };
+        self.by_path(&name.from_part(0), wanted)
+            .map(found(Match::SamePath))
+            .or_else(|| elsewhere().map(found(Match::Elsewhere)))
+    }
+
+    fn by_path(&self, name: &str, wanted: Wanted) -> Option<PathBuf> {
+        let index = self.index();
+        stems(name, wanted).into_iter().find_map(|sought| {
+            let files = index.by_path.get(&fold(sought))?;
+            index.best(files, sought, name)
+        })
+    }
+
+    fn by_base(&self, name: &ForeignName, wanted: Wanted) -> Option<PathBuf> {
+        let base = name.parts.last()?;
+        if self.reach != Reach::Anywhere {
+            return None;
+        }
+        let index = self.index();
+        stems(base, wanted).into_iter().find_map(|sought| {
+            let files = index.by_base.get(&fold(sought))?;
+            let mut paths = files.iter().map(|&file| stem(&index.files[file].0));
+            let first = paths.next()?;
+            // Files that differ in their extension only are one photograph.
+            paths.all(|path| path == first).then(|| index.best(files, first, base)).flatten()
+        })
+    }
+
+    fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::of(&self.folder))
+    }
+}
+
+impl Index {
+    /// Lists all photographs below a folder.
+    fn of(folder: &Path) -> Self {
+        let mut files = Vec::new();
+        let mut folders = vec![(folder.to_owned(), String::new(), 0)];
+        while let Some((folder, prefix, depth)) = folders.pop() {
+            // A folder that cannot be listed holds no photograph that could be read.
+            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
+                // Links to folders are not followed: they may lead back here.
+                let kind = entry.file_type();
+                let is_folder = kind.as_ref().is_ok_and(fs::FileType::is_dir);
+                if is_folder && depth < DEEPEST {
+                    folders.push((entry.path(), format!("{name}/"), depth + 1));
+                } else if is_photograph(&name) {
+                    let is_file = kind.is_ok_and(|kind| kind.is_file()) || entry.path().is_file();
+                    is_file.then(|| files.push((name, entry.path())));
+                }
+            }
+        }
+        // The order in which a folder is listed is the file system's.
+        files.sort_unstable();
+        let mut index = Self::default();
+        for (number, (name, _)) in files.iter().enumerate() {
+            let folded = fold(stem(name));
+            let base = folded.rsplit_once('/').map_or(folded.as_str(), |(_, base)| base);
+            index.by_base.entry(base.to_owned()).or_default().push(number);
+            index.by_path.entry(folded).or_default().push(number);
+        }
+        index.files = files;
+        index
+    }
+
+    /// The best of files whose folded paths are equal; none if two are equally good but for their case.
+    fn best(&self, files: &[usize], wanted_stem: &str, name: &str) -> Option<PathBuf> {
+        let composed = |text: &str| text.nfc().collect::<String>();
+        let (wanted_stem, extension) = (composed(wanted_stem), extension_of(name));
+        let has_same_case = |file: &str| composed(stem(file)) == wanted_stem;
+        let is_unclear = {
+            let mut others = files.iter().map(|&file| composed(stem(&self.files[file].0)));
+            let first = others.next();
+            others.any(|other| Some(other) != first)
+                && !files.iter().any(|&file| has_same_case(&self.files[file].0))
+        };
+        if is_unclear {
+            return None;
+        }
+        let best = files.iter().max_by_key(|&&file| {
+            let file_name = &self.files[file].0;
+            let is_same_extension = extension_of(file_name) == extension;
+            // The first by name among equals.
+            (has_same_case(file_name), is_read(file_name), is_same_extension, Reverse(file))
+        })?;
+        Some(self.files[*best].1.clone())
+    }
+}
+
+/// Stems that a file of this name may have, the likelier first.
+fn stems(name: &str, wanted: Wanted) -> [&str; 2] {
+    // `frame.001` may lack its extension.
+    if wanted == Wanted::Photograph && is_photograph(name) {
+        [stem(name), name]
+    } else {
+        [name, stem(name)]
+    }
+}
+
+/// The same for names that differ in case or Unicode form only.
+fn fold(name: &str) -> String {
+    name.nfc().collect::<String>().to_lowercase().nfc().collect()
+}
+
+fn extension_of(name: &str) -> String {
+    let base = name.rsplit_once('/').map_or(name, |(_, base)| base);
+    base.rsplit_once('.').map_or(String::new(), |(_, extension)| extension.to_lowercase())
+}
+
+/// True for photographs that are read.
+fn is_read(name: &str) -> bool {
+    EXTENSIONS.contains(&extension_of(name).as_str())
+}
+
+fn ends_unread(name: &str) -> bool {
+    UNREAD_EXTENSIONS.contains(&extension_of(name).as_str())
+}
+
+/// True if the extension is that of a photograph, read or not.
+pub(super) fn is_photograph(name: &str) -> bool {
+    is_read(name) || ends_unread(name)
+}
+
+/// Number of photographs directly in a folder.
+pub(super) fn photographs_in(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries.flatten().filter(|entry| is_read(&entry.file_name().to_string_lossy())).count()
+}
+
+/// Finds a file that a scene names; its last folders count if it is not where the scene says.
+pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
+    let as_written = root.join(name);
+    let foreign = ForeignName::new(name);
+    let ends = (0..foreign.parts.len()).map(|dropped| root.join(foreign.from_part(dropped)));
+    std::iter::once(as_written.clone())
+        .chain(ends)
+        .find(|path| path.is_file())
+        .unwrap_or(as_written)
+}

@@ -1,0 +1,824 @@
+//! Scenes as other programs, other systems and other people write them: what means the same trains the
+//! same, and what cannot be read is named.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use crate::common::program::{Ended, TestFolder, VIEWS, end, splat, text};
+use image::{Rgb, RgbImage};
+use rstest::rstest;
+use serde_json::{Value, json};
+use splat::config::SceneOptions;
+use splat::dataset::Dataset;
+
+const ITERATIONS: u32 = 30;
+
+/// Largest difference in PSNR between scenes that mean the same, dB: rounding of poses.
+const SAME_DB: f64 = 0.02;
+
+fn dataset(place: &TestFolder) -> Dataset {
+    let source_path = Some(place.scene());
+    Dataset::load(&SceneOptions { source_path, ..SceneOptions::default() }).unwrap()
+}
+
+/// Trains with held-out views, and returns their PSNR and what was said.
+fn trained(place: &TestFolder, flags: &[&str]) -> (f64, Ended) {
+    let ended = place.trained(ITERATIONS, &[&["--eval", "--overwrite"], flags].concat());
+    let results = fs::read_to_string(place.model().join("results.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    (results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap(), ended)
+}
+
+fn refused(place: &TestFolder, flags: &[&str], parts: &[&str]) {
+    end(place.train().args(["--iterations", "2"]).args(flags)).refused(3, parts);
+}
+
+/// PSNR of the COLMAP scene that all others mean.
+static USUAL_PSNR: LazyLock<f64> = LazyLock::new(|| trained(&TestFolder::with_scene(), &[]).0);
+
+fn assert_usual(place: &TestFolder, flags: &[&str]) -> Ended {
+    let (psnr, ended) = trained(place, flags);
+    assert!((psnr - *USUAL_PSNR).abs() < SAME_DB, "{psnr} is not {}: {ended:#?}", *USUAL_PSNR);
+    ended
+}
+
+/// No warning was given.
+fn assert_silent(ended: &Ended) {
+    assert!(!ended.stderr.contains("warning"), "{ended:#?}");
+}
+
+/// The tiny scene as nerfstudio would write it, with its points in `p.ply`.
+fn transforms(place: &TestFolder) -> Value {
+    place.write_scene();
+    let dataset = dataset(place);
+    let frame = |view: &splat::dataset::View| {
+        let (rotation, centre) = (view.pose.rotation, view.pose.centre_world());
+        // Camera to world; OpenGL's camera has y up and z backwards.
+        let row = |i: usize| json!([rotation[0][i], -rotation[1][i], -rotation[2][i], centre[i]]);
+        json!({
+            "file_path": format!("images/{}", view.name),
+            "transform_matrix": [row(0), row(1), row(2), [0.0, 0.0, 0.0, 1.0]],
+        })
+    };
+    let frames: Vec<Value> = dataset.views.iter().map(frame).collect();
+    let camera = dataset.views[0].camera;
+    write_points(place, "p.ply", Colors::Bytes);
+    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
+    json!({
+        "w": camera.width, "h": camera.height, "fl_x": camera.focal_px[0], "fl_y": camera.focal_px[1],
+        "cx": camera.centre_px[0], "cy": camera.centre_px[1], "ply_file_path": "p.ply", "frames": frames,
+    })
+}
+
+/// How a PLY stores colours.
+#[derive(Clone, Copy)]
+enum Colors {
+    Bytes,
+    Floats(&'static str, f64),
+    BigEndianWithLists,
+    Gaussians,
+}
+
+/// Writes the points of the scene as PLY.
+fn write_points(place: &TestFolder, name: &str, colors: Colors) {
+    let points = dataset(place).points;
+    let (format, names, kind) = match colors {
+        Colors::Bytes => ("ascii", "", "uchar"),
+        Colors::Floats(prefix, _) => ("ascii", prefix, "float"),
+        Colors::BigEndianWithLists => ("binary_big_endian", "", "uchar"),
+        Colors::Gaussians => ("ascii", "f_dc", "float"),
+    };
+    let is_binary = format != "ascii";
+    let channels = match names {
+        "f_dc" => ["f_dc_0".to_owned(), "f_dc_1".to_owned(), "f_dc_2".to_owned()],
+        prefix => ["red", "green", "blue"].map(|channel| format!("{prefix}{channel}")),
+    };
+    let mut file = format!("ply\nformat {format} 1.0\nelement vertex {}\n", points.colors.len());
+    for axis in ["x", "y", "z"] {
+        file += &format!("property double {axis}\n");
+    }
+    if is_binary {
+        file += "property list uchar int seen_by\n";
+    }
+    for channel in channels {
+        file += &format!("property {kind} {channel}\n");
+    }
+    let mut file = (file + "end_header\n").into_bytes();
+    for (position, color) in points.positions.iter().zip(&points.colors) {
+        if is_binary {
+            position.iter().for_each(|&x| file.extend(f64::from(x).to_be_bytes()));
+            file.extend([1, 0, 0, 0, 7]);
+            file.extend(color);
+            continue;
+        }
+        let [x, y, z] = position;
+        let [r, g, b] = color.map(|channel| match colors {
+            Colors::Floats(_, white) => f64::from(channel) / 255.0 * white,
+            Colors::Gaussians => (f64::from(channel) / 255.0 - 0.5) / 0.282_094_791_773_878_14,
+            _ => f64::from(channel),
+        });
+        file.extend(format!("{x} {y} {z} {r} {g} {b}\n").into_bytes());
+    }
+    fs::write(place.scene().join(name), file).unwrap();
+}
+
+fn write_json(place: &TestFolder, scene: &Value) {
+    fs::write(place.scene().join("transforms.json"), scene.to_string()).unwrap();
+}
+
+/// A scene of transforms after a change.
+fn changed(change: impl Fn(&TestFolder, &mut Value)) -> TestFolder {
+    let place = TestFolder::empty();
+    let mut scene = transforms(&place);
+    change(&place, &mut scene);
+    write_json(&place, &scene);
+    place
+}
+
+fn remove(scene: &mut Value, keys: &[&str]) {
+    keys.iter().for_each(|key| drop(scene.as_object_mut().unwrap().remove(*key)));
+}
+
+fn each_frame(scene: &mut Value, change: impl Fn(usize, &mut Value)) {
+    let frames = scene["frames"].as_array_mut().unwrap();
+    frames.iter_mut().enumerate().for_each(|(number, frame)| change(number, frame));
+}
+
+fn each_name(scene: &mut Value, name: impl Fn(&str) -> String) {
+    each_frame(scene, |_, frame| {
+        frame["file_path"] = name(frame["file_path"].as_str().unwrap()).into()
+    });
+}
+
+/// The field of view along a side.
+fn angle(scene: &Value, focal: &str, size: &str) -> f64 {
+    let number = |key: &str| scene[key].as_f64().unwrap();
+    2.0 * (number(size) / 2.0 / number(focal)).atan()
+}
+
+fn angles_instead(scene: &mut Value) {
+    let [x, y] = [angle(scene, "fl_x", "w"), angle(scene, "fl_y", "h")];
+    (scene["camera_angle_x"], scene["camera_angle_y"]) = (x.into(), y.into());
+    remove(scene, &["fl_x", "fl_y"]);
+}
+
+/// A change of the tiny scene.
+type Change = fn(&TestFolder, &mut Value);
+/// The name of the photograph of a number.
+type Name = fn(usize) -> String;
+
+#[test]
+fn the_same_scene_in_other_words_trains_the_same() {
+    let cases: [(&str, Change); 19] = [
+        ("angles", |_, scene| angles_instead(scene)),
+        ("angles_without_size", |_, scene| {
+            angles_instead(scene);
+            remove(scene, &["w", "h"])
+        }),
+        ("angle_and_focal_length", |_, scene| {
+            scene["camera_angle_x"] = angle(scene, "fl_x", "w").into();
+            remove(scene, &["fl_x"]);
+        }),
+        ("degrees", |_, scene| {
+            scene["x_fov"] = angle(scene, "fl_x", "w").to_degrees().into();
+            scene["y_fov"] = angle(scene, "fl_y", "h").to_degrees().into();
+            remove(scene, &["fl_x", "fl_y"]);
+        }),
+        ("no_size", |_, scene| remove(scene, &["w", "h"])),
+        ("text", |_, scene| {
+            for key in ["fl_x", "fl_y", "cx", "cy", "w", "h"] {
+                scene[key] = format!(" {} ", scene[key]).into();
+            }
+            each_frame(scene, |_, frame| {
+                let text = frame["transform_matrix"][0][3].to_string();
+                frame["transform_matrix"][0][3] = text.into();
+            });
+        }),
+        ("other_names", |_, scene| {
+            (scene["fx"], scene["fy"]) = (scene["fl_x"].clone(), scene["fl_y"].clone());
+            (scene["width"], scene["height"]) = (scene["w"].clone(), scene["h"].clone());
+            remove(scene, &["fl_x", "fl_y", "w", "h"]);
+            scene["camera_model"] = "PERSPECTIVE".into();
+        }),
+        ("matrix_of_a_frame", |_, scene| {
+            let k = json!([
+                [scene["fl_x"], 0, scene["cx"]],
+                [0, scene["fl_y"], scene["cy"]],
+                [0, 0, 1]
+            ]);
+            each_frame(scene, |_, frame| frame["K"] = k.clone());
+            remove(scene, &["fl_x", "fl_y", "cx", "cy", "w", "h"]);
+        }),
+        ("frames_over_the_file", |_, scene| {
+            let own = scene.clone();
+            each_frame(scene, |_, frame| {
+                ["fl_x", "fl_y", "cx", "cy"].iter().for_each(|key| frame[*key] = own[*key].clone());
+            });
+            (scene["fl_x"], scene["cx"]) = (9.into(), 3.into());
+        }),
+        ("harmless_keys", |_, scene| {
+            scene["applied_transform"] = json!([[1, 0, 0, 0], [0, 0, 1, 0], [0, -1, 0, 0]]);
+            (scene["aabb_scale"], scene["scale"]) = (16.into(), json!(0.33));
+            (scene["offset"], scene["k1"], scene["p2"]) =
+                (json!([0.5, 0.5, 0.5]), 0.into(), json!(0.0));
+            (scene["is_fisheye"], scene["ortho"]) = (false.into(), false.into());
+            each_frame(scene, |number, frame| {
+                (frame["sharpness"], frame["colmap_im_id"]) = (20.5.into(), number.into());
+            });
+        }),
+        ("last_row_left_out", |_, scene| {
+            each_frame(scene, |_, frame| {
+                drop(frame["transform_matrix"].as_array_mut().unwrap().pop())
+            });
+        }),
+        ("floats_to_255", |place, _| rewrite(place, Colors::Floats("", 255.0))),
+        ("floats_to_1", |place, _| rewrite(place, Colors::Floats("", 1.0))),
+        ("diffuse_floats", |place, _| rewrite(place, Colors::Floats("diffuse_", 255.0))),
+        ("lists_and_big_endian", |place, _| rewrite(place, Colors::BigEndianWithLists)),
+        ("gaussians_as_points", |place, _| rewrite(place, Colors::Gaussians)),
+        ("points_of_windows", |place, scene| {
+            fs::create_dir(place.scene().join("points")).unwrap();
+            fs::rename(place.scene().join("p.ply"), place.scene().join("points/p.ply")).unwrap();
+            scene["ply_file_path"] = "D:\\work\\points\\p.ply".into();
+        }),
+        ("points_beside", |place, scene| {
+            fs::rename(place.scene().join("p.ply"), place.scene().join("points3D.PLY")).unwrap();
+            remove(scene, &["ply_file_path"]);
+        }),
+        ("no_extension", |_, scene| each_name(scene, |name| name.replace(".png", ""))),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        assert_silent(&assert_usual(&changed(change), &[]));
+    }
+}
+
+/// Writes the points of a scene anew. They are read from a twin, since the scene has no model any more.
+fn rewrite(place: &TestFolder, colors: Colors) {
+    let twin = TestFolder::with_scene();
+    write_points(&twin, "p.ply", colors);
+    fs::copy(twin.scene().join("p.ply"), place.scene().join("p.ply")).unwrap();
+}
+
+#[test]
+fn names_of_other_systems_are_found() {
+    let cases: [(&str, Change); 7] = [
+        ("backslashes", |_, scene| {
+            each_name(scene, |name| format!(".\\{}", name.replace('/', "\\")))
+        }),
+        ("windows", |_, scene| {
+            each_name(scene, |name| format!("C:\\Users\\me\\{}", name.replace('/', "\\")))
+        }),
+        ("another_home", |_, scene| each_name(scene, |name| format!("/home/other/scene/{name}"))),
+        ("another_extension", |_, scene| each_name(scene, |name| name.replace(".png", ".JPG"))),
+        ("another_case", |_, scene| {
+            each_name(scene, |name| name.replace("images/view", "Images/VIEW"))
+        }),
+        ("another_unicode_form", |place, scene| {
+            rename_photographs(place, |number| format!("bu\u{308}ro_{number:03}.png"));
+            each_name(scene, |name| name.replace("view", "b\u{fc}ro"));
+        }),
+        ("photographs_without_folder", |_, scene| {
+            each_name(scene, |name| name.replace("images/", ""))
+        }),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        let place = changed(change);
+        assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+    }
+}
+
+fn rename_photographs(place: &TestFolder, name: impl Fn(usize) -> String) {
+    for number in 0..VIEWS {
+        let from = place.image(number);
+        fs::rename(&from, from.with_file_name(name(number))).unwrap();
+    }
+}
+
+#[test]
+fn a_photograph_of_another_name_is_not_guessed_twice() {
+    // Two frames end in the same name, and there is one such file: neither gets it.
+    let place = changed(|_, scene| {
+        each_frame(scene, |number, frame| {
+            if number > 5 {
+                frame["file_path"] = format!("camera{number}/view_006.png").into();
+            }
+        });
+    });
+    trained(&place, &[]).1.says(&["2 of 8 photographs are left out", "camera6/view_006.png"]);
+}
+
+#[test]
+fn text_may_be_wide_or_marked() {
+    let place = changed(|_, _| {});
+    let path = place.scene().join("transforms.json");
+    let json = fs::read_to_string(&path).unwrap();
+    let wide = |order: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        format!("\u{feff}{json}").encode_utf16().flat_map(order).collect()
+    };
+    for bytes in [wide(u16::to_le_bytes), wide(u16::to_be_bytes)] {
+        fs::write(&path, bytes).unwrap();
+        assert_silent(&assert_usual(&place, &[]));
+    }
+}
+
+/// Turns the lens of all frames into a fisheye: the pixels stay, so that only figures can differ.
+#[test]
+fn a_fisheye_has_several_names() {
+    let cases: [(&str, Change); 4] = [
+        ("file", |_, scene| scene["is_fisheye"] = true.into()),
+        ("text", |_, scene| scene["is_fisheye"] = "true".into()),
+        ("frames", |_, scene| each_frame(scene, |_, frame| frame["is_fisheye"] = 1.into())),
+        ("model_of_nerfstudio", |_, scene| scene["camera_model"] = "FISHEYE".into()),
+    ];
+    for (case, change) in cases {
+        println!("{case}");
+        let with = |change: &dyn Fn(&TestFolder, &mut Value)| {
+            let place = changed(|place, scene| {
+                (scene["k1"], scene["k4"]) = (json!(0.3), json!(0.01));
+                change(place, scene);
+            });
+            trained(&place, &[]).0
+        };
+        let expected = with(&|_, scene| scene["camera_model"] = "OPENCV_FISHEYE".into());
+        assert!((with(&change) - expected).abs() < SAME_DB);
+        assert!((expected - *USUAL_PSNR).abs() > 0.1, "the lens changes nothing");
+    }
+}
+
+#[test]
+fn a_camera_that_is_not_read_is_named() {
+    let cases: [(&str, Change, &str); 13] = [
+        (
+            "panorama",
+            |_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(),
+            "EQUIRECTANGULAR",
+        ),
+        ("orthographic", |_, scene| scene["ortho"] = true.into(), "ortho"),
+        ("ftheta", |_, scene| scene["ftheta_p1"] = json!(0.3), "ftheta_p1"),
+        ("one_frame", |_, scene| scene["frames"][3]["latlong"] = true.into(), "view_003.png"),
+        (
+            "contradiction",
+            |_, scene| {
+                (scene["camera_model"], scene["is_fisheye"]) = ("OPENCV".into(), true.into());
+            },
+            "is_fisheye",
+        ),
+        ("another_term", |_, scene| scene["k4"] = json!(0.3), "k4"),
+        (
+            "focal_length_in_mm",
+            |_, scene| {
+                remove(scene, &["fl_x", "fl_y"]);
+                scene["focal_length"] = 35.into();
+            },
+            "focal_length",
+        ),
+        (
+            "skew",
+            |_, scene| {
+                scene["frames"][0]["K"] = json!([[40, 2, 24], [0, 40, 18], [0, 0, 1]]);
+            },
+            "skew",
+        ),
+        (
+            "no_matrix",
+            |_, scene| remove(&mut scene["frames"][2], &["transform_matrix"]),
+            "transform_matrix",
+        ),
+        ("no_name", |_, scene| remove(&mut scene["frames"][2], &["file_path"]), "number 2"),
+        ("no_list", |_, scene| scene["test_filenames"] = "a.png".into(), "test_filenames"),
+        ("no_frames", |_, scene| scene["frames"] = json!([]), "no frames"),
+        ("points_missing", |_, scene| scene["ply_file_path"] = "q.ply".into(), "q.ply"),
+    ];
+    for (case, change, named) in cases {
+        println!("{case}");
+        refused(&changed(change), &[], &[named, "scene"]);
+    }
+}
+
+#[rstest]
+#[case::nan("NaN")]
+#[case::infinite("-Infinity")]
+fn numbers_of_python_are_named_with_their_line(#[case] word: &str) {
+    let place = changed(|_, scene| scene["frames"][1]["transform_matrix"][0][3] = 7777.into());
+    let path = place.scene().join("transforms.json");
+    let json = fs::read_to_string(&path).unwrap().replace("7777", word);
+    fs::write(&path, json).unwrap();
+    refused(&place, &[], &["transforms.json", "line 1", word]);
+}
+
+#[test]
+fn keys_without_use_are_named() {
+    let place = changed(|_, scene| {
+        scene["white_transparent"] = true.into();
+        each_frame(scene, |_, frame| frame["exposure_time"] = json!(0.01));
+    });
+    assert_usual(&place, &[]).says(&["not used: exposure_time, white_transparent"]);
+}
+
+#[test]
+fn a_photograph_of_two_frames_is_used_once() {
+    let place = changed(|_, scene| {
+        let frames = scene["frames"].as_array_mut().unwrap();
+        let mut again = frames.clone();
+        for frame in &mut again {
+            frame["file_path"] =
+                format!("./images//../{}", frame["file_path"].as_str().unwrap()).into();
+        }
+        frames.append(&mut again);
+    });
+    assert_usual(&place, &[]).says(&["8 views are left out", "twice", "7 views, 1 held out"]);
+    // A link makes another name of the same file.
+    let place = changed(|place, scene| {
+        std::os::unix::fs::symlink(place.image(1), place.scene().join("images/again.png")).unwrap();
+        let mut frame = scene["frames"][1].clone();
+        frame["file_path"] = "images/again.png".into();
+        scene["frames"].as_array_mut().unwrap().push(frame);
+    });
+    trained(&place, &[]).1.says(&["1 views are left out", "7 views, 1 held out"]);
+}
+
+#[test]
+fn lists_of_file_names_choose_the_held_out_views() {
+    let name = |number: usize| format!("images/view_{number:03}.png");
+    let place = changed(|_, scene| {
+        scene["train_filenames"] = (0..5).map(name).collect();
+        scene["val_filenames"] = (5..6).map(name).collect();
+        scene["test_filenames"] = (6..7).map(|number| name(number).replace('/', "\\")).collect();
+    });
+    let (psnr, ended) = trained(&place, &[]);
+    ended.says(&["5 views, 2 held out", "1 of 8 frames are in none"]);
+    let list = place.path("held_out.txt");
+    fs::write(&list, "images/view_005.png\nimages/view_006.png\n").unwrap();
+    let listed = changed(|_, scene| drop(scene["frames"].as_array_mut().unwrap().remove(7)));
+    let expected = trained(&listed, &["--test-list", text(&list)]).0;
+    assert!((psnr - expected).abs() < 1e-9, "{psnr} {expected}");
+    place.trained(2, &["--overwrite"]).says(&["7 views"]);
+    place
+        .trained(2, &["--overwrite", "--eval", "--test-every=3"])
+        .says(&["--test-every 3: not used"]);
+}
+
+fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
+    for number in 0..VIEWS {
+        let path = place.scene().join(name(number));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let size = image::image_dimensions(place.image(number)).unwrap();
+        let mask = RgbImage::from_fn(size.0, size.1, |x, _| Rgb([if x < 20 { 0 } else { 255 }; 3]));
+        mask.save(path).unwrap();
+    }
+}
+
+#[test]
+fn masks_of_transforms_count_as_those_of_colmap() {
+    let cases: [(&str, Name, Change); 6] = [
+        ("beside", |number| format!("masks/view_{number:03}.png"), |_, _| {}),
+        ("as_colmap", |number| format!("masks/view_{number:03}.png.png"), |_, _| {}),
+        ("with_folder", |number| format!("masks/images/view_{number:03}.png"), |_, _| {}),
+        ("other_case", |number| format!("masks/VIEW_{number:03}.PNG"), |_, _| {}),
+        (
+            "named",
+            |number| format!("m/{number}.png"),
+            |_, scene: &mut Value| {
+                each_frame(scene, |number, frame| {
+                    frame["mask_path"] = format!("m\\{number}.png").into()
+                });
+            },
+        ),
+        (
+            "named_elsewhere",
+            |number| format!("m/{number}.png"),
+            |_, scene: &mut Value| {
+                each_frame(scene, |number, frame| {
+                    frame["mask_path"] = format!("/home/a/m/{number}.png").into()
+                });
+            },
+        ),
+    ];
+    for (case, name, change) in cases {
+        println!("{case}");
+        static MASKED_PSNR: LazyLock<f64> = LazyLock::new(|| {
+            let place = TestFolder::with_scene();
+            write_masks(&place, |number| format!("masks/view_{number:03}.png"));
+            trained(&place, &[]).0
+        });
+        let place = changed(|place, scene| {
+            write_masks(place, name);
+            change(place, scene);
+        });
+        let (psnr, ended) = trained(&place, &[]);
+        assert_silent(&ended);
+        assert!((psnr - *MASKED_PSNR).abs() < SAME_DB, "{psnr} {}", *MASKED_PSNR);
+        assert!((psnr - *USUAL_PSNR).abs() > 0.05, "the masks change nothing");
+    }
+}
+
+#[test]
+fn blender_scenes_start_from_the_points_beside_them() {
+    let place = changed(|place, scene| {
+        fs::rename(place.scene().join("p.ply"), place.scene().join("points3d.ply")).unwrap();
+        remove(scene, &["ply_file_path"]);
+        let frames = scene["frames"].as_array_mut().unwrap();
+        let held_out = frames.split_off(6);
+        let mut test = scene.clone();
+        test["frames"] = held_out.into();
+        fs::write(place.scene().join("transforms_val.json"), test.to_string()).unwrap();
+    });
+    let file = |name: &str| place.scene().join(name);
+    fs::rename(file("transforms.json"), file("transforms_train.json")).unwrap();
+    trained(&place, &[]).1.says(&["6 views, 2 held out, 200 Gaussians"]);
+}
+
+/// Writes copies of half the size into a folder.
+fn write_halves(place: &TestFolder, folder: &str) {
+    fs::create_dir_all(place.scene().join(folder)).unwrap();
+    for number in 0..VIEWS {
+        let half = image::open(place.image(number)).unwrap().thumbnail_exact(24, 18);
+        half.save(place.scene().join(folder).join(format!("view_{number:03}.png"))).unwrap();
+    }
+}
+
+fn trained_size(place: &TestFolder) -> [u64; 2] {
+    let cameras = fs::read_to_string(place.model().join("cameras.json")).unwrap();
+    let cameras: Value = serde_json::from_str(&cameras).unwrap();
+    ["width", "height"].map(|key| cameras[0][key].as_u64().unwrap())
+}
+
+#[test]
+fn a_folder_of_photographs_that_is_named_is_used() {
+    let place = changed(|place, _| write_halves(place, "images_2"));
+    let (psnr, _) = trained(&place, &["-i", "images_2"]);
+    assert_eq!(trained_size(&place), [24, 18]);
+    refused(&place, &["-i", "images_8"], &["images_8", "images_2"]);
+    // Lengths in px are of the photographs that frames name.
+    let sizeless = changed(|place, scene| {
+        write_halves(place, "images_2");
+        remove(scene, &["w", "h"]);
+    });
+    assert!((trained(&sizeless, &["-i", "images_2"]).0 - psnr).abs() < 1e-9);
+    fs::remove_dir_all(sizeless.scene().join("images")).unwrap();
+    refused(&sizeless, &[], &["images_2", "neither w nor h"]);
+    fs::remove_dir_all(place.scene().join("images")).unwrap();
+    let (alone, ended) = trained(&place, &[]);
+    ended.says(&["photographs are taken from images_2"]);
+    assert!((alone - psnr).abs() < 1e-9);
+}
+
+/// Moves the model and the photographs of the COLMAP scene.
+fn moved(moves: &[(&str, &str)]) -> TestFolder {
+    let place = TestFolder::with_scene();
+    for (from, to) in moves {
+        let to = place.scene().join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(place.scene().join(from), to).unwrap();
+    }
+    place
+}
+
+#[rstest]
+#[case::of_nerfstudio(&[("sparse", "colmap/sparse")], &["read from colmap/sparse/0"])]
+#[case::of_colmap(&[("sparse/0", "dense/sparse"), ("images", "dense/images")], &["dense/sparse", "dense/images"])]
+#[case::of_automatic_colmap(&[("sparse/0", "dense/0/sparse"), ("images", "dense/0/images")], &["dense/0/sparse"])]
+#[case::of_convert(&[("sparse", "distorted/sparse"), ("images", "input")], &["distorted/sparse/0", "taken from input"])]
+#[case::numbered(&[("sparse/0", "sparse/7")], &["read from sparse/7"])]
+#[case::root(&[("sparse/0/cameras.bin", "cameras.bin"), ("sparse/0/images.bin", "images.bin"),
+    ("sparse/0/points3D.bin", "points3D.bin")], &["read from"])]
+#[case::input(&[("images", "input")], &["taken from input"])]
+#[case::smaller_copies(&[("images", "images_4")], &["taken from images_4"])]
+fn models_and_photographs_elsewhere_are_found(
+    #[case] moves: &[(&str, &str)],
+    #[case] said: &[&str],
+) {
+    assert_usual(&moved(moves), &[]).says(said);
+}
+
+#[test]
+fn the_largest_of_several_models_is_read() {
+    let place = moved(&[("sparse/0", "sparse/1")]);
+    let small = TestFolder::with_scene();
+    let model = fs::read(small.scene().join("sparse/0/images.bin")).unwrap();
+    // Two images: the name, its zero and the number of observations end the second.
+    let second = model.windows(12).position(|part| part == b"view_001.png").unwrap();
+    let observations = u64::from_le_bytes(model[second + 13..second + 21].try_into().unwrap());
+    let length = second + 21 + usize::try_from(observations).unwrap() * 24;
+    let mut part = model[..length].to_vec();
+    part[..8].copy_from_slice(&2_u64.to_le_bytes());
+    for (folder, bytes) in [("0", &part), ("2", &part)] {
+        let folder = place.scene().join("sparse").join(folder);
+        fs::create_dir(&folder).unwrap();
+        for file in ["cameras.bin", "points3D.bin"] {
+            fs::copy(small.scene().join("sparse/0").join(file), folder.join(file)).unwrap();
+        }
+        fs::write(folder.join("images.bin"), bytes).unwrap();
+    }
+    let said = ["model in sparse/1", "most images (8)", "sparse/0 (2), sparse/2 (2)"];
+    assert_usual(&place, &[]).says(&said);
+    fs::remove_dir_all(place.scene().join("sparse/1")).unwrap();
+    trained(&place, &[]).1.says(&["6 of the 8 photographs", "no camera"]);
+}
+
+/// The model of the tiny scene as text, with these ends of names, ends of images and white.
+fn text_model(
+    rename: impl Fn(usize) -> String,
+    second_line: &str,
+    white: Option<f64>,
+) -> [String; 3] {
+    let dataset = dataset(&TestFolder::with_scene());
+    let camera = dataset.views[0].camera;
+    let ([fx, fy], [cx, cy]) = (camera.focal_px, camera.centre_px);
+    let cameras = format!("1 PINHOLE {} {} {fx} {fy} {cx} {cy}\n", camera.width, camera.height);
+    let mut images = "# images\n".to_owned();
+    for (number, view) in dataset.views.iter().enumerate() {
+        let [w, x, y, z] = quaternion(&view.pose.rotation);
+        let [tx, ty, tz] = view.pose.translation;
+        let name = rename(number);
+        images += &format!("{} {w} {x} {y} {z} {tx} {ty} {tz} 1 {name}\n{second_line}", number + 1);
+    }
+    let mut points = String::new();
+    for (number, (position, color)) in
+        dataset.points.positions.iter().zip(&dataset.points.colors).enumerate()
+    {
+        let [x, y, z] = position;
+        let [r, g, b] = color.map(|channel| match white {
+            Some(white) => format!("{:?}", f64::from(channel) / 255.0 * white),
+            None => channel.to_string(),
+        });
+        points += &format!("{number} {x} {y} {z} {r} {g} {b} 0.5 1 2\n");
+    }
+    [cameras, images, points]
+}
+
+/// w, x, y, z of a rotation.
+fn quaternion(r: &[[f64; 3]; 3]) -> [f64; 4] {
+    let squares = [
+        1.0 + r[0][0] + r[1][1] + r[2][2],
+        1.0 + r[0][0] - r[1][1] - r[2][2],
+        1.0 - r[0][0] + r[1][1] - r[2][2],
+        1.0 - r[0][0] - r[1][1] + r[2][2],
+    ];
+    let signs = [1.0, r[2][1] - r[1][2], r[0][2] - r[2][0], r[1][0] - r[0][1]];
+    std::array::from_fn(|i| f64::copysign(0.5 * squares[i].max(0.0).sqrt(), signs[i]))
+}
+
+fn write_model(place: &TestFolder, model: &[String; 3], bytes: fn(&str) -> Vec<u8>) {
+    let folder = place.scene().join("sparse/0");
+    fs::remove_dir_all(&folder).unwrap();
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in ["cameras.txt", "images.txt", "points3D.txt"].iter().zip(model) {
+        fs::write(folder.join(name), bytes(text)).unwrap();
+    }
+}
+
+fn view_name(number: usize) -> String {
+    format!("view_{number:03}.png")
+}
+
+fn utf8(text: &str) -> Vec<u8> {
+    text.as_bytes().to_vec()
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    format!("\u{feff}{text}").encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+#[test]
+fn text_models_are_read() {
+    let cases: [(&str, Name, &str, Option<f64>, fn(&str) -> Vec<u8>); 9] = [
+        ("plain", view_name, "\n", None, utf8),
+        ("no_empty_lines", view_name, "", None, utf8),
+        ("observed", view_name, "1.5 2.5 -1 3 4 17\n", None, utf8),
+        ("three_words", |number| format!("my view {number}.png"), "", None, utf8),
+        ("six_words", |number| format!("a b c d e {number}.png"), "", None, utf8),
+        ("words_and_empty_lines", |number| format!("my view {number}.png"), "\n", None, utf8),
+        ("colours_to_255", view_name, "\n", Some(255.0), utf8),
+        ("colours_to_1", view_name, "\n", Some(1.0), utf8),
+        ("wide", view_name, "\n", None, utf16),
+    ];
+    for (case, name, second_line, white, bytes) in cases {
+        println!("{case}");
+        let place = TestFolder::with_scene();
+        rename_photographs(&place, name);
+        write_model(&place, &text_model(name, second_line, white), bytes);
+        assert_silent(&assert_usual(&place, &[]));
+    }
+}
+
+#[test]
+fn names_of_colmap_models_are_found() {
+    let cases: [(&str, Name); 3] = [
+        ("windows", |number| format!("C:\\scenes\\a\\images\\view_{number:03}.png")),
+        ("case_and_extension", |number| format!("VIEW_{number:03}.JPEG")),
+        ("another_home", |number| format!("/home/other/images/view_{number:03}.png")),
+    ];
+    for (case, name) in cases {
+        println!("{case}");
+        let place = TestFolder::with_scene();
+        write_model(&place, &text_model(name, "\n", None), utf8);
+        assert_usual(&place, &[]).says(&["8 photographs were found under another"]);
+    }
+}
+
+#[rstest]
+#[case::tiff("tif")]
+#[case::upper_case("TIFF")]
+#[case::bmp("bmp")]
+fn photographs_of_other_formats_train_the_same(#[case] extension: &str) {
+    let place = TestFolder::with_scene();
+    let format =
+        if extension == "bmp" { image::ImageFormat::Bmp } else { image::ImageFormat::Tiff };
+    for number in 0..VIEWS {
+        let picture = image::open(place.image(number)).unwrap();
+        let path = place.image(number).with_extension(extension);
+        picture.to_rgb8().save_with_format(path, format).unwrap();
+        fs::remove_file(place.image(number)).unwrap();
+    }
+    assert_usual(&place, &[]);
+}
+
+#[rstest]
+#[case::empty(b"", &["is empty (0 bytes)"])]
+#[case::avif(b"\0\0\0\x1cftypavif\0\0\0\0avifmif1", &["AVIF", "magick"])]
+#[case::heic(b"\0\0\0\x1cftypheic\0\0\0\0heicmif1", &["HEIC", "magick"])]
+#[case::pointer(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", &["git lfs pull"])]
+#[case::page(b"<!DOCTYPE html><html>", &["web page"])]
+#[case::gif(b"GIF89a\x01\0\x01\0", &["GIF", "magick"])]
+fn what_is_no_photograph_is_named(#[case] bytes: &[u8], #[case] said: &[&str]) {
+    let place = TestFolder::with_scene();
+    fs::write(place.image(4), bytes).unwrap();
+    trained(&place, &[]).1.says(&["1 of 8 photographs are left out: view_004.png"]).says(said);
+}
+
+#[test]
+fn a_converted_photograph_takes_the_place_of_one_that_is_not_read() {
+    let place = changed(|place, scene| {
+        each_name(scene, |name| name.replace(".png", ".avif"));
+        for number in 0..VIEWS {
+            fs::write(place.image(number).with_extension("avif"), "\0\0\0\x1cftypavif").unwrap();
+        }
+    });
+    assert_usual(&place, &[]);
+}
+
+#[test]
+fn what_a_folder_holds_is_listed() {
+    let place = TestFolder::with_scene();
+    let scene = place.scene();
+    end(splat()
+        .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
+        .arg(scene.parent().unwrap()))
+    .refused(3, &["holds no scene", &format!("Use -s {}", text(&scene))]);
+    end(splat()
+        .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
+        .arg(scene.join("images")))
+    .refused(3, &["8 photographs", &format!("Use -s {}", text(&scene))]);
+    fs::remove_dir_all(scene.join("sparse")).unwrap();
+    refused(&place, &[], &["images/ (8 photographs)", "sparse/0", "transforms.json"]);
+}
+
+#[rstest]
+#[case::scale("scale", 1e300)]
+#[case::offset("offset", -1e39)]
+fn depth_scales_that_no_scene_has_are_named(#[case] key: &str, #[case] value: f64) {
+    let place = TestFolder::with_scene();
+    fs::create_dir(place.scene().join("depths")).unwrap();
+    let mut all = serde_json::Map::new();
+    for number in 0..VIEWS {
+        let mut fit = json!({"scale": 1.0, "offset": 0.1});
+        fit[key] = value.into();
+        all.insert(format!("view_{number:03}"), fit);
+    }
+    let path = place.scene().join("sparse/0/depth_params.json");
+    fs::write(&path, Value::Object(all).to_string()).unwrap();
+    refused(&place, &["-d", "depths"], &[text(&path), key, "view_000"]);
+}
+
+#[test]
+fn a_model_of_another_trainer_is_measured_by_its_cfg_args() {
+    let place = TestFolder::with_scene();
+    let (psnr, _) = trained(&place, &[]);
+    let folder = place.path("inria");
+    let points = format!("point_cloud/iteration_{ITERATIONS}");
+    fs::create_dir_all(folder.join(&points)).unwrap();
+    let ply = Path::new(&points).join("point_cloud.ply");
+    fs::copy(place.model().join(&ply), folder.join(&ply)).unwrap();
+    let cfg_args = |text: String| fs::write(folder.join("cfg_args"), text).unwrap();
+    let eval = || {
+        let mut eval = splat();
+        end(eval.args(["eval", "--json", "--device=cpu", "-m"]).arg(&folder))
+    };
+    cfg_args(format!(
+        "Namespace(sh_degree=3, source_path='{}', model_path='/x', images='images', resolution=-1, \
+         white_background=False, data_device='cuda', eval=True)",
+        text(&place.scene())
+    ));
+    let report: Value = serde_json::from_str(&eval().done().stdout).unwrap();
+    assert_eq!(report["views"].as_array().unwrap().len(), 1);
+    let found = report["psnr"].as_f64().or(report["mean"]["psnr"].as_f64()).unwrap();
+    assert!((found - psnr).abs() < 0.01, "{found} {psnr}");
+    cfg_args("source_path: /x".to_owned());
+    eval().refused(3, &["cfg_args", "Namespace(", "-s"]);
+    fs::remove_file(folder.join("cfg_args")).unwrap();
+    eval().refused(2, &["neither config.toml nor cfg_args", "-s"]);
+}
