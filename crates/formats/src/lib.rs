@@ -21,6 +21,8 @@
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
 //! | HTML | [`write_html`] | precision; it is not read back |
 //!
+//! [`Splats`] have the axes of COLMAP: right, down, front. A GLB has others, and so has an SPZ ([`SpzAxes`]).
+//!
 //! Surfels ([`SplatPrimitive`]) are a PLY of two scales. Other formats have no word for them: they hold
 //! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
 
@@ -64,7 +66,7 @@ pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
-pub use open::{ReadSplats, SplatFileKind, read};
+pub use open::{ReadSplats, SplatFileKind, read, read_with_axes};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use quaternion::UnitQuat;

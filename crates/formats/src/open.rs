@@ -12,7 +12,7 @@ use crate::glb::{GLB_MAGIC, parse_glb};
 use crate::ply::{PlyKind, parse_ply};
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
-use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, parse_spz};
+use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, SpzAxes, parse_spz};
 use crate::streamed::{LOD_META_NAME, read_streamed};
 
 /// How a PLY and a zip begin.
@@ -61,6 +61,14 @@ pub struct ReadSplats {
 /// Reads Gaussians from a file or a folder, whatever its name, by how its content begins; only
 /// `.splat`, which has no mark, goes by its name.
 pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
+    read_with_axes(path, None)
+}
+
+/// The same. If the file is an SPZ, it has these axes, whatever it says itself.
+pub fn read_with_axes(
+    path: &Path,
+    spz_axes: Option<SpzAxes>,
+) -> Result<ReadSplats, SplatFileError> {
     let refused = |source| SplatFileError::unreadable(path, source);
     if fs::metadata(path).map_err(refused)?.is_dir() {
         return read_folder(path, path);
@@ -80,7 +88,7 @@ pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
         return read_folder(path, folder_of(path));
     }
     let (kind, checked) =
-        parse(kind, file, length).map_err(|fault| SplatFileError::content(path, fault))?;
+        parse(kind, file, length, spz_axes).map_err(|fault| SplatFileError::content(path, fault))?;
     Ok(with_kind(checked, kind))
 }
 
@@ -116,6 +124,7 @@ fn parse(
     kind: SplatFileKind,
     mut file: File,
     length: u64,
+    spz_axes: Option<SpzAxes>,
 ) -> Result<(SplatFileKind, CheckedSplats), FormatFault> {
     let mut whole = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
@@ -135,7 +144,7 @@ fn parse(
             read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?
         }
         SplatFileKind::Splat => parse_splat(&whole()?)?,
-        SplatFileKind::Spz => parse_spz(&whole()?)?,
+        SplatFileKind::Spz => parse_spz(&whole()?, spz_axes)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
     };
     Ok((kind, checked))

@@ -6,6 +6,7 @@ mod packed;
 mod packed_read;
 mod packed_write;
 mod read;
+mod rows;
 mod write;
 
 use std::io::BufRead;
@@ -199,9 +200,13 @@ mod tests {
     #[case("property float f_rest_3", "property float f_rest_9", "no column `f_rest_3`")]
     #[case("property float x", "property uchar x", "`x` is of type uchar")]
     #[case("property float nx", "property float x", "`x` twice")]
-    #[case("property float nx", "property list uchar int nx", "line 7")]
+    #[case("property float opacity", "property list uchar float opacity", "list of float")]
+    #[case("property float nx", "property list float int nx", "line 7")]
+    #[case("property float nx", "property list uchar nx", "line 7")]
     #[case("property float nx", "property quaternion nx", "line 7")]
-    #[case("binary_little_endian", "ascii", "`ascii 1.0`")]
+    #[case("binary_little_endian", "binary_middle_endian", "`binary_middle_endian 1.0`")]
+    #[case("binary_little_endian", "ascii", "no row of `vertex`")]
+    #[case("property float f_dc_1", "property float green", "no column `f_dc_1`, which Gaussians need")]
     #[case("element vertex 2", "element vertex 3", "truncated")]
     #[case("element vertex 2", "element vertex 18446744073709551615", "truncated")]
     #[case("element vertex 2", "element vertex many", "line 3")]
