@@ -19,6 +19,7 @@
 //! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
 //! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
+//! | .ksplat | not written | |
 //! | HTML | [`write_html`] | precision; it is not read back |
 //!
 //! [`Splats`] have the axes of COLMAP: right, down, front. A GLB has others, and so has an SPZ ([`SpzAxes`]).
@@ -39,6 +40,7 @@ mod glb;
 mod harmonics;
 mod html;
 mod json;
+mod ksplat;
 #[cfg(test)]
 mod known_splats;
 mod morton;
@@ -66,7 +68,8 @@ pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
-pub use open::{ReadSplats, SplatFileKind, read, read_with_axes};
+pub use ksplat::parse_ksplat;
+pub use open::{LFS_POINTER, LFS_SAID, ReadSplats, SplatFileKind, read, read_with_axes};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use quaternion::UnitQuat;

@@ -9,6 +9,7 @@ use crate::error::SplatFileError;
 use crate::fault::FormatFault;
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::{GLB_MAGIC, parse_glb};
+use crate::ksplat::parse_ksplat;
 use crate::ply::{PlyKind, parse_ply};
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
@@ -18,6 +19,12 @@ use crate::streamed::{LOD_META_NAME, read_streamed};
 /// How a PLY and a zip begin.
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
+
+/// How the text begins that Git has instead of a large file.
+pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What is said of such a text.
+pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
 /// What is said of a page.
 const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
@@ -37,6 +44,8 @@ pub enum SplatFileKind {
     Splat,
     /// SPZ of Niantic.
     Spz,
+    /// `.ksplat` of `GaussianSplats3D`.
+    Ksplat,
     /// SOG of `PlayCanvas`, in a zip or a folder.
     Sog,
     /// Streamed SOG, of which the finest level is read.
@@ -59,7 +68,7 @@ pub struct ReadSplats {
 }
 
 /// Reads Gaussians from a file or a folder, whatever its name, by how its content begins; only
-/// `.splat`, which has no mark, goes by its name.
+/// `.splat` and `.ksplat`, which have no mark, go by their names.
 pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
     read_with_axes(path, None)
 }
@@ -76,8 +85,11 @@ pub fn read_with_axes(
     let mut file = File::open(path).map_err(refused)?;
     let length = file.metadata().map_err(refused)?.len();
     let mut start = Vec::new();
-    (&mut file).take(4).read_to_end(&mut start).map_err(refused)?;
+    (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
+    if start.starts_with(LFS_POINTER) {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(LFS_SAID.to_owned())));
+    }
     if is_page(path, &start) {
         return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_SAID.to_owned())));
     }
@@ -104,7 +116,7 @@ fn has_end(path: &Path, end: &str) -> bool {
 
 /// Whether a file is HTML, by its first four bytes or its name.
 fn is_page(path: &Path, start: &[u8]) -> bool {
-    start.eq_ignore_ascii_case(b"<!do") || has_end(path, ".html")
+    start.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"<!do")) || has_end(path, ".html")
 }
 
 /// What a file is; a JSON is that of a SOG.
@@ -116,6 +128,7 @@ fn kind_of(path: &Path, start: &[u8]) -> Option<SplatFileKind> {
         _ if start.starts_with(&SPZ_MAGIC) || start.starts_with(&GZIP_MAGIC) => SplatFileKind::Spz,
         _ if start.starts_with(ZIP_MAGIC) || ends(META_NAME) => SplatFileKind::Sog,
         _ if ends(".splat") => SplatFileKind::Splat,
+        _ if ends(".ksplat") => SplatFileKind::Ksplat,
         _ => return None,
     })
 }
@@ -145,6 +158,7 @@ fn parse(
         }
         SplatFileKind::Splat => parse_splat(&whole()?)?,
         SplatFileKind::Spz => parse_spz(&whole()?, spz_axes)?,
+        SplatFileKind::Ksplat => parse_ksplat(&whole()?)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
     };
     Ok((kind, checked))

@@ -7,6 +7,7 @@
 
 mod accessor;
 mod document;
+mod nodes;
 mod read;
 mod write;
 

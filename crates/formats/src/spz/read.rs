@@ -4,10 +4,11 @@ use super::axes::SpzAxes;
 use super::container::{SpzBlocks, unpack_gzip, unpack_zstd};
 use super::header::{GZIP_MAGIC, SpzHeader};
 use super::rows::{
-    half, unpack_color, unpack_coordinate, unpack_harmonic, unpack_old_rotation, unpack_rotation,
+    unpack_color, unpack_coordinate, unpack_harmonic, unpack_old_rotation, unpack_rotation,
     unpack_scale,
 };
 use crate::fault::FormatFault;
+use crate::narrow::half;
 use crate::opacity::logit_of_byte;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count};
 

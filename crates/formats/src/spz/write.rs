@@ -8,7 +8,7 @@ use super::container::{Effort, gzip_blocks, zstd_streams};
 use super::header::{KINDS, SpzHeader};
 use super::read::parse_spz;
 use super::rows::{
-    fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation, pack_scale,
+    LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation, pack_scale,
 };
 use crate::encoded::EncodedSplats;
 use crate::narrow::{low_byte, round_u8};
@@ -68,7 +68,7 @@ pub enum SpzOptionsError {
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
     let bytes = packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Usual)?;
     let stored = parse_spz(&bytes, None).map_err(io::Error::other)?.splats;
-    Ok(EncodedSplats { worst: WorstErrors::between(splats, &stored), bytes })
+    Ok(EncodedSplats { worst: WorstErrors::between_within(splats, &stored, &LOG_SCALES), bytes })
 }
 
 /// Packs Gaussians as [`encode_spz`] does, but quickly, and reads nothing back: for those that are looked at
