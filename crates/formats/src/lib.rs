@@ -57,6 +57,7 @@ mod sog;
 mod splats;
 mod spz;
 mod streamed;
+mod unfinished;
 mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
@@ -84,4 +85,5 @@ pub use splats::{
 };
 pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz, parse_spz};
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};
+pub use unfinished::{UnfinishedFile, follow_links, remove_abandoned};
 pub use worst::WorstErrors;

@@ -118,6 +118,9 @@ fn undecodable(path: &Path, source: image::ImageError) -> ImageError {
 fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
+        _ if bytes.starts_with(splat_formats::LFS_POINTER) => {
+            Err(ImageError::LfsPointer { path: name(path) })
+        }
         _ => {
             let start = &bytes[..bytes.len().min(8)];
             Err(ImageError::UnknownFormat {

@@ -100,6 +100,16 @@ mod tests {
     }
 
     #[test]
+    fn scales_beyond_the_range_are_counted_and_no_error() {
+        let mut columns = random_splats(4, 0, 1).into_columns();
+        columns.log_scales = vec![[-1.0, 0.0, f32::NEG_INFINITY], [-14.0, -10.0, 7.0], [5.9, -10.03, 5.96], [0.0; 3]];
+        let splats = Splats::from_columns(columns).unwrap().splats;
+        let worst = encode_spz(&splats, &v4()).unwrap().worst;
+        assert_eq!(worst.clipped_scales, 3, "e^-inf, e^-14 and e^7");
+        assert!(worst.log_scale <= 0.5 / 16.0 + 1e-6, "{worst:?}");
+    }
+
+    #[test]
     fn the_mode_is_kept() {
         let mut splats = random_splats(10, 3, 3);
         splats.columns_mut().antialiasing = Antialiasing::On;

@@ -89,3 +89,20 @@ fn a_glb_of_another_program_is_read_exactly() {
     assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7 && worst.sh < 1e-7, "{worst:?}");
     assert!(worst.rotation_degrees < 1e-4, "{worst:?}");
 }
+
+#[test]
+fn ksplat_files_of_another_program_are_read_within_their_steps() {
+    // Steps of positions: 5 units a bucket by 16 bits; of numbers: halves; of harmonics: 3 by 8 bits.
+    let files = [
+        ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
+        ("level1.ksplat", 1e-4, 1e-3, 0.1, 1.3e-4),
+        ("level2.ksplat", 1e-4, 1e-3, 0.1, 0.5 * 3.0 / 255.0 + 1e-6),
+    ];
+    for (name, position, log_scale, degrees, harmonics) in files {
+        let worst = errors(name, SplatFileKind::Ksplat);
+        assert!(worst.position <= position && worst.log_scale < log_scale, "{name}: {worst:?}");
+        assert!(worst.rotation_degrees < degrees && worst.sh <= harmonics, "{name}: {worst:?}");
+        // It truncates bytes: a whole step.
+        assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{name}: {worst:?}");
+    }
+}
