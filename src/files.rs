@@ -17,8 +17,8 @@ pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
 pub use new_file::NewFile;
 pub use png::write_png;
-pub use table_lock::TableLock;
 pub use splat_formats::{follow_links, remove_abandoned};
+pub use table_lock::TableLock;
 pub use unfinished::WorkFolder;
 use unfinished::unfinished_file;
 

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFileKind, SplatFormat,
-    Splats, SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport, read_with_axes,
+    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFileKind,
+    SplatFormat, Splats, SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport,
+    read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -106,7 +107,9 @@ fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
     }
     // What a link points to is replaced, and not the link.
     let output = follow_links(&args.output);
-    remove_abandoned(output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+    remove_abandoned(
+        output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+    );
     Ok(output)
 }
 
@@ -126,7 +129,8 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
     }
     let folder = format.file_of_folder().and(args.output.parent());
     let has_files = |folder: &Path| {
-        fs::read_dir(folder).is_ok_and(|it| it.flatten().any(|entry| !is_of_interrupted_export(&entry)))
+        fs::read_dir(folder)
+            .is_ok_and(|it| it.flatten().any(|entry| !is_of_interrupted_export(&entry)))
             || fs::symlink_metadata(&args.output).is_ok()
     };
     if let Some(folder) = folder.filter(|folder| has_files(folder) && !args.overwrite) {
@@ -156,7 +160,8 @@ fn is_of_interrupted_export(entry: &fs::DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_chunk = name.split_once('_').is_some_and(|(level, chunk)| is_number(level) && is_number(chunk));
+    let is_chunk =
+        name.split_once('_').is_some_and(|(level, chunk)| is_number(level) && is_number(chunk));
     const PARTS: [&str; 5] = ["means_", "scales", "quats", "sh0", "shN_"];
     let is_part = PARTS.iter().any(|part| name.starts_with(part)) && name.ends_with(".webp");
     is_chunk || is_part || (name.starts_with(".splat-") && name.ends_with(".tmp"))

@@ -252,10 +252,14 @@ fn options_of_another_format_are_said_to_change_nothing() {
 
 /// Gaussians of a text PLY: columns beside position, opacity, scales and rotation, and rows of all.
 fn text_ply(path: &Path, columns: &[&str], rows: &[&str]) {
-    let own = ["x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"];
+    let own = [
+        "x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2",
+        "rot_3",
+    ];
     let own = own.iter().map(|name| format!("property float {name}\n")).collect::<String>();
     let more = columns.iter().map(|column| format!("property {column}\n")).collect::<String>();
-    let head = format!("ply\nformat ascii 1.0\nelement vertex {}\n{own}{more}end_header\n", rows.len());
+    let head =
+        format!("ply\nformat ascii 1.0\nelement vertex {}\n{own}{more}end_header\n", rows.len());
     fs::write(path, head + &rows.join("\n") + "\n").unwrap();
 }
 
@@ -309,7 +313,11 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
 #[case::list(&["list uchar int near", "uchar r", "uchar g", "uchar b"], "1 2 3 0 -1 -2 -3 1 0 0 0 2 7 8 1 2 3", "1 Gaussians")]
 #[case::flat(&COEFFICIENTS, "1 2 3 0 -1 -2 -inf 1 0 0 0 0.5 0.5 0.5", "1 scales are beyond the range")]
 #[case::thin(&COEFFICIENTS, "1 2 3 0 -1 -12 -14 1 0 0 0 0.5 0.5 0.5", "2 scales are beyond the range")]
-fn plys_of_other_programs_are_read(#[case] columns: &[&str], #[case] row: &str, #[case] said: &str) {
+fn plys_of_other_programs_are_read(
+    #[case] columns: &[&str],
+    #[case] row: &str,
+    #[case] said: &str,
+) {
     let place = TestFolder::empty();
     text_ply(&place.path("in.ply"), columns, &[row]);
     let ended = export(&place, &["in.ply", "-o", "a.spz"]).done();
@@ -323,7 +331,11 @@ fn plys_of_other_programs_are_read(#[case] columns: &[&str], #[case] row: &str, 
 #[rstest]
 #[case::no_colours(&[], "1 2 3 0 -1 -2 -3 1 0 0 0", "f_dc_0")]
 #[case::a_word(&COEFFICIENTS, "1 2 3 0 -1 -2 -3 1 0 0 0 0 0 x", "no row of `vertex`")]
-fn plys_that_are_no_gaussians_say_why(#[case] columns: &[&str], #[case] row: &str, #[case] said: &str) {
+fn plys_that_are_no_gaussians_say_why(
+    #[case] columns: &[&str],
+    #[case] row: &str,
+    #[case] said: &str,
+) {
     let place = TestFolder::empty();
     text_ply(&place.path("in.ply"), columns, &[row]);
     export(&place, &["in.ply", "-o", "a.spz"]).refused(3, &["in.ply", said]);
@@ -343,7 +355,13 @@ fn an_interrupted_export_leaves_nothing_and_is_repeated() {
     };
     for wait in [5, 20, 40, 80, 160, 320] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_splat"));
-        command.current_dir(place.path("")).args(["export", "a.ply", "-o", "lod/lod-meta.json", "--quiet"]);
+        command.current_dir(place.path("")).args([
+            "export",
+            "a.ply",
+            "-o",
+            "lod/lod-meta.json",
+            "--quiet",
+        ]);
         let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait));
         child.kill().unwrap();

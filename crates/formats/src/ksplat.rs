@@ -49,7 +49,8 @@ pub fn parse_ksplat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let header = KsplatHeader::read(bytes)?;
     let mut cursor = ByteCursor::new(bytes);
     cursor.take("its header", HEADER_BYTES)?;
-    let table = cursor.take("its sections", header.sections.saturating_mul(SECTION_HEADER_BYTES))?;
+    let table =
+        cursor.take("its sections", header.sections.saturating_mul(SECTION_HEADER_BYTES))?;
     let sections = table.chunks_exact(SECTION_HEADER_BYTES).map(Section::read);
     let sections = sections.collect::<Result<Vec<_>, _>>()?;
     let degrees = sections.iter().filter(|it| it.rows > 0).map(|it| it.sh_degree);
@@ -154,7 +155,8 @@ impl Section {
         let mut buckets = self.bucket_of_rows(sizes);
         for row in rows.chunks_exact(row_bytes).take(self.rows) {
             let bucket = buckets.next().unwrap_or(0);
-            let numbers = |first: usize| move |i: usize| number_at(row, (first + i) * number, number);
+            let numbers =
+                |first: usize| move |i: usize| number_at(row, (first + i) * number, number);
             to.means.push(match number {
                 4 => std::array::from_fn(numbers(0)),
                 _ => self.position(row, centers, bucket)?,

@@ -40,9 +40,9 @@ mod glb;
 mod harmonics;
 mod html;
 mod json;
-mod ksplat;
 #[cfg(test)]
 mod known_splats;
+mod ksplat;
 mod morton;
 mod narrow;
 mod opacity;

@@ -99,8 +99,8 @@ pub fn read_with_axes(
     if kind == SplatFileKind::Sog && !start.starts_with(ZIP_MAGIC) {
         return read_folder(path, folder_of(path));
     }
-    let (kind, checked) =
-        parse(kind, file, length, spz_axes).map_err(|fault| SplatFileError::content(path, fault))?;
+    let (kind, checked) = parse(kind, file, length, spz_axes)
+        .map_err(|fault| SplatFileError::content(path, fault))?;
     Ok(with_kind(checked, kind))
 }
 

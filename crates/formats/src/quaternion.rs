@@ -48,7 +48,8 @@ pub(crate) fn quaternion(rows: [[f64; 3]; 3]) -> [f64; 4] {
         [c - g, b + d, 1.0 - a + e - i, f + h],
         [d - b, c + g, f + h, 1.0 - a - e + i],
     ];
-    let largest = (1..4).fold(0, |best, k| if products[k][k] > products[best][best] { k } else { best });
+    let largest =
+        (1..4).fold(0, |best, k| if products[k][k] > products[best][best] { k } else { best });
     let length = products[largest].iter().map(|part| part * part).sum::<f64>().sqrt();
     products[largest].map(|part| part / length)
 }
@@ -120,7 +121,9 @@ mod tests {
         let about_x = [half, half, 0.0, 0.0];
         let about_z = [half, 0.0, 0.0, half];
         let m = matrix(product(about_z, about_x));
-        for q in [[0.5, -0.1, 0.7, 0.5], [0.1, -0.9, 0.1, 0.412_310_562_561_766], [0.0, 0.0, 0.6, -0.8]] {
+        for q in
+            [[0.5, -0.1, 0.7, 0.5], [0.1, -0.9, 0.1, 0.412_310_562_561_766], [0.0, 0.0, 0.6, -0.8]]
+        {
             let back = quaternion(matrix(q));
             let cosine: f64 = q.iter().zip(back).map(|(a, b)| a * b).sum();
             assert!((cosine.abs() - 1.0).abs() < 1e-12, "{q:?} {back:?}");

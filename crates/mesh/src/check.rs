@@ -28,7 +28,9 @@ pub enum MeshError {
         vertices: usize,
     },
     /// A place is infinite or no number.
-    #[error("vertex {vertex} lies at {place:?}: remove vertices without a finite place (1e15 at most)")]
+    #[error(
+        "vertex {vertex} lies at {place:?}: remove vertices without a finite place (1e15 at most)"
+    )]
     NotFinite {
         /// The vertex, from 0.
         vertex: usize,
@@ -112,7 +114,10 @@ mod tests {
             (Mesh { faces: vec![[0, 1, 2], [0, 1, 3]], ..good.clone() }, "face 1 names vertex 3"),
             (Mesh { colors: vec![[0.5; 3]; 2], ..good.clone() }, "2 colours for 3 vertices"),
             (Mesh { normals: vec![[0.5; 3]; 4], ..good.clone() }, "4 normals for 3 vertices"),
-            (Mesh { colors: vec![[0.5, f32::NAN, 0.0]; 3], ..good.clone() }, "vertex 0 has values of colours"),
+            (
+                Mesh { colors: vec![[0.5, f32::NAN, 0.0]; 3], ..good.clone() },
+                "vertex 0 has values of colours",
+            ),
             (Mesh { vertices: vec![[1e20; 3]; 3], ..good.clone() }, "vertex 0 lies at [1e20"),
             (Mesh { vertices: vec![[f32::NAN; 3]; 3], ..good }, "vertex 0 lies at [NaN"),
         ];

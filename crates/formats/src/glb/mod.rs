@@ -164,7 +164,10 @@ mod tests {
     }
 
     /// The file with other nodes.
-    fn with_nodes(bytes: &[u8], nodes: Value) -> Result<crate::splats::CheckedSplats, crate::fault::FormatFault> {
+    fn with_nodes(
+        bytes: &[u8],
+        nodes: Value,
+    ) -> Result<crate::splats::CheckedSplats, crate::fault::FormatFault> {
         let mut json = json_of(bytes);
         json["nodes"] = nodes;
         parse_glb(&with_json(bytes, &json))
@@ -189,7 +192,8 @@ mod tests {
         let (before, after) = (splats.columns(), placed.columns());
         // In the axes of glTF: x and y are those of the scene turned by half a turn.
         let turned = |[x, y, z]: [f64; 3]| [-x, -y, z];
-        let linear = |v: [f64; 3]| rotation.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>());
+        let linear =
+            |v: [f64; 3]| rotation.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>());
         let shape = |columns: &crate::splats::SplatColumns, row: usize, direction: [f64; 3]| {
             let axes = crate::quaternion::matrix(columns.rotations[row].map(f64::from));
             (0..3)
@@ -201,7 +205,12 @@ mod tests {
         };
         let color = |columns: &crate::splats::SplatColumns, row: usize, direction: [f64; 3]| {
             let values = crate::harmonics::harmonics(direction);
-            columns.rest(row).iter().zip(&values[1..]).map(|(c, y)| f64::from(c[0]) * y).sum::<f64>()
+            columns
+                .rest(row)
+                .iter()
+                .zip(&values[1..])
+                .map(|(c, y)| f64::from(c[0]) * y)
+                .sum::<f64>()
         };
         let direction = [0.36, 0.48, -0.8];
         let seen = turned(linear(turned(direction)));

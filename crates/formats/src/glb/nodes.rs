@@ -79,9 +79,7 @@ impl Affine {
             (dot(b, c), 0.0),
             (dot(c, a), 0.0),
         ];
-        let is_even = |(found, due): (f64, f64)| {
-            (found / (scale * scale) - due).abs() <= TOLERANCE
-        };
+        let is_even = |(found, due): (f64, f64)| (found / (scale * scale) - due).abs() <= TOLERANCE;
         if !products.into_iter().all(is_even) {
             return Err(FormatFault::Unsupported(format!(
                 "has a node with a matrix that stretches or skews ({:?}). Apply it before the export",
@@ -93,11 +91,8 @@ impl Affine {
             splats.mirror([-1.0, 1.0, 1.0]);
         }
         let rotation = self.rows.map(|[x, y, z]| [handedness * x, y, z].map(|it| it / scale));
-        let to = ScenePlacement {
-            rotation: quaternion(rotation),
-            scale,
-            translation: self.translation,
-        };
+        let to =
+            ScenePlacement { rotation: quaternion(rotation), scale, translation: self.translation };
         splats.place(&to).map_err(|error: PlacementError| FormatFault::damaged(error.to_string()))
     }
 }
@@ -116,7 +111,8 @@ pub(super) fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, 
     };
     let mut placed = Vec::new();
     let mut is_seen = vec![false; document.nodes.len()];
-    let mut open: Vec<_> = roots.into_iter().rev().map(|node| (node, Affine::IDENTITY, 0)).collect();
+    let mut open: Vec<_> =
+        roots.into_iter().rev().map(|node| (node, Affine::IDENTITY, 0)).collect();
     while let Some((number, above, level)) = open.pop() {
         let Some(node) = document.nodes.get(number) else {
             return Err(FormatFault::damaged(format!("names node {number}, which is not there")));

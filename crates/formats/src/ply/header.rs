@@ -245,7 +245,8 @@ impl PlyHead {
     /// Checks that a file is long enough for its elements up to this index.
     pub(super) fn check_length(&self, last: usize, file_bytes: u64) -> Result<(), FormatFault> {
         let elements = self.elements.iter().take(last + 1);
-        let needed = elements.fold(0_u64, |sum, it| sum.saturating_add(it.least_bytes(self.encoding)));
+        let needed =
+            elements.fold(0_u64, |sum, it| sum.saturating_add(it.least_bytes(self.encoding)));
         // The last line of a text may have no end.
         let found = file_bytes.saturating_sub(self.bytes);
         let room = found + u64::from(self.encoding == PlyEncoding::Text);

@@ -236,9 +236,13 @@ mod tests {
             bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
             return bytes;
         }
-        [2_u16.to_le_bytes().to_vec(), 0.5_f32.to_le_bytes().to_vec(), 1.0_f32.to_le_bytes().to_vec()]
-            .into_iter()
-            .for_each(&mut put);
+        [
+            2_u16.to_le_bytes().to_vec(),
+            0.5_f32.to_le_bytes().to_vec(),
+            1.0_f32.to_le_bytes().to_vec(),
+        ]
+        .into_iter()
+        .for_each(&mut put);
         rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.values()).for_each(put);
         bytes
     }
@@ -283,14 +287,19 @@ mod tests {
 
     #[test]
     fn harmonics_beyond_a_whole_degree_are_left_out_and_named() {
-        for (columns, degree, has_note) in [(0, 0, false), (9, 1, false), (12, 1, true), (72, 3, true)] {
+        for (columns, degree, has_note) in
+            [(0, 0, false), (9, 1, false), (12, 1, true), (72, 3, true)]
+        {
             let names: Vec<String> = (0..columns).map(|k| format!("f_rest_{k}")).collect();
             let mut row = geometry(1.0);
             let colors = ["f_dc_0", "f_dc_1", "f_dc_2"].map(|name| (name, Cell::Float(0.0)));
             row.extend(colors);
             row.extend(names.iter().zip(0_u8..).map(|(name, k)| (&**name, Cell::Float(k.into()))));
             let read = parsed(&encoded("ascii", [&row, &row])).unwrap().checked;
-            assert_eq!((read.splats.sh_degree(), read.notes.len()), (degree, usize::from(has_note)));
+            assert_eq!(
+                (read.splats.sh_degree(), read.notes.len()),
+                (degree, usize::from(has_note))
+            );
             if let Some(first) = read.splats.columns().sh_rest.first() {
                 let step = columns as f32 / 3.0;
                 assert_eq!(*first, [0.0, step, 2.0 * step], "channel by channel");
@@ -362,7 +371,11 @@ mod tests {
     #[case("property float nx", "property quaternion nx", "line 7")]
     #[case("binary_little_endian", "binary_middle_endian", "`binary_middle_endian 1.0`")]
     #[case("binary_little_endian", "ascii", "no row of `vertex`")]
-    #[case("property float f_dc_1", "property float green", "no column `f_dc_1`, which Gaussians need")]
+    #[case(
+        "property float f_dc_1",
+        "property float green",
+        "no column `f_dc_1`, which Gaussians need"
+    )]
     #[case("element vertex 2", "element vertex 3", "truncated")]
     #[case("element vertex 2", "element vertex 18446744073709551615", "truncated")]
     #[case("element vertex 2", "element vertex many", "line 3")]

@@ -3,8 +3,8 @@
 use std::io::BufRead;
 
 use super::header::{PlyElement, PlyHead, PlyType};
-use super::rows::{read_rows, skip_rows};
 use super::packed::{CHUNK_ROWS, PackedRanges, RANGE_NAMES, Range3, WORD_NAMES, unpack_harmonic};
+use super::rows::{read_rows, skip_rows};
 use crate::fault::FormatFault;
 use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
@@ -89,8 +89,9 @@ impl PackedTables {
         let names = &RANGE_NAMES[..if has_colors { 18 } else { 12 }];
         let sh_degree = harmonics(head, count)?;
         Ok(Self {
-            count: usize::try_from(count)
-                .map_err(|_too_many| FormatFault::damaged(format!("announces {count} Gaussians")))?,
+            count: usize::try_from(count).map_err(|_too_many| {
+                FormatFault::damaged(format!("announces {count} Gaussians"))
+            })?,
             sh_degree,
             range_bytes: chunk.row_bytes,
             ranges: offsets(chunk, names, PlyType::F32)?,

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::header::ANTIALIASED;
 use super::packed::{
-    CHUNK_ROWS, MOST_LOG_SCALE, PackedRanges, PackedSplat, RANGE_NAMES, Range3, WORD_NAMES, color, cut_scale,
-    pack_harmonic, unpack_harmonic,
+    CHUNK_ROWS, MOST_LOG_SCALE, PackedRanges, PackedSplat, RANGE_NAMES, Range3, WORD_NAMES, color,
+    cut_scale, pack_harmonic, unpack_harmonic,
 };
 use crate::morton::morton_order;
 use crate::splats::{Antialiasing, SplatColumns, Splats, sh_rest_count};

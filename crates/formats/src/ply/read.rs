@@ -10,8 +10,8 @@ use crate::fault::FormatFault;
 use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
 use crate::splats::{
-    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns, SplatPrimitive,
-    Splats, sh_rest_count,
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
+    SplatPrimitive, Splats, sh_rest_count,
 };
 
 /// Bytes that are read at a time.
@@ -51,8 +51,11 @@ impl RowLayout {
         let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
         let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
         let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
-        let channels =
-            if element.has("f_dc_0") { None } else { CHANNELS.iter().find(|it| element.has(it[0])) };
+        let channels = if element.has("f_dc_0") {
+            None
+        } else {
+            CHANNELS.iter().find(|it| element.has(it[0]))
+        };
         let (colors, full_channel) = match channels {
             None => (numbered("f_dc_", 3)?, None),
             Some(names) => {

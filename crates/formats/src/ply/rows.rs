@@ -21,7 +21,8 @@ pub(super) fn read_rows(
     if element.row_bytes == 0 {
         return Ok(());
     }
-    rows.chunks_exact_mut(element.row_bytes).try_for_each(|row| read_row(element, encoding, input, row))
+    rows.chunks_exact_mut(element.row_bytes)
+        .try_for_each(|row| read_row(element, encoding, input, row))
 }
 
 /// Skips all rows of an element.
@@ -55,7 +56,8 @@ fn read_row(
         if let Some(length) = property.list {
             let mut bytes = [0; 8];
             read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
-            let bytes_of_items = list_length(length, bytes).map(|n| n * property.kind.bytes() as u64);
+            let bytes_of_items =
+                list_length(length, bytes).map(|n| n * property.kind.bytes() as u64);
             let Some(due) = bytes_of_items else {
                 return Err(FormatFault::damaged(format!(
                     "has a list `{}` of a negative length",
@@ -125,7 +127,8 @@ fn read_line(
     };
     for property in &element.properties {
         if property.list.is_some() {
-            let length: usize = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
+            let length: usize =
+                words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
             if length > 0 {
                 words.nth(length - 1).ok_or_else(wrong)?;
             }

@@ -6,8 +6,8 @@ use crate::splats::Splats;
 /// Directions of x, y and z by their letters, numbered from 1 in a file: left or right, up or down, front or
 /// back. In the second half, y and z have changed places (nianticlabs/spz, `CoordinateSystem`).
 const NAMES: [&str; 16] = [
-    "ldb", "rdb", "lub", "rub", "ldf", "rdf", "luf", "ruf", "lfd", "rfd", "lfu", "rfu", "lbd", "rbd", "lbu",
-    "rbu",
+    "ldb", "rdb", "lub", "rub", "ldf", "rdf", "luf", "ruf", "lfd", "rfd", "lfu", "rfu", "lbd",
+    "rbd", "lbu", "rbu",
 ];
 
 /// The axes of a file.

@@ -155,7 +155,9 @@ impl Records {
         while let (Ok(kind), Ok(length)) = (cursor.u32("a record"), cursor.u32("a record")) {
             let Ok(payload) = cursor.take("a record", length as usize) else { break };
             match (kind, payload) {
-                (ADOBE_AXES, &[a, b, c, d]) => records.axes = Some(u32::from_le_bytes([a, b, c, d])),
+                (ADOBE_AXES, &[a, b, c, d]) => {
+                    records.axes = Some(u32::from_le_bytes([a, b, c, d]))
+                }
                 _ => records.notes.push(format!("an extension of type {kind:#010x} is skipped")),
             }
         }

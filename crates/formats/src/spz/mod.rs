@@ -102,7 +102,12 @@ mod tests {
     #[test]
     fn scales_beyond_the_range_are_counted_and_no_error() {
         let mut columns = random_splats(4, 0, 1).into_columns();
-        columns.log_scales = vec![[-1.0, 0.0, f32::NEG_INFINITY], [-14.0, -10.0, 7.0], [5.9, -10.03, 5.96], [0.0; 3]];
+        columns.log_scales = vec![
+            [-1.0, 0.0, f32::NEG_INFINITY],
+            [-14.0, -10.0, 7.0],
+            [5.9, -10.03, 5.96],
+            [0.0; 3],
+        ];
         let splats = Splats::from_columns(columns).unwrap().splats;
         let worst = encode_spz(&splats, &v4()).unwrap().worst;
         assert_eq!(worst.clipped_scales, 3, "e^-inf, e^-14 and e^7");
@@ -120,22 +125,102 @@ mod tests {
     /// The position (1, 2, 3), the rotation (0.1, 0.2, 0.3, 0.927) and the first channel of the harmonics
     /// -23/32 to -9/32, given in these axes, as @adobe/spz 0.2.3 stores them: in right, up, back.
     const IN_RUB: [(&str, [f32; 3], [f32; 4], [i8; 15]); 16] = [
-        ("ldb", [-1., -2., 3.], [-0.1, -0.2, 0.3, 0.927], [23, -22, 21, -20, 19, -18, 17, -16, 15, -14, 13, -12, 11, -10, 9]),
-        ("rdb", [1., -2., 3.], [-0.1, 0.2, -0.3, 0.927], [23, -22, -21, 20, 19, -18, -17, -16, 15, 14, 13, -12, -11, -10, -9]),
-        ("lub", [-1., 2., 3.], [0.1, -0.2, -0.3, 0.927], [-23, -22, 21, 20, -19, -18, 17, -16, -15, 14, -13, -12, 11, -10, 9]),
-        ("rub", [1., 2., 3.], [0.1, 0.2, 0.3, 0.927], [-23, -22, -21, -20, -19, -18, -17, -16, -15, -14, -13, -12, -11, -10, -9]),
-        ("ldf", [-1., -2., -3.], [0.1, 0.2, 0.3, 0.927], [23, 22, 21, -20, -19, -18, -17, -16, 15, 14, 13, 12, 11, 10, 9]),
-        ("rdf", [1., -2., -3.], [0.1, -0.2, -0.3, 0.927], [23, 22, -21, 20, -19, -18, 17, -16, 15, -14, 13, 12, -11, 10, -9]),
-        ("luf", [-1., 2., -3.], [-0.1, 0.2, -0.3, 0.927], [-23, 22, 21, 20, 19, -18, -17, -16, -15, -14, -13, 12, 11, 10, 9]),
-        ("ruf", [1., 2., -3.], [-0.1, -0.2, 0.3, 0.927], [-23, 22, -21, -20, 19, -18, 17, -16, -15, 14, -13, 12, -11, 10, -9]),
-        ("lfd", [-1., 3., 2.], [0.726, -0.071, -0.354, -0.585], [22, 23, 21, -17, -19, 23, -20, 8, -3, 14, -15, -20, -11, -1, -8]),
-        ("rfd", [1., 3., 2.], [0.726, 0.071, 0.354, -0.585], [22, 23, -21, 17, -19, 23, 20, 8, -3, -14, -15, -20, 12, -1, 9]),
-        ("lfu", [-1., 3., -2.], [-0.585, -0.354, -0.071, 0.726], [22, -23, 21, -17, 19, 23, 20, 8, -3, -14, -15, 20, -11, 1, -8]),
-        ("rfu", [1., 3., -2.], [-0.585, 0.354, 0.071, 0.726], [22, -23, -21, 17, 19, 23, -20, 8, -3, 14, -15, 20, 12, 1, 9]),
-        ("lbd", [-1., -3., 2.], [-0.585, 0.354, 0.071, 0.726], [-22, 23, 21, 17, 19, 23, -20, 8, 3, -14, 15, -20, -11, -1, -8]),
-        ("rbd", [1., -3., 2.], [-0.585, -0.354, -0.071, 0.726], [-22, 23, -21, -17, 19, 23, 20, 8, 3, 14, 15, -20, 12, -1, 9]),
-        ("lbu", [-1., -3., -2.], [0.726, 0.071, 0.354, -0.585], [-22, -23, 21, 17, -19, 23, 20, 8, 3, 14, 15, 20, -11, 1, -8]),
-        ("rbu", [1., -3., -2.], [0.726, -0.071, -0.354, -0.585], [-22, -23, -21, -17, -19, 23, -20, 8, 3, -14, 15, 20, 12, 1, 9]),
+        (
+            "ldb",
+            [-1., -2., 3.],
+            [-0.1, -0.2, 0.3, 0.927],
+            [23, -22, 21, -20, 19, -18, 17, -16, 15, -14, 13, -12, 11, -10, 9],
+        ),
+        (
+            "rdb",
+            [1., -2., 3.],
+            [-0.1, 0.2, -0.3, 0.927],
+            [23, -22, -21, 20, 19, -18, -17, -16, 15, 14, 13, -12, -11, -10, -9],
+        ),
+        (
+            "lub",
+            [-1., 2., 3.],
+            [0.1, -0.2, -0.3, 0.927],
+            [-23, -22, 21, 20, -19, -18, 17, -16, -15, 14, -13, -12, 11, -10, 9],
+        ),
+        (
+            "rub",
+            [1., 2., 3.],
+            [0.1, 0.2, 0.3, 0.927],
+            [-23, -22, -21, -20, -19, -18, -17, -16, -15, -14, -13, -12, -11, -10, -9],
+        ),
+        (
+            "ldf",
+            [-1., -2., -3.],
+            [0.1, 0.2, 0.3, 0.927],
+            [23, 22, 21, -20, -19, -18, -17, -16, 15, 14, 13, 12, 11, 10, 9],
+        ),
+        (
+            "rdf",
+            [1., -2., -3.],
+            [0.1, -0.2, -0.3, 0.927],
+            [23, 22, -21, 20, -19, -18, 17, -16, 15, -14, 13, 12, -11, 10, -9],
+        ),
+        (
+            "luf",
+            [-1., 2., -3.],
+            [-0.1, 0.2, -0.3, 0.927],
+            [-23, 22, 21, 20, 19, -18, -17, -16, -15, -14, -13, 12, 11, 10, 9],
+        ),
+        (
+            "ruf",
+            [1., 2., -3.],
+            [-0.1, -0.2, 0.3, 0.927],
+            [-23, 22, -21, -20, 19, -18, 17, -16, -15, 14, -13, 12, -11, 10, -9],
+        ),
+        (
+            "lfd",
+            [-1., 3., 2.],
+            [0.726, -0.071, -0.354, -0.585],
+            [22, 23, 21, -17, -19, 23, -20, 8, -3, 14, -15, -20, -11, -1, -8],
+        ),
+        (
+            "rfd",
+            [1., 3., 2.],
+            [0.726, 0.071, 0.354, -0.585],
+            [22, 23, -21, 17, -19, 23, 20, 8, -3, -14, -15, -20, 12, -1, 9],
+        ),
+        (
+            "lfu",
+            [-1., 3., -2.],
+            [-0.585, -0.354, -0.071, 0.726],
+            [22, -23, 21, -17, 19, 23, 20, 8, -3, -14, -15, 20, -11, 1, -8],
+        ),
+        (
+            "rfu",
+            [1., 3., -2.],
+            [-0.585, 0.354, 0.071, 0.726],
+            [22, -23, -21, 17, 19, 23, -20, 8, -3, 14, -15, 20, 12, 1, 9],
+        ),
+        (
+            "lbd",
+            [-1., -3., 2.],
+            [-0.585, 0.354, 0.071, 0.726],
+            [-22, 23, 21, 17, 19, 23, -20, 8, 3, -14, 15, -20, -11, -1, -8],
+        ),
+        (
+            "rbd",
+            [1., -3., 2.],
+            [-0.585, -0.354, -0.071, 0.726],
+            [-22, 23, -21, -17, 19, 23, 20, 8, 3, 14, 15, -20, 12, -1, 9],
+        ),
+        (
+            "lbu",
+            [-1., -3., -2.],
+            [0.726, 0.071, 0.354, -0.585],
+            [-22, -23, 21, 17, -19, 23, 20, 8, 3, 14, 15, 20, -11, 1, -8],
+        ),
+        (
+            "rbu",
+            [1., -3., -2.],
+            [0.726, -0.071, -0.354, -0.585],
+            [-22, -23, -21, -17, -19, 23, -20, 8, 3, -14, 15, 20, 12, 1, 9],
+        ),
     ];
 
     fn one_splat(mean: [f32; 3], [x, y, z, w]: [f32; 4], rest: &[i8; 15]) -> Splats {
@@ -177,19 +262,26 @@ mod tests {
                 let in_rub = encode_spz(&scene, &options).unwrap().bytes;
                 let raw = parse_spz(&in_rub, Some(SpzAxes::SCENE)).unwrap().splats;
                 assert_eq!(raw.columns().means, expected.columns().means, "{name}");
-                for (found, expected) in shape(&raw).as_flattened().iter().zip(shape(&expected).as_flattened()) {
+                for (found, expected) in
+                    shape(&raw).as_flattened().iter().zip(shape(&expected).as_flattened())
+                {
                     assert!((found - expected).abs() < 1e-3, "{name}: {found} {expected}");
                 }
                 let pairs = raw.columns().sh_rest.iter().zip(&expected.columns().sh_rest);
                 for (found, expected) in pairs {
                     // The library turns coefficients that are rounded to 1/128, and rounds them again.
-                    assert!((found[0] - expected[0]).abs() < 0.02, "{name}: {found:?} {expected:?}");
+                    assert!(
+                        (found[0] - expected[0]).abs() < 0.02,
+                        "{name}: {found:?} {expected:?}"
+                    );
                 }
                 // A file in these axes names them, and a file without a name is read if they are given.
                 let own = encode_spz(&scene, &SpzOptions { axes, version, ..options }).unwrap();
                 let back = read(&own.bytes);
                 assert!(own.worst.position < 1e-5 && own.worst.rotation_degrees < 0.28, "{name}");
-                assert!((back.columns().sh_rest[4][0] - scene.columns().sh_rest[4][0]).abs() < 0.02);
+                assert!(
+                    (back.columns().sh_rest[4][0] - scene.columns().sh_rest[4][0]).abs() < 0.02
+                );
                 assert_eq!(parse_spz(&own.bytes, Some(axes)).unwrap().splats, back, "{name}");
                 let raw = parse_spz(&own.bytes, Some(SpzAxes::SCENE)).unwrap().splats;
                 assert_eq!(raw.columns().means, [[1.0, 2.0, 3.0]], "{name}");
@@ -272,7 +364,8 @@ mod tests {
             bytes[32..44].copy_from_slice(&record);
         } else {
             let mut raw = Vec::new();
-            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*bytes), &mut raw).unwrap();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*bytes), &mut raw)
+                .unwrap();
             let start = raw.len() - record.len();
             raw[start..].copy_from_slice(&record);
             bytes = container::gzip(&raw, container::Effort::Usual).unwrap();
@@ -284,6 +377,9 @@ mod tests {
             (Err(fault), Ok(_)) => panic!("{fault}"),
         }
         // Axes that are given replace those of the file.
-        assert_eq!(parse_spz(&bytes, Some(SpzAxes::SCENE)).unwrap().splats.columns().means, [[1.0; 3]]);
+        assert_eq!(
+            parse_spz(&bytes, Some(SpzAxes::SCENE)).unwrap().splats.columns().means,
+            [[1.0; 3]]
+        );
     }
 }

@@ -21,7 +21,8 @@ pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, F
     let blocks = if is_old { unpack_gzip(bytes)? } else { unpack_zstd(bytes)? };
     let columns = unpack(&blocks);
     let mut checked = Splats::from_columns(columns)?;
-    let named = || match blocks.records.axes {
+    let named = || {
+        match blocks.records.axes {
         // The format calls 0 "unspecified".
         None | Some(0) => Ok(SpzAxes::default()),
         Some(number) => SpzAxes::of_number(number).ok_or_else(|| {
@@ -30,6 +31,7 @@ pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, F
                  with --input-spz-axes"
             ))
         }),
+    }
     };
     let axes = axes.map_or_else(named, Ok)?;
     let placed = axes.enter_scene(&mut checked.splats);

@@ -8,7 +8,8 @@ use super::container::{Effort, gzip_blocks, zstd_streams};
 use super::header::{KINDS, SpzHeader};
 use super::read::parse_spz;
 use super::rows::{
-    LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation, pack_scale,
+    LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation,
+    pack_scale,
 };
 use crate::encoded::EncodedSplats;
 use crate::narrow::{low_byte, round_u8};

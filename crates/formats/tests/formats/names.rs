@@ -81,7 +81,10 @@ fn a_git_lfs_pointer_is_named_whatever_its_name() {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();
         let message = read(&path).unwrap_err().to_string();
-        assert!(message.contains("Git LFS pointer") && message.contains("git lfs pull"), "{message}");
+        assert!(
+            message.contains("Git LFS pointer") && message.contains("git lfs pull"),
+            "{message}"
+        );
     }
 }
 
