@@ -17,9 +17,10 @@ pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
 pub use new_file::NewFile;
 pub use png::write_png;
+pub use splat_formats::{follow_links, remove_abandoned};
 pub use table_lock::TableLock;
+pub use unfinished::WorkFolder;
 use unfinished::unfinished_file;
-pub use unfinished::{WorkFolder, remove_abandoned};
 
 /// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 ///

@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFormat, Splats,
-    SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport, read,
+    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFileKind,
+    SplatFormat, Splats, SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport,
+    read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -32,7 +33,7 @@ use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
 use crate::dataset::Frame;
 use crate::export::{frame_of_file, read_ply_primitive};
-use crate::files::{OutputError, create_folder};
+use crate::files::{OutputError, create_folder, follow_links, remove_abandoned};
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -61,7 +62,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
     let file = frame_of_file(&from)?;
-    let (mut splats, dropped) = read_splats(&from)?;
+    let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
     let placement = args.place.placements(&file, &splats.columns().means)?;
     if let Some(iteration) = iteration {
         add_cameras(&mut format, args, iteration, &file, &placement)?;
@@ -110,7 +111,11 @@ fn target(args: &ExportArgs) -> Result<PathBuf, OutputError> {
         create_folder(folder)?;
     }
     // What a link points to is replaced, and not the link.
-    Ok(args.output.canonicalize().unwrap_or_else(|_missing| args.output.clone()))
+    let output = follow_links(&args.output);
+    remove_abandoned(
+        output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+    );
+    Ok(output)
 }
 
 /// Refuses to write where a file must not be lost, and what would come out upside down.
@@ -128,7 +133,11 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
         )));
     }
     let folder = format.file_of_folder().and(args.output.parent());
-    let has_files = |folder: &Path| fs::read_dir(folder).is_ok_and(|mut it| it.next().is_some());
+    let has_files = |folder: &Path| {
+        fs::read_dir(folder)
+            .is_ok_and(|it| it.flatten().any(|entry| !is_of_interrupted_export(&entry)))
+            || fs::symlink_metadata(&args.output).is_ok()
+    };
     if let Some(folder) = folder.filter(|folder| has_files(folder) && !args.overwrite) {
         return Err(UsageError(format!(
             "{}: is not empty, and files of these names would be replaced. Name another folder with -o, or \
@@ -138,8 +147,8 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
     }
     let turns = match format {
         ExportFormat::Glb => Some("a GLB is y up by itself"),
-        ExportFormat::Spz if args.spz.spz_axes.axes() == SpzAxes::RightUpBack => {
-            Some("--spz-axes rub is y up by itself")
+        ExportFormat::Spz if args.spz.spz_axes.is_y_up() => {
+            Some("an SPZ is y up by itself, unless --spz-axes is rdf")
         }
         _ => None,
     };
@@ -151,9 +160,27 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
     }
 }
 
+/// True for what an export into a folder leaves if the program is killed before the list is written.
+fn is_of_interrupted_export(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_chunk =
+        name.split_once('_').is_some_and(|(level, chunk)| is_number(level) && is_number(chunk));
+    const PARTS: [&str; 5] = ["means_", "scales", "quats", "sh0", "shN_"];
+    let is_part = PARTS.iter().any(|part| name.starts_with(part)) && name.ends_with(".webp");
+    is_chunk || is_part || (name.starts_with(".splat-") && name.ends_with(".tmp"))
+}
+
 /// The Gaussians of a file of any format, and how many of its rows are none.
-pub(super) fn read_splats(path: &Path) -> Result<(Splats, usize), SplatFileError> {
-    let ReadSplats { splats, dropped, notes, .. } = read(path)?;
+pub(super) fn read_splats(
+    path: &Path,
+    spz_axes: Option<SpzAxes>,
+) -> Result<(Splats, usize), SplatFileError> {
+    let ReadSplats { splats, kind, dropped, notes } = read_with_axes(path, spz_axes)?;
+    if spz_axes.is_some() && kind != SplatFileKind::Spz {
+        tracing::warn!("the axes of an SPZ have no effect: {} is no SPZ", path.display());
+    }
     for note in notes {
         tracing::warn!("{}: {note}", path.display());
     }
@@ -207,7 +234,7 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
         ExportFormat::Spz => SplatFormat::Spz(SpzOptions {
             version: args.spz.spz_version.version(),
             sh_bits: args.spz.spz_sh_bits,
-            axes: args.spz.spz_axes.axes(),
+            axes: args.spz.spz_axes,
         }),
         ExportFormat::Sog => SplatFormat::Sog(sog),
         ExportFormat::SogFolder => SplatFormat::SogFolder(sog),
@@ -325,7 +352,8 @@ fn described(exported: &Exported) -> String {
     if *left_out > 0 {
         write!(text, "; {left_out} left out").ok();
     }
-    let WorstErrors { position, log_scale, rotation_degrees, opacity, color, sh } = errors;
+    let WorstErrors { position, log_scale, clipped_scales, rotation_degrees, opacity, color, sh } =
+        errors;
     if *errors == WorstErrors::default() {
         text.push_str("\n  nothing is rounded");
     } else {
@@ -334,6 +362,13 @@ fn described(exported: &Exported) -> String {
             "\n  largest errors: position {position:.2e}, scale {:.2} %, rotation \
              {rotation_degrees:.2} degrees,\n  opacity {opacity:.4}, colour {color:.4}, harmonics {sh:.4}",
             100.0 * log_scale.exp_m1()
+        )
+        .ok();
+    }
+    if *clipped_scales > 0 {
+        write!(
+            text,
+            "\n  {clipped_scales} scales are beyond the range of the format and stored as its nearest"
         )
         .ok();
     }

@@ -1,5 +1,7 @@
 //! Signals that ask a run to stop, and one that must not.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
@@ -13,11 +15,39 @@ static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
 /// Whether a signal has asked the run at work to stop.
 static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
+/// A folder that goes when a signal ends the process.
+static LITTER: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// How often the removal of that folder is tried: another thread may write into it.
+const REMOVALS: usize = 20;
+
+/// Whether signals are handled.
+static HANDLED: Once = Once::new();
+
+/// Has this folder removed when SIGINT, SIGTERM or SIGHUP end the process.
+pub(super) fn remove_on_signals(folder: &Path) {
+    *LITTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
+    HANDLED.call_once(|| {
+        if let Err(error) = handle() {
+            tracing::warn!("signals cannot be handled: {error}");
+        }
+    });
+}
+
+fn remove_litter() {
+    let litter = LITTER.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(folder) = litter else { return };
+    for _ in 0..REMOVALS {
+        if fs::remove_dir_all(&folder).is_ok() || !folder.exists() {
+            break;
+        }
+    }
+}
+
 /// SIGINT, SIGTERM and SIGHUP ask for the end of the run that holds the returned flag; the second ends
 /// the process, as the first does where no run holds its flag any more. Who asks for the flag while it is held
 /// gets the same. A SIGHUP that is ignored when the program starts, as `nohup` has it, stays ignored.
 pub(super) fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    static HANDLED: Once = Once::new();
     let stop = flag();
     let mut result = Ok(());
     HANDLED.call_once(|| result = handle());
@@ -45,6 +75,7 @@ fn handle() -> Result<(), ctrlc::Error> {
         let is_second = SIGNALLED.swap(true, Ordering::Relaxed);
         let was_set = running.map(|stop| stop.swap(true, Ordering::Relaxed));
         if is_second || was_set.is_none() {
+            remove_litter();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
         tell_of_stop();

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::exit::UsageError;
+use super::exit::{DataError, UsageError};
 use super::export::read_splats;
 use super::file_kind::check_init;
-use splat_formats::{SplatFormat, SplatPrimitive};
+use super::output::shell_word;
+use splat_formats::{SplatFormat, SplatPrimitive, SpzAxes};
 
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::{Dataset, Frame, PointCloud};
-use crate::export::{PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model};
+use crate::export::{PlyError, PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model};
 use crate::math::{Real, inverse_sigmoid, sh, sigmoid};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{
@@ -92,17 +93,8 @@ impl<'a> Start<'a> {
 /// A model that another run, or another program, has trained.
 fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Result<Start<'a>> {
     check_init(path)?;
-    let PlyModel { gaussians: mut model, primitive, triangles } = match SplatFormat::of_name(path) {
-        None | Some(SplatFormat::Ply) => read_ply_model(path)?,
-        Some(_) => {
-            let (splats, _) = read_splats(path)?;
-            let primitive = match splats.columns().primitive {
-                SplatPrimitive::Gaussians => PrimitiveName::Gaussians,
-                SplatPrimitive::Surfels => PrimitiveName::Surfels,
-            };
-            PlyModel { gaussians: gaussians_of(splats), primitive, triangles: None }
-        }
-    };
+    let PlyModel { gaussians: mut model, primitive, triangles } = read_start(path, config)?;
+    check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
     refuse_unlike(path, primitive, config.optimize.primitive)?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
@@ -159,6 +151,70 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     let mut mesh = TriangleMesh { vertices: model, faces };
     mesh.size_vertices();
     Ok(Start::Mesh(mesh))
+}
+
+/// Reads a model of this program, or Gaussians in any format.
+fn read_start(path: &Path, config: &Config) -> anyhow::Result<PlyModel> {
+    let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
+    let of_name = SplatFormat::of_name(path);
+    let own = match of_name {
+        None | Some(SplatFormat::Ply) => read_ply_model(path).map_err(Some),
+        Some(_) => Err(None),
+    };
+    let error = match own {
+        Ok(model) => return Ok(model),
+        Err(error) => error,
+    };
+    // PLYs of other programs are text, have other types or leave harmonics out.
+    let (splats, dropped) = match (read_splats(path, axes), error) {
+        (Err(foreign), Some(PlyError::Format { .. }) | None) => return Err(foreign.into()),
+        (Err(_), Some(error)) => return Err(error.into()),
+        (Ok((_, 1..)), Some(error @ PlyError::NotFinite { .. })) => return Err(error.into()),
+        (Ok(read), _) => read,
+    };
+    if dropped > 0 {
+        return Err(DataError(format!(
+            "{}: {dropped} of its Gaussians have values that are not finite or no rotation, and cannot be \
+             trained. Leave them out: splat export {} -o finite.ply",
+            path.display(),
+            shell_word(path)
+        ))
+        .into());
+    }
+    let primitive = match splats.columns().primitive {
+        SplatPrimitive::Gaussians => PrimitiveName::Gaussians,
+        SplatPrimitive::Surfels => PrimitiveName::Surfels,
+    };
+    Ok(PlyModel { gaussians: gaussians_of(splats), primitive, triangles: None })
+}
+
+/// Refuses values whose squares are beyond the range of f32: the loss would not be a number.
+fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
+    const FARTHEST: f32 = 1e15;
+    const LARGEST_LOG_SCALE: f32 = 35.0;
+    const LARGEST_LOGIT: f32 = 1e6;
+    const LARGEST_HARMONIC: f32 = 1e6;
+    let columns: [(&str, &[f32], f32); 5] = [
+        ("coordinate", &model.means, FARTHEST),
+        ("logarithm of a scale", &model.log_scales, LARGEST_LOG_SCALE),
+        ("opacity", &model.opacity_logits, LARGEST_LOGIT),
+        ("colour", &model.sh_dc, LARGEST_HARMONIC),
+        ("harmonic", &model.sh_rest, LARGEST_HARMONIC),
+    ];
+    let rows = model.len().max(1);
+    for (name, values, most) in columns {
+        let is_signed = name != "logarithm of a scale";
+        let is_beyond = |value: &&f32| **value > most || (is_signed && **value < -most);
+        if let Some((at, value)) = values.iter().enumerate().find(|(_, value)| is_beyond(value)) {
+            let row = at / (values.len() / rows).max(1);
+            return Err(DataError(format!(
+                "{}: Gaussian {row} has a {name} of {value:e}, and {most:e} is the most that can be trained. \
+                 Copy or export the file again",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Triangles are made neither of Gaussians nor these of triangles.

@@ -15,7 +15,7 @@ use super::primitive::PrimitiveName;
 use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
 use super::time_budget::TimeBudget;
-use super::values::{count, holds, path, positive, rate, share};
+use super::values::{count, holds, path, positive, rate, share, spz_axes};
 use super::{
     DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, RunOptions, SugarOptions,
     TrianglesOptions,
@@ -364,12 +364,22 @@ options! {
         #[arg(alias = "random-bkgd")]
         random_background: bool = false;
 
-        /// Start from the Gaussians of this PLY, SPZ, SOG, GLB or .splat
+        /// Start from the Gaussians of this PLY, SPZ, SOG, GLB, .splat or .ksplat
         ///
         /// They replace the scene's points. Any tool may have written it. All its harmonics are in use
         /// from the first iteration. With --primitive surfels, each loses its shortest axis.
         #[arg(value_name = "FILE")]
         init: Option<PathBuf>, is path;
+
+        /// Axes of the SPZ of --init, unless it names them
+        ///
+        /// rub (right, up, back) is what the format says, and the default. rdf are those of files that
+        /// splat-transform 3, Niantic's ply_to_spz or an earlier version of this program wrote.
+        #[arg(value_name = "AXES")]
+        init_spz_axes: Option<String>, is spz_axes, idle Idle::When {
+            is: |config| config.optimize.init.is_none(),
+            words: "without --init",
+        };
 
         /// Gaussians of a scene without points
         #[arg(value_name = "N")]

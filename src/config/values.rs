@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 
 use clap::builder::RangedU64ValueParser;
+use splat_formats::SpzAxes;
 
 use super::ConfigError;
 
@@ -54,6 +55,13 @@ pub(super) fn share(value: &f64) -> Checked {
 /// A length or a factor: there is none of 0.
 pub(super) fn positive(value: &f64) -> Checked {
     holds(value.is_finite() && *value > 0.0, value, "a finite number above 0")
+}
+
+/// Axes of an SPZ.
+pub(super) fn spz_axes(value: &Option<String>) -> Checked {
+    let Some(name) = value else { return Ok(()) };
+    let is_known = SpzAxes::of_name(name).is_some();
+    holds(is_known, name, "three letters such as rub or rdf")
 }
 
 pub(super) fn path<T: AsRef<OsStr>>(value: &Option<T>) -> Checked {

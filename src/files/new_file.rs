@@ -3,23 +3,25 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use splat_formats::{UnfinishedFile, follow_links};
 
 use super::error::OutputError;
-use super::unfinished::{folder_of, unfinished_file};
+use super::unfinished::work_folder_of;
 
 /// A temporary file that takes the place of another one when it is whole. It goes with this value.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
-    temporary: NamedTempFile,
+    temporary: UnfinishedFile,
 }
 
 impl NewFile {
     /// An empty file for `path`, in the [`super::WorkFolder`] above or beside it.
     pub fn begin(path: &Path) -> Result<Self, OutputError> {
-        let temporary = unfinished_file(path).map_err(|source| OutputError::new(path, source))?;
-        Ok(Self { path: path.to_owned(), temporary })
+        let path = follow_links(path);
+        let temporary = UnfinishedFile::begin(&work_folder_of(&path))
+            .map_err(|source| OutputError::new(&path, source))?;
+        Ok(Self { path, temporary })
     }
 
     /// The same with room on the disk for so many bytes, so that a full disk shows now. Nothing where the
@@ -37,17 +39,10 @@ impl NewFile {
         mut self,
         write: impl FnOnce(&mut File) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Self { path, temporary } = &mut self;
-        let fail = |source| OutputError::new(path, source);
+        let temporary = &mut self.temporary;
         write(temporary.as_file_mut())?;
-        temporary.as_file().sync_all().map_err(fail)?;
         let Self { path, temporary } = self;
-        temporary.persist(&path).map_err(|error| OutputError::new(&path, error.error))?;
-        // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
-        if let Ok(folder) = File::open(folder_of(&path)) {
-            folder.sync_all().ok();
-        }
-        Ok(())
+        Ok(temporary.finish(&path).map_err(|source| OutputError::new(&path, source))?)
     }
 }
 

@@ -3,10 +3,11 @@
 //! Each is locked while its program writes it. The lock ends with the program, however that ends, so a
 //! file that can be locked by another is nobody's any more.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use splat_formats::remove_abandoned;
 use tempfile::NamedTempFile;
 
 /// The hidden folder in an output folder that holds unfinished files.
@@ -48,33 +49,19 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Removes the unfinished files in this folder whose programs have ended.
-pub fn remove_abandoned(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let is_unfinished = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(is_unfinished)
-            && let Ok(file) = File::options().write(true).open(&path)
-            && file.try_lock().is_ok()
-        {
-            fs::remove_file(&path).ok();
-        }
-    }
-}
-
 /// An empty, locked file that can be renamed to `path`: in the work folder above it, or beside it.
 pub(super) fn unfinished_file(path: &Path) -> io::Result<NamedTempFile> {
+    locked_file(&work_folder_of(path)).or_else(|_refused| locked_file(folder_of(path)))
+}
+
+/// The folder for the unfinished form of a file: the work folder above it, or the file's own.
+pub(super) fn work_folder_of(path: &Path) -> PathBuf {
     let folder = folder_of(path);
-    if let Some(work) = work_folder_above(folder)
-        && let Ok(file) = locked_file(&work)
-    {
-        return Ok(file);
-    }
-    locked_file(folder)
+    work_folder_above(folder).unwrap_or_else(|| folder.to_owned())
 }
 
 /// The folder of a file.
-pub(super) fn folder_of(path: &Path) -> &Path {
+fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -87,6 +87,9 @@ impl Header {
             let line = lines.next().map_err(|source| PlyFileError::unreadable(path, source))?;
             let parsed = match line.as_deref() {
                 Some("ply") if lines.number == 1 => Ok(()),
+                Some(line) if line.as_bytes().starts_with(splat_formats::LFS_POINTER) => {
+                    Err(format!("the file {}", splat_formats::LFS_SAID))
+                }
                 _ if lines.number == 1 => Err("the file is not a PLY".to_owned()),
                 None => Err("the file is truncated or damaged, no `end_header` follows".to_owned()),
                 Some("end_header") => match Self::of_lines(said, lines.bytes) {

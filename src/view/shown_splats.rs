@@ -133,7 +133,7 @@ impl SeenFile {
                 _ => SplatsError::Unreadable(format!("{}: {error}", self.path.display())),
             })?;
             // Nothing else is sent that somebody may have put there.
-            let read = parse_spz(&bytes);
+            let read = parse_spz(&bytes, None);
             let why = |fault| format!("{}: {fault}", self.path.display());
             return read.map(|_| bytes).map_err(|fault| SplatsError::Unreadable(why(fault)));
         }
@@ -147,7 +147,7 @@ impl SeenFile {
             };
             splats.place(&placement).map_err(|error| unreadable(&error))?;
         }
-        pack_spz(&splats, &SpzOptions::default()).map_err(|error| unreadable(&error))
+        pack_spz(&splats, &SpzOptions::for_page()).map_err(|error| unreadable(&error))
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
 
         fn count(&mut self, generation: u64) -> usize {
             let bytes = self.shown.job(generation).unwrap().spz().unwrap();
-            parse_spz(&bytes).unwrap().splats.columns().means.len()
+            parse_spz(&bytes, None).unwrap().splats.columns().means.len()
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let (first, iteration, live) = model.newest().unwrap();
         assert_eq!((iteration, live, model.count(first)), (700, false, 3));
         assert_eq!(model.newest(), Some((first, 700, false)));
-        let spz = SplatFormat::Spz(SpzOptions::default());
+        let spz = SplatFormat::Spz(SpzOptions::for_page());
         model.save("live/splats_900.spz", 2, &spz);
         let (second, iteration, live) = model.newest().unwrap();
         assert_eq!((iteration, live, model.count(second)), (900, true, 2));
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(model.newest().unwrap().1, 9000);
         model.done = Some(420);
         assert_eq!(model.newest().unwrap().1, 400);
-        model.save("live/splats_450.spz", 2, &SplatFormat::Spz(SpzOptions::default()));
+        model.save("live/splats_450.spz", 2, &SplatFormat::Spz(SpzOptions::for_page()));
         assert_eq!(model.newest().unwrap().1, 450);
     }
 

@@ -119,6 +119,7 @@ fn every_flag_is_a_key_and_every_key_a_flag() {
     let mut full = Config::default();
     full.scene.source_path = Some("a".into());
     full.optimize.init = Some("a".into());
+    full.optimize.init_spz_axes = Some("rdf".to_owned());
     full.scene.depths = Some("a".into());
     full.optimize.normals = Some("a".into());
     full.scene.background = Some(Color::WHITE);

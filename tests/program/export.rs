@@ -249,3 +249,153 @@ fn options_of_another_format_are_said_to_change_nothing() {
     export(&place, &["-m", "model", "-o", "a.spz", "--spz-version=4"]).done();
     assert!(fs::read(place.path("a.spz")).unwrap().starts_with(b"NGSP"));
 }
+
+/// Gaussians of a text PLY: columns beside position, opacity, scales and rotation, and rows of all.
+fn text_ply(path: &Path, columns: &[&str], rows: &[&str]) {
+    let own = [
+        "x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2",
+        "rot_3",
+    ];
+    let own = own.iter().map(|name| format!("property float {name}\n")).collect::<String>();
+    let more = columns.iter().map(|column| format!("property {column}\n")).collect::<String>();
+    let head =
+        format!("ply\nformat ascii 1.0\nelement vertex {}\n{own}{more}end_header\n", rows.len());
+    fs::write(path, head + &rows.join("\n") + "\n").unwrap();
+}
+
+const COEFFICIENTS: [&str; 3] = ["float f_dc_0", "float f_dc_1", "float f_dc_2"];
+
+/// The positions of a file, of an SPZ as they are stored.
+fn stored_means(path: &Path) -> Vec<[f32; 3]> {
+    let read = splat_formats::read_with_axes(path, Some(splat_formats::SpzAxes::SCENE)).unwrap();
+    read.splats.into_columns().means
+}
+
+#[test]
+fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
+    let place = TestFolder::empty();
+    text_ply(&place.path("a.ply"), &COEFFICIENTS, &["1 2 3 0 -1 -2 -3 1 0.2 0 0 0 0 0"]);
+    for version in ["3", "4"] {
+        for (axes, stored) in [
+            (None, [1.0, -2.0, -3.0]),
+            (Some("rub"), [1.0, -2.0, -3.0]),
+            (Some("rdf"), [1.0, 2.0, 3.0]),
+            (Some("unchanged"), [1.0, 2.0, 3.0]),
+            (Some("luf"), [-1.0, -2.0, 3.0]),
+            (Some("ruf"), [1.0, -2.0, 3.0]),
+            (Some("rfu"), [1.0, 3.0, -2.0]),
+        ] {
+            let flag = axes.map(|axes| format!("--spz-axes={axes}"));
+            let version = format!("--spz-version={version}");
+            let mut args = vec!["a.ply", "-o", "a.spz", "--overwrite", &version];
+            args.extend(flag.as_deref());
+            export(&place, &args).done();
+            assert_eq!(stored_means(&place.path("a.spz")), [stored], "{axes:?}");
+            export(&place, &["a.spz", "-o", "back.ply", "--overwrite"]).done();
+            assert_eq!(stored_means(&place.path("back.ply")), [[1.0, 2.0, 3.0]], "{axes:?}");
+        }
+    }
+    // A file of another program in the axes of a PLY, which does not say so.
+    export(&place, &["a.ply", "-o", "a.spz", "--overwrite"]).done();
+    let odd = ["a.spz", "-o", "odd.ply", "--input-spz-axes=rdf"];
+    export(&place, &odd).done();
+    assert_eq!(stored_means(&place.path("odd.ply")), [[1.0, -2.0, -3.0]]);
+    let odd = ["a.spz", "-o", "b.ply", "--input-spz-axes=rdx"];
+    export(&place, &odd).refused(2, &["rdx", "rub"]);
+    let up = ["a.ply", "-o", "b.spz", "--up=y"];
+    export(&place, &up).refused(2, &["--up", "--spz-axes"]);
+}
+
+#[rstest]
+#[case::text(&COEFFICIENTS, "1 2 3 0 -1 -2 -3 1 0 0 0 0.5 0.5 0.5", "1 Gaussians")]
+#[case::bytes(&["uchar red", "uchar green", "uchar blue"], "1 2 3 0 -1 -2 -3 1 0 0 0 255 0 9", "1 Gaussians")]
+#[case::floats(&["float red", "float green", "float blue"], "1 2 3 0 -1 -2 -3 1 0 0 0 255 0 9", "0 to 255")]
+#[case::list(&["list uchar int near", "uchar r", "uchar g", "uchar b"], "1 2 3 0 -1 -2 -3 1 0 0 0 2 7 8 1 2 3", "1 Gaussians")]
+#[case::flat(&COEFFICIENTS, "1 2 3 0 -1 -2 -inf 1 0 0 0 0.5 0.5 0.5", "1 scales are beyond the range")]
+#[case::thin(&COEFFICIENTS, "1 2 3 0 -1 -12 -14 1 0 0 0 0.5 0.5 0.5", "2 scales are beyond the range")]
+fn plys_of_other_programs_are_read(
+    #[case] columns: &[&str],
+    #[case] row: &str,
+    #[case] said: &str,
+) {
+    let place = TestFolder::empty();
+    text_ply(&place.path("in.ply"), columns, &[row]);
+    let ended = export(&place, &["in.ply", "-o", "a.spz"]).done();
+    let words = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(words.contains(said), "{words}");
+    // e^(1/32) - 1.
+    let percent = words.split_once("scale ").unwrap().1.split(' ').next().unwrap();
+    assert!(percent.parse::<f64>().unwrap() < 3.2, "{words}");
+}
+
+#[rstest]
+#[case::no_colours(&[], "1 2 3 0 -1 -2 -3 1 0 0 0", "f_dc_0")]
+#[case::a_word(&COEFFICIENTS, "1 2 3 0 -1 -2 -3 1 0 0 0 0 0 x", "no row of `vertex`")]
+fn plys_that_are_no_gaussians_say_why(
+    #[case] columns: &[&str],
+    #[case] row: &str,
+    #[case] said: &str,
+) {
+    let place = TestFolder::empty();
+    text_ply(&place.path("in.ply"), columns, &[row]);
+    export(&place, &["in.ply", "-o", "a.spz"]).refused(3, &["in.ply", said]);
+}
+
+#[test]
+fn an_interrupted_export_leaves_nothing_and_is_repeated() {
+    let place = TestFolder::empty();
+    let rows: Vec<String> =
+        (0..3000).map(|i| format!("{i} {} 3 0 -1 -2 -3 1 0 0 0 0 0 0", i % 7)).collect();
+    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+    text_ply(&place.path("a.ply"), &COEFFICIENTS, &rows);
+    let unfinished = |folder: &Path| -> Vec<String> {
+        let names = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(".splat-")).collect()
+    };
+    for wait in [5, 20, 40, 80, 160, 320] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_splat"));
+        command.current_dir(place.path("")).args([
+            "export",
+            "a.ply",
+            "-o",
+            "lod/lod-meta.json",
+            "--quiet",
+        ]);
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(unfinished(&place.path("lod")), Vec::<String>::new(), "after {wait} ms");
+        fs::remove_dir_all(place.path("lod")).ok();
+    }
+    // What a program of an earlier version, or one that is killed while it names parts, leaves.
+    fs::create_dir_all(place.path("lod/0_0")).unwrap();
+    for name in ["lod/0_0/means_l.webp", "lod/.splat-Ab1.tmp"] {
+        fs::write(place.path(name), "half").unwrap();
+    }
+    export(&place, &["a.ply", "-o", "lod/lod-meta.json"]).done();
+    assert_eq!(unfinished(&place.path("lod")), Vec::<String>::new());
+    export(&place, &["a.ply", "-o", "lod/lod-meta.json"]).refused(2, &["--overwrite"]);
+    fs::create_dir_all(place.path("mine")).unwrap();
+    fs::write(place.path("mine/photograph.webp"), "mine").unwrap();
+    export(&place, &["a.ply", "-o", "mine/meta.json"]).refused(2, &["is not empty"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_export_keeps_the_mode_of_a_file_and_follows_links() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let place = TestFolder::empty();
+    text_ply(&place.path("a.ply"), &COEFFICIENTS, &["1 2 3 0 -1 -2 -3 1 0 0 0 0 0 0"]);
+    fs::write(place.path("private.spz"), "old").unwrap();
+    fs::set_permissions(place.path("private.spz"), fs::Permissions::from_mode(0o600)).unwrap();
+    export(&place, &["a.ply", "-o", "private.spz", "--overwrite"]).done();
+    let mode = place.path("private.spz").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    symlink("there.spz", place.path("link.spz")).unwrap();
+    for _ in 0..2 {
+        export(&place, &["a.ply", "-o", "link.spz", "--overwrite"]).done();
+        assert!(place.path("link.spz").is_symlink() && place.path("there.spz").is_file());
+    }
+}

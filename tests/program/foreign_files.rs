@@ -83,3 +83,40 @@ fn files_that_are_recognised_are_taken() {
         end(place.train().args(["--iterations=4", flag]).arg(file).args(stage)).done();
     }
 }
+
+/// Gaussians with one value that no training can start from, in a format.
+fn with_value(name: &str, change: impl Fn(&mut splat_formats::SplatColumns)) -> std::path::PathBuf {
+    let mut columns = splat_formats::read(&FILES.ply(4)).unwrap().splats.into_columns();
+    change(&mut columns);
+    let splats = splat_formats::Splats::from_columns(columns).unwrap().splats;
+    let path = FILES.path(name);
+    let format = splat_formats::SplatFormat::of_name(&path).unwrap();
+    splat_formats::write(&path, &splats, &format).unwrap();
+    path
+}
+
+#[test]
+fn values_that_cannot_be_trained_are_named() {
+    let harmonic = with_value("harmonic.glb", |it| it.sh_rest[1][2] = 1.5e28);
+    train("--init", &harmonic).refused(3, &["harmonic.glb", "harmonic of 1.5e28"]);
+    let place = with_value("place.ply", |it| it.means[3][0] = -1e20);
+    train("--init", &place).refused(3, &["place.ply", "Gaussian 3", "coordinate"]);
+    let colour = with_value("colour.glb", |it| it.sh_dc[0][1] = 1e9);
+    train("--init", &colour).refused(3, &["colour.glb", "colour"]);
+    let bytes = std::fs::read(with_value("nan.glb", |_| ())).unwrap();
+    // The first coordinate of the binary part.
+    let start = 28 + u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+    let broken = [&bytes[..start], &f32::NAN.to_le_bytes(), &bytes[start + 4..]].concat();
+    std::fs::write(FILES.path("nan.glb"), broken).unwrap();
+    train("--init", &FILES.path("nan.glb")).refused(3, &["nan.glb", "not finite", "splat export"]);
+}
+
+#[rstest]
+#[case("a.ply")]
+#[case("a.spz")]
+#[case("a.sog")]
+fn git_lfs_pointers_are_named(#[case] name: &str) {
+    let path = FILES.path(name);
+    fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n").unwrap();
+    train("--init", &path).refused(3, &[name, "git lfs pull"]);
+}

@@ -165,7 +165,7 @@ fn what_is_shown_is_what_the_ply_of_that_iteration_is_exported_as() {
     };
     let saved = place.ply_of("at", iteration);
     // One is packed more quickly than the other.
-    let held = |bytes: &[u8]| parse_spz(bytes).unwrap().splats;
+    let held = |bytes: &[u8]| parse_spz(bytes, None).unwrap().splats;
     let expected = exported(text(&saved), "expected.spz");
     assert!(held(&fs::read(&copy).unwrap()) == held(&expected));
     // And it is a file that the program reads.

@@ -158,7 +158,7 @@ fn a_page_is_told_all_of_a_trained_model() {
     let splats = &run["splats"];
     assert_eq!((&splats["iteration"], &splats["live"]), (&40.into(), &false.into()));
     let spz = served.get(&format!("/api/splats/{}", splats["generation"]));
-    let shown = splat_formats::parse_spz(&spz.body).unwrap().splats;
+    let shown = splat_formats::parse_spz(&spz.body, None).unwrap().splats;
     let saved = splat_formats::read(&place.ply(40)).unwrap().splats;
     assert_eq!(shown.columns().means.len(), saved.columns().means.len());
     assert_eq!(served.get("/api/splats/999").status, 404);
@@ -336,7 +336,7 @@ fn a_run_shows_itself_and_obeys_its_page() {
         (spz.status == 200).then_some(spz)
     };
     let spz = shown().or_else(shown).unwrap();
-    assert!(!splat_formats::parse_spz(&spz.body).unwrap().splats.is_empty());
+    assert!(!splat_formats::parse_spz(&spz.body, None).unwrap().splats.is_empty());
     // Both are obeyed, the one after the other.
     ask("checkpoint");
     ask("pause");

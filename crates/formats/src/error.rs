@@ -33,7 +33,7 @@ pub enum SplatFileError {
     /// Neither its content nor its name tells a format.
     #[error(
         "{path}: is of no format of Gaussians that is known: give a .ply, .compressed.ply, .splat, \
-         .spz, .sog or .glb, or a folder with meta.json or lod-meta.json"
+         .ksplat, .spz, .sog or .glb, or a folder with meta.json or lod-meta.json"
     )]
     Unknown {
         /// The file or folder.

@@ -49,6 +49,33 @@ pub(crate) fn harmonics(direction: [f64; 3]) -> [f64; ALL] {
     ]
 }
 
+/// The axes in which each harmonic above degree 0 is odd.
+const ODD_AXES: [&[usize]; ALL - 1] = [
+    &[1],
+    &[2],
+    &[0],
+    &[0, 1],
+    &[1, 2],
+    &[],
+    &[0, 2],
+    &[],
+    &[1],
+    &[0, 1, 2],
+    &[1],
+    &[2],
+    &[0],
+    &[2],
+    &[0],
+];
+
+/// Multiplies the axes of coefficients above degree 0 by signs.
+pub(crate) fn mirror(rest: &mut [[f32; 3]], signs: [f32; 3]) {
+    for (coefficient, axes) in rest.iter_mut().zip(ODD_AXES) {
+        let sign: f32 = axes.iter().map(|&axis| signs[axis]).product();
+        coefficient.iter_mut().for_each(|value| *value *= sign);
+    }
+}
+
 /// Nodes and weights of Gauss and Legendre's quadrature of four points: exact to degree 7, as is
 /// that of eight equal steps around the axis. Products of two harmonics are of degree 6 at most.
 const HEIGHTS: [[f64; 2]; 4] = [

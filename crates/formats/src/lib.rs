@@ -19,7 +19,10 @@
 //! | SOG 2 | [`write_sog`] | precision; harmonics become those of a palette |
 //! | streamed SOG | [`write_streamed`] | the same; adds coarser levels |
 //! | glTF | [`write_glb`] | the mark of the 2D filter |
+//! | .ksplat | not written | |
 //! | HTML | [`write_html`] | precision; it is not read back |
+//!
+//! [`Splats`] have the axes of COLMAP: right, down, front. A GLB has others, and so has an SPZ ([`SpzAxes`]).
 //!
 //! Surfels ([`SplatPrimitive`]) are a PLY of two scales. Other formats have no word for them: they hold
 //! Gaussians that [`Splats::flatten_for`] made as flat as the format stores, which viewers draw as these.
@@ -39,6 +42,7 @@ mod html;
 mod json;
 #[cfg(test)]
 mod known_splats;
+mod ksplat;
 mod morton;
 mod narrow;
 mod opacity;
@@ -53,6 +57,7 @@ mod sog;
 mod splats;
 mod spz;
 mod streamed;
+mod unfinished;
 mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
@@ -64,7 +69,8 @@ pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
-pub use open::{ReadSplats, SplatFileKind, read};
+pub use ksplat::parse_ksplat;
+pub use open::{LFS_POINTER, LFS_SAID, ReadSplats, SplatFileKind, read, read_with_axes};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
 pub use quaternion::UnitQuat;
@@ -79,4 +85,5 @@ pub use splats::{
 };
 pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz, parse_spz};
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};
+pub use unfinished::{UnfinishedFile, follow_links, remove_abandoned};
 pub use worst::WorstErrors;

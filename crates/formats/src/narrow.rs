@@ -53,3 +53,30 @@ pub(crate) fn to_u32(x: usize) -> u32 {
 pub(crate) const fn low_byte(x: u32) -> u8 {
     x.to_le_bytes()[0]
 }
+
+/// A number of 16 bits as IEEE 754 has it.
+pub(crate) fn half(bits: u16) -> f32 {
+    let exponent = i32::from(bits >> 10 & 31);
+    let fraction = f64::from(bits & 1023);
+    let size = match exponent {
+        0 => fraction * 2.0_f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2.0_f64.powi(exponent - 25),
+    };
+    to_f32(if bits >> 15 == 0 { size } else { -size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_those_of_the_standard() {
+        let known = [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65_504.0), (1, 5.960_464_5e-8)];
+        for (bits, value) in known {
+            assert_eq!(half(bits), value);
+        }
+        assert!(half(0x7c00).is_infinite() && half(0x7e00).is_nan());
+    }
+}

@@ -9,15 +9,22 @@ use crate::error::SplatFileError;
 use crate::fault::FormatFault;
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::{GLB_MAGIC, parse_glb};
+use crate::ksplat::parse_ksplat;
 use crate::ply::{PlyKind, parse_ply};
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
-use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, parse_spz};
+use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, SpzAxes, parse_spz};
 use crate::streamed::{LOD_META_NAME, read_streamed};
 
 /// How a PLY and a zip begin.
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
+
+/// How the text begins that Git has instead of a large file.
+pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What is said of such a text.
+pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
 /// What is said of a page.
 const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
@@ -37,6 +44,8 @@ pub enum SplatFileKind {
     Splat,
     /// SPZ of Niantic.
     Spz,
+    /// `.ksplat` of `GaussianSplats3D`.
+    Ksplat,
     /// SOG of `PlayCanvas`, in a zip or a folder.
     Sog,
     /// Streamed SOG, of which the finest level is read.
@@ -59,8 +68,16 @@ pub struct ReadSplats {
 }
 
 /// Reads Gaussians from a file or a folder, whatever its name, by how its content begins; only
-/// `.splat`, which has no mark, goes by its name.
+/// `.splat` and `.ksplat`, which have no mark, go by their names.
 pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
+    read_with_axes(path, None)
+}
+
+/// The same. If the file is an SPZ, it has these axes, whatever it says itself.
+pub fn read_with_axes(
+    path: &Path,
+    spz_axes: Option<SpzAxes>,
+) -> Result<ReadSplats, SplatFileError> {
     let refused = |source| SplatFileError::unreadable(path, source);
     if fs::metadata(path).map_err(refused)?.is_dir() {
         return read_folder(path, path);
@@ -68,8 +85,11 @@ pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
     let mut file = File::open(path).map_err(refused)?;
     let length = file.metadata().map_err(refused)?.len();
     let mut start = Vec::new();
-    (&mut file).take(4).read_to_end(&mut start).map_err(refused)?;
+    (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
+    if start.starts_with(LFS_POINTER) {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(LFS_SAID.to_owned())));
+    }
     if is_page(path, &start) {
         return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_SAID.to_owned())));
     }
@@ -79,8 +99,8 @@ pub fn read(path: &Path) -> Result<ReadSplats, SplatFileError> {
     if kind == SplatFileKind::Sog && !start.starts_with(ZIP_MAGIC) {
         return read_folder(path, folder_of(path));
     }
-    let (kind, checked) =
-        parse(kind, file, length).map_err(|fault| SplatFileError::content(path, fault))?;
+    let (kind, checked) = parse(kind, file, length, spz_axes)
+        .map_err(|fault| SplatFileError::content(path, fault))?;
     Ok(with_kind(checked, kind))
 }
 
@@ -96,7 +116,7 @@ fn has_end(path: &Path, end: &str) -> bool {
 
 /// Whether a file is HTML, by its first four bytes or its name.
 fn is_page(path: &Path, start: &[u8]) -> bool {
-    start.eq_ignore_ascii_case(b"<!do") || has_end(path, ".html")
+    start.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"<!do")) || has_end(path, ".html")
 }
 
 /// What a file is; a JSON is that of a SOG.
@@ -108,6 +128,7 @@ fn kind_of(path: &Path, start: &[u8]) -> Option<SplatFileKind> {
         _ if start.starts_with(&SPZ_MAGIC) || start.starts_with(&GZIP_MAGIC) => SplatFileKind::Spz,
         _ if start.starts_with(ZIP_MAGIC) || ends(META_NAME) => SplatFileKind::Sog,
         _ if ends(".splat") => SplatFileKind::Splat,
+        _ if ends(".ksplat") => SplatFileKind::Ksplat,
         _ => return None,
     })
 }
@@ -116,6 +137,7 @@ fn parse(
     kind: SplatFileKind,
     mut file: File,
     length: u64,
+    spz_axes: Option<SpzAxes>,
 ) -> Result<(SplatFileKind, CheckedSplats), FormatFault> {
     let mut whole = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
@@ -135,7 +157,8 @@ fn parse(
             read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?
         }
         SplatFileKind::Splat => parse_splat(&whole()?)?,
-        SplatFileKind::Spz => parse_spz(&whole()?)?,
+        SplatFileKind::Spz => parse_spz(&whole()?, spz_axes)?,
+        SplatFileKind::Ksplat => parse_ksplat(&whole()?)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
     };
     Ok((kind, checked))

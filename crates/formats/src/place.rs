@@ -1,6 +1,6 @@
 //! Turning, scaling and moving a scene.
 
-use crate::harmonics::HarmonicTurn;
+use crate::harmonics::{self, HarmonicTurn};
 use crate::narrow::to_f32;
 use crate::quaternion::{matrix, product};
 use crate::splats::Splats;
@@ -131,6 +131,27 @@ pub enum PlacementError {
 }
 
 impl Splats {
+    /// Multiplies the axes of the scene by signs, which mirrors it if their product is negative. The colours
+    /// are mirrored with the scene.
+    pub(crate) fn mirror(&mut self, signs: [f32; 3]) {
+        let handedness: f32 = signs.iter().product();
+        let columns = self.columns_mut();
+        let flip = |values: &mut [f32]| {
+            values.iter_mut().zip(signs).for_each(|(value, sign)| *value *= sign);
+        };
+        columns.means.iter_mut().for_each(|mean| flip(mean));
+        for [_, axis @ ..] in &mut columns.rotations {
+            // The axis of a rotation is a pseudovector.
+            flip(axis);
+            axis.iter_mut().for_each(|part| *part *= handedness);
+        }
+        let width = columns.sh_rest.len() / columns.means.len().max(1);
+        if width > 0 {
+            let rows = columns.sh_rest.chunks_exact_mut(width);
+            rows.for_each(|rest| harmonics::mirror(rest, signs));
+        }
+    }
+
     /// Moves the scene. Its colours turn with it: each Gaussian looks from a turned direction as it
     /// did before from the direction itself.
     ///

@@ -38,6 +38,22 @@ pub(crate) fn matrix(q: [f64; 4]) -> [[f64; 3]; 3] {
     ]
 }
 
+/// A unit quaternion of a rotation's matrix by rows.
+pub(crate) fn quaternion(rows: [[f64; 3]; 3]) -> [f64; 4] {
+    let [[a, b, c], [d, e, f], [g, h, i]] = rows;
+    // Four times the products of each part with all: the row with the largest square loses least.
+    let products = [
+        [1.0 + a + e + i, h - f, c - g, d - b],
+        [h - f, 1.0 + a - e - i, b + d, c + g],
+        [c - g, b + d, 1.0 - a + e - i, f + h],
+        [d - b, c + g, f + h, 1.0 - a - e + i],
+    ];
+    let largest =
+        (1..4).fold(0, |best, k| if products[k][k] > products[best][best] { k } else { best });
+    let length = products[largest].iter().map(|part| part * part).sum::<f64>().sqrt();
+    products[largest].map(|part| part / length)
+}
+
 /// The angle between two unit rotations, degrees.
 pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
     let chord = |sign: f64| {
@@ -105,6 +121,13 @@ mod tests {
         let about_x = [half, half, 0.0, 0.0];
         let about_z = [half, 0.0, 0.0, half];
         let m = matrix(product(about_z, about_x));
+        for q in
+            [[0.5, -0.1, 0.7, 0.5], [0.1, -0.9, 0.1, 0.412_310_562_561_766], [0.0, 0.0, 0.6, -0.8]]
+        {
+            let back = quaternion(matrix(q));
+            let cosine: f64 = q.iter().zip(back).map(|(a, b)| a * b).sum();
+            assert!((cosine.abs() - 1.0).abs() < 1e-12, "{q:?} {back:?}");
+        }
         // x stays x and becomes y; y becomes z and stays.
         for (row, expected) in m.iter().zip([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]) {
             for (found, expected) in row.iter().zip(expected) {

@@ -4,49 +4,22 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
 use crate::folder::PartSink;
 use crate::open::folder_of;
-
-/// How the names of unfinished files begin and end; those of the trainer are the same.
-const PREFIX: &str = ".splat-";
-const SUFFIX: &str = ".tmp";
-
-/// An empty file beside `path`.
-fn unfinished(path: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX).suffix(SUFFIX);
-    // Temporary files are private; results are for everybody whom the user's umask allows.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let file = builder.tempfile_in(folder_of(path))?;
-    // The trainer takes one that nobody has locked for abandoned. File systems without locks have none.
-    file.as_file().lock().ok();
-    Ok(file)
-}
-
-fn finish(file: NamedTempFile, path: &Path) -> io::Result<()> {
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
-    if let Ok(folder) = File::open(folder_of(path)) {
-        folder.sync_all().ok();
-    }
-    Ok(())
-}
+use crate::unfinished::{UnfinishedFile, follow_links, remove_abandoned};
 
 /// Replaces `path` by what `write` makes of an empty file, or leaves it as it was.
 pub(crate) fn replace_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&mut File>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut file = unfinished(path)?;
+    let path = follow_links(path);
+    let mut file = UnfinishedFile::begin(folder_of(&path))?;
     let mut buffered = BufWriter::with_capacity(1 << 20, file.as_file_mut());
     let made = write(&mut buffered)?;
     buffered.flush()?;
     drop(buffered);
-    finish(file, path)?;
+    file.finish(&path)?;
     Ok(made)
 }
 
@@ -59,13 +32,17 @@ pub(crate) struct FolderSink {
 
 struct NewPart {
     path: PathBuf,
-    file: NamedTempFile,
+    file: UnfinishedFile,
 }
 
 impl FolderSink {
-    /// Makes the folder, if it is not there.
+    /// Makes the folder, if it is not there, and removes what killed programs left in it.
     pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
+        remove_abandoned(folder);
+        for entry in fs::read_dir(folder)?.flatten() {
+            remove_abandoned(&entry.path());
+        }
         Ok(Self { folder: folder.to_owned(), parts: Vec::new(), bytes: 0 })
     }
 
@@ -76,7 +53,8 @@ impl FolderSink {
             fs::remove_file(&list.path)?;
         }
         for NewPart { path, file } in self.parts {
-            finish(file, &path)?;
+            fs::create_dir_all(folder_of(&path))?;
+            file.finish(&follow_links(&path))?;
         }
         Ok(self.bytes)
     }
@@ -85,9 +63,8 @@ impl FolderSink {
 impl PartSink for FolderSink {
     fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.folder.join(name);
-        fs::create_dir_all(folder_of(&path))?;
-        let mut file = unfinished(&path)?;
-        file.write_all(bytes)?;
+        let mut file = UnfinishedFile::begin(&self.folder)?;
+        file.as_file_mut().write_all(bytes)?;
         self.bytes += bytes.len() as u64;
         self.parts.push(NewPart { path, file });
         Ok(())
@@ -113,17 +90,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_file_is_locked() {
-        let folder = tempfile::tempdir().unwrap();
-        replace_file(&folder.path().join("model.spz"), |_| {
-            let entry = fs::read_dir(folder.path())?.next().unwrap()?;
-            assert!(File::open(entry.path())?.try_lock().is_err(), "{entry:?}");
-            Ok::<_, io::Error>(())
-        })
-        .unwrap();
-    }
-
-    #[test]
     fn a_list_goes_before_the_parts_that_it_names() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join("meta.json");
@@ -144,7 +110,8 @@ mod tests {
         let mut sink = FolderSink::create(&path).unwrap();
         sink.put("a/one", b"1").unwrap();
         sink.put("two", b"22").unwrap();
-        assert!(!path.join("two").exists() && !path.join("a/one").exists());
+        assert_eq!(sink.parts.len(), 2);
+        assert!(!path.join("two").exists() && !path.join("a").exists());
         assert_eq!(sink.finish().unwrap(), 3);
         assert_eq!(fs::read(path.join("two")).unwrap(), b"22");
         let mut sink = FolderSink::create(&path).unwrap();

@@ -271,6 +271,21 @@ impl Splats {
         self.columns.sh_degree = sh_degree;
     }
 
+    /// The same with coefficients of zero up to a degree that is not below its own.
+    #[must_use]
+    pub(crate) fn with_sh_degree(mut self, sh_degree: u32) -> Self {
+        let [from, to] = [self.columns.sh_degree, sh_degree].map(sh_rest_count);
+        if to > from {
+            let rows = (0..self.len()).flat_map(|row| {
+                let rest = &self.columns.sh_rest[row * from..][..from];
+                rest.iter().copied().chain(std::iter::repeat_n([0.0; 3], to - from))
+            });
+            self.columns.sh_rest = rows.collect();
+            self.columns.sh_degree = sh_degree;
+        }
+        self
+    }
+
     /// The rows of these numbers, in this order.
     ///
     /// Rows that are not there are passed over.

@@ -1,5 +1,7 @@
 //! How far what a file holds is from what was to be written.
 
+use std::ops::RangeInclusive;
+
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -12,8 +14,10 @@ use crate::splats::{SH_C0, Splats, sh_rest_count};
 pub struct WorstErrors {
     /// Of a coordinate of a centre, scene units.
     pub position: f64,
-    /// Of the natural logarithm of a scale.
+    /// Of the natural logarithm of a scale. Scales beyond the range of the format do not count.
     pub log_scale: f64,
+    /// Scales beyond the range of the format, which are stored as the nearest that it has.
+    pub clipped_scales: usize,
     /// Between rotations, degrees.
     pub rotation_degrees: f64,
     /// Of an opacity of 0 to 1.
@@ -27,10 +31,24 @@ pub struct WorstErrors {
 impl WorstErrors {
     /// The errors of what was read against what was written, row by row.
     pub fn between(written: &Splats, read: &Splats) -> Self {
+        Self::between_within(written, read, &(f32::NEG_INFINITY..=f32::INFINITY))
+    }
+
+    /// The same for a format whose logarithms of scales have a range.
+    pub(crate) fn between_within(
+        written: &Splats,
+        read: &Splats,
+        log_scales: &RangeInclusive<f32>,
+    ) -> Self {
         let (a, b) = (written.columns(), read.columns());
+        let scales = a.log_scales.as_flattened().iter().zip(b.log_scales.as_flattened());
+        let (held, clipped): (Vec<_>, Vec<_>) =
+            scales.partition(|(scale, _)| log_scales.contains(*scale));
+        let scale_error = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs();
         let mut worst = Self {
             position: farthest(&a.means, &b.means),
-            log_scale: farthest(&a.log_scales, &b.log_scales),
+            log_scale: held.into_iter().map(scale_error).fold(0.0, f64::max),
+            clipped_scales: clipped.len(),
             color: SH_C0 * farthest(&a.sh_dc, &b.sh_dc),
             ..Self::default()
         };
@@ -50,12 +68,13 @@ impl WorstErrors {
         worst
     }
 
-    /// The larger of each.
+    /// The larger of each error, of two parts of a file.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
             position: self.position.max(other.position),
             log_scale: self.log_scale.max(other.log_scale),
+            clipped_scales: self.clipped_scales + other.clipped_scales,
             rotation_degrees: self.rotation_degrees.max(other.rotation_degrees),
             opacity: self.opacity.max(other.opacity),
             color: self.color.max(other.color),

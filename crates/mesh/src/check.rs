@@ -28,12 +28,22 @@ pub enum MeshError {
         vertices: usize,
     },
     /// A place is infinite or no number.
-    #[error("vertex {vertex} lies at {place:?}: remove vertices without a finite place")]
+    #[error(
+        "vertex {vertex} lies at {place:?}: remove vertices without a finite place (1e15 at most)"
+    )]
     NotFinite {
         /// The vertex, from 0.
         vertex: usize,
         /// Its place.
         place: [f32; 3],
+    },
+    /// A colour or a normal is infinite or no number.
+    #[error("vertex {vertex} has values of {what} that are not finite: export the mesh again")]
+    NotFiniteValue {
+        /// The vertex, from 0.
+        vertex: usize,
+        /// `normals` or `colours`.
+        what: &'static str,
     },
     /// More than 32 bits can name.
     #[error("{found} {what}, but a mesh holds {limit} at most: decimate it in blocks")]
@@ -49,6 +59,9 @@ pub enum MeshError {
 
 /// Most vertices and most faces: three times as many corners can be named by 32 bits.
 const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
+
+/// Largest coordinate of a vertex.
+const FARTHEST: f32 = 1e15;
 
 /// Whether all faces name vertices, places are finite and normals and colours one a vertex or none.
 ///
@@ -66,9 +79,16 @@ pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
             return Err(MeshError::Unequal { what, found, vertices });
         }
     }
-    let infinite = |place: &[f32; 3]| !place.iter().all(|x| x.is_finite());
+    // Squares of farther places are beyond the range of f32.
+    let infinite = |place: &[f32; 3]| !place.iter().all(|x| x.abs() <= FARTHEST);
+    let no_number = |values: &[f32; 3]| !values.iter().all(|x| x.is_finite());
     if let Some(vertex) = mesh.vertices.iter().position(infinite) {
         return Err(MeshError::NotFinite { vertex, place: mesh.vertices[vertex] });
+    }
+    for (what, values) in [("normals", &mesh.normals), ("colours", &mesh.colors)] {
+        if let Some(vertex) = values.iter().position(no_number) {
+            return Err(MeshError::NotFiniteValue { vertex, what });
+        }
     }
     for (face, names) in mesh.faces.iter().enumerate() {
         if let Some(&vertex) = names.iter().find(|&&vertex| vertex as usize >= vertices) {
@@ -94,6 +114,11 @@ mod tests {
             (Mesh { faces: vec![[0, 1, 2], [0, 1, 3]], ..good.clone() }, "face 1 names vertex 3"),
             (Mesh { colors: vec![[0.5; 3]; 2], ..good.clone() }, "2 colours for 3 vertices"),
             (Mesh { normals: vec![[0.5; 3]; 4], ..good.clone() }, "4 normals for 3 vertices"),
+            (
+                Mesh { colors: vec![[0.5, f32::NAN, 0.0]; 3], ..good.clone() },
+                "vertex 0 has values of colours",
+            ),
+            (Mesh { vertices: vec![[1e20; 3]; 3], ..good.clone() }, "vertex 0 lies at [1e20"),
             (Mesh { vertices: vec![[f32::NAN; 3]; 3], ..good }, "vertex 0 lies at [NaN"),
         ];
         for (mesh, expected) in cases {

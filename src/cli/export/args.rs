@@ -20,13 +20,20 @@ use crate::files::OutputError;
 pub(in crate::cli) struct ExportArgs {
     /// Read a file of Gaussians instead of a model
     ///
-    /// .ply, .compressed.ply, .splat, .spz, .sog or .glb, known by its content. A SOG may also be a folder.
+    /// .ply, .compressed.ply, .splat, .ksplat, .spz, .sog or .glb, known by its content. A SOG may also be a folder.
     #[arg(
         value_name = "FILE",
         required_unless_present = "model_path",
         conflicts_with_all = ["model_path", "iteration"]
     )]
     pub(super) file: Option<PathBuf>,
+
+    /// Axes of an SPZ that is read [default: those that it names, else rub]
+    ///
+    /// For files in other axes than the format's: rdf if splat-transform 3, Niantic's ply_to_spz or an earlier
+    /// version of this program wrote them, and the scene comes out upside down.
+    #[arg(long, value_name = "AXES", value_parser = spz_axes)]
+    pub(super) input_spz_axes: Option<SpzAxes>,
 
     /// Model folder
     #[arg(short, long, value_name = "MODEL")]
@@ -314,9 +321,22 @@ pub(super) struct SpzArgs {
     #[arg(long, value_name = "A,B", default_value = "8,8", value_parser = sh_bits)]
     pub(super) spz_sh_bits: [u8; 2],
 
-    /// Axes of the file
-    #[arg(long, value_enum, value_name = "AXES", default_value_t = AxesOfSpz::Unchanged)]
-    pub(super) spz_axes: AxesOfSpz,
+    /// Axes of the file: where x, y and z point [default: rub]
+    ///
+    /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says;
+    /// rdf are the axes of the model, in which splat-transform 3 and Niantic's ply_to_spz write and read.
+    /// Other axes than rub are named in the file (SPZ_ADOBE_coordinate_system).
+    #[arg(long, value_name = "AXES", value_parser = spz_axes, hide_default_value = true, default_value = "rub")]
+    pub(super) spz_axes: SpzAxes,
+}
+
+/// Axes by their name; `unchanged` are those of the model.
+pub(in crate::cli) fn spz_axes(text: &str) -> Result<SpzAxes, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "unchanged" => Ok(SpzAxes::SCENE),
+        name => SpzAxes::of_name(name)
+            .ok_or_else(|| format!("give one of {}", SpzAxes::names().join(", "))),
+    }
 }
 
 /// Versions of SPZ that are written.
@@ -335,24 +355,6 @@ impl SpzRelease {
         match self {
             Self::Three => SpzVersion::V3,
             Self::Four => SpzVersion::V4,
-        }
-    }
-}
-
-/// The axes of an SPZ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum AxesOfSpz {
-    /// As in the model, as other converters leave them
-    Unchanged,
-    /// Right, up, back, as the format's description says
-    Rub,
-}
-
-impl AxesOfSpz {
-    pub(super) fn axes(self) -> SpzAxes {
-        match self {
-            Self::Unchanged => SpzAxes::Unchanged,
-            Self::Rub => SpzAxes::RightUpBack,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Where the frames of a video go, and what becomes of them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use image::ExtendedColorType;
@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::encoder::Ffmpeg;
 use crate::cli::exit::UsageError;
-use crate::files::{OutputError, create_folder, write_png};
+use crate::cli::signals::remove_on_signals;
+use crate::files::{OutputError, create_folder, follow_links, write_png};
 use crate::train::event::Picture;
 
 /// Ends of names of videos.
@@ -77,13 +78,20 @@ impl VideoOutput {
                     tracing::warn!("{}: {why}. The frames are kept as PNG", video.display());
                 }
                 let fail = |source| OutputError::new(&video, source);
-                let video = std::path::absolute(&video).map_err(fail)?;
+                let video = follow_links(&std::path::absolute(&video).map_err(fail)?);
                 let parent = video.parent().unwrap_or(Path::new("."));
                 create_folder(parent)?;
-                let work = tempfile::Builder::new().prefix(".frames-").tempdir_in(parent);
-                let work = work.map_err(|source| OutputError::new(parent, source))?;
+                remove_abandoned_frames(parent);
+                let fail = |source| OutputError::new(parent, source);
+                let work = tempfile::Builder::new().prefix(FRAMES).tempdir_in(parent);
+                let work = work.map_err(fail)?;
+                let lock = File::create(work.path().join(LOCK)).map_err(fail)?;
+                // File systems without locks have no other program that could take one.
+                lock.lock().ok();
+                remove_on_signals(work.path());
                 let folder = work.path().to_owned();
-                Ok(FrameWriter { folder, video: Some(VideoInMaking { video, ffmpeg, work }) })
+                let making = VideoInMaking { video, ffmpeg, work, _lock: lock };
+                Ok(FrameWriter { folder, video: Some(making) })
             }
         }
     }
@@ -102,6 +110,25 @@ struct VideoInMaking {
     ffmpeg: Result<Ffmpeg, String>,
     /// Holds the frames, and goes with this value.
     work: TempDir,
+    /// Locked while the program is alive.
+    _lock: File,
+}
+
+/// How the name of a folder of frames begins that does not stay.
+const FRAMES: &str = ".frames-";
+
+/// The file in such a folder that is locked.
+const LOCK: &str = ".lock";
+
+/// Removes the folders of frames that killed programs left here.
+fn remove_abandoned_frames(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(FRAMES);
+        let lock = File::open(entry.path().join(LOCK));
+        if is_ours && lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
 }
 
 impl FrameWriter {
@@ -119,12 +146,15 @@ impl FrameWriter {
 
     /// Makes the video of the frames, which go then; what there is in the end.
     pub(super) fn finish(self, fps: f64) -> Result<PathBuf, EncodingError> {
-        let Some(VideoInMaking { video, ffmpeg, work }) = self.video else {
+        let Some(VideoInMaking { video, ffmpeg, work, .. }) = self.video else {
             return Ok(self.folder);
         };
         // A video that is cut off by a failure must not stand under its name.
         let unfinished = work.path().join(video.file_name().unwrap_or_default());
         let made = ffmpeg.and_then(|ffmpeg| ffmpeg.encode(work.path(), fps, &unfinished));
+        if let Ok(before) = fs::metadata(&video) {
+            fs::set_permissions(&unfinished, before.permissions()).ok();
+        }
         let made =
             made.and_then(|()| fs::rename(&unfinished, &video).map_err(|error| error.to_string()));
         made.map(|()| video.clone()).map_err(|why| {
@@ -144,6 +174,7 @@ fn kept(work: TempDir, video: &Path) -> PathBuf {
         number => format!("{stem}_frames-{number}"),
     });
     let free = names.map(|name| video.with_file_name(name)).find(|path| !path.exists());
+    fs::remove_file(work.path().join(LOCK)).ok();
     let from = work.keep();
     match free {
         Some(to) if fs::rename(&from, &to).is_ok() => to,

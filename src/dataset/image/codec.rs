@@ -130,6 +130,9 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty { path: name(path) });
     }
+    if bytes.starts_with(splat_formats::LFS_POINTER) {
+        return Err(ImageError::LfsPointer { path: name(path) });
+    }
     match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Jpeg | ImageFormat::Png | ImageFormat::WebP)) => Ok(format),
         Ok(ImageFormat::Bmp) => Ok(ImageFormat::Bmp),
@@ -152,8 +155,7 @@ fn is_raw(path: &Path) -> bool {
 /// What a file is that is not read as a photograph.
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();
-    let known: [(&[u8], &str); 8] = [
-        (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
+    let known: [(&[u8], &str); 7] = [
         (b"<", "text, perhaps a web page"),
         (b"8BPS", "Photoshop"),
         (b"%PDF", "PDF"),

@@ -32,6 +32,12 @@ pub enum ImageError {
         /// The file.
         path: String,
     },
+    /// The content was not fetched from the store of large files.
+    #[error("{path}: {}", splat_formats::LFS_SAID)]
+    LfsPointer {
+        /// The file.
+        path: String,
+    },
     /// The decoder turned the content away.
     #[error(
         "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it anew"

@@ -28,13 +28,14 @@ pub(in crate::train) fn packing_bytes(count: usize, sh_degree: u32) -> Bytes {
     Bytes(count as u64 * values * (2 * 4 + 3 * 2))
 }
 
-/// Writes Gaussians as they are exported from the PLY of the same iteration: as SPZ, version 3.
+/// Writes Gaussians as they are exported from the PLY of the same iteration: as SPZ, version 3, in the axes of the
+/// scene, which the file names.
 pub(super) fn write_splats(
     path: &Path,
     gaussians: Gaussians,
     mode: RenderMode,
 ) -> Result<(), LiveSplatsError> {
-    let options = SpzOptions::default();
+    let options = SpzOptions::for_page();
     let mut splats = splats_of(&gaussians, mode)?.splats;
     drop(gaussians);
     splats.flatten_for(&SplatFormat::Spz(options));
@@ -77,12 +78,12 @@ mod tests {
         write_ply_chunks::<Gaussians, _, _>(&ply, mode, 1, 300, rows).unwrap();
         // As `splat export` does.
         let mut splats = splat_formats::read(&ply).unwrap().splats;
-        let format = SplatFormat::Spz(SpzOptions::default());
+        let format = SplatFormat::Spz(SpzOptions::for_page());
         splats.flatten_for(&format);
         write(&exported, &splats, &format).unwrap();
         write_splats(&live, all, mode).unwrap();
         // One is packed more quickly than the other.
-        let held = |path| parse_spz(&fs::read(path).unwrap()).unwrap().splats;
+        let held = |path| parse_spz(&fs::read(path).unwrap(), None).unwrap().splats;
         assert!(held(live) == held(exported));
     }
 }

@@ -12,6 +12,14 @@ pub(super) struct GltfDocument {
     pub(super) buffers: Vec<GltfBuffer>,
     pub(super) meshes: Vec<GltfMesh>,
     pub(super) nodes: Vec<GltfNode>,
+    pub(super) scenes: Vec<GltfScene>,
+    pub(super) scene: usize,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct GltfScene {
+    pub(super) nodes: Vec<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -73,18 +81,12 @@ pub(super) struct GltfSplatting {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct GltfNode {
-    pub(super) matrix: Option<serde::de::IgnoredAny>,
-    pub(super) translation: Option<serde::de::IgnoredAny>,
-    pub(super) rotation: Option<serde::de::IgnoredAny>,
-    pub(super) scale: Option<serde::de::IgnoredAny>,
-}
-
-impl GltfNode {
-    /// Whether it places what it holds anywhere else.
-    pub(super) const fn is_placed(&self) -> bool {
-        self.matrix.is_some()
-            || self.translation.is_some()
-            || self.rotation.is_some()
-            || self.scale.is_some()
-    }
+    pub(super) mesh: Option<usize>,
+    pub(super) children: Vec<usize>,
+    /// Sixteen numbers, column by column.
+    pub(super) matrix: Option<[f64; 16]>,
+    pub(super) translation: Option<[f64; 3]>,
+    /// A quaternion (x, y, z, w).
+    pub(super) rotation: Option<[f64; 4]>,
+    pub(super) scale: Option<[f64; 3]>,
 }

@@ -7,6 +7,7 @@
 
 mod accessor;
 mod document;
+mod nodes;
 mod read;
 mod write;
 
@@ -160,6 +161,104 @@ mod tests {
         let exact = parse_glb(&bytes).unwrap().splats;
         let worst = WorstErrors::between(&exact, &read);
         assert!(worst.opacity > 0.0 && worst.opacity < 0.51 / 255.0, "{worst:?}");
+    }
+
+    /// The file with other nodes.
+    fn with_nodes(
+        bytes: &[u8],
+        nodes: Value,
+    ) -> Result<crate::splats::CheckedSplats, crate::fault::FormatFault> {
+        let mut json = json_of(bytes);
+        json["nodes"] = nodes;
+        parse_glb(&with_json(bytes, &json))
+    }
+
+    #[rstest]
+    #[case::translation(json!([{"mesh": 0, "translation": [1, 2, 3]}]), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [1.0, 2.0, 3.0])]
+    #[case::rotation(json!([{"mesh": 0, "rotation": [0, 0, 0.5_f64.sqrt(), 0.5_f64.sqrt()]}]), [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [0.0; 3])]
+    #[case::scale(json!([{"mesh": 0, "scale": [2, 2, 2], "translation": [0, 0, 1]}]), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2.0, [0.0, 0.0, 1.0])]
+    #[case::matrix(json!([{"mesh": 0, "matrix": [0, 3, 0, 0, -3, 0, 0, 0, 0, 0, 3, 0, 5, 6, 7, 1]}]), [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], 3.0, [5.0, 6.0, 7.0])]
+    #[case::mirrored(json!([{"mesh": 0, "scale": [1, -1, 1]}]), [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [0.0; 3])]
+    #[case::tree(json!([{"children": [1], "translation": [1, 0, 0], "scale": [2, 2, 2]}, {"mesh": 0, "translation": [0, 1, 0], "rotation": [1, 0, 0, 0]}]), [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]], 2.0, [1.0, 2.0, 0.0])]
+    fn nodes_place_their_gaussians(
+        #[case] nodes: Value,
+        #[case] rotation: [[f64; 3]; 3],
+        #[case] scale: f64,
+        #[case] translation: [f64; 3],
+    ) {
+        let splats = random_splats(20, 3, 9);
+        let (bytes, _) = written(&splats);
+        let placed = with_nodes(&bytes, nodes).unwrap().splats;
+        let (before, after) = (splats.columns(), placed.columns());
+        // In the axes of glTF: x and y are those of the scene turned by half a turn.
+        let turned = |[x, y, z]: [f64; 3]| [-x, -y, z];
+        let linear =
+            |v: [f64; 3]| rotation.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>());
+        let shape = |columns: &crate::splats::SplatColumns, row: usize, direction: [f64; 3]| {
+            let axes = crate::quaternion::matrix(columns.rotations[row].map(f64::from));
+            (0..3)
+                .map(|k| {
+                    let along: f64 = (0..3).map(|i| axes[i][k] * direction[i]).sum();
+                    (along * f64::from(columns.log_scales[row][k]).exp()).powi(2)
+                })
+                .sum::<f64>()
+        };
+        let color = |columns: &crate::splats::SplatColumns, row: usize, direction: [f64; 3]| {
+            let values = crate::harmonics::harmonics(direction);
+            columns
+                .rest(row)
+                .iter()
+                .zip(&values[1..])
+                .map(|(c, y)| f64::from(c[0]) * y)
+                .sum::<f64>()
+        };
+        let direction = [0.36, 0.48, -0.8];
+        let seen = turned(linear(turned(direction)));
+        for row in 0..20 {
+            let mean = linear(turned(before.means[row].map(f64::from)));
+            let expected = turned(std::array::from_fn(|i| scale * mean[i] + translation[i]));
+            for (found, expected) in after.means[row].iter().zip(expected) {
+                assert!((f64::from(*found) - expected).abs() < 1e-4, "{found} {expected}");
+            }
+            let (a, b) = (shape(before, row, direction), shape(after, row, seen));
+            assert!((b / (scale * scale * a) - 1.0).abs() < 1e-3, "{a} {b}");
+            let (a, b) = (color(before, row, direction), color(after, row, seen));
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn all_sets_of_gaussians_are_read_where_they_are() {
+        let splats = random_splats(6, 1, 9);
+        let (bytes, _) = written(&splats);
+        let mut json = json_of(&bytes);
+        // A second set without harmonics in the mesh, and the mesh in two places.
+        let mut plain = json["meshes"][0]["primitives"][0].clone();
+        let attributes = plain["attributes"].as_object_mut().unwrap();
+        attributes.retain(|name, _| !name.contains("DEGREE_1"));
+        json["meshes"][0]["primitives"].as_array_mut().unwrap().push(plain);
+        json["nodes"] = json!([{"mesh": 0}, {"mesh": 0, "translation": [0, 0, 4]}, {"mesh": 0}]);
+        json["scenes"] = json!([{"nodes": []}, {"nodes": [0, 1]}]);
+        json["scene"] = json!(1);
+        let read = parse_glb(&with_json(&bytes, &json)).unwrap();
+        let columns = read.splats.columns();
+        assert_eq!((columns.len(), columns.sh_degree), (24, 1));
+        assert_eq!(columns.rest(5), splats.columns().rest(5));
+        assert_eq!(columns.rest(6), [[0.0; 3]; 3]);
+        let [x, y, z] = splats.columns().means[0];
+        assert_eq!((columns.means[0], columns.means[18]), ([x, y, z], [x, y, z + 4.0]));
+    }
+
+    #[rstest]
+    #[case(json!([{"mesh": 0, "scale": [1, 2, 1]}]), "stretches")]
+    #[case(json!([{"mesh": 0, "scale": [0, 0, 0]}]), "stretches")]
+    #[case(json!([{"mesh": 0, "children": [0]}]), "twice")]
+    #[case(json!([{"mesh": 9}]), "mesh 9")]
+    #[case(json!([{"mesh": 0, "children": [4]}]), "node 4")]
+    fn broken_nodes_are_named(#[case] nodes: Value, #[case] said: &str) {
+        let (bytes, _) = written(&random_splats(4, 0, 5));
+        let message = with_nodes(&bytes, nodes).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
     }
 
     #[rstest]

@@ -2,6 +2,7 @@
 
 use super::accessor::GlbContent;
 use super::document::{GltfDocument, GltfPrimitive};
+use super::nodes::{PlacedMesh, placed_meshes};
 use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
 use crate::cursor::ByteCursor;
 use crate::fault::FormatFault;
@@ -16,7 +17,7 @@ const MOST_JSON_BYTES: usize = 1 << 20;
 /// The colours that all other formats have.
 const USUAL_COLORS: &str = "srgb_rec709_display";
 
-/// Reads the first primitive of Gaussians of a whole file, and turns it into the scene's axes.
+/// Reads all Gaussians of the scene of a whole file, placed by its nodes, into the scene's axes.
 ///
 /// Scales that are negative are logarithms, as the draft of 2025 had them.
 pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
@@ -27,26 +28,39 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
             uri.chars().take(60).collect::<String>()
         )));
     }
-    let primitives = content.document.meshes.iter().flat_map(|mesh| &mesh.primitives);
-    let mut found = primitives.filter(|primitive| primitive.extensions.splatting.is_some());
-    let Some(primitive) = found.next() else {
+    let mut notes = Vec::new();
+    let mut parts: Vec<Splats> = Vec::new();
+    let (mut dropped, mut count) = (0, 0);
+    for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
+        let Some(mesh) = content.document.meshes.get(mesh) else {
+            return Err(FormatFault::damaged(format!("names mesh {mesh}, which is not there")));
+        };
+        for primitive in mesh.primitives.iter().filter(|it| it.extensions.splatting.is_some()) {
+            check_extension(primitive, &mut notes)?;
+            let mut part = Splats::from_columns(columns_of(&content, primitive, &mut notes)?)?;
+            dropped += part.dropped + to.place(&mut part.splats)?;
+            count += part.splats.len();
+            // A mesh may stand in many places: not more Gaussians than bytes.
+            if count > bytes.len() {
+                return Err(FormatFault::damaged("repeats its Gaussians too often"));
+            }
+            parts.push(part.splats);
+        }
+    }
+    let Some(sh_degree) = parts.iter().map(Splats::sh_degree).max() else {
         return Err(FormatFault::Unsupported(format!(
             "holds no Gaussians ({EXTENSION}): give a GLB of a trained scene"
         )));
     };
-    let mut notes = Vec::new();
-    let others = found.count();
-    if others > 0 {
-        notes.push(format!("{others} more sets of Gaussians in the file are passed over"));
+    let mut columns = SplatColumns::with_capacity(sh_degree, count);
+    for part in parts {
+        columns.append(&part.with_sh_degree(sh_degree).into_columns());
     }
-    if content.document.nodes.iter().any(|node| node.is_placed()) {
-        notes.push("the file moves its Gaussians by a node; that is passed over".to_owned());
-    }
-    check_extension(primitive, &mut notes)?;
-    let columns = columns_of(&content, primitive, &mut notes)?;
     let mut checked = Splats::from_columns(columns)?;
     let turned = checked.splats.place(&TURN);
+    checked.dropped += dropped;
     checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    notes.dedup();
     checked.notes = notes;
     Ok(checked)
 }

@@ -97,7 +97,7 @@ mod tests {
         let mut bytes = Vec::new();
         let worst = write_html(&splats, &HtmlOptions::default(), &mut bytes).unwrap();
         let page = String::from_utf8(bytes).unwrap();
-        let file = encode_spz(&splats, &SpzOptions::default()).unwrap();
+        let file = encode_spz(&splats, &SpzOptions::for_page()).unwrap();
         assert_eq!(STANDARD.decode(carried(&page, "splats")).unwrap(), file.bytes);
         assert_eq!(worst, file.worst);
         assert_eq!(scene(&page)["splats"], count);

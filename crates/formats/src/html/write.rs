@@ -46,7 +46,7 @@ pub fn write_html(
     if let Some(camera) = options.cameras.iter().find(|camera| !camera.is_usable()) {
         return Err(HtmlError::Camera(camera.name.clone()));
     }
-    let file = encode_spz(splats, &SpzOptions::default())?;
+    let file = encode_spz(splats, &SpzOptions::for_page())?;
     let facts = PageFacts::of(splats, options);
     // What is filled in is never searched for slots: a title may look like one.
     for (at, part) in PAGE.split("{{").enumerate() {

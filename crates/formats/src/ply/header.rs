@@ -7,15 +7,27 @@ use crate::fault::FormatFault;
 /// Longest header that is read: 50 times that of a file of Gaussians, comments included.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
 
+/// How rows are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PlyEncoding {
+    /// A line of text a row.
+    Text,
+    #[default]
+    LittleEndian,
+    BigEndian,
+}
+
 /// Types of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlyType {
     F32,
     F64,
+    I8,
     U8,
+    I16,
+    U16,
+    I32,
     U32,
-    /// One that Gaussians have no use for, of so many bytes.
-    Other(usize),
 }
 
 impl PlyType {
@@ -25,19 +37,20 @@ impl PlyType {
             "double" | "float64" => Self::F64,
             "uchar" | "uint8" => Self::U8,
             "uint" | "uint32" => Self::U32,
-            "char" | "int8" => Self::Other(1),
-            "short" | "int16" | "ushort" | "uint16" => Self::Other(2),
-            "int" | "int32" => Self::Other(4),
+            "char" | "int8" => Self::I8,
+            "short" | "int16" => Self::I16,
+            "ushort" | "uint16" => Self::U16,
+            "int" | "int32" => Self::I32,
             _ => return None,
         })
     }
 
-    const fn bytes(self) -> usize {
+    pub(super) const fn bytes(self) -> usize {
         match self {
-            Self::U8 => 1,
-            Self::F32 | Self::U32 => 4,
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F64 => 8,
-            Self::Other(bytes) => bytes,
         }
     }
 }
@@ -49,8 +62,10 @@ pub(super) struct PlyProperty {
     pub(super) kind: PlyType,
     /// The type as the file spells it.
     pub(super) spelled: String,
-    /// Bytes from the start of a row.
+    /// Bytes from the start of a row without lists.
     pub(super) offset: usize,
+    /// Type of the length of a list, which is skipped.
+    pub(super) list: Option<PlyType>,
 }
 
 /// A table of the file.
@@ -58,14 +73,31 @@ pub(super) struct PlyProperty {
 pub(super) struct PlyElement {
     pub(super) name: String,
     pub(super) rows: u64,
+    /// Bytes of a binary row without lists.
     pub(super) row_bytes: usize,
     pub(super) properties: Vec<PlyProperty>,
 }
 
+/// Columns that point clouds and meshes do not have.
+const OF_GAUSSIANS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
+
 impl PlyElement {
-    /// Bytes of its rows; what is no number of bytes is past every file.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.rows.saturating_mul(self.row_bytes as u64)
+    /// Least number of bytes of its rows.
+    pub(super) fn least_bytes(&self, encoding: PlyEncoding) -> u64 {
+        let row: usize = match encoding {
+            // A character and a space each.
+            PlyEncoding::Text => 2 * self.properties.len(),
+            _ => {
+                let lengths = self.properties.iter().filter_map(|it| it.list).map(PlyType::bytes);
+                self.row_bytes + lengths.sum::<usize>()
+            }
+        };
+        self.rows.saturating_mul(row as u64)
+    }
+
+    /// True if rows have the layout in the file that they have in memory.
+    pub(super) fn is_plain(&self, encoding: PlyEncoding) -> bool {
+        encoding == PlyEncoding::LittleEndian && self.properties.iter().all(|it| it.list.is_none())
     }
 
     /// The property of this name, of one of these types.
@@ -76,16 +108,22 @@ impl PlyElement {
     ) -> Result<&PlyProperty, FormatFault> {
         let mut named = self.properties.iter().filter(|property| property.name == name);
         let Some(found) = named.next() else {
-            return Err(FormatFault::Unsupported(format!(
-                "has no column `{name}`, so it is a point cloud or a mesh: give a PLY of Gaussians"
-            )));
+            let is_of_gaussians = OF_GAUSSIANS.into_iter().any(|name| self.has(name));
+            return Err(FormatFault::Unsupported(if is_of_gaussians {
+                format!("has no column `{name}`, which Gaussians need: export all columns")
+            } else {
+                format!(
+                    "has no column `{name}`, so it is a point cloud or a mesh: give a PLY of Gaussians"
+                )
+            }));
         };
         if named.next().is_some() {
             return Err(FormatFault::damaged(format!("lists the column `{name}` twice")));
         }
-        if !kinds.contains(&found.kind) {
+        if !kinds.contains(&found.kind) || found.list.is_some() {
+            let list = if found.list.is_some() { "list of " } else { "" };
             return Err(FormatFault::damaged(format!(
-                "has another layout than that of Gaussians: the column `{name}` is of type {}",
+                "has another layout than that of Gaussians: the column `{name}` is of type {list}{}",
                 found.spelled
             )));
         }
@@ -100,6 +138,7 @@ impl PlyElement {
 /// What the header says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlyHead {
+    pub(super) encoding: PlyEncoding,
     pub(super) elements: Vec<PlyElement>,
     /// Comments, without that word.
     pub(super) comments: Vec<String>,
@@ -134,12 +173,18 @@ impl PlyHead {
                 })?;
             }
         }
-        if format != "binary_little_endian 1.0" {
-            return Err(FormatFault::Unsupported(format!(
-                "its format is `{format}`; only `binary_little_endian 1.0` is read: export it as \
-                 binary PLY"
-            )));
-        }
+        head.encoding = match format.as_str() {
+            "ascii 1.0" => PlyEncoding::Text,
+            "binary_little_endian 1.0" => PlyEncoding::LittleEndian,
+            "binary_big_endian 1.0" => PlyEncoding::BigEndian,
+            _ => {
+                let start: String = format.chars().take(60).collect();
+                return Err(FormatFault::damaged(format!(
+                    "its format is `{start}`; ascii, binary_little_endian or binary_big_endian 1.0 is \
+                     expected"
+                )));
+            }
+        };
         Ok(head)
     }
 
@@ -155,17 +200,30 @@ impl PlyHead {
                 let name = (*name).to_owned();
                 self.elements.push(PlyElement { name, rows, row_bytes: 0, properties: Vec::new() });
             }
-            ["property", "list", ..] => return Err("lists are not read".to_owned()),
-            ["property", spelled, name] => {
+            ["property", words @ ..] => {
                 let element = self.elements.last_mut().ok_or("no `element` stands before it")?;
+                let (length, [spelled, name]) = match words {
+                    ["list", length, spelled, name] => (Some(*length), [*spelled, *name]),
+                    [spelled, name] => (None, [*spelled, *name]),
+                    _ => return Err("not a line of a PLY header".to_owned()),
+                };
                 let kind = PlyType::by_name(spelled).ok_or("not a type of PLY")?;
+                let list = match length.map(PlyType::by_name) {
+                    Some(None | Some(PlyType::F32 | PlyType::F64)) => {
+                        return Err("not a type of the length of a list".to_owned());
+                    }
+                    other => other.flatten(),
+                };
                 element.properties.push(PlyProperty {
-                    name: (*name).to_owned(),
+                    name: name.to_owned(),
                     kind,
-                    spelled: (*spelled).to_owned(),
+                    spelled: spelled.to_owned(),
                     offset: element.row_bytes,
+                    list,
                 });
-                element.row_bytes += kind.bytes();
+                if list.is_none() {
+                    element.row_bytes += kind.bytes();
+                }
             }
             _ => return Err("not a line of a PLY header".to_owned()),
         }
@@ -176,16 +234,26 @@ impl PlyHead {
         self.elements.iter().find(|element| element.name == name)
     }
 
-    /// The element of this name and the bytes from the start of the file to its first row.
-    pub(super) fn find(&self, name: &str) -> Result<(&PlyElement, u64), FormatFault> {
-        let mut start = self.bytes;
-        for element in &self.elements {
-            if element.name == name {
-                return Ok((element, start));
-            }
-            start = start.saturating_add(element.bytes());
+    /// The element of this name and its index.
+    pub(super) fn find(&self, name: &str) -> Result<(usize, &PlyElement), FormatFault> {
+        let mut elements = self.elements.iter().enumerate();
+        elements.find(|(_, element)| element.name == name).ok_or_else(|| {
+            FormatFault::damaged(format!("no `element {name}` stands in its header"))
+        })
+    }
+
+    /// Checks that a file is long enough for its elements up to this index.
+    pub(super) fn check_length(&self, last: usize, file_bytes: u64) -> Result<(), FormatFault> {
+        let elements = self.elements.iter().take(last + 1);
+        let needed =
+            elements.fold(0_u64, |sum, it| sum.saturating_add(it.least_bytes(self.encoding)));
+        // The last line of a text may have no end.
+        let found = file_bytes.saturating_sub(self.bytes);
+        let room = found + u64::from(self.encoding == PlyEncoding::Text);
+        if needed > room {
+            return Err(FormatFault::truncated("its table of Gaussians", needed, found));
         }
-        Err(FormatFault::damaged(format!("no `element {name}` stands in its header")))
+        Ok(())
     }
 
     /// Whether its Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as

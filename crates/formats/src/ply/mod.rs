@@ -6,6 +6,7 @@ mod packed;
 mod packed_read;
 mod packed_write;
 mod read;
+mod rows;
 mod write;
 
 use std::io::BufRead;
@@ -160,6 +161,171 @@ mod tests {
         bytes
     }
 
+    /// A type of a column with its value, or a list of such values.
+    #[derive(Clone, Copy)]
+    enum Cell {
+        Float(f32),
+        Double(f64),
+        Byte(u8),
+        Word(u16),
+        /// Items of type int, with a length of type uchar.
+        List(&'static [i32]),
+    }
+
+    impl Cell {
+        fn kind(self) -> &'static str {
+            match self {
+                Self::Float(_) => "float",
+                Self::Double(_) => "double",
+                Self::Byte(_) => "uchar",
+                Self::Word(_) => "ushort",
+                Self::List(_) => "list uchar int",
+            }
+        }
+
+        /// Little-endian values.
+        fn values(self) -> Vec<Vec<u8>> {
+            match self {
+                Self::Float(x) => vec![x.to_le_bytes().to_vec()],
+                Self::Double(x) => vec![x.to_le_bytes().to_vec()],
+                Self::Byte(x) => vec![vec![x]],
+                Self::Word(x) => vec![x.to_le_bytes().to_vec()],
+                Self::List(items) => std::iter::once(vec![u8::try_from(items.len()).unwrap()])
+                    .chain(items.iter().map(|item| item.to_le_bytes().to_vec()))
+                    .collect(),
+            }
+        }
+
+        fn text(self) -> String {
+            match self {
+                Self::Float(x) => x.to_string(),
+                Self::Double(x) => x.to_string(),
+                Self::Byte(x) => x.to_string(),
+                Self::Word(x) => x.to_string(),
+                Self::List(items) => std::iter::once(items.len().to_string())
+                    .chain(items.iter().map(ToString::to_string))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            }
+        }
+    }
+
+    /// Two rows in an encoding, after an element with lists.
+    fn encoded(encoding: &str, rows: [&[(&str, Cell)]; 2]) -> Vec<u8> {
+        let mut bytes = format!(
+            "ply\nformat {encoding} 1.0\nelement camera 1\nproperty list ushort float values\n\
+             element vertex 2\n"
+        )
+        .into_bytes();
+        for (name, cell) in rows[0] {
+            bytes.extend(format!("property {} {name}\n", cell.kind()).bytes());
+        }
+        bytes.extend(b"end_header\n");
+        let is_big = encoding == "binary_big_endian";
+        let mut put = |mut value: Vec<u8>| {
+            if is_big {
+                value.reverse();
+            }
+            bytes.extend(value);
+        };
+        if encoding == "ascii" {
+            let line = |row: &[(&str, Cell)]| {
+                row.iter().map(|(_, cell)| cell.text()).collect::<Vec<_>>().join("  ")
+            };
+            // The last line has no end.
+            bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
+            return bytes;
+        }
+        [
+            2_u16.to_le_bytes().to_vec(),
+            0.5_f32.to_le_bytes().to_vec(),
+            1.0_f32.to_le_bytes().to_vec(),
+        ]
+        .into_iter()
+        .for_each(&mut put);
+        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.values()).for_each(put);
+        bytes
+    }
+
+    /// The columns that all of these rows have.
+    fn geometry(x: f32) -> Vec<(&'static str, Cell)> {
+        let names = ["x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2"];
+        let mut cells: Vec<_> = names.into_iter().map(|name| (name, Cell::Float(x))).collect();
+        cells[5].1 = Cell::Float(f32::NEG_INFINITY);
+        cells.extend([("rot_0", Cell::Double(1.0)), ("rot_1", Cell::Float(0.0))]);
+        cells.extend([("rot_2", Cell::Float(0.0)), ("rot_3", Cell::Float(0.0))]);
+        cells
+    }
+
+    #[rstest]
+    #[case::coefficients(&[("f_dc_0", Cell::Float(0.5)), ("f_dc_1", Cell::Double(-1.0)), ("f_dc_2", Cell::Float(0.0))], [0.5, -1.0, 0.0])]
+    #[case::bytes(&[("blue", Cell::Byte(0)), ("green", Cell::Byte(255)), ("red", Cell::Byte(51))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::diffuse(&[("diffuse_red", Cell::Byte(51)), ("diffuse_green", Cell::Byte(255)), ("diffuse_blue", Cell::Byte(0)), ("alpha", Cell::Byte(9))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::words(&[("red", Cell::Word(13_107)), ("green", Cell::Word(65_535)), ("blue", Cell::Word(0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::shares(&[("red", Cell::Float(0.2)), ("green", Cell::Float(1.0)), ("blue", Cell::Float(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::floats_to_255(&[("r", Cell::Double(51.0)), ("g", Cell::Double(255.0)), ("b", Cell::Double(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    fn every_encoding_and_type_of_colours_is_read(
+        #[case] colors: &[(&'static str, Cell)],
+        #[case] expected: [f32; 3],
+        #[values("ascii", "binary_little_endian", "binary_big_endian")] encoding: &str,
+        #[values(false, true)] has_lists: bool,
+    ) {
+        let [mut first, mut second] = [1.5, 3.0].map(|x| [geometry(x), colors.to_vec()].concat());
+        if has_lists {
+            first.insert(2, ("neighbours", Cell::List(&[7, -8, 9])));
+            second.insert(2, ("neighbours", Cell::List(&[])));
+        }
+        let read = parsed(&encoded(encoding, [&first, &second])).unwrap().checked;
+        let columns = read.splats.columns();
+        assert_eq!((read.dropped, &*columns.means), (0, &[[1.5; 3], [3.0; 3]][..]));
+        assert_eq!(columns.log_scales[1], [3.0, crate::splats::LEAST_LOG_SCALE, 3.0]);
+        assert_eq!((columns.opacity_logits[1], columns.rotations[0]), (3.0, [1.0, 0.0, 0.0, 0.0]));
+        for (found, expected) in columns.sh_dc[1].iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{:?}", columns.sh_dc);
+        }
+    }
+
+    #[test]
+    fn harmonics_beyond_a_whole_degree_are_left_out_and_named() {
+        for (columns, degree, has_note) in
+            [(0, 0, false), (9, 1, false), (12, 1, true), (72, 3, true)]
+        {
+            let names: Vec<String> = (0..columns).map(|k| format!("f_rest_{k}")).collect();
+            let mut row = geometry(1.0);
+            let colors = ["f_dc_0", "f_dc_1", "f_dc_2"].map(|name| (name, Cell::Float(0.0)));
+            row.extend(colors);
+            row.extend(names.iter().zip(0_u8..).map(|(name, k)| (&**name, Cell::Float(k.into()))));
+            let read = parsed(&encoded("ascii", [&row, &row])).unwrap().checked;
+            assert_eq!(
+                (read.splats.sh_degree(), read.notes.len()),
+                (degree, usize::from(has_note))
+            );
+            if let Some(first) = read.splats.columns().sh_rest.first() {
+                let step = columns as f32 / 3.0;
+                assert_eq!(*first, [0.0, step, 2.0 * step], "channel by channel");
+            }
+        }
+    }
+
+    #[rstest]
+    #[case("1 2", "1 x", "no row of `vertex`")]
+    #[case("1 2", "1", "no row of `vertex`")]
+    #[case("1 2\n", "", "fewer than 2 lines")]
+    fn broken_text_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+        let columns = geometry(1.0);
+        let colors = ["red", "green"].map(|name| (name, Cell::Byte(1)));
+        let row = [&columns[..], &colors, &[("blue", Cell::Byte(2))]].concat();
+        let bytes = encoded("ascii", [&row, &row]);
+        let text = String::from_utf8(bytes).unwrap().replace("1  2", "1 2");
+        let at = text.rfind(from.trim_end()).unwrap();
+        let broken = match to {
+            "" => text[..text.trim_end().rfind('\n').unwrap()].to_owned() + &" ".repeat(200),
+            _ => format!("{}{to}", &text[..at]),
+        };
+        let message = parsed(broken.as_bytes()).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+
     #[test]
     fn columns_are_found_by_name_and_strangers_are_ignored() {
         let splats = parsed(&foreign_file()).unwrap().checked.splats;
@@ -199,9 +365,17 @@ mod tests {
     #[case("property float f_rest_3", "property float f_rest_9", "no column `f_rest_3`")]
     #[case("property float x", "property uchar x", "`x` is of type uchar")]
     #[case("property float nx", "property float x", "`x` twice")]
-    #[case("property float nx", "property list uchar int nx", "line 7")]
+    #[case("property float opacity", "property list uchar float opacity", "list of float")]
+    #[case("property float nx", "property list float int nx", "line 7")]
+    #[case("property float nx", "property list uchar nx", "line 7")]
     #[case("property float nx", "property quaternion nx", "line 7")]
-    #[case("binary_little_endian", "ascii", "`ascii 1.0`")]
+    #[case("binary_little_endian", "binary_middle_endian", "`binary_middle_endian 1.0`")]
+    #[case("binary_little_endian", "ascii", "no row of `vertex`")]
+    #[case(
+        "property float f_dc_1",
+        "property float green",
+        "no column `f_dc_1`, which Gaussians need"
+    )]
     #[case("element vertex 2", "element vertex 3", "truncated")]
     #[case("element vertex 2", "element vertex 18446744073709551615", "truncated")]
     #[case("element vertex 2", "element vertex many", "line 3")]

@@ -36,7 +36,7 @@ pub(super) const WORD_NAMES: [&str; 4] =
     ["packed_position", "packed_rotation", "packed_scale", "packed_color"];
 
 /// Logarithms of scales beyond this are cut, as other writers do.
-const MOST_LOG_SCALE: f32 = 20.0;
+pub(super) const MOST_LOG_SCALE: f32 = 20.0;
 
 /// The range of three values in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]

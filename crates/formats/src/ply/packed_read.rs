@@ -1,9 +1,10 @@
 //! The packed layout, read.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use super::header::{PlyElement, PlyHead, PlyType};
 use super::packed::{CHUNK_ROWS, PackedRanges, RANGE_NAMES, Range3, WORD_NAMES, unpack_harmonic};
+use super::rows::{read_rows, skip_rows};
 use crate::fault::FormatFault;
 use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
@@ -14,23 +15,22 @@ pub(super) fn read_packed(
     file_bytes: u64,
 ) -> Result<CheckedSplats, FormatFault> {
     let tables = PackedTables::of(head)?;
-    let needed = head.elements.iter().fold(0, |sum: u64, it| sum.saturating_add(it.bytes()));
-    let found = file_bytes.saturating_sub(head.bytes);
-    if needed > found {
-        return Err(FormatFault::truncated("what its header announces", needed, found));
-    }
+    head.check_length(head.elements.len(), file_bytes)?;
     let mut columns = SplatColumns::with_capacity(tables.sh_degree, tables.count);
     let mut ranges = Vec::new();
     for element in &head.elements {
-        let length = usize::try_from(element.bytes()).unwrap_or(usize::MAX);
         match element.name.as_str() {
-            "chunk" => ranges = tables.ranges(&read_bytes(input, length)?)?,
+            "chunk" => {
+                let mut rows = vec![0; element.row_bytes * tables.count.div_ceil(CHUNK_ROWS)];
+                read_rows(element, head.encoding, input, &mut rows)?;
+                ranges = tables.ranges(&rows)?;
+            }
             "vertex" => {
                 let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
                 for (first, range) in (0..tables.count).step_by(CHUNK_ROWS).zip(&ranges) {
                     let count = (tables.count - first).min(CHUNK_ROWS);
                     let chunk = &mut rows[..count * element.row_bytes];
-                    input.read_exact(chunk)?;
+                    read_rows(element, head.encoding, input, chunk)?;
                     tables.take_rows(chunk, range, &mut columns)?;
                 }
             }
@@ -40,7 +40,7 @@ pub(super) fn read_packed(
                 while left > 0 {
                     let count = left.min(CHUNK_ROWS);
                     let chunk = &mut rows[..count * element.row_bytes];
-                    input.read_exact(chunk)?;
+                    read_rows(element, head.encoding, input, chunk)?;
                     for row in chunk.chunks_exact(element.row_bytes) {
                         let k = sh_rest_count(tables.sh_degree);
                         let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
@@ -51,7 +51,7 @@ pub(super) fn read_packed(
                 }
             }
             _ => {
-                std::io::copy(&mut input.by_ref().take(element.bytes()), &mut std::io::sink())?;
+                skip_rows(element, head.encoding, input)?;
             }
         }
     }
@@ -59,12 +59,6 @@ pub(super) fn read_packed(
         columns.antialiasing = Antialiasing::On;
     }
     Ok(Splats::from_columns(columns)?)
-}
-
-fn read_bytes(input: &mut impl BufRead, length: usize) -> Result<Vec<u8>, FormatFault> {
-    let mut bytes = vec![0; length];
-    input.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Where the values of the tables are.
@@ -80,8 +74,8 @@ struct PackedTables {
 
 impl PackedTables {
     fn of(head: &PlyHead) -> Result<Self, FormatFault> {
-        let ((chunk, chunk_start), (vertex, start)) = (head.find("chunk")?, head.find("vertex")?);
-        if chunk_start > start {
+        let ((chunk_index, chunk), (index, vertex)) = (head.find("chunk")?, head.find("vertex")?);
+        if chunk_index > index {
             return Err(FormatFault::damaged("has its chunks behind its Gaussians"));
         }
         let count = vertex.rows;
@@ -95,8 +89,9 @@ impl PackedTables {
         let names = &RANGE_NAMES[..if has_colors { 18 } else { 12 }];
         let sh_degree = harmonics(head, count)?;
         Ok(Self {
-            count: usize::try_from(count)
-                .map_err(|_too_many| FormatFault::truncated("its table", vertex.bytes(), 0))?,
+            count: usize::try_from(count).map_err(|_too_many| {
+                FormatFault::damaged(format!("announces {count} Gaussians"))
+            })?,
             sh_degree,
             range_bytes: chunk.row_bytes,
             ranges: offsets(chunk, names, PlyType::F32)?,

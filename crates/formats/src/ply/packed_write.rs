@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use super::header::ANTIALIASED;
 use super::packed::{
-    CHUNK_ROWS, PackedRanges, PackedSplat, RANGE_NAMES, Range3, WORD_NAMES, color, cut_scale,
-    pack_harmonic, unpack_harmonic,
+    CHUNK_ROWS, MOST_LOG_SCALE, PackedRanges, PackedSplat, RANGE_NAMES, Range3, WORD_NAMES, color,
+    cut_scale, pack_harmonic, unpack_harmonic,
 };
 use crate::morton::morton_order;
 use crate::splats::{Antialiasing, SplatColumns, Splats, sh_rest_count};
@@ -48,7 +48,11 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
             stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
         }
         let stored = Splats::from_columns(stored).map_err(io::Error::other)?.splats;
-        worst = worst.or(WorstErrors::between(&splats.rows(rows), &stored));
+        worst = worst.or(WorstErrors::between_within(
+            &splats.rows(rows),
+            &stored,
+            &(-MOST_LOG_SCALE..=MOST_LOG_SCALE),
+        ));
     }
     out.write_all(header(splats).as_bytes())?;
     out.write_all(&ranges)?;

@@ -1,15 +1,17 @@
 //! The plain layout, read.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use rayon::prelude::*;
 
 use super::header::{PlyElement, PlyHead, PlyProperty, PlyType};
+use super::rows;
 use crate::fault::FormatFault;
 use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
 use crate::splats::{
-    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats,
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
+    SplatPrimitive, Splats, sh_rest_count,
 };
 
 /// Bytes that are read at a time.
@@ -21,7 +23,10 @@ const ROWS_AT_A_TIME: usize = 4096;
 /// Where the values of a row are.
 struct RowLayout {
     means: Vec<PlyProperty>,
-    sh_dc: Vec<PlyProperty>,
+    /// Coefficients of degree 0, or red, green, blue.
+    colors: Vec<PlyProperty>,
+    /// Value of a full channel, if the colours are no coefficients; 1 also stands for 255 in floats.
+    full_channel: Option<f32>,
     sh_rest: Vec<PlyProperty>,
     opacity: PlyProperty,
     scales: [PlyProperty; 2],
@@ -29,10 +34,13 @@ struct RowLayout {
     third_scale: Option<PlyProperty>,
     rotations: Vec<PlyProperty>,
     filter: Option<PlyProperty>,
+    /// Sentences about columns that are left out.
+    notes: Vec<String>,
 }
 
-/// The number of values above degree 0 of each degree.
-const REST_VALUES: [usize; 4] = [0, 9, 24, 45];
+/// Names of colours that stand for coefficients of degree 0.
+const CHANNELS: [[&str; 3]; 3] =
+    [["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"]];
 
 impl RowLayout {
     fn of(element: &PlyElement) -> Result<Self, FormatFault> {
@@ -43,26 +51,61 @@ impl RowLayout {
         let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
         let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
         let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
-        let layout = Self {
+        let channels = if element.has("f_dc_0") {
+            None
+        } else {
+            CHANNELS.iter().find(|it| element.has(it[0]))
+        };
+        let (colors, full_channel) = match channels {
+            None => (numbered("f_dc_", 3)?, None),
+            Some(names) => {
+                let kinds = [PlyType::U8, PlyType::U16, PlyType::F32, PlyType::F64];
+                let channel = |name: &&str| element.property(name, &kinds).cloned();
+                let colors = names.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
+                let full = match colors[0].kind {
+                    PlyType::U8 => 255.0,
+                    PlyType::U16 => 65_535.0,
+                    _ => 1.0,
+                };
+                if let Some(other) = colors.iter().find(|it| it.kind != colors[0].kind) {
+                    return Err(FormatFault::damaged(format!(
+                        "has colours of the types {} and {}",
+                        colors[0].spelled, other.spelled
+                    )));
+                }
+                (colors, Some(full))
+            }
+        };
+        let mut layout = Self {
             means,
-            sh_dc: numbered("f_dc_", 3)?,
+            colors,
+            full_channel,
             opacity: one("opacity")?,
             scales: [one("scale_0")?, one("scale_1")?],
             third_scale: if_there("scale_2")?,
             rotations: numbered("rot_", 4)?,
             filter: if_there("filter_3D")?,
-            sh_rest: Vec::new(),
+            sh_rest: numbered("f_rest_", count)?,
+            notes: Vec::new(),
         };
-        if !REST_VALUES.contains(&count) {
+        if count % 3 != 0 {
             return Err(FormatFault::damaged(format!(
-                "has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0 to 3)"
+                "has {count} f_rest columns; a multiple of 3 is expected: 9, 24 or 45 for SH degree 1 to 3"
             )));
         }
-        Ok(Self { sh_rest: numbered("f_rest_", count)?, ..layout })
+        if 3 * sh_rest_count(layout.sh_degree()) < count {
+            layout.notes.push(format!(
+                "of its {count} f_rest columns, those above SH degree {} are left out",
+                layout.sh_degree()
+            ));
+        }
+        Ok(layout)
     }
 
+    /// The highest degree that has all of its columns.
     fn sh_degree(&self) -> u32 {
-        (0..).zip(REST_VALUES).find(|(_, count)| *count == self.sh_rest.len()).map_or(0, |it| it.0)
+        let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
+        (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
     }
 
     fn primitive(&self) -> SplatPrimitive {
@@ -86,10 +129,10 @@ impl RowLayout {
         columns.means.push(values(&self.means));
         columns.log_scales.push(scales);
         columns.opacity_logits.push(opacity);
-        columns.sh_dc.push(values(&self.sh_dc));
+        columns.sh_dc.push(values(&self.colors));
         columns.rotations.push(std::array::from_fn(|i| value(&self.rotations[i], row)));
         let coefficients = self.sh_rest.len() / 3;
-        for k in 0..coefficients {
+        for k in 0..sh_rest_count(columns.sh_degree) {
             let channel = |c: usize| value(&self.sh_rest[c * coefficients + k], row);
             columns.sh_rest.push(std::array::from_fn(channel));
         }
@@ -102,6 +145,10 @@ fn value(property: &PlyProperty, row: &[u8]) -> f32 {
     match property.kind {
         PlyType::F64 => {
             bytes.first_chunk().map_or(f32::NAN, |bytes| to_f32(f64::from_le_bytes(*bytes)))
+        }
+        PlyType::U8 => bytes.first().map_or(f32::NAN, |&byte| f32::from(byte)),
+        PlyType::U16 => {
+            bytes.first_chunk().map_or(f32::NAN, |bytes| f32::from(u16::from_le_bytes(*bytes)))
         }
         _ => bytes.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes)),
     }
@@ -129,15 +176,15 @@ pub(super) fn read_rows(
     input: &mut impl BufRead,
     file_bytes: u64,
 ) -> Result<CheckedSplats, FormatFault> {
-    let (element, start) = head.find("vertex")?;
+    let (index, element) = head.find("vertex")?;
     let layout = RowLayout::of(element)?;
-    let (needed, found) = (element.bytes(), file_bytes.saturating_sub(start));
-    let count = match usize::try_from(element.rows) {
-        Ok(count) if needed <= found => count,
-        _ => return Err(FormatFault::truncated("its table of Gaussians", needed, found)),
+    head.check_length(index, file_bytes)?;
+    let Ok(count) = usize::try_from(element.rows) else {
+        return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
     };
-    // What is skipped cannot be longer than the file, which holds it.
-    std::io::copy(&mut input.by_ref().take(start - head.bytes), &mut std::io::sink())?;
+    for before in &head.elements[..index] {
+        rows::skip_rows(before, head.encoding, input)?;
+    }
 
     let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
     columns.primitive = layout.primitive();
@@ -145,9 +192,9 @@ pub(super) fn read_rows(
     let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
     let mut left = count;
     while left > 0 {
-        let rows = left.min(at_once);
-        let chunk = &mut buffer[..rows * element.row_bytes];
-        input.read_exact(chunk)?;
+        let now = left.min(at_once);
+        let chunk = &mut buffer[..now * element.row_bytes];
+        rows::read_rows(element, head.encoding, input, chunk)?;
         let parts: Vec<SplatColumns> = chunk
             .par_chunks(ROWS_AT_A_TIME * element.row_bytes.max(1))
             .map(|rows| {
@@ -157,10 +204,31 @@ pub(super) fn read_rows(
             })
             .collect();
         parts.iter().for_each(|part| columns.append(part));
-        left -= rows;
+        left -= now;
     }
     if head.is_antialiased() {
         columns.antialiasing = Antialiasing::On;
     }
-    Ok(Splats::from_columns(columns)?)
+    let mut notes = layout.notes;
+    if let Some(full) = layout.full_channel {
+        coefficients_of_channels(&mut columns.sh_dc, full, &mut notes);
+    }
+    let mut checked = Splats::from_columns(columns)?;
+    checked.notes = notes;
+    Ok(checked)
+}
+
+/// Makes coefficients of degree 0 of the channels of colours.
+fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<String>) {
+    let values = colors.as_flattened_mut();
+    let is_above_one = values.iter().any(|&value| value.is_finite() && value > 1.0);
+    let full = if full == 1.0 && is_above_one {
+        notes.push("its colours are floats above 1: they are read as 0 to 255".to_owned());
+        255.0
+    } else {
+        full
+    };
+    for value in values {
+        *value = to_f32((f64::from(*value) / f64::from(full) - 0.5) / SH_C0);
+    }
 }

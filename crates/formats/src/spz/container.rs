@@ -6,6 +6,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
+use super::axes::SpzAxes;
 use super::header::{HAS_EXTENSIONS, KINDS, OLD_HEADER_BYTES, SpzHeader};
 use crate::cursor::ByteCursor;
 use crate::fault::FormatFault;
@@ -22,14 +23,26 @@ const ALWAYS_READ_BYTES: u64 = 16 << 20;
 /// Larger ones may unpack to so many times their size. Trained scenes reach four times.
 const MOST_PACKED: u64 = 16;
 
-/// Adobe's record of what the axes are.
+/// Type of Adobe's record of the axes, which holds their number in four bytes.
 const ADOBE_AXES: u32 = 0xADBE_0003;
+
+/// Most bytes that the records of version 3 have.
+const MOST_RECORD_BYTES: u64 = 1 << 20;
 
 /// The values of a file by kind, unpacked.
 #[derive(Debug)]
 pub(super) struct SpzBlocks {
     pub(super) header: SpzHeader,
     bytes: Vec<u8>,
+    pub(super) records: Records,
+}
+
+/// The extension records of a file.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// Number of the axes, if the file names any.
+    pub(super) axes: Option<u32>,
+    /// Sentences about records that are skipped.
     pub(super) notes: Vec<String>,
 }
 
@@ -73,13 +86,11 @@ pub(super) fn unpack_gzip(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     if (bytes.len() as u64) < raw {
         return Err(FormatFault::truncated("its table of Gaussians", raw, bytes.len() as u64));
     }
-    // To the end, where gzip has its checksum; more than the records of extensions is not unpacked.
-    let behind = io::copy(&mut unpacked.take(ALWAYS_READ_BYTES), &mut io::sink())?;
-    let mut notes = Vec::new();
-    if behind > 0 && header.flags & HAS_EXTENSIONS != 0 {
-        notes.push(format!("{behind} bytes of extensions are passed over"));
-    }
-    Ok(SpzBlocks { header, bytes, notes })
+    let mut behind = Vec::new();
+    (&mut unpacked).take(MOST_RECORD_BYTES).read_to_end(&mut behind)?;
+    // To the end, where gzip has its checksum.
+    io::copy(&mut unpacked.take(ALWAYS_READ_BYTES), &mut io::sink())?;
+    Ok(SpzBlocks { records: Records::read(&header, &behind), header, bytes })
 }
 
 /// Unpacks version 4.
@@ -96,7 +107,7 @@ pub(super) fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
         return Err(FormatFault::damaged(format!("has its table of streams at byte {table}")));
     };
     let extensions = cursor.take("its table of streams", extensions as usize)?;
-    let notes = extension_notes(&header, extensions);
+    let records = Records::read(&header, extensions);
     let due: Vec<usize> = header.row_bytes().into_iter().filter(|&bytes| bytes > 0).collect();
     if usize::from(header.streams) != due.len() {
         return Err(FormatFault::damaged(format!(
@@ -131,28 +142,35 @@ pub(super) fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     if cursor.left() > 0 {
         return Err(FormatFault::damaged(format!("has {} bytes behind its end", cursor.left())));
     }
-    Ok(SpzBlocks { header, bytes, notes })
+    Ok(SpzBlocks { header, bytes, records })
 }
 
-/// What is lost with the records of other programs.
-fn extension_notes(header: &SpzHeader, records: &[u8]) -> Vec<String> {
-    let mut notes = Vec::new();
-    if header.flags & HAS_EXTENSIONS == 0 {
-        return notes;
-    }
-    let mut cursor = ByteCursor::new(records);
-    while let (Ok(kind), Ok(length)) = (cursor.u32("a record"), cursor.u32("a record")) {
-        notes.push(match kind {
-            ADOBE_AXES => "the file says that its axes are others (SPZ_ADOBE_coordinate_system); \
-                           they are taken as they are: turn the scene with --rotate"
-                .to_owned(),
-            _ => format!("an extension of type {kind:#010x} is passed over"),
-        });
-        if cursor.take("a record", length as usize).is_err() {
-            break;
+impl Records {
+    fn read(header: &SpzHeader, bytes: &[u8]) -> Self {
+        let mut records = Self::default();
+        if header.flags & HAS_EXTENSIONS == 0 {
+            return records;
         }
+        let mut cursor = ByteCursor::new(bytes);
+        while let (Ok(kind), Ok(length)) = (cursor.u32("a record"), cursor.u32("a record")) {
+            let Ok(payload) = cursor.take("a record", length as usize) else { break };
+            match (kind, payload) {
+                (ADOBE_AXES, &[a, b, c, d]) => {
+                    records.axes = Some(u32::from_le_bytes([a, b, c, d]))
+                }
+                _ => records.notes.push(format!("an extension of type {kind:#010x} is skipped")),
+            }
+        }
+        records
     }
-    notes
+}
+
+/// The record that names axes; none for the usual ones.
+fn axes_record(axes: SpzAxes) -> Vec<u8> {
+    if axes == SpzAxes::default() {
+        return Vec::new();
+    }
+    [ADOBE_AXES, 4, axes.number()].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// How hard a file is packed.
@@ -164,7 +182,19 @@ pub(super) enum Effort {
     Quick,
 }
 
-/// Packs as versions 1 to 3.
+/// Packs as version 3.
+pub(super) fn gzip_blocks(
+    header: &SpzHeader,
+    kinds: &[Vec<u8>; KINDS],
+    axes: SpzAxes,
+    effort: Effort,
+) -> io::Result<Vec<u8>> {
+    let record = axes_record(axes);
+    let header = header.with_extensions(!record.is_empty());
+    gzip(&[header.bytes(), kinds.concat(), record].concat(), effort)
+}
+
+/// Packs a stream.
 pub(super) fn gzip(raw: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
     let level = match effort {
         Effort::Usual => Compression::new(6),
@@ -176,13 +206,20 @@ pub(super) fn gzip(raw: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
 }
 
 /// Packs as version 4.
-pub(super) fn zstd_streams(header: &SpzHeader, kinds: &[Vec<u8>; KINDS]) -> io::Result<Vec<u8>> {
+pub(super) fn zstd_streams(
+    header: &SpzHeader,
+    kinds: &[Vec<u8>; KINDS],
+    axes: SpzAxes,
+) -> io::Result<Vec<u8>> {
+    let record = axes_record(axes);
+    let header = header.with_extensions(!record.is_empty());
     let row_bytes = header.row_bytes();
     let there: Vec<&Vec<u8>> =
         kinds.iter().zip(row_bytes).filter(|(_, bytes)| *bytes > 0).map(|(kind, _)| kind).collect();
     let mut bytes = header.bytes();
-    bytes.extend(HEADER_BYTES.to_le_bytes());
+    bytes.extend((HEADER_BYTES + crate::narrow::to_u32(record.len())).to_le_bytes());
     bytes.extend([0; 12]);
+    bytes.extend(record);
     let frames: Vec<Vec<u8>> =
         there.iter().map(|raw| zstd::bulk::compress(raw, ZSTD_LEVEL)).collect::<io::Result<_>>()?;
     for (frame, raw) in frames.iter().zip(&there) {

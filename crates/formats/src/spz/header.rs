@@ -85,6 +85,12 @@ impl SpzHeader {
         Ok(header)
     }
 
+    /// The header of a file with or without records.
+    pub(super) const fn with_extensions(self, has_extensions: bool) -> Self {
+        let flags = self.flags & !HAS_EXTENSIONS | if has_extensions { HAS_EXTENSIONS } else { 0 };
+        Self { flags, ..self }
+    }
+
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = SPZ_MAGIC.to_vec();
         bytes.extend(self.version.to_le_bytes());

@@ -4,14 +4,16 @@
 //! fixed-point, all else is bytes; versions 1 to 3 are one gzip stream, version 4 has a zstd frame for
 //! each kind of value.
 
+mod axes;
 mod container;
 mod header;
 mod read;
 mod rows;
 mod write;
 
+pub use axes::SpzAxes;
 pub use read::parse_spz;
-pub use write::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz};
+pub use write::{SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz};
 
 pub(crate) use header::{GZIP_MAGIC, SPZ_MAGIC};
 pub(crate) use rows::LEAST_SPZ_LOG_SCALE;
@@ -22,7 +24,7 @@ mod tests {
 
     use super::*;
     use crate::known_splats::{hard_splats, random_splats};
-    use crate::splats::{Antialiasing, Splats};
+    use crate::splats::{Antialiasing, SplatColumns, Splats};
     use crate::worst::WorstErrors;
 
     fn v4() -> SpzOptions {
@@ -30,7 +32,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Splats {
-        parse_spz(bytes).unwrap().splats
+        parse_spz(bytes, None).unwrap().splats
     }
 
     #[rstest]
@@ -98,21 +100,191 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_kept_and_axes_turn_as_they_are_listed() {
+    fn scales_beyond_the_range_are_counted_and_no_error() {
+        let mut columns = random_splats(4, 0, 1).into_columns();
+        columns.log_scales = vec![
+            [-1.0, 0.0, f32::NEG_INFINITY],
+            [-14.0, -10.0, 7.0],
+            [5.9, -10.03, 5.96],
+            [0.0; 3],
+        ];
+        let splats = Splats::from_columns(columns).unwrap().splats;
+        let worst = encode_spz(&splats, &v4()).unwrap().worst;
+        assert_eq!(worst.clipped_scales, 3, "e^-inf, e^-14 and e^7");
+        assert!(worst.log_scale <= 0.5 / 16.0 + 1e-6, "{worst:?}");
+    }
+
+    #[test]
+    fn the_mode_is_kept() {
         let mut splats = random_splats(10, 3, 3);
         splats.columns_mut().antialiasing = Antialiasing::On;
-        let plain = read(&encode_spz(&splats, &v4()).unwrap().bytes);
-        assert_eq!(plain.columns().antialiasing, Antialiasing::On);
-        let turned = SpzOptions { axes: SpzAxes::RightUpBack, ..v4() };
-        let turned = read(&encode_spz(&splats, &turned).unwrap().bytes);
-        let (a, b) = (plain.columns(), turned.columns());
-        for row in 0..10 {
-            let ([x, y, z], [p, q, r]) = (a.means[row], b.means[row]);
-            assert_eq!([p, q, r], [x, -y, -z]);
-            // A coefficient of -1/2 step rounds away from zero on either side: one step apart.
-            let (a, b) = (a.rest(row), b.rest(row));
-            for (k, sign) in [(0, -1.0), (1, -1.0), (2, 1.0), (9, 1.0), (14, 1.0), (13, -1.0)] {
-                assert!((b[k][1] - sign * a[k][1]).abs() <= 1.01 / 128.0, "{k}");
+        let back = read(&encode_spz(&splats, &v4()).unwrap().bytes);
+        assert_eq!(back.columns().antialiasing, Antialiasing::On);
+    }
+
+    /// The position (1, 2, 3), the rotation (0.1, 0.2, 0.3, 0.927) and the first channel of the harmonics
+    /// -23/32 to -9/32, given in these axes, as @adobe/spz 0.2.3 stores them: in right, up, back.
+    const IN_RUB: [(&str, [f32; 3], [f32; 4], [i8; 15]); 16] = [
+        (
+            "ldb",
+            [-1., -2., 3.],
+            [-0.1, -0.2, 0.3, 0.927],
+            [23, -22, 21, -20, 19, -18, 17, -16, 15, -14, 13, -12, 11, -10, 9],
+        ),
+        (
+            "rdb",
+            [1., -2., 3.],
+            [-0.1, 0.2, -0.3, 0.927],
+            [23, -22, -21, 20, 19, -18, -17, -16, 15, 14, 13, -12, -11, -10, -9],
+        ),
+        (
+            "lub",
+            [-1., 2., 3.],
+            [0.1, -0.2, -0.3, 0.927],
+            [-23, -22, 21, 20, -19, -18, 17, -16, -15, 14, -13, -12, 11, -10, 9],
+        ),
+        (
+            "rub",
+            [1., 2., 3.],
+            [0.1, 0.2, 0.3, 0.927],
+            [-23, -22, -21, -20, -19, -18, -17, -16, -15, -14, -13, -12, -11, -10, -9],
+        ),
+        (
+            "ldf",
+            [-1., -2., -3.],
+            [0.1, 0.2, 0.3, 0.927],
+            [23, 22, 21, -20, -19, -18, -17, -16, 15, 14, 13, 12, 11, 10, 9],
+        ),
+        (
+            "rdf",
+            [1., -2., -3.],
+            [0.1, -0.2, -0.3, 0.927],
+            [23, 22, -21, 20, -19, -18, 17, -16, 15, -14, 13, 12, -11, 10, -9],
+        ),
+        (
+            "luf",
+            [-1., 2., -3.],
+            [-0.1, 0.2, -0.3, 0.927],
+            [-23, 22, 21, 20, 19, -18, -17, -16, -15, -14, -13, 12, 11, 10, 9],
+        ),
+        (
+            "ruf",
+            [1., 2., -3.],
+            [-0.1, -0.2, 0.3, 0.927],
+            [-23, 22, -21, -20, 19, -18, 17, -16, -15, 14, -13, 12, -11, 10, -9],
+        ),
+        (
+            "lfd",
+            [-1., 3., 2.],
+            [0.726, -0.071, -0.354, -0.585],
+            [22, 23, 21, -17, -19, 23, -20, 8, -3, 14, -15, -20, -11, -1, -8],
+        ),
+        (
+            "rfd",
+            [1., 3., 2.],
+            [0.726, 0.071, 0.354, -0.585],
+            [22, 23, -21, 17, -19, 23, 20, 8, -3, -14, -15, -20, 12, -1, 9],
+        ),
+        (
+            "lfu",
+            [-1., 3., -2.],
+            [-0.585, -0.354, -0.071, 0.726],
+            [22, -23, 21, -17, 19, 23, 20, 8, -3, -14, -15, 20, -11, 1, -8],
+        ),
+        (
+            "rfu",
+            [1., 3., -2.],
+            [-0.585, 0.354, 0.071, 0.726],
+            [22, -23, -21, 17, 19, 23, -20, 8, -3, 14, -15, 20, 12, 1, 9],
+        ),
+        (
+            "lbd",
+            [-1., -3., 2.],
+            [-0.585, 0.354, 0.071, 0.726],
+            [-22, 23, 21, 17, 19, 23, -20, 8, 3, -14, 15, -20, -11, -1, -8],
+        ),
+        (
+            "rbd",
+            [1., -3., 2.],
+            [-0.585, -0.354, -0.071, 0.726],
+            [-22, 23, -21, -17, 19, 23, 20, 8, 3, 14, 15, -20, 12, -1, 9],
+        ),
+        (
+            "lbu",
+            [-1., -3., -2.],
+            [0.726, 0.071, 0.354, -0.585],
+            [-22, -23, 21, 17, -19, 23, 20, 8, 3, 14, 15, 20, -11, 1, -8],
+        ),
+        (
+            "rbu",
+            [1., -3., -2.],
+            [0.726, -0.071, -0.354, -0.585],
+            [-22, -23, -21, -17, -19, 23, -20, 8, 3, -14, 15, 20, 12, 1, 9],
+        ),
+    ];
+
+    fn one_splat(mean: [f32; 3], [x, y, z, w]: [f32; 4], rest: &[i8; 15]) -> Splats {
+        let columns = SplatColumns {
+            sh_degree: 3,
+            means: vec![mean],
+            log_scales: vec![[-1.0, -2.0, -3.0]],
+            rotations: vec![[w, x, y, z]],
+            opacity_logits: vec![0.0],
+            sh_dc: vec![[0.0; 3]],
+            sh_rest: rest.iter().map(|&value| [f32::from(value) / 32.0; 3]).collect(),
+            ..SplatColumns::default()
+        };
+        Splats::from_columns(columns).unwrap().splats
+    }
+
+    /// Entries of R S², where R is turned about its own axes by half a turn at will.
+    fn shape(splats: &Splats) -> [[f64; 3]; 3] {
+        let columns = splats.columns();
+        let rows = crate::quaternion::matrix(columns.rotations[0].map(f64::from));
+        let variances = columns.log_scales[0].map(|log| (2.0 * f64::from(log)).exp());
+        std::array::from_fn(|i| {
+            std::array::from_fn(|j| (0..3).map(|k| rows[i][k] * variances[k] * rows[j][k]).sum())
+        })
+    }
+
+    #[test]
+    fn all_axes_are_those_of_the_format_s_library() {
+        let given: [i8; 15] = IN_RUB[3].3;
+        for version in [SpzVersion::V3, SpzVersion::V4] {
+            for (name, mean, rotation, rest) in &IN_RUB {
+                let axes = SpzAxes::of_name(name).unwrap();
+                assert_eq!(axes.name(), *name);
+                let expected = one_splat(*mean, *rotation, rest);
+                // The same bytes, read with their axes and with the format's.
+                let mut scene = one_splat([1.0, 2.0, 3.0], [0.1, 0.2, 0.3, 0.927], &given);
+                axes.enter_scene(&mut scene).unwrap();
+                let options = SpzOptions { version, ..SpzOptions::default() };
+                let in_rub = encode_spz(&scene, &options).unwrap().bytes;
+                let raw = parse_spz(&in_rub, Some(SpzAxes::SCENE)).unwrap().splats;
+                assert_eq!(raw.columns().means, expected.columns().means, "{name}");
+                for (found, expected) in
+                    shape(&raw).as_flattened().iter().zip(shape(&expected).as_flattened())
+                {
+                    assert!((found - expected).abs() < 1e-3, "{name}: {found} {expected}");
+                }
+                let pairs = raw.columns().sh_rest.iter().zip(&expected.columns().sh_rest);
+                for (found, expected) in pairs {
+                    // The library turns coefficients that are rounded to 1/128, and rounds them again.
+                    assert!(
+                        (found[0] - expected[0]).abs() < 0.02,
+                        "{name}: {found:?} {expected:?}"
+                    );
+                }
+                // A file in these axes names them, and a file without a name is read if they are given.
+                let own = encode_spz(&scene, &SpzOptions { axes, version, ..options }).unwrap();
+                let back = read(&own.bytes);
+                assert!(own.worst.position < 1e-5 && own.worst.rotation_degrees < 0.28, "{name}");
+                assert!(
+                    (back.columns().sh_rest[4][0] - scene.columns().sh_rest[4][0]).abs() < 0.02
+                );
+                assert_eq!(parse_spz(&own.bytes, Some(axes)).unwrap().splats, back, "{name}");
+                let raw = parse_spz(&own.bytes, Some(SpzAxes::SCENE)).unwrap().splats;
+                assert_eq!(raw.columns().means, [[1.0, 2.0, 3.0]], "{name}");
             }
         }
     }
@@ -132,7 +304,9 @@ mod tests {
                 _ => raw.extend(fixed.iter().flat_map(|x| x.to_le_bytes()[..3].to_vec())),
             }
             raw.extend([128, 128, 128, 128, 160, 160, 160, 255, 128, 128]);
-            let splats = read(&container::gzip(&raw, container::Effort::Usual).unwrap());
+            let file = container::gzip(&raw, container::Effort::Usual).unwrap();
+            let splats = parse_spz(&file, Some(SpzAxes::SCENE)).unwrap().splats;
+            assert_eq!(read(&file).columns().means, [[1.5, 2.0, -0.25]]);
             let columns = splats.columns();
             assert_eq!(columns.means, [[1.5, -2.0, 0.25]]);
             assert_eq!(columns.log_scales, [[0.0; 3]]);
@@ -144,7 +318,7 @@ mod tests {
     fn with_byte(at: usize, value: u8) -> String {
         let mut bytes = encode_spz(&random_splats(20, 1, 4), &v4()).unwrap().bytes;
         bytes[at] = value;
-        parse_spz(&bytes).unwrap_err().to_string()
+        parse_spz(&bytes, None).unwrap_err().to_string()
     }
 
     #[rstest]
@@ -164,25 +338,48 @@ mod tests {
         let mut raw = b"NGSP".to_vec();
         raw.extend([3_u32, u32::MAX].iter().flat_map(|word| word.to_le_bytes()));
         raw.extend([3, 12, 0, 0]);
-        let message = parse_spz(&container::gzip(&raw, container::Effort::Usual).unwrap())
+        let message = parse_spz(&container::gzip(&raw, container::Effort::Usual).unwrap(), None)
             .unwrap_err()
             .to_string();
         assert!(message.contains("4294967295"), "{message}");
     }
 
-    #[test]
-    fn extensions_are_passed_over_and_axes_named() {
-        let file = encode_spz(&random_splats(20, 0, 5), &v4()).unwrap();
-        let mut record = 0xADBE_0003_u32.to_le_bytes().to_vec();
-        record.extend(4_u32.to_le_bytes());
-        record.extend([1, 0, 0, 0]);
-        let mut bytes = file.bytes[..32].to_vec();
-        bytes[14] |= 2;
-        bytes[16] = 32 + 12;
-        bytes.extend(record);
-        bytes.extend(&file.bytes[32..]);
-        let read = parse_spz(&bytes).unwrap();
-        assert_eq!(read.splats, parse_spz(&file.bytes).unwrap().splats);
-        assert!(read.notes[0].contains("axes"), "{:?}", read.notes);
+    #[rstest]
+    #[case(0xADBE_0003, 6, Ok(1.0))]
+    #[case(0xADBE_0003, 4, Ok(-1.0))]
+    #[case(0xADBE_0003, 0, Ok(-1.0))]
+    #[case(0xADBE_0003, 17, Err("axes number 17"))]
+    #[case(0xADBE_0002, 6, Err("0xadbe0002 is skipped"))]
+    fn records_are_read(
+        #[case] kind: u32,
+        #[case] value: u32,
+        #[case] expected: Result<f32, &str>,
+        #[values(SpzVersion::V3, SpzVersion::V4)] version: SpzVersion,
+    ) {
+        let splats = crate::known_splats::splats_at(&[[1.0, 1.0, 1.0]]);
+        let options = SpzOptions { axes: SpzAxes::SCENE, version, ..SpzOptions::default() };
+        let mut bytes = encode_spz(&splats, &options).unwrap().bytes;
+        let record: Vec<u8> = [kind, 4, value].into_iter().flat_map(u32::to_le_bytes).collect();
+        if version == SpzVersion::V4 {
+            bytes[32..44].copy_from_slice(&record);
+        } else {
+            let mut raw = Vec::new();
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&*bytes), &mut raw)
+                .unwrap();
+            let start = raw.len() - record.len();
+            raw[start..].copy_from_slice(&record);
+            bytes = container::gzip(&raw, container::Effort::Usual).unwrap();
+        }
+        match (parse_spz(&bytes, None), expected) {
+            (Ok(read), Ok(y)) => assert_eq!(read.splats.columns().means, [[1.0, y, y]]),
+            (Ok(read), Err(note)) => assert!(read.notes[0].contains(note), "{:?}", read.notes),
+            (Err(fault), Err(said)) => assert!(fault.to_string().contains(said), "{fault}"),
+            (Err(fault), Ok(_)) => panic!("{fault}"),
+        }
+        // Axes that are given replace those of the file.
+        assert_eq!(
+            parse_spz(&bytes, Some(SpzAxes::SCENE)).unwrap().splats.columns().means,
+            [[1.0; 3]]
+        );
     }
 }

@@ -1,25 +1,42 @@
 //! SPZ, read.
 
+use super::axes::SpzAxes;
 use super::container::{SpzBlocks, unpack_gzip, unpack_zstd};
 use super::header::{GZIP_MAGIC, SpzHeader};
 use super::rows::{
-    half, unpack_color, unpack_coordinate, unpack_harmonic, unpack_old_rotation, unpack_rotation,
+    unpack_color, unpack_coordinate, unpack_harmonic, unpack_old_rotation, unpack_rotation,
     unpack_scale,
 };
 use crate::fault::FormatFault;
+use crate::narrow::half;
 use crate::opacity::logit_of_byte;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count};
 
-/// Reads a whole file of version 1 to 4. Axes are taken as they are; what extensions hold is lost,
-/// and a note tells.
+/// Reads a whole file of version 1 to 4 into the scene's axes. Extensions are lost, and a note tells.
 ///
-/// A file that announces more than 16 MiB and more than 16 times its size is refused.
-pub fn parse_spz(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
+/// The file has the given axes, else those that it names, else right, up, back. A file that announces more
+/// than 16 MiB and more than 16 times its size is refused.
+pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, FormatFault> {
     let is_old = bytes.starts_with(&GZIP_MAGIC);
     let blocks = if is_old { unpack_gzip(bytes)? } else { unpack_zstd(bytes)? };
     let columns = unpack(&blocks);
     let mut checked = Splats::from_columns(columns)?;
-    checked.notes = blocks.notes;
+    let named = || {
+        match blocks.records.axes {
+        // The format calls 0 "unspecified".
+        None | Some(0) => Ok(SpzAxes::default()),
+        Some(number) => SpzAxes::of_number(number).ok_or_else(|| {
+            FormatFault::Unsupported(format!(
+                "names axes number {number} (SPZ_ADOBE_coordinate_system); 1 to 16 are known. Name the axes \
+                 with --input-spz-axes"
+            ))
+        }),
+    }
+    };
+    let axes = axes.map_or_else(named, Ok)?;
+    let placed = axes.enter_scene(&mut checked.splats);
+    placed.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    checked.notes = blocks.records.notes;
     if u32::from(blocks.header.sh_degree) > MAX_SH_DEGREE {
         checked.notes.push(format!("harmonics above degree {MAX_SH_DEGREE} are left out"));
     }

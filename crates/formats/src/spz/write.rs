@@ -1,17 +1,19 @@
 //! SPZ, written.
 
+use std::borrow::Cow;
 use std::io;
 
-use super::container::{Effort, gzip, zstd_streams};
+use super::axes::SpzAxes;
+use super::container::{Effort, gzip_blocks, zstd_streams};
 use super::header::{KINDS, SpzHeader};
 use super::read::parse_spz;
 use super::rows::{
-    fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation, pack_scale,
+    LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation,
+    pack_scale,
 };
 use crate::encoded::EncodedSplats;
 use crate::narrow::{low_byte, round_u8};
 use crate::opacity::sigmoid;
-use crate::place::ScenePlacement;
 use crate::splats::{Splats, sh_rest_count};
 use crate::worst::WorstErrors;
 
@@ -25,17 +27,6 @@ pub enum SpzVersion {
     V4,
 }
 
-/// The axes of the file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SpzAxes {
-    /// Those of the scene, as other converters leave them.
-    #[default]
-    Unchanged,
-    /// Turned by half a turn about x, from COLMAP's (right, down, forward) to what the description of
-    /// the format says (right, up, back).
-    RightUpBack,
-}
-
 /// How an SPZ is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpzOptions {
@@ -43,8 +34,15 @@ pub struct SpzOptions {
     pub version: SpzVersion,
     /// Bits of the harmonics of degree 1 and of those above, 1 to 8.
     pub sh_bits: [u8; 2],
-    /// Its axes.
+    /// Its axes. The file names them unless they are right, up, back.
     pub axes: SpzAxes,
+}
+
+impl SpzOptions {
+    /// The options of a file for our own page, which draws a file in the scene's axes.
+    pub fn for_page() -> Self {
+        Self { axes: SpzAxes::SCENE, ..Self::default() }
+    }
 }
 
 impl Default for SpzOptions {
@@ -69,32 +67,25 @@ pub enum SpzOptionsError {
 
 /// Packs Gaussians in the order in which they stand, and says how far from them the file is.
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
-    let turned = turned(splats, options.axes)?;
-    let splats = turned.as_ref().unwrap_or(splats);
-    let bytes = packed(splats, options, Effort::Usual)?;
-    let stored = parse_spz(&bytes).map_err(io::Error::other)?.splats;
-    Ok(EncodedSplats { worst: WorstErrors::between(splats, &stored), bytes })
+    let bytes = packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Usual)?;
+    let stored = parse_spz(&bytes, None).map_err(io::Error::other)?.splats;
+    Ok(EncodedSplats { worst: WorstErrors::between_within(splats, &stored, &LOG_SCALES), bytes })
 }
 
 /// Packs Gaussians as [`encode_spz`] does, but quickly, and reads nothing back: for those that are looked at
 /// for seconds.
 pub fn pack_spz(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOptionsError> {
-    let turned = turned(splats, options.axes)?;
-    packed(turned.as_ref().unwrap_or(splats), options, Effort::Quick)
+    packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Quick)
 }
 
-/// A copy with other axes, where the file has others.
-fn turned(splats: &Splats, axes: SpzAxes) -> Result<Option<Splats>, SpzOptionsError> {
-    match axes {
-        SpzAxes::Unchanged => Ok(None),
-        SpzAxes::RightUpBack => {
-            let mut copy = splats.clone();
-            let rotation = [0.0, 1.0, 0.0, 0.0];
-            copy.place(&ScenePlacement { rotation, ..ScenePlacement::default() })
-                .map_err(io::Error::other)?;
-            Ok(Some(copy))
-        }
+/// The Gaussians in the axes of the file.
+fn in_axes(splats: &Splats, axes: SpzAxes) -> Result<Cow<'_, Splats>, SpzOptionsError> {
+    if axes == SpzAxes::SCENE {
+        return Ok(Cow::Borrowed(splats));
     }
+    let mut copy = splats.clone();
+    axes.leave_scene(&mut copy).map_err(io::Error::other)?;
+    Ok(Cow::Owned(copy))
 }
 
 /// The bytes of Gaussians whose axes are those of the file.
@@ -120,12 +111,12 @@ fn packed(
     };
     let kinds = pack(splats, &header, options.sh_bits);
     Ok(match options.version {
-        SpzVersion::V3 => gzip(&[header.bytes(), kinds.concat()].concat(), effort)?,
+        SpzVersion::V3 => gzip_blocks(&header, &kinds, options.axes, effort)?,
         SpzVersion::V4 => {
             header.version = 4;
             let streams = header.row_bytes().iter().filter(|&&bytes| bytes > 0).count();
             header.streams = low_byte(crate::narrow::to_u32(streams));
-            zstd_streams(&header, &kinds)?
+            zstd_streams(&header, &kinds, options.axes)?
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use splat_formats::{SplatFileKind, Splats, WorstErrors, read};
+use splat_formats::{SplatFileKind, Splats, SpzAxes, WorstErrors, read, read_with_axes};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden").join(name)
@@ -23,8 +23,13 @@ fn in_order(scene: &Splats, found: &Splats) -> Splats {
 
 /// The worst errors of a file against the scene.
 fn errors(name: &str, kind: SplatFileKind) -> WorstErrors {
+    errors_in_axes(name, kind, None)
+}
+
+/// The same of an SPZ in these axes.
+fn errors_in_axes(name: &str, kind: SplatFileKind, axes: Option<SpzAxes>) -> WorstErrors {
     let scene = read(&golden("scene.ply")).unwrap().splats;
-    let found = read(&golden(name)).unwrap();
+    let found = read_with_axes(&golden(name), axes).unwrap();
     assert_eq!((found.kind, found.splats.len(), found.dropped), (kind, 300, 0), "{name}");
     assert_eq!(found.notes, Vec::<String>::new(), "{name}");
     WorstErrors::between(&scene, &in_order(&scene, &found.splats))
@@ -50,10 +55,16 @@ fn a_splat_of_another_program_is_read_within_its_steps() {
 
 #[test]
 fn spz_files_of_other_programs_are_read_within_their_steps() {
-    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe's.
-    let files = [("transform.spz", 0.07), ("adobe.v3.spz", 0.004), ("adobe.v4.spz", 0.004)];
-    for (name, harmonics) in files {
-        let worst = errors(name, SplatFileKind::Spz);
+    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe's. Version 3 of
+    // splat-transform leaves a PLY's axes as they are, and does not say so.
+    let files = [
+        ("transform.spz", Some(SpzAxes::SCENE), 0.07),
+        ("transform.2.spz", None, 0.07),
+        ("adobe.v3.spz", None, 0.004),
+        ("adobe.v4.spz", None, 0.004),
+    ];
+    for (name, axes, harmonics) in files {
+        let worst = errors_in_axes(name, SplatFileKind::Spz, axes);
         assert!(worst.position < 1.23e-4 && worst.log_scale < 0.0313, "{name}: {worst:?}");
         assert!(worst.opacity < 0.51 / 255.0 && worst.color < 0.0038, "{name}: {worst:?}");
         assert!(worst.rotation_degrees < 0.28 && worst.sh < harmonics, "{name}: {worst:?}");
@@ -77,4 +88,21 @@ fn a_glb_of_another_program_is_read_exactly() {
     // Logarithms and logits of f32, and rotations to which it does nothing.
     assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7 && worst.sh < 1e-7, "{worst:?}");
     assert!(worst.rotation_degrees < 1e-4, "{worst:?}");
+}
+
+#[test]
+fn ksplat_files_of_another_program_are_read_within_their_steps() {
+    // Steps of positions: 5 units a bucket by 16 bits; of numbers: halves; of harmonics: 3 by 8 bits.
+    let files = [
+        ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
+        ("level1.ksplat", 1e-4, 1e-3, 0.1, 1.3e-4),
+        ("level2.ksplat", 1e-4, 1e-3, 0.1, 0.5 * 3.0 / 255.0 + 1e-6),
+    ];
+    for (name, position, log_scale, degrees, harmonics) in files {
+        let worst = errors(name, SplatFileKind::Ksplat);
+        assert!(worst.position <= position && worst.log_scale < log_scale, "{name}: {worst:?}");
+        assert!(worst.rotation_degrees < degrees && worst.sh <= harmonics, "{name}: {worst:?}");
+        // It truncates bytes: a whole step.
+        assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{name}: {worst:?}");
+    }
 }

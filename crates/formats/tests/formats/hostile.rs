@@ -68,6 +68,28 @@ fn counts_of_the_largest_number_take_no_memory() {
     assert!(message.contains(&most), "{message}");
 }
 
+#[test]
+fn a_ksplat_that_is_cut_or_changed_is_an_error_or_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden");
+    for level in 0..3 {
+        let whole = fs::read(golden.join(format!("level{level}.ksplat"))).unwrap();
+        let path = folder.path().join("a.ksplat");
+        for length in (0..whole.len()).step_by(97) {
+            let message = read_bytes(&path, &whole[..length]).unwrap_err().to_string();
+            assert!(message.contains("a.ksplat") && message.contains("truncated"), "{message}");
+        }
+        // Every byte of the headers that has a meaning.
+        for at in (0..48).chain(4096..4140) {
+            let mut bytes = whole.clone();
+            for byte in [0, 1, 255] {
+                bytes[at] = byte;
+                read_bytes(&path, &bytes).ok();
+            }
+        }
+    }
+}
+
 /// The parts of a SOG with levels of detail.
 fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
     let mut parts = BTreeMap::new();

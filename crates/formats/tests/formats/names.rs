@@ -74,6 +74,21 @@ fn what_is_no_file_of_gaussians_is_named() {
 }
 
 #[test]
+fn a_git_lfs_pointer_is_named_whatever_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    for name in ["a.ply", "a.spz", "a.sog", "a.splat", "a.glb", "a.ksplat", "a"] {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        let message = read(&path).unwrap_err().to_string();
+        assert!(
+            message.contains("Git LFS pointer") && message.contains("git lfs pull"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn a_page_is_written_and_is_not_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("a <scene>.html");

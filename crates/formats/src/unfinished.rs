@@ -1,0 +1,213 @@
+//! Files that are not whole yet.
+//!
+//! Linux keeps them without a name, so that nothing is left of them when their program is killed. Elsewhere
+//! each has a name and is locked, and [`remove_abandoned`] removes those that nobody has locked.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempPath;
+
+use crate::open::folder_of;
+
+/// How the names of unfinished files begin and end; those of the trainer are the same.
+const PREFIX: &str = ".splat-";
+const SUFFIX: &str = ".tmp";
+
+/// Most links that are followed one after the other.
+const MOST_LINKS: usize = 40;
+
+/// A file that takes the place of another one when it is whole. It goes with this value.
+#[derive(Debug)]
+pub struct UnfinishedFile {
+    file: File,
+    folder: PathBuf,
+    /// The name, if it has one.
+    name: Option<TempPath>,
+}
+
+impl UnfinishedFile {
+    /// An empty file in a folder. It can be renamed to other folders of the same disk.
+    pub fn begin(folder: &Path) -> io::Result<Self> {
+        if let Some(file) = without_name(folder) {
+            file.lock().ok();
+            return Ok(Self { file, folder: folder.to_owned(), name: None });
+        }
+        let (file, name) = builder().tempfile_in(folder)?.into_parts();
+        // File systems without locks have no other program that could take one.
+        file.lock().ok();
+        Ok(Self { file, folder: folder.to_owned(), name: Some(name) })
+    }
+
+    /// The file.
+    pub fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file, to write to.
+    pub fn as_file_mut(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Syncs the file to the disk and gives it this path, with the mode of the file that was there.
+    pub fn finish(self, path: &Path) -> io::Result<()> {
+        if let Ok(before) = fs::metadata(path) {
+            self.file.set_permissions(before.permissions())?;
+        }
+        self.file.sync_all()?;
+        let name = match self.name {
+            Some(name) => name,
+            None => {
+                let named = builder().make_in(&self.folder, |name| give_name(&self.file, name))?;
+                named.into_temp_path()
+            }
+        };
+        name.persist(path).map_err(|error| error.error)?;
+        // The rename itself reaches the disk with the folder; systems that cannot sync one need not.
+        if let Ok(folder) = File::open(folder_of(path)) {
+            folder.sync_all().ok();
+        }
+        Ok(())
+    }
+}
+
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX).suffix(SUFFIX);
+    // Temporary files are private; results are for everybody whom the user's umask allows.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder
+}
+
+/// An open file without a name; none if the file system has no such files.
+#[cfg(target_os = "linux")]
+fn without_name(folder: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    if !Path::new("/proc/self/fd").is_dir() {
+        return None;
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    open(folder, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
+}
+
+#[cfg(target_os = "linux")]
+fn give_name(file: &File, name: &Path) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{AtFlags, CWD, linkat};
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn without_name(_folder: &Path) -> Option<File> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_name(_file: &File, _name: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Removes the unfinished files in this folder whose programs have ended.
+pub fn remove_abandoned(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let is_unfinished = |name: &str| name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(is_unfinished)
+            && let Ok(file) = File::options().write(true).open(&path)
+            && file.try_lock().is_ok()
+        {
+            fs::remove_file(&path).ok();
+        }
+    }
+}
+
+/// The path that links lead to, if something is there or not.
+pub fn follow_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = folder_of(&path).join(target);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> io::Result<()> {
+        let mut file = UnfinishedFile::begin(folder_of(path))?;
+        file.as_file_mut().write_all(text.as_bytes())?;
+        file.finish(path)
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_whole_and_replaces_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let mut file = UnfinishedFile::begin(folder.path()).unwrap();
+        file.as_file_mut().write_all(b"new").unwrap();
+        assert!(!path.exists());
+        if cfg!(target_os = "linux") && file.name.is_none() {
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
+        }
+        file.finish(&path).unwrap();
+        write(&path, "newer").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
+        drop(UnfinishedFile::begin(folder.path()));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_mode_of_a_file_is_kept_and_new_ones_are_for_all() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        write(&path, "a").unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        fs::write(folder.path().join("b"), "").unwrap();
+        assert_eq!(mode(&path), mode(&folder.path().join("b")));
+        for kept in [0o600, 0o640, 0o444] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(kept)).unwrap();
+            write(&path, "again").unwrap();
+            assert_eq!(mode(&path), kept);
+        }
+    }
+
+    #[test]
+    fn only_files_that_nobody_has_locked_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [dead, held, other] =
+            [".splat-Ab1.tmp", ".splat-Cd2.tmp", "splat.tmp"].map(|name| folder.path().join(name));
+        for path in [&dead, &held, &other] {
+            fs::write(path, "half").unwrap();
+        }
+        let lock = File::options().write(true).open(&held).unwrap();
+        lock.lock().unwrap();
+        remove_abandoned(folder.path());
+        assert_eq!([dead, held, other].map(|path| path.exists()), [false, true, true]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_to_files_that_are_not_there_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("deep")).unwrap();
+        for (target, link) in [("deep/b", "a"), ("../c", "deep/b"), ("loop", "loop")] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        assert_eq!(follow_links(&at("a")), at("deep/../c"));
+        assert_eq!(follow_links(&at("c")), at("c"));
+        write(&follow_links(&at("a")), "text").unwrap();
+        assert_eq!(fs::read_to_string(at("c")).unwrap(), "text");
+        assert_eq!(follow_links(&at("loop")), at("loop"));
+    }
+}
