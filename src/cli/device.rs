@@ -22,7 +22,7 @@ use crate::backend::nvidia;
 #[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
 use crate::backend::{DeviceError, Inputs, TrainDevice, gpu};
-use crate::config::{Config, DeviceChoice, MemoryOptions};
+use crate::config::{Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve};
 use crate::memory::plan::PlannedCoarse;
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
@@ -148,6 +148,18 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
 /// program does, and this program cannot use any GPU. Scenes of the user's own are refused there.
 pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
+}
+
+/// Resolves options with the defaults of the device that they choose, and returns the layers as they are for
+/// it.
+pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_>), ConfigError> {
+    let config = resolve(layers)?;
+    let device = config.run.device;
+    if DeviceOptions::of(&config).is_gpu() && !demo_lacks_kernels(device) {
+        return Ok((config, layers));
+    }
+    let layers = Layers { on_processor: true, ..layers };
+    Ok((resolve(layers)?, layers))
 }
 
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {

@@ -11,11 +11,12 @@ use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer,
 };
+use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
-use super::option_notices::{tell_budget, warn_of_idle, warn_of_late};
+use super::option_notices::{tell_budget, tell_samples, warn_of_idle, warn_of_late};
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
@@ -53,11 +54,12 @@ impl Intent {
         let layers = Layers {
             base: lowest.as_ref().map(ConfigText::layer),
             is_new: true,
+            on_processor: false,
             preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };
-        let mut config = resolve(layers)?;
+        let (mut config, layers) = resolve_on_device(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
         if let Some(problem) = settled.as_deref().and_then(folder::not_a_folder) {
@@ -111,6 +113,7 @@ impl Intent {
         }
         if found.is_none() {
             tell_budget(&config);
+            tell_samples(&config, layers, matches);
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);

@@ -1,6 +1,6 @@
 //! What a model grows to, where that is not given.
 
-use crate::config::Config;
+use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 
 /// Pixels of the training views for each Gaussian that a model grows to.
@@ -15,15 +15,28 @@ const LEAST: u64 = 100_000;
 /// ... unless that is more than one for so many pixels.
 const LEAST_PIXELS_FOR_ONE: u64 = 40;
 
+/// Pixels of the training views for each vertex of triangles.
+const PIXELS_FOR_VERTEX: u64 = 20;
+
+/// Most vertices of triangles.
+pub(super) const MOST_VERTICES: u64 = 4_000_000;
+
 /// Settles what a run grows to that has so many Gaussians now, and returns it, where it follows from the scene.
 pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
     let densify = &mut config.densify;
-    if densify.max_points.is_some() || !densify.strategy.grows_to_a_number() {
+    let of_triangles = config.optimize.primitive == PrimitiveName::Triangles;
+    if densify.max_points.is_some() || !(of_triangles || densify.strategy.grows_to_a_number()) {
         return None;
     }
     let pixels = dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum();
-    densify.max_points = Some(room_for(pixels).max(now));
+    let room = if of_triangles { vertices_for(pixels) } else { room_for(pixels) };
+    densify.max_points = Some(room.max(now));
     densify.max_points
+}
+
+/// Vertices that so many pixels can teach. Large photographs have room for as many as training makes.
+fn vertices_for(pixels: u64) -> u64 {
+    (pixels / PIXELS_FOR_VERTEX).clamp(1, MOST_VERTICES)
 }
 
 /// Gaussians that so many pixels can teach.
@@ -56,11 +69,27 @@ mod tests {
     }
 
     #[test]
+    fn only_small_photographs_limit_vertices() {
+        for (pixels, vertices) in [
+            // bonsai and fox, whole and at a quarter of their sides.
+            (255 * 800 * 533, 4_000_000),
+            (43 * 1061 * 1894, 4_000_000),
+            (43 * 265 * 473, 269_491),
+            // The demonstration.
+            (42 * 160 * 120, 40_320),
+            (9, 1),
+        ] {
+            assert_eq!(vertices_for(pixels), vertices, "{pixels} pixels");
+        }
+    }
+
+    #[test]
     fn the_help_says_how_many_there_is_room_for() {
         let command = Config::augment_args(Command::new("splat"));
         let flag = command.get_arguments().find(|flag| flag.get_id() == "max_points").unwrap();
         let help = flag.get_long_help().unwrap().to_string();
-        for number in ["350 pixels", "5,000,000", "100,000", "40 pixels"] {
+        for number in ["350 pixels", "5,000,000", "100,000", "40 pixels", "20 pixels", "4,000,000"]
+        {
             assert!(help.contains(number), "{number}: {help}");
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::exit::UsageError;
 use super::export::read_splats;
 use super::file_kind::check_init;
+use super::settle::MOST_VERTICES;
 use splat_formats::{SplatFormat, SplatPrimitive};
 
 use crate::config::{Config, PrimitiveName};
@@ -212,11 +213,11 @@ fn starting_points<'a>(
     config: &Config,
 ) -> Result<Cow<'a, PointCloud>, UsageError> {
     let options = &config.optimize;
-    let rows_of_point = match options.primitive {
-        PrimitiveName::Triangles => SOUP_VERTICES as u64,
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => 1,
+    let (rows_of_point, most) = match options.primitive {
+        PrimitiveName::Triangles => (SOUP_VERTICES as u64, MOST_VERTICES),
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => (1, u64::MAX),
     };
-    let cap = config.densify.max_points.unwrap_or(u64::MAX) / rows_of_point;
+    let cap = config.densify.max_points.unwrap_or(most) / rows_of_point;
     let found = dataset.points.positions.len();
     if found > 0 {
         let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {

@@ -14,11 +14,12 @@ use idle::warn_of_idle;
 use surface_stages::{MeshedModel, meshing, refining};
 pub(super) use surface_stages::{SUGAR_METHOD, SUGAR_TEXTURE};
 
+use super::device::resolve_on_device;
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::folder;
 use super::output::{print_paths, shell_word};
-use super::parser::{command_of, parse};
+use super::parser::{command_of, is_typed, parse};
 use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
@@ -28,8 +29,19 @@ use crate::config::{Config, Layers, PrimitiveName, Regularize, StrategyName, Typ
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
 
-/// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
-const PHOTOMETRIC: u32 = 7000;
+/// Lengths of a run where none are given.
+struct Lengths {
+    /// Iterations before the coarse stage.
+    photometric: u32,
+    /// Iterations of the coarse stage.
+    coarse: u32,
+}
+
+/// As in SuGaR (Guédon and Lepetit 2024).
+const ON_GPU: Lengths = Lengths { photometric: 7000, coarse: 8000 };
+
+/// What the processor has the time for.
+const ON_PROCESSOR: Lengths = Lengths { photometric: 1500, coarse: 500 };
 
 /// Surface terms where none are named: of SuGaR's those with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
@@ -214,7 +226,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         typed: Some(Typed { flags: options, matches }),
         ..Layers::default()
     };
-    let config = resolve(layers)?;
+    let (config, layers) = resolve_on_device(layers)?;
     refuse_other_primitives(config.optimize.primitive)?;
     let model_path = match config.output.model_path.clone() {
         Some(path) => path,
@@ -242,10 +254,33 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     if config.sugar.regularize == Regularize::None {
         line.push(TERMS.into());
     }
+    let mut flags = Vec::new();
     let is_usual = config.optimize.iterations == Config::default().optimize.iterations;
     if is_usual && !demo && config.sugar.checkpoint_path.is_none() {
-        line.push(format!("--iterations={PHOTOMETRIC}").into());
+        let lengths = if layers.on_processor { ON_PROCESSOR } else { ON_GPU };
+        flags.push(format!("--iterations={}", lengths.photometric));
     }
+    if layers.on_processor && !demo {
+        let usual = Config::default().sugar;
+        if config.sugar.sugar_iterations == usual.sugar_iterations {
+            flags.push(format!("--sugar-iterations={}", ON_PROCESSOR.coarse));
+        }
+        if config.sugar.n_samples_for_sdf != usual.n_samples_for_sdf
+            && !is_typed(matches, "n_samples_for_sdf")
+        {
+            flags.push(format!("--n-samples-for-sdf={}", config.sugar.n_samples_for_sdf));
+        }
+        if !flags.is_empty() {
+            tracing::info!(
+                "on the CPU: {}; a GPU takes {}, {} and {}",
+                flags.join(" "),
+                ON_GPU.photometric,
+                ON_GPU.coarse,
+                usual.n_samples_for_sdf
+            );
+        }
+    }
+    line.extend(flags.into_iter().map(OsString::from));
     let (args, matches) = parse::<TrainArgs>(TRAIN, &line)?;
     let typed = Some(Typed { flags: &args.options, matches: &matches });
     let mut decided = resolve(Layers { typed, ..layers })?;

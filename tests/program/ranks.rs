@@ -336,6 +336,7 @@ fn launched(place: &TestFolder, flags: &[&str], variables: &[(&str, String)]) ->
     let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
     command.args(["train", "--device", "cpu", "--ranks", "auto", "-s"]).arg(place.scene());
     command.arg("-m").arg(place.model()).args(EVENTFUL).arg("--iterations=60").args(flags);
+    command.env("XDG_STATE_HOME", place.path("state"));
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
