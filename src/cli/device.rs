@@ -150,12 +150,20 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
 }
 
+/// True if the processor does the work of these options.
+pub(super) fn is_on_processor(config: &Config) -> bool {
+    match config.run.device {
+        DeviceChoice::Cpu => true,
+        DeviceChoice::Cuda => false,
+        DeviceChoice::Auto => !gpu::is_present() || gpu::kernels().is_none(),
+    }
+}
+
 /// Resolves options with the defaults of the device that they choose, and returns the layers as they are for
 /// it.
 pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_>), ConfigError> {
     let config = resolve(layers)?;
-    let device = config.run.device;
-    if DeviceOptions::of(&config).is_gpu() && !demo_lacks_kernels(device) {
+    if !is_on_processor(&config) {
         return Ok((config, layers));
     }
     let layers = Layers { on_processor: true, ..layers };

@@ -50,15 +50,17 @@ impl Intent {
     ///
     /// Where several ranks train, a step takes a view of each unless it is told otherwise.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
-        let lowest = base_text(args.demo, ranks);
-        let layers = Layers {
-            base: lowest.as_ref().map(ConfigText::layer),
+        let given = Layers {
+            base: None,
             is_new: true,
             on_processor: false,
             preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };
+        let demo = args.demo.then(|| resolve(given)).transpose()?;
+        let lowest = base_text(demo.map(|config| config.optimize.primitive), ranks);
+        let layers = Layers { base: lowest.as_ref().map(ConfigText::layer), ..given };
         let (mut config, layers) = resolve_on_device(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);

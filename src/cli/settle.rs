@@ -15,8 +15,11 @@ const LEAST: u64 = 100_000;
 /// ... unless that is more than one for so many pixels.
 const LEAST_PIXELS_FOR_ONE: u64 = 40;
 
-/// Pixels of the training views for each vertex of triangles.
-const PIXELS_FOR_VERTEX: u64 = 20;
+/// Pixels of the training views for each vertex of triangles, as long as there are few pixels, and beyond.
+const PIXELS_FOR_VERTEX: [u64; 2] = [60, 20];
+
+/// Pixels up to which there are few.
+const FEW_PIXELS: u64 = 6_000_000;
 
 /// Most vertices of triangles.
 pub(super) const MOST_VERTICES: u64 = 4_000_000;
@@ -36,7 +39,9 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
 
 /// Vertices that so many pixels can teach. Large photographs have room for as many as training makes.
 fn vertices_for(pixels: u64) -> u64 {
-    (pixels / PIXELS_FOR_VERTEX).clamp(1, MOST_VERTICES)
+    let few = pixels.min(FEW_PIXELS);
+    let [of_few, of_more] = PIXELS_FOR_VERTEX;
+    (few / of_few + (pixels - few) / of_more).clamp(1, MOST_VERTICES)
 }
 
 /// Gaussians that so many pixels can teach.
@@ -71,12 +76,13 @@ mod tests {
     #[test]
     fn only_small_photographs_limit_vertices() {
         for (pixels, vertices) in [
-            // bonsai and fox, whole and at a quarter of their sides.
+            // bonsai and fox, and fox at a half and a quarter of its sides.
             (255 * 800 * 533, 4_000_000),
             (43 * 1061 * 1894, 4_000_000),
-            (43 * 265 * 473, 269_491),
+            (43 * 530 * 947, 879_106),
+            (43 * 265 * 473, 89_830),
             // The demonstration.
-            (42 * 160 * 120, 40_320),
+            (42 * 160 * 120, 13_440),
             (9, 1),
         ] {
             assert_eq!(vertices_for(pixels), vertices, "{pixels} pixels");
@@ -88,8 +94,15 @@ mod tests {
         let command = Config::augment_args(Command::new("splat"));
         let flag = command.get_arguments().find(|flag| flag.get_id() == "max_points").unwrap();
         let help = flag.get_long_help().unwrap().to_string();
-        for number in ["350 pixels", "5,000,000", "100,000", "40 pixels", "20 pixels", "4,000,000"]
-        {
+        for number in [
+            "350 pixels",
+            "5,000,000",
+            "100,000",
+            "40 pixels",
+            "60 of the",
+            "6,000,000",
+            "4,000,000",
+        ] {
             assert!(help.contains(number), "{number}: {help}");
         }
     }

@@ -1,8 +1,12 @@
 //! Inputs with random changes: whatever a reader is given, it returns.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs};
+
+/// Panics of all threads.
+static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Seconds of a run, and its seed.
 const SECONDS: &str = "SPLAT_FUZZ_SECONDS";
@@ -43,6 +47,11 @@ impl Fuzz {
         };
         let seed = number(SEED, 1);
         let until = Instant::now() + Duration::from_secs(number(SECONDS, 60));
+        let tell = take_hook();
+        set_hook(Box::new(move |panic| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            tell(panic);
+        }));
         Self { state: seed, seed, until, rounds: 0 }
     }
 
@@ -112,9 +121,11 @@ impl Fuzz {
         bytes.splice(from..from + length, WORDS[self.below(WORDS.len())].bytes());
     }
 
-    /// Runs a reader on an input; if it panics, keeps the input and names the seed.
+    /// Runs a reader on an input; if any thread panics, keeps the input and names the seed.
     pub fn survives(&self, name: &str, input: &[u8], read: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(read)).is_err() {
+        let before = PANICS.load(Ordering::Relaxed);
+        let ended = catch_unwind(AssertUnwindSafe(read));
+        if ended.is_err() || PANICS.load(Ordering::Relaxed) > before {
             let kept = env::temp_dir().join(format!("splat-fuzz-{}-{}", self.seed, self.rounds));
             fs::write(&kept, input).unwrap();
             let (seed, kept) = (self.seed, kept.display());
