@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::exit::device_error;
 #[cfg(kernels)]
 use super::holders;
+use super::host_limit;
 use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
@@ -152,11 +153,8 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 
 /// True if the processor does the work of these options.
 pub(super) fn is_on_processor(config: &Config) -> bool {
-    match config.run.device {
-        DeviceChoice::Cpu => true,
-        DeviceChoice::Cuda => false,
-        DeviceChoice::Auto => !gpu::is_present() || gpu::kernels().is_none(),
-    }
+    let has_gpu = gpu::is_present() && gpu::kernels().is_some();
+    host_limit::is_on_processor(config.run.device, has_gpu)
 }
 
 /// Resolves options with the defaults of the device that they choose, and returns the layers as they are for
@@ -222,7 +220,8 @@ pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     });
     let opened = match opened {
         Err(error) if error.is_short_beside_others() => {
-            return Err(name_holders(error.into(), None));
+            let uuid = crate::backend::cuda::driver::uuid_of(options.ordinal);
+            return Err(name_holders(error.into(), uuid.as_deref()));
         }
         // The limit is the user's own, and the message names it.
         Err(error) if error.is_out_of_memory() => return Err(error.into()),
