@@ -151,7 +151,7 @@ pub(super) fn refinement_on_processor(args: &SugarArgs, matches: &ArgMatches) ->
         flags.push("--refinement-time=short".to_owned());
     }
     if !has(&["low_poly", "high_poly", "decimation_target"]) {
-        flags.push("--vertices=5000".to_owned());
+        flags.push("--vertices=3000".to_owned());
     }
     flags
 }

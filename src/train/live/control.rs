@@ -132,7 +132,7 @@ mod tests {
             write(&format!("{number:03}"), if number % 2 == 0 { "pause" } else { "resume" });
         }
         write("400", "stop");
-        let mut taken = || take_request(&folder).unwrap().unwrap().id;
+        let taken = || take_request(&folder).unwrap().unwrap().id;
         assert_eq!([taken(), taken(), taken()], ["400", "000", "001"]);
     }
 
