@@ -18,7 +18,7 @@ use image::ImageEncoder as _;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use rayon::prelude::*;
 
-use self::record::{Image, Record, SESSION_START, SessionLog, Summary, Value};
+use self::record::{EncodedPicture, EventRecord, SESSION_START, SessionLog, Summary, TaggedValue};
 use super::cadence::{Cadence, Recorded};
 use super::time::unix_seconds;
 use super::whole_records::WholeRecords;
@@ -82,8 +82,10 @@ impl<W: Write> TensorBoard<W> {
             photographs: HashSet::new(),
             given_up: Vec::new(),
         };
-        let version =
-            Record { file_version: Some("brain.Event:2".to_owned()), ..Record::default() };
+        let version = EventRecord {
+            file_version: Some("brain.Event:2".to_owned()),
+            ..EventRecord::default()
+        };
         this.write(version)
             .and_then(|()| this.records.flush())
             .map_err(|source| OutputError::new(path, source))?;
@@ -146,7 +148,7 @@ impl<W: Write> TensorBoard<W> {
         // What is at this step and later goes; the iteration resumed from stays.
         let step = if iteration == 0 { 0 } else { i64::from(iteration) + 1 };
         let session_log = Some(SessionLog { status: SESSION_START });
-        self.write(Record { step, session_log, ..Record::default() })
+        self.write(EventRecord { step, session_log, ..EventRecord::default() })
     }
 
     fn step(&mut self, recorded: &Recorded) -> io::Result<()> {
@@ -244,7 +246,10 @@ impl<W: Write> TensorBoard<W> {
         for (tag, samples) in histograms {
             if let Some(histogram) = histogram::of(samples) {
                 let (tag, histogram) = (tag.to_owned(), Some(histogram));
-                self.values(iteration, vec![Value { tag, histogram, ..Value::default() }])?;
+                self.values(
+                    iteration,
+                    vec![TaggedValue { tag, histogram, ..TaggedValue::default() }],
+                )?;
             }
         }
         Ok(())
@@ -282,7 +287,10 @@ impl<W: Write> TensorBoard<W> {
             .collect();
         for (name, image) in encoded? {
             let (tag, image) = (format!("{folder}/{name}"), Some(image));
-            self.values(pictures.iteration, vec![Value { tag, image, ..Value::default() }])?;
+            self.values(
+                pictures.iteration,
+                vec![TaggedValue { tag, image, ..TaggedValue::default() }],
+            )?;
         }
         if is_new {
             self.photographs.insert(folder);
@@ -304,18 +312,18 @@ impl<W: Write> TensorBoard<W> {
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {
         let value = |(tag, value): &(T, f64)| {
             let (tag, simple_value) = (tag.as_ref().to_owned(), Some(value.to_f32()));
-            Value { tag, simple_value, ..Value::default() }
+            TaggedValue { tag, simple_value, ..TaggedValue::default() }
         };
         self.values(iteration, values.iter().map(value).collect())
     }
 
-    fn values(&mut self, iteration: u32, values: Vec<Value>) -> io::Result<()> {
+    fn values(&mut self, iteration: u32, values: Vec<TaggedValue>) -> io::Result<()> {
         let summary = Some(Summary { values });
-        self.write(Record { step: i64::from(iteration), summary, ..Record::default() })
+        self.write(EventRecord { step: i64::from(iteration), summary, ..EventRecord::default() })
     }
 
-    fn write(&mut self, record: Record) -> io::Result<()> {
-        self.records.put(&Record { wall_time: unix_seconds(), ..record }.framed())
+    fn write(&mut self, record: EventRecord) -> io::Result<()> {
+        self.records.put(&EventRecord { wall_time: unix_seconds(), ..record }.framed())
     }
 }
 
@@ -338,10 +346,10 @@ fn folder(split: Split) -> &'static str {
     }
 }
 
-fn image_of(picture: &Picture) -> io::Result<Image> {
+fn image_of(picture: &Picture) -> io::Result<EncodedPicture> {
     let [width, height] =
         [picture.width, picture.height].map(|px| i32::try_from(px).unwrap_or(i32::MAX));
-    Ok(Image { height, width, colorspace: 3, encoded: png(picture)? })
+    Ok(EncodedPicture { height, width, colorspace: 3, encoded: png(picture)? })
 }
 
 /// The picture as PNG.

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
-use splat::telemetry::tensorboard::record::{Record, masked_checksum};
+use splat::telemetry::tensorboard::record::{EventRecord, masked_checksum};
 
 /// Records of an events file; their checksums must be right.
-pub fn records(path: &Path) -> Vec<Record> {
+pub fn records(path: &Path) -> Vec<EventRecord> {
     let bytes = fs::read(path).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let mut records = Vec::new();
@@ -19,7 +19,7 @@ pub fn records(path: &Path) -> Vec<Record> {
         assert_eq!(word(at + 8), masked_checksum(&bytes[at..at + 8]));
         let data = &bytes[at + 12..at + 12 + length];
         assert_eq!(word(at + 12 + length), masked_checksum(data));
-        records.push(Record::decode(data).unwrap());
+        records.push(EventRecord::decode(data).unwrap());
         at += 16 + length;
     }
     records

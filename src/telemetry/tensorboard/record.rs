@@ -5,7 +5,7 @@ use prost::Message;
 
 /// A record: one message with the time at which it was written.
 #[derive(Clone, PartialEq, Message)]
-pub struct Record {
+pub struct EventRecord {
     /// Seconds since the Unix epoch.
     #[prost(double, tag = "1")]
     pub wall_time: f64,
@@ -39,12 +39,12 @@ pub const SESSION_START: i32 = 1;
 pub struct Summary {
     /// The values.
     #[prost(message, repeated, tag = "1")]
-    pub values: Vec<Value>,
+    pub values: Vec<TaggedValue>,
 }
 
 /// A named value, which is one of its kinds.
 #[derive(Clone, PartialEq, Message)]
-pub struct Value {
+pub struct TaggedValue {
     /// Name, with folders.
     #[prost(string, tag = "1")]
     pub tag: String,
@@ -53,7 +53,7 @@ pub struct Value {
     pub simple_value: Option<f32>,
     /// A picture.
     #[prost(message, optional, tag = "4")]
-    pub image: Option<Image>,
+    pub image: Option<EncodedPicture>,
     /// A histogram.
     #[prost(message, optional, tag = "5")]
     pub histogram: Option<Histogram>,
@@ -61,7 +61,7 @@ pub struct Value {
 
 /// A picture.
 #[derive(Clone, PartialEq, Message)]
-pub struct Image {
+pub struct EncodedPicture {
     /// px.
     #[prost(int32, tag = "1")]
     pub height: i32,
@@ -102,7 +102,7 @@ pub struct Histogram {
     pub counts: Vec<f64>,
 }
 
-impl Record {
+impl EventRecord {
     /// The bytes of the record in the file: length, its checksum, message, its checksum.
     pub fn framed(&self) -> Vec<u8> {
         let message = self.encode_to_vec();
@@ -125,10 +125,10 @@ mod tests {
     /// As TensorBoard's own writer has them.
     #[test]
     fn records_have_the_bytes_of_the_format() {
-        let version = Record {
+        let version = EventRecord {
             wall_time: 1.0,
             file_version: Some("brain.Event:2".to_owned()),
-            ..Record::default()
+            ..EventRecord::default()
         };
         let message = b"\x09\0\0\0\0\0\0\xf0\x3f\x1a\x0dbrain.Event:2";
         assert_eq!(version.encode_to_vec(), message);
@@ -138,17 +138,18 @@ mod tests {
         assert_eq!(framed[8..12], [0xa3, 0x7f, 0x4b, 0x22]);
         assert_eq!(&framed[12..36], message);
 
-        let value = Value { tag: "a".to_owned(), simple_value: Some(0.0), ..Value::default() };
+        let value =
+            TaggedValue { tag: "a".to_owned(), simple_value: Some(0.0), ..TaggedValue::default() };
         let summary = Some(Summary { values: vec![value] });
-        let scalar = Record { step: 300, summary, ..Record::default() };
+        let scalar = EventRecord { step: 300, summary, ..EventRecord::default() };
         let expected = b"\x10\xac\x02\x2a\x0a\x0a\x08\x0a\x01a\x15\0\0\0\0";
         assert_eq!(scalar.encode_to_vec(), expected);
 
         let session_log = Some(SessionLog { status: SESSION_START });
-        let start = Record { step: 1, session_log, ..Record::default() };
+        let start = EventRecord { step: 1, session_log, ..EventRecord::default() };
         assert_eq!(start.encode_to_vec(), b"\x10\x01\x3a\x02\x08\x01");
 
-        let image = Image { height: 2, width: 3, colorspace: 3, encoded: vec![9] };
+        let image = EncodedPicture { height: 2, width: 3, colorspace: 3, encoded: vec![9] };
         assert_eq!(image.encode_to_vec(), b"\x08\x02\x10\x03\x18\x03\x22\x01\x09");
         let histogram =
             Histogram { num: 1.0, limits: vec![1.0], counts: vec![1.0], ..Histogram::default() };

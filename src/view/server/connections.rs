@@ -15,10 +15,10 @@ const STRANGERS: usize = 256;
 
 /// All connections of a server.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<Taken>);
+pub(super) struct Connections(Mutex<TakenPlaces>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TakenPlaces {
     /// Number of the next connection.
     next: u64,
     /// Connections without the token, the oldest first.
@@ -53,7 +53,7 @@ impl Connections {
         taken.strangers.push_back((number, task.abort_handle()));
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, TakenPlaces> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
