@@ -19,9 +19,9 @@ use crate::wire::{Introduction, Said, Told};
 
 #[allow(unreachable_pub, reason = "other programs use it, too")]
 #[path = "../../../../../tests/common/fuzz.rs"]
-mod fuzz;
+mod inputs;
 
-use fuzz::Fuzz;
+use inputs::Fuzz;
 
 const INTRODUCTION: &str = r#"{"protocol":3,"rank":1,"world":2,"host":"a","pid":7,"data":"127.0.0.1:9","claims":[{"what":"seed","value":"7","kind":"Options"}],"nonce":"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"}"#;
 
