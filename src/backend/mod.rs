@@ -66,7 +66,7 @@ pub use palettes::Palettes;
 #[cfg(feature = "bench")]
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
-pub use profiler::{CopySpeed, Profiler, StageTime, Work};
+pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
 pub use ranks::{RankOutcome, RankView, Ranks, Sight};
 pub use render::{AdamStep, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered};
 pub(crate) use rows::check_rows;

@@ -83,8 +83,8 @@ pub struct CopySpeed {
 pub struct Work {
     /// Gaussians of the model.
     pub gaussians: u64,
-    /// Values of harmonics per Gaussian.
-    pub sh_width: u64,
+    /// Words that a Gaussian takes as the model is stored.
+    pub row_words: RowWords,
     /// Gaussians that the view sees: splats.
     pub visible: u64,
     /// Lane blocks of which the view sees something.
@@ -115,6 +115,19 @@ pub struct Work {
     pub pairs_evaluated: u64,
 }
 
+/// Words of 4 bytes that a Gaussian takes in each table, in the storage of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RowWords {
+    /// Parameters that are no colours.
+    pub geometry: u64,
+    /// Both moments of these.
+    pub geometry_moments: u64,
+    /// Harmonics.
+    pub sh: u64,
+    /// Both moments of these.
+    pub sh_moments: u64,
+}
+
 /// Gaussians of a lane block, and pixels of a part.
 pub(crate) const LANES: u64 = 32;
 
@@ -133,7 +146,7 @@ impl Work {
         let mean = |of: fn(&Self) -> u64| works.iter().map(of).sum::<u64>() / count;
         Some(Self {
             gaussians: mean(|work| work.gaussians),
-            sh_width: mean(|work| work.sh_width),
+            row_words: works.first().map_or_else(RowWords::default, |work| work.row_words),
             visible: mean(|work| work.visible),
             lane_blocks_seen: mean(|work| work.lane_blocks_seen),
             rows_fetched: mean(|work| work.rows_fetched),

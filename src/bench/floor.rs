@@ -5,8 +5,8 @@
 //! that takes longer waits for something else, or moves more. What fits the GPU's caches may take
 //! less.
 
-use crate::abi::{BLEND_PARTS, GEOMETRY_WIDTH, RECORD_WIDTH, SHORT_KEYS_MAX};
-use crate::backend::{LANES, Stage, Work};
+use crate::abi::{BLEND_PARTS, RECORD_WIDTH, SHORT_KEYS_MAX};
+use crate::backend::{LANES, RowWords, Stage, Work};
 use crate::memory::Bytes;
 
 /// Bytes of a float and of a count.
@@ -16,8 +16,6 @@ const WORD: u64 = 4;
 const RECORD: u64 = RECORD_WIDTH as u64 * WORD;
 /// Bytes of a Gaussian's centre.
 const CENTRE: u64 = 3 * WORD;
-/// Bytes of a Gaussian's parameters that are no colours.
-const GEOMETRY: u64 = GEOMETRY_WIDTH as u64 * WORD;
 /// Bytes of a splat's rectangle of tiles, of a tile's range and of a chunk's entry in the list.
 const PAIR: u64 = 8;
 /// Bytes of a pixel's colour or its gradient.
@@ -46,10 +44,10 @@ pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
 ///   moments where they are behind, and a lane block's count of steps;
 /// - a splat's record, rectangle, depth, index and number of instances are written.
 fn project(work: &Work) -> u64 {
-    let sh = work.sh_width * WORD;
+    let RowWords { geometry, sh, sh_moments, .. } = work.row_words;
     work.gaussians * (CENTRE + WORD)
-        + work.rows_fetched * (GEOMETRY - CENTRE + sh)
-        + work.rows_late * 2 * sh
+        + work.rows_fetched * ((geometry + sh) * WORD).saturating_sub(CENTRE)
+        + work.rows_late * sh_moments * WORD
         + work.lane_blocks_seen * WORD
         + work.visible * (RECORD + PAIR + 3 * WORD)
 }
@@ -121,11 +119,11 @@ fn observe(work: &Work) -> u64 {
 ///
 /// That now and then all colours catch up is left out, as it is of the median of the times.
 fn step(work: &Work) -> u64 {
-    const TABLES: u64 = 3;
     const BOTH_WAYS: u64 = 2;
+    let RowWords { geometry, geometry_moments, sh, sh_moments } = work.row_words;
     let rows_moved = work.lane_blocks_seen * LANES;
-    work.gaussians * (WORD + GEOMETRY * TABLES * BOTH_WAYS)
-        + rows_moved * work.sh_width * WORD * TABLES * BOTH_WAYS
+    work.gaussians * (WORD + (geometry + geometry_moments) * WORD * BOTH_WAYS)
+        + rows_moved * (sh + sh_moments) * WORD * BOTH_WAYS
         + work.lane_blocks_seen * WORD * BOTH_WAYS
         + work.visible * 2 * RECORD
 }
@@ -141,11 +139,17 @@ fn radix_sort(n: u64, key: u64, bits: u32) -> u64 {
 mod tests {
     use super::*;
 
+    /// A Gaussian of degree 3 in full precision, and in compact storage.
+    const FULL: RowWords = RowWords { geometry: 11, geometry_moments: 22, sh: 48, sh_moments: 96 };
+    const COMPACT: RowWords =
+        RowWords { geometry: 11, geometry_moments: 6 + 11, sh: 24, sh_moments: 13 + 13 };
+
     /// The bytes that one more of something adds to each stage that it changes.
     fn each(work: &Work) -> Vec<(Stage, u64)> {
         // Two tiles have keys of two bits, three as well.
-        let nothing = Work { tiles: 2, sh_width: 48, ..Work::default() };
-        let sum = Work { tiles: nothing.tiles + work.tiles, sh_width: nothing.sh_width, ..*work };
+        let row_words = if work.row_words == RowWords::default() { FULL } else { work.row_words };
+        let nothing = Work { tiles: 2, row_words, ..Work::default() };
+        let sum = Work { tiles: nothing.tiles + work.tiles, row_words, ..*work };
         let added = |stage| (stage, floor(stage, &sum).0 - floor(stage, &nothing).0);
         Stage::ALL.map(added).into_iter().filter(|(_, bytes)| *bytes > 0).collect()
     }
@@ -154,6 +158,17 @@ mod tests {
     fn a_gaussian_that_is_not_seen_shows_its_centre_and_moves_its_geometry() {
         let work = Work { gaussians: 1, ..Work::default() };
         assert_eq!(each(&work), [(Stage::Project, 12 + 4), (Stage::Step, 4 + 11 * 3 * 4 * 2)]);
+    }
+
+    #[test]
+    fn a_compact_model_moves_the_bytes_that_it_has() {
+        let row_words = COMPACT;
+        let work = Work { gaussians: 1, row_words, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 16), (Stage::Step, 4 + 28 * 4 * 2)]);
+        let work = Work { lane_blocks_seen: 1, row_words, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 4), (Stage::Step, 32 * 50 * 4 * 2 + 8)]);
+        let work = Work { rows_late: 1, row_words, ..Work::default() };
+        assert_eq!(each(&work), [(Stage::Project, 26 * 4)]);
     }
 
     #[test]

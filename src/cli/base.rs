@@ -1,6 +1,7 @@
 //! Options beneath all that are given: of the demonstration, and of several ranks.
 
 use super::folder::ConfigText;
+use crate::config::PrimitiveName;
 
 /// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,
 /// and the length.
@@ -22,19 +23,33 @@ sugar_iterations = 400
 n_samples_for_sdf = 10000
 ";
 
+/// The same of triangles, whose schedules follow the length, and whose iterations take longer.
+const DEMO_OF_TRIANGLES: &str = "\
+[scene]
+eval = true
+
+[optimize]
+iterations = 600
+";
+
 /// Folder of the demonstration's scene inside the model folder.
 pub(super) const DEMO_SCENE: &str = "scene";
 
 /// Most views of a step.
 const MOST_VIEWS: u32 = 8;
 
-/// The lowest layer of options, where there is one: a step of several ranks takes a view of each.
-pub(super) fn base_text(is_demo: bool, ranks: u32) -> Option<ConfigText> {
+/// The lowest layer of options, where there is one: a step of several ranks takes a view of each. `demo` is the
+/// primitive of a demonstration.
+pub(super) fn base_text(demo: Option<PrimitiveName>, ranks: u32) -> Option<ConfigText> {
     let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MOST_VIEWS));
-    let (origin, text) = match (is_demo, ranks > 1) {
-        (true, _) => ("the demonstration", DEMO.replace("[optimize]\n", &views)),
-        (false, true) => ("--ranks", views),
-        (false, false) => return None,
+    let (origin, text) = match demo {
+        Some(primitive) => {
+            let is_triangles = primitive == PrimitiveName::Triangles;
+            let text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO };
+            ("the demonstration", text.replace("[optimize]\n", &views))
+        }
+        None if ranks > 1 => ("--ranks", views),
+        None => return None,
     };
     Some(ConfigText { origin: origin.to_owned(), text })
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::exit::device_error;
 #[cfg(kernels)]
 use super::holders;
+use super::host_limit;
 use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
 #[cfg(kernels)]
@@ -22,7 +23,7 @@ use crate::backend::nvidia;
 #[cfg(kernels)]
 use crate::backend::{Device as _, DeviceInfo};
 use crate::backend::{DeviceError, Inputs, TrainDevice, gpu};
-use crate::config::{Config, DeviceChoice, MemoryOptions};
+use crate::config::{Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve};
 use crate::memory::plan::PlannedCoarse;
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
@@ -150,6 +151,23 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
 }
 
+/// True if the processor does the work of these options.
+pub(super) fn is_on_processor(config: &Config) -> bool {
+    let has_gpu = gpu::is_present() && gpu::kernels().is_some();
+    host_limit::is_on_processor(config.run.device, has_gpu)
+}
+
+/// Resolves options with the defaults of the device that they choose, and returns the layers as they are for
+/// it.
+pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_>), ConfigError> {
+    let config = resolve(layers)?;
+    if !is_on_processor(&config) {
+        return Ok((config, layers));
+    }
+    let layers = Layers { on_processor: true, ..layers };
+    Ok((resolve(layers)?, layers))
+}
+
 fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
     task.run(&mut processor(options)?)
 }
@@ -202,7 +220,8 @@ pub(super) fn open_cuda(options: &DeviceOptions) -> anyhow::Result<Cuda> {
     });
     let opened = match opened {
         Err(error) if error.is_short_beside_others() => {
-            return Err(name_holders(error.into(), None));
+            let uuid = crate::backend::cuda::driver::uuid_of(options.ordinal);
+            return Err(name_holders(error.into(), uuid.as_deref()));
         }
         // The limit is the user's own, and the message names it.
         Err(error) if error.is_out_of_memory() => return Err(error.into()),

@@ -130,6 +130,9 @@ impl Exit {
                 ClaimKind::Scene => Self::Data,
                 ClaimKind::Version => Self::Device,
             },
+            JoinError::NoHome { .. } | JoinError::NoSecret { .. } | JoinError::OnlyLocal { .. } => {
+                Self::Usage
+            }
             _ => Self::Device,
         }
     }

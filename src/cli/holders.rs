@@ -18,13 +18,22 @@ pub(super) fn in_words(user: &User) -> String {
     )
 }
 
-/// That a GPU's memory is short, and which other programs hold it: of the GPU with this identifier,
-/// or of all where it is not known.
+/// Says that a GPU's memory is short, and which other processes hold it. `uuid` names the GPU. If it is
+/// unknown, only the one GPU of the machine can be meant.
 #[cfg(any(kernels, test))]
 pub(super) fn short_of_memory(gpus: &[Gpu], uuid: Option<&str>) -> String {
-    let is_meant = |gpu: &&Gpu| uuid.is_none() || gpu.uuid.is_none() || gpu.uuid.as_deref() == uuid;
-    let users: Vec<&User> =
-        gpus.iter().filter(is_meant).filter_map(|gpu| gpu.users.as_deref()).flatten().collect();
+    let is_meant = |gpu: &&Gpu| match (uuid, gpu.uuid.as_deref()) {
+        (Some(uuid), Some(found)) => uuid == found,
+        (_, None) | (None, _) => gpus.len() == 1,
+    };
+    let own = std::process::id();
+    let users: Vec<&User> = gpus
+        .iter()
+        .filter(is_meant)
+        .filter_map(|gpu| gpu.users.as_deref())
+        .flatten()
+        .filter(|user| user.pid != own)
+        .collect();
     if users.is_empty() {
         return "the NVIDIA GPU has too little free memory, and the driver does not name the \
                 programs that hold it (nvidia-smi on the machine itself may)"
@@ -64,14 +73,16 @@ mod tests {
 
     #[test]
     fn who_holds_how_much_is_named_of_the_gpu_in_use() {
+        let own = user(std::process::id(), 4);
         let gpus =
-            [gpu("GPU-0", vec![user(17, 134), user(18, 1)]), gpu("GPU-1", vec![user(19, 2)])];
+            [gpu("GPU-0", vec![user(17, 134), own, user(18, 1)]), gpu("GPU-1", vec![user(19, 2)])];
         assert_eq!(
             short_of_memory(&gpus, Some("GPU-0")),
             "the NVIDIA GPU has too little free memory; other programs use it: process 17 (python), \
              134.00 GiB; process 18 (python), 1.00 GiB"
         );
-        assert!(short_of_memory(&gpus, None).contains("process 19"));
+        assert!(short_of_memory(&gpus[1..], None).contains("process 19"));
+        assert!(short_of_memory(&gpus, None).contains("does not name"));
         assert!(short_of_memory(&gpus, Some("GPU-2")).contains("does not name"));
         assert!(short_of_memory(&[], None).contains("does not name"));
     }

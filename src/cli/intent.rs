@@ -11,11 +11,12 @@ use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer,
 };
+use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
 use super::folder::{self, ConfigText};
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
-use super::option_notices::{tell_budget, warn_of_idle, warn_of_late};
+use super::option_notices::{tell_budget, tell_samples, warn_of_idle, warn_of_late};
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
@@ -49,15 +50,18 @@ impl Intent {
     ///
     /// Where several ranks train, a step takes a view of each unless it is told otherwise.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
-        let lowest = base_text(args.demo, ranks);
-        let layers = Layers {
-            base: lowest.as_ref().map(ConfigText::layer),
+        let given = Layers {
+            base: None,
             is_new: true,
+            on_processor: false,
             preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
         };
-        let mut config = resolve(layers)?;
+        let demo = args.demo.then(|| resolve(given)).transpose()?;
+        let lowest = base_text(demo.map(|config| config.optimize.primitive), ranks);
+        let layers = Layers { base: lowest.as_ref().map(ConfigText::layer), ..given };
+        let (mut config, layers) = resolve_on_device(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.
         let settled = resolved_folder(args, &config);
         if let Some(problem) = settled.as_deref().and_then(folder::not_a_folder) {
@@ -111,6 +115,7 @@ impl Intent {
         }
         if found.is_none() {
             tell_budget(&config);
+            tell_samples(&config, layers, matches);
         }
         config.validate_schedule()?;
         warn_of_idle(&config, matches);

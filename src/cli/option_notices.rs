@@ -3,7 +3,7 @@
 use clap::{ArgMatches, ValueEnum as _};
 
 use super::parser::is_typed;
-use crate::config::{Config, OptimizeOptions};
+use crate::config::{Config, Layers, OptimizeOptions};
 
 /// Says what a time budget is spent on.
 pub(super) fn tell_budget(config: &Config) {
@@ -23,6 +23,16 @@ pub(super) fn tell_budget(config: &Config) {
     tracing::info!(
         "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
     );
+}
+
+/// Names a default of the processor that the coarse stage takes.
+pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
+    let samples = config.sugar.n_samples_for_sdf;
+    let usual = Config::default().sugar.n_samples_for_sdf;
+    let is_told = is_typed(matches, "n_samples_for_sdf") || samples == usual;
+    if layers.on_processor && config.has_coarse_stage() && !is_told {
+        tracing::info!("on the CPU: --n-samples-for-sdf {samples}; a GPU takes {usual}");
+    }
 }
 
 /// Says which preset a new run takes by itself, if it takes one, and how to have the other one.

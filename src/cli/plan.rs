@@ -100,6 +100,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let layers = Layers {
         base: None,
         is_new: true,
+        on_processor: false,
         preset: args.preset.named(),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),

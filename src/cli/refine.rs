@@ -193,15 +193,15 @@ impl Task for Refining<'_> {
         let mut config = rule.config(&opened.config);
         config.output.model_path = Some(folder.to_owned());
         let stored = newest_checkpoint(folder);
-        let goes_on = stored.is_some();
+        let resumed = stored.as_ref().map(|stored| stored.about.iteration);
         trained.add(dataset.train.iter().map(|&view| dataset.views[view].name.as_str()), 0);
-        folder::describe(folder, &config, dataset, &dataset.points, &trained, goes_on)?;
+        folder::describe(folder, &config, dataset, &dataset.points, &trained, resumed.is_some())?;
         if record.model.is_none() {
             record.model = measured_model(device, opened)?.as_ref().map(Measurement::of);
         }
         record.write(folder)?;
 
-        let mut sinks = Sinks::for_run(folder, args.style(), goes_on)?;
+        let mut sinks = Sinks::for_run(folder, args.style(), resumed)?;
         sinks.add(SummaryFile::new(folder, &config, began)?);
         let setup = RefineSetup {
             dataset,

@@ -15,25 +15,42 @@ const LEAST: u64 = 100_000;
 /// ... unless that is more than one for so many pixels.
 const LEAST_PIXELS_FOR_ONE: u64 = 40;
 
+/// Pixels of the training views for each vertex of triangles, as long as there are few pixels, and beyond.
+const PIXELS_FOR_VERTEX: [u64; 2] = [60, 20];
+
+/// Pixels up to which there are few.
+const FEW_PIXELS: u64 = 6_000_000;
+
+/// Most vertices of triangles.
+pub(super) const MOST_VERTICES: u64 = 4_000_000;
+
 /// Settles what a run grows to that has so many Gaussians now, and returns it, where it follows from the scene.
 pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
     let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
     let densify = &mut config.densify;
-    if densify.max_points.is_some() || has_triangles {
+    if densify.max_points.is_some() {
         return None;
     }
     let pixels = dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum();
-    if !densify.strategy.grows_to_a_number() {
+    if !has_triangles && !densify.strategy.grows_to_a_number() {
         densify.max_points = Some(limit_for(pixels).max(now));
         return None;
     }
-    densify.max_points = Some(room_for(pixels).max(now));
+    let room = if has_triangles { vertices_for(pixels) } else { room_for(pixels) };
+    densify.max_points = Some(room.max(now));
     densify.max_points
 }
 
 /// Returns the largest number of Gaussians of a strategy without a number of its own.
 fn limit_for(pixels: u64) -> u64 {
     (pixels / LEAST_PIXELS_FOR_ONE).clamp(LEAST, MOST)
+}
+
+/// Vertices that so many pixels can teach. Large photographs have room for as many as training makes.
+fn vertices_for(pixels: u64) -> u64 {
+    let few = pixels.min(FEW_PIXELS);
+    let [of_few, of_more] = PIXELS_FOR_VERTEX;
+    (few / of_few + (pixels - few) / of_more).clamp(1, MOST_VERTICES)
 }
 
 /// Gaussians that so many pixels can teach.
@@ -75,11 +92,35 @@ mod tests {
     }
 
     #[test]
+    fn only_small_photographs_limit_vertices() {
+        for (pixels, vertices) in [
+            // bonsai and fox, and fox at a half and a quarter of its sides.
+            (255 * 800 * 533, 4_000_000),
+            (43 * 1061 * 1894, 4_000_000),
+            (43 * 530 * 947, 879_106),
+            (43 * 265 * 473, 89_830),
+            // The demonstration.
+            (42 * 160 * 120, 13_440),
+            (9, 1),
+        ] {
+            assert_eq!(vertices_for(pixels), vertices, "{pixels} pixels");
+        }
+    }
+
+    #[test]
     fn the_help_says_how_many_there_is_room_for() {
         let command = Config::augment_args(Command::new("splat"));
         let flag = command.get_arguments().find(|flag| flag.get_id() == "max_points").unwrap();
         let help = flag.get_long_help().unwrap().to_string();
-        for number in ["350 pixels", "5,000,000", "100,000", "40 pixels"] {
+        for number in [
+            "350 pixels",
+            "5,000,000",
+            "100,000",
+            "40 pixels",
+            "60 of the",
+            "6,000,000",
+            "4,000,000",
+        ] {
             assert!(help.contains(number), "{number}: {help}");
         }
     }

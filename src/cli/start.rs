@@ -7,6 +7,7 @@ use super::exit::{DataError, UsageError};
 use super::export::read_splats;
 use super::file_kind::check_init;
 use super::output::shell_word;
+use super::settle::MOST_VERTICES;
 use splat_formats::{SplatFormat, SplatPrimitive, SpzAxes};
 
 use crate::config::{Config, PrimitiveName};
@@ -269,11 +270,11 @@ fn starting_points<'a>(
     config: &Config,
 ) -> Result<Cow<'a, PointCloud>, UsageError> {
     let options = &config.optimize;
-    let rows_of_point = match options.primitive {
-        PrimitiveName::Triangles => SOUP_VERTICES as u64,
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => 1,
+    let (rows_of_point, most) = match options.primitive {
+        PrimitiveName::Triangles => (SOUP_VERTICES as u64, MOST_VERTICES),
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => (1, u64::MAX),
     };
-    let cap = config.densify.max_points.unwrap_or(u64::MAX) / rows_of_point;
+    let cap = config.densify.max_points.unwrap_or(most) / rows_of_point;
     let found = dataset.points.positions.len();
     if found > 0 {
         let Some(cap) = usize::try_from(cap).ok().filter(|&cap| cap < found) else {

@@ -11,14 +11,15 @@ use anyhow::Context as _;
 pub(super) use args::SugarArgs;
 use clap::ArgMatches;
 use idle::warn_of_idle;
-use surface_stages::{MeshedModel, meshing, refining};
+use surface_stages::{MeshedModel, meshing, refinement_on_processor, refining};
 pub(super) use surface_stages::{SUGAR_METHOD, SUGAR_TEXTURE};
 
+use super::device::resolve_on_device;
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::folder;
 use super::output::{print_paths, shell_word};
-use super::parser::{command_of, parse};
+use super::parser::{command_of, is_typed, parse};
 use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
 use super::train;
@@ -28,8 +29,19 @@ use crate::config::{Config, Layers, PrimitiveName, Regularize, StrategyName, Typ
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
 
-/// Iterations before the coarse stage, as in SuGaR (Guédon and Lepetit 2024).
-const PHOTOMETRIC: u32 = 7000;
+/// Lengths of a run where none are given.
+struct Lengths {
+    /// Iterations before the coarse stage.
+    photometric: u32,
+    /// Iterations of the coarse stage.
+    coarse: u32,
+}
+
+/// As in SuGaR (Guédon and Lepetit 2024).
+const ON_GPU: Lengths = Lengths { photometric: 7000, coarse: 8000 };
+
+/// What the processor has the time for.
+const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 
 /// Surface terms where none are named: of SuGaR's those with the best meshes.
 const TERMS: &str = "--regularize=dn-consistency";
@@ -73,15 +85,20 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         )
         .into());
     }
-    let (model, mut stages) = if args.skip_coarse {
-        (coarse_model(args)?, Vec::new())
+    let (model, mut stages, mut told) = if args.skip_coarse {
+        (coarse_model(args)?, Vec::new(), Vec::new())
     } else {
-        let (model_path, train) = training(args, matches)?;
-        (MeshedModel::Trained(model_path), vec![train])
+        let (model_path, train, told) = training(args, matches)?;
+        (MeshedModel::Trained(model_path), vec![train], told)
     };
     stages.push(meshing(&model, args, matches));
     if !args.skip_refinement {
-        stages.push(refining(&model, args, matches)?);
+        let flags = refinement_on_processor(args, matches);
+        stages.push(refining(&model, args, matches, &flags)?);
+        told.extend(flags);
+    }
+    if !told.is_empty() {
+        tracing::info!("defaults on the CPU: {}. A GPU takes more of each", told.join(" "));
     }
     warn_of_idle(args, matches);
     let written = follow(&stages, model.path())?;
@@ -204,8 +221,11 @@ fn coarse_model(args: &SugarArgs) -> anyhow::Result<MeshedModel> {
     }
 }
 
-/// The stage that trains, and the folder that it trains in.
-fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, CommandStage)> {
+/// The stage that trains, the folder that it trains in, and the flags that are the processor's defaults.
+fn training(
+    args: &SugarArgs,
+    matches: &ArgMatches,
+) -> anyhow::Result<(PathBuf, CommandStage, Vec<String>)> {
     let TrainArgs { demo, config: file, preset, options, .. } = &args.train;
     let preset = preset.named();
     let layers = Layers {
@@ -214,7 +234,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
         typed: Some(Typed { flags: options, matches }),
         ..Layers::default()
     };
-    let config = resolve(layers)?;
+    let (config, layers) = resolve_on_device(layers)?;
     refuse_other_primitives(config.optimize.primitive)?;
     let model_path = match config.output.model_path.clone() {
         Some(path) => path,
@@ -242,10 +262,24 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     if config.sugar.regularize == Regularize::None {
         line.push(TERMS.into());
     }
+    let mut flags = Vec::new();
     let is_usual = config.optimize.iterations == Config::default().optimize.iterations;
     if is_usual && !demo && config.sugar.checkpoint_path.is_none() {
-        line.push(format!("--iterations={PHOTOMETRIC}").into());
+        let lengths = if layers.on_processor { ON_PROCESSOR } else { ON_GPU };
+        flags.push(format!("--iterations={}", lengths.photometric));
     }
+    if layers.on_processor && !demo {
+        let usual = Config::default().sugar;
+        let samples = config.sugar.n_samples_for_sdf;
+        if config.sugar.sugar_iterations == usual.sugar_iterations {
+            flags.push(format!("--sugar-iterations={}", ON_PROCESSOR.coarse));
+        }
+        if samples != usual.n_samples_for_sdf && !is_typed(matches, "n_samples_for_sdf") {
+            flags.push(format!("--n-samples-for-sdf={samples}"));
+        }
+    }
+    let told = if layers.on_processor { flags.clone() } else { Vec::new() };
+    line.extend(flags.into_iter().map(OsString::from));
     let (args, matches) = parse::<TrainArgs>(TRAIN, &line)?;
     let typed = Some(Typed { flags: &args.options, matches: &matches });
     let mut decided = resolve(Layers { typed, ..layers })?;
@@ -254,6 +288,7 @@ fn training(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<(PathBuf, 
     Ok((
         model_path,
         CommandStage { name: TRAIN, line, options: options_of(&decided)?, run: run_training },
+        told,
     ))
 }
 

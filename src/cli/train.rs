@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 
-use self::warnings::{
-    tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds, warn_of_samples,
-};
+use self::warnings::{tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds};
 use super::background::settle_background;
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
@@ -196,9 +194,6 @@ impl Task for Training<'_> {
             device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
         }
         let is_on_processor = device.info().uuid.is_none();
-        if is_on_processor {
-            warn_of_samples(&intent.config);
-        }
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
         let held = RunParts {
@@ -220,7 +215,8 @@ impl Task for Training<'_> {
         trained.add(names, done);
         intent.prepare_folder(&dataset, &start.points(), &trained)?;
 
-        let mut sinks = Sinks::for_run(&intent.model_path, args.style(), intent.goes_on)?;
+        let mut sinks =
+            Sinks::for_run(&intent.model_path, args.style(), intent.goes_on.then_some(done))?;
         let summary = SummaryFile::new(&intent.model_path, &intent.config, started)?;
         sinks.add(summary.with_new_training_views(has_new_views));
         if intent.config.output.timelapse.is_some() {

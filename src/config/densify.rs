@@ -126,8 +126,10 @@ options! {
         ///
         /// With budget and mcmc it is what the model grows to. If none is given, that is 1,000,000 with mcmc, and with
         /// budget one for 350 pixels of the training views: at most 5,000,000, at least 100,000 (or one for 40 pixels,
-        /// where that is less), and no fewer than the run starts with. With adc and gof the limit is one for 40 pixels, at least 100,000, at most 5,000,000. Of triangles it counts vertices, and is
-        /// 4,000,000 if none is given.
+        /// where that is less), and no fewer than the run starts with. With adc and gof the limit is one for 40 pixels:
+        /// at most 5,000,000, at least 100,000. Of triangles it counts vertices. If none is
+        /// given, that is one for 60 of the first 6,000,000 pixels of the training views and one for 20 of the rest: at
+        /// most 4,000,000, and no fewer than the run starts with.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
             value_name = "N",

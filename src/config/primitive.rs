@@ -30,15 +30,14 @@ impl PrimitiveName {
                 text: "[densify]\nmin_opacity = 0.05\n",
             }),
             // Its authors' values (Held et al. 2025), but for the exponent of the size, views that are small at
-            // first, the rate of opacities, which stays 0.05 as theirs does in rooms, and a cap that is never passed.
+            // first, the rate of opacities, which stays 0.05 as theirs does in rooms.
             Self::Triangles => Some(Implied {
                 origin: "primitive triangles",
                 text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\
                        position_lr_by_size = 0.5\nresolution_schedule = \"linear\"\n\
                        feature_lr = 1.6e-3\ninit_opacity = 0.28\n\
                        depth_l1_weight_init = 0.01\ndepth_l1_weight_final = 0.001\n\
-                       [densify]\ndensification_interval = 500\ndensify_until_iter = 10000\n\
-                       max_points = 4000000\n",
+                       [densify]\ndensification_interval = 500\ndensify_until_iter = 10000\n",
             }),
             Self::Gaussians | Self::Surfels => None,
         }

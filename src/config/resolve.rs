@@ -48,6 +48,8 @@ pub struct Layers<'a> {
     /// Whether that is no earlier run's. Then it lies beneath the preset fast, but for the length that it gives, unless
     /// a layer above chooses another way to grow.
     pub is_new: bool,
+    /// True if the processor trains, which has other defaults.
+    pub on_processor: bool,
     /// Name of a preset.
     pub preset: Option<&'a str>,
     /// A configuration file.
@@ -88,7 +90,12 @@ pub fn resolve(layers: Layers<'_>) -> Result<Config, ConfigError> {
     let mut table = defaults;
     let DensifyOptions { strategy, absgrad, .. } = decided.densify;
     let primitive = decided.optimize.primitive;
+    let given_on_processor = layers.on_processor.then_some(Implied {
+        origin: "the processor",
+        text: "[sugar]\nn_samples_for_sdf = 10000\n",
+    });
     let implied = [
+        given_on_processor,
         primitive.implied(strategy),
         primitive.implied_indoors(decided.triangles.indoor),
         strategy.implied(absgrad)?,

@@ -1,16 +1,16 @@
 //! `run.jsonl`: a run as one event a line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cadence::Cadence;
 use super::status::RunStage;
 use super::time::unix_seconds;
 use super::whole_records::WholeRecords;
-use crate::files::OutputError;
+use crate::files::{OutputError, write_atomically};
 use crate::train::event::{Event, Sink};
 
 /// Bytes that are read at once in search of the last newline.
@@ -82,13 +82,62 @@ pub struct JsonLines<W: Write> {
 }
 
 impl JsonLines<File> {
-    /// Opens `run.jsonl` in the model folder; a resumed run appends to it.
-    pub fn create(model_path: &Path, resumed: bool) -> Result<Self, OutputError> {
+    /// Opens `run.jsonl` in the model folder. A run that resumes after an iteration drops the lines of later
+    /// iterations, which it does again, and appends.
+    pub fn create(model_path: &Path, resumed: Option<u32>) -> Result<Self, OutputError> {
         let path = model_path.join("run.jsonl");
-        let file = if resumed { open_to_append(&path) } else { File::create(&path) };
+        let file = match resumed {
+            Some(iteration) => {
+                forget_after(&path, iteration)?;
+                open_to_append(&path)
+            }
+            None => File::create(&path),
+        };
         let file = file.map_err(|source| OutputError::new(&path, source))?;
         Ok(Self::to_writer(&path, file))
     }
+}
+
+/// The iteration of a line that has one.
+#[derive(Deserialize)]
+struct Iteration {
+    iteration: u64,
+}
+
+/// Removes the lines of iterations after this one, if there are any.
+fn forget_after(path: &Path, iteration: u32) -> Result<(), OutputError> {
+    let failed = |source| OutputError::new(path, source);
+    // A device or a pipe has no lines to look back at.
+    if !path.metadata().is_ok_and(|about| about.is_file()) {
+        return Ok(());
+    }
+    let is_later = |line: &[u8]| {
+        serde_json::from_slice(line)
+            .is_ok_and(|Iteration { iteration: of_line }| of_line > u64::from(iteration))
+    };
+    let mut has_later = false;
+    each_line(path, |line| {
+        has_later |= is_later(line);
+        Ok(())
+    })
+    .map_err(failed)?;
+    if !has_later {
+        return Ok(());
+    }
+    write_atomically(path, |out| {
+        each_line(path, |line| if is_later(line) { Ok(()) } else { out.write_all(line) })
+    })
+}
+
+/// Hands over each line with its end, which the last may lack.
+fn each_line(path: &Path, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        take(&line)?;
+        line.clear();
+    }
+    Ok(())
 }
 
 /// A run that was killed may have left a part of a line, which is dropped.
@@ -164,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.jsonl");
         std::fs::write(&path, before).unwrap();
-        let mut sink = JsonLines::create(folder.path(), true).unwrap();
+        let mut sink = JsonLines::create(folder.path(), Some(3000)).unwrap();
         sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
         std::fs::read_to_string(&path).unwrap()
     }
@@ -181,6 +230,17 @@ mod tests {
         }
         assert_eq!(resumed_log(b"{\"ti").lines().count(), 1);
         assert_eq!(resumed_log(b"").lines().count(), 1);
+    }
+
+    #[test]
+    fn lines_of_iterations_that_are_done_again_are_dropped() {
+        let line = |iteration: u32| format!("{{\"event\":\"step\",\"iteration\":{iteration}}}\n");
+        let kept = format!("{}{{\"event\":\"warning\"}}\n{}", line(2990), line(3000));
+        let text = resumed_log(format!("{kept}{}{}", line(3010), line(3020)).as_bytes());
+        assert_eq!((&text[..kept.len()], text.lines().count()), (&kept[..], 4));
+        // A part of a line behind them goes as well.
+        let text = resumed_log(format!("{kept}{}{{\"ev", line(3010)).as_bytes());
+        assert_eq!((&text[..kept.len()], text.lines().count()), (&kept[..], 4));
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod status;
 mod summary;
 mod summary_file;
 mod tables;
-mod tensorboard;
+pub mod tensorboard;
 mod time;
 mod timelapse;
 mod whole_records;
@@ -56,16 +56,16 @@ impl Sinks {
     /// What a training run writes into its model folder (made where it is missing), and its
     /// progress on stderr.
     ///
-    /// A resumed run continues the files of the run before; another starts `run.jsonl` and
-    /// `metrics.csv` anew.
+    /// A run that resumes after an iteration continues the files of the run before; another starts
+    /// `run.jsonl` and `metrics.csv` anew.
     pub fn for_run(
         model_path: &Path,
         style: ProgressStyle,
-        resumed: bool,
+        resumed: Option<u32>,
     ) -> Result<Self, OutputError> {
         create_folder(model_path)?;
         let mut sinks = Self::default();
-        for table in MetricsTable::all(model_path, resumed)? {
+        for table in MetricsTable::all(model_path, resumed.is_some())? {
             sinks.add(table);
         }
         sinks.add(JsonLines::create(model_path, resumed)?);

@@ -143,6 +143,10 @@ impl ViewedModel {
         }
         let Followed { events, splats, watching, lock, refreshed, .. } = &mut *followed;
         *lock = lock_state(self.path());
+        if *lock == LockState::Free {
+            // A page may have told a run that somebody looks just when that ended, or was killed.
+            watching.folder().remove();
+        }
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
             ViewError::Failed(format!("{}: cannot be read: {error}", log.display()))
@@ -196,8 +200,8 @@ impl ViewedModel {
     pub(super) fn run(&self, from: usize) -> Result<String, ViewError> {
         let mut followed = self.refreshed()?;
         let state = followed.state();
-        if followed.lock != LockState::Free
-            && state.is_going_on()
+        // A run that has logged its end holds the lock for a while, and removes nothing any more.
+        if followed.obeys()
             && let Err(error) = followed.watching.tell()
             && !std::mem::replace(&mut followed.has_complained, true)
         {
@@ -324,12 +328,6 @@ impl Followed {
     fn obeys(&self) -> bool {
         let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
         self.lock != LockState::Free && trains
-    }
-}
-
-impl ShownState {
-    fn is_going_on(self) -> bool {
-        matches!(self, Self::Running | Self::Paused)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod density;
 pub mod differences;
 pub mod drawing;
 pub mod events;
+pub mod fuzz;
 pub mod geometry;
 pub mod hooked;
 pub mod http;

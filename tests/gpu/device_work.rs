@@ -4,7 +4,7 @@ use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::prelude::*;
 use crate::common::scene::{gaussian, photo, resized, straight, tame_gaussians, together};
 use splat::backend::cuda::{Cuda, Model};
-use splat::backend::{Render, Terms, Work};
+use splat::backend::{Render, RowWords, Terms, Work};
 use splat::dataset::View;
 use splat::memory::Bytes;
 use splat::model::Gaussians;
@@ -31,7 +31,7 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
     let tiles = 3 * 2;
     let expected = Work {
         gaussians: 41,
-        sh_width: 48,
+        row_words: RowWords { geometry: 11, geometry_moments: 22, sh: 48, sh_moments: 96 },
         visible: 1,
         lane_blocks_seen: 1,
         rows_fetched: 8,

@@ -198,6 +198,7 @@ fn later_layers_win_and_only_typed_flags_count() {
                 [scene]\nresolution = 4\n[memory]\nhigh_dram = true\n";
     let (flags, matches) = parsed(&["--sh_degree", "0", "--feature-lr=0.0025", "--low-dram"]);
     let config = resolve(Layers {
+        on_processor: false,
         is_new: false,
         base: Some(ConfigLayer { origin: "checkpoint", text: base }),
         preset: Some("smoke"),

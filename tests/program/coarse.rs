@@ -297,12 +297,14 @@ fn a_model_that_the_prune_empties_ends_without_an_error() {
 }
 
 #[test]
-fn more_samples_than_the_cpu_draws_quickly_are_warned_of() {
+fn the_processor_draws_fewer_samples_unless_a_number_is_given() {
     let place = TestFolder::with_scene();
     let stage = ["--regularize=density", "--sugar-iterations=1"];
-    let many = [&stage[..], &["--n-samples-for-sdf=100001"]].concat();
-    place.trained(1, &many).says(&["--n-samples-for-sdf 100001", "--n-samples-for-sdf 10000"]);
-    let few = [&stage[..], &["--n-samples-for-sdf=100"]].concat();
-    let ended = place.trained_into("few", 1, &few);
-    assert!(!ended.stderr.contains("--n-samples-for-sdf"), "{ended:#?}");
+    let notice = "on the CPU: --n-samples-for-sdf 10000; a GPU takes 1000000";
+    place.trained(1, &stage).says(&[notice]);
+    let config = fs::read_to_string(place.model().join("config.toml")).unwrap();
+    assert!(config.contains("n_samples_for_sdf = 10000\n"), "{config}");
+    let given = [&stage[..], &["--n-samples-for-sdf=100"]].concat();
+    let ended = place.trained_into("given", 1, &given);
+    assert!(!ended.stderr.contains("on the CPU"), "{ended:#?}");
 }

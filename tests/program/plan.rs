@@ -129,6 +129,10 @@ fn triangles_are_planned_in_vertices_and_usual_numbers_of_them_are_tabled() {
     );
     assert_eq!(json(&place, &flags)["gaussians"]["rows"], "vertices");
     assert!(json(&place, &["--gaussians", "1000"]).get("vertex_budgets").is_none());
+    // Without a number, the photographs limit them; small ones to those of the start.
+    let limited = json(&place, &flags[..2]);
+    assert_eq!(limited["gaussians"]["from"], "by the pixels of the training views");
+    assert_eq!(limited["gaussians"]["count"], 600);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn buffers(iteration: u32, after: Phase, splats: u64) -> Event {
 /// The log of a run on a GPU, from iteration `from` to `to`, with or without its end.
 fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
     fs::create_dir_all(folder).unwrap();
-    let mut sink = JsonLines::create(folder, from > 0).unwrap();
+    let mut sink = JsonLines::create(folder, (from > 0).then_some(from)).unwrap();
     let mut send = |event: &Event| sink.on(event).unwrap();
     send(&Event::Started {
         model_path: folder.to_owned(),

@@ -336,6 +336,7 @@ fn launched(place: &TestFolder, flags: &[&str], variables: &[(&str, String)]) ->
     let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
     command.args(["train", "--device", "cpu", "--ranks", "auto", "-s"]).arg(place.scene());
     command.arg("-m").arg(place.model()).args(EVENTFUL).arg("--iterations=60").args(flags);
+    command.env("XDG_STATE_HOME", place.path("state"));
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -405,6 +406,51 @@ fn the_death_of_a_launched_rank_is_an_event_of_the_others() {
     for part in ["rank 1", resume.as_str()] {
         assert!(told.contains(part), "{part}: {told}");
     }
+}
+
+/// A message between a rank and the coordinator.
+fn framed(message: &Value) -> Vec<u8> {
+    let text = message.to_string();
+    [&u32::try_from(text.len()).unwrap().to_le_bytes(), text.as_bytes()].concat()
+}
+
+#[test]
+fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
+    use std::io::{Read as _, Write as _};
+
+    let place = TestFolder::beside(&ONE);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let variables = [
+        ("SPLAT_RANK", "1".to_owned()),
+        ("SPLAT_WORLD", "2".to_owned()),
+        ("SPLAT_LOCAL_WORLD", "2".to_owned()),
+        ("SPLAT_RENDEZVOUS", at.clone()),
+    ];
+    let rank = launched(&place, &[], &variables).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let challenge = serde_json::json!({ "Challenge": {
+        "magic": "splat-ranks", "protocol": 3, "run": at, "nonce": "00".repeat(16)
+    } });
+    stream.write_all(&framed(&challenge)).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    stream.read_exact(&mut vec![0; u32::from_le_bytes(length) as usize]).unwrap();
+    let gone = serde_json::json!({
+        "rank": 0, "host": null, "pid": 1, "cause": "Closed", "progress": null
+    });
+    let welcome = serde_json::json!({ "Welcome": {
+        "data": [at, at], "salt": "00".repeat(16), "coordinator": gone
+    } });
+    stream.write_all(&framed(&welcome)).unwrap();
+    let ended = Ended::from(rank.wait_with_output().unwrap());
+    ended.refused(5, &["does not trust the coordinator", "SPLAT_TOKEN"]);
+
+    // Nor does it meet anybody where no secret can be kept.
+    let mut homeless = launched(&place, &[], &variables);
+    homeless.env_remove("XDG_STATE_HOME").env_remove("HOME");
+    let ended = Ended::from(homeless.spawn().unwrap().wait_with_output().unwrap());
+    ended.refused(2, &["has no secret", "SPLAT_TOKEN"]);
 }
 
 #[test]

@@ -111,6 +111,41 @@ impl Drop for Served {
 }
 
 #[test]
+fn connections_without_the_token_keep_nobody_out() {
+    let place = TestFolder::with_scene();
+    place.trained(5, &[]);
+    let served = Served::of(&place, &[]);
+    let known = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+    let half_open: Vec<_> = (0..500)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        assert_eq!(served.get("/api/run").status, 200);
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    drop((half_open, known));
+}
+
+#[test]
+fn what_tells_a_run_of_its_page_goes_when_no_run_is_left() {
+    let place = TestFolder::with_scene();
+    let served_run = {
+        let training = Training::of(&place, &[]);
+        let served = Served::of(&place, &[]);
+        served.run_until(|_| place.model().join("live/watch").exists());
+        // Killed, the run removes nothing.
+        drop(training);
+        served
+    };
+    served_run.run_until(|_| !place.model().join("live").exists());
+}
+
+#[test]
 fn a_page_is_told_all_of_a_trained_model() {
     let place = TestFolder::with_scene();
     place.trained(40, &["--eval", "--save-iterations=20"]);

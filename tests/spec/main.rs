@@ -13,6 +13,7 @@ mod common;
 mod batches;
 mod bound;
 mod dataset;
+mod fuzz;
 mod gradients;
 mod images;
 mod outputs;

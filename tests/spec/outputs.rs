@@ -194,7 +194,8 @@ const SCALARS_OF_STEPS: [&str; 5] =
 fn a_run_and_its_continuation_fill_the_model_folder() {
     let folder = model_folder("run");
     for (from, to) in [(0, 205), (205, 1000)] {
-        let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, from > 0).unwrap();
+        let mut sinks =
+            Sinks::for_run(&folder, ProgressStyle::None, (from > 0).then_some(from)).unwrap();
         run(&mut sinks, &folder, from, to);
     }
 
@@ -255,7 +256,7 @@ fn a_run_and_its_continuation_fill_the_model_folder() {
 #[test]
 fn photographs_are_in_the_events_once_a_run() {
     let folder = model_folder("photographs");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
     for iteration in [7, 9] {
         sinks.on(&pictures(iteration, Split::Test, "a.jpg")).unwrap();
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
@@ -270,25 +271,24 @@ fn photographs_are_in_the_events_once_a_run() {
 #[test]
 fn an_image_in_the_events_is_the_picture() {
     let folder = model_folder("image");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
     sinks.on(&pictures(7, Split::Test, "a.jpg")).unwrap();
     sinks.on(&evaluated(7, Split::Test)).unwrap();
     sinks.written().iter().for_each(Completion::wait);
     let found = records(&events_files(&folder)[0]).into_iter().find_map(|record| {
-        let values = record.get_summary().get_value().to_vec();
-        values.into_iter().find(|value| value.get_tag() == "test/a.jpg/render")
+        let mut values = record.summary.into_iter().flat_map(|summary| summary.values);
+        values.find(|value| value.tag == "test/a.jpg/render")
     });
-    let found = found.unwrap();
-    let encoded = found.get_image();
-    assert_eq!((encoded.get_width(), encoded.get_height()), (37, 23));
-    let decoded = image::load_from_memory(encoded.get_encoded_image_string()).unwrap().to_rgb8();
+    let found = found.unwrap().image.unwrap();
+    assert_eq!((found.width, found.height), (37, 23));
+    let decoded = image::load_from_memory(&found.encoded).unwrap().to_rgb8();
     assert_eq!(decoded.into_raw(), picture(1).rgb);
 }
 
 #[test]
 fn an_interrupted_run_records_its_last_iteration() {
     let folder = model_folder("interrupted");
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, None).unwrap();
     for iteration in 1..=13 {
         sinks.on(&step(iteration, 30_000)).unwrap();
     }
@@ -313,7 +313,7 @@ fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");
     fs::write(&file, "in the way").unwrap();
-    let Err(error) = Sinks::for_run(&file.join("model"), ProgressStyle::None, false) else {
+    let Err(error) = Sinks::for_run(&file.join("model"), ProgressStyle::None, None) else {
         panic!("a folder inside a file was made");
     };
     assert!(error.to_string().contains("file"), "{error}");
@@ -339,7 +339,7 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     let folder = model_folder("full");
     fs::create_dir_all(&folder).unwrap();
     symlink("/dev/full", folder.join("run.jsonl")).unwrap();
-    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, true).unwrap();
+    let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, Some(0)).unwrap();
     let warnings = Warnings::default();
     sinks.add(warnings.clone());
     sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap();

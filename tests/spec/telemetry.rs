@@ -52,7 +52,7 @@ fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
 fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     let sample = GpuSample {
         utilization: Some(97),
         memory_used: Some(Bytes(3 << 30)),
@@ -113,7 +113,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
 fn what_is_given_up_is_counted_and_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     let path = folder.join("stderr");
     sinks.add(Progress::to_writer(ProgressStyle::Plain, fs::File::create(&path).unwrap()));
     for event in [
@@ -189,7 +189,7 @@ fn coarse_stage() -> Vec<Event> {
 fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     for event in coarse_stage() {
         sinks.on(&event).unwrap();
     }
@@ -253,7 +253,7 @@ fn progress_names_the_coarse_stage_once_it_has_begun() {
 fn buffers_are_in_the_log_and_not_in_the_events() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, false).unwrap();
+    let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
     let entry = MemoryEntry {
         label: "sh",
         kind: MemoryKind::Region,

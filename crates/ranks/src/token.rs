@@ -1,7 +1,9 @@
 //! The secret that the ranks of one run share, and what it proves.
 
 use std::fmt;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -16,6 +18,16 @@ impl Token {
     /// A new one, from the system's random numbers; the error is the system's.
     pub fn fresh() -> io::Result<Self> {
         random().map(Self)
+    }
+
+    /// Derives the token of a run from the secret of this user: the same in all processes that share the
+    /// user's files. `folder` holds the secret, which is made if it is missing.
+    pub(crate) fn of_user(folder: &Path, run: &str) -> io::Result<Self> {
+        let secret = Self(user_secret(folder)?);
+        let code = secret.mac(USER_TOKEN, &[0; 16], run.as_bytes()).finalize().into_bytes();
+        let mut token = [0; 16];
+        token.copy_from_slice(&code[..16]);
+        Ok(Self(token))
     }
 
     /// Reads 32 hexadecimal digits; none for anything else.
@@ -90,6 +102,78 @@ impl Prover {
 
 /// The context of the key that is made of a token.
 const MESH_KEY: &[u8; 16] = b"splat-ranks mesh";
+
+/// The context of the token that is made of a user's secret.
+const USER_TOKEN: &[u8; 16] = b"splat-ranks user";
+
+/// The file of a user's secret.
+const SECRET_FILE: &str = "ranks.secret";
+
+/// Folder of the user's secret, by the environment: `$XDG_STATE_HOME/splat` or `~/.local/state/splat`.
+pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    Some(state?.join("splat"))
+}
+
+/// Reads the secret of this user, or makes it. Ranks that start at the same time get the same one.
+fn user_secret(folder: &Path) -> io::Result<[u8; 16]> {
+    let path = folder.join(SECRET_FILE);
+    match read_secret(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        read => return read,
+    }
+    fs::create_dir_all(folder)?;
+    // The link appears with all of its bytes; the first one stays.
+    let new = folder.join(format!("{SECRET_FILE}.{}", hex(&random()?)));
+    let made = private(OpenOptions::new().write(true).create_new(true))
+        .open(&new)
+        .and_then(|mut file| file.write_all(&random()?))
+        .and_then(|()| match fs::hard_link(&new, &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        });
+    fs::remove_file(&new).ok();
+    made?;
+    read_secret(&path)
+}
+
+fn read_secret(path: &Path) -> io::Result<[u8; 16]> {
+    let mut file = private(OpenOptions::new().read(true)).open(path)?;
+    check_private(&file.metadata()?)?;
+    let mut secret = [0; 16];
+    file.read_exact(&mut secret)?;
+    Ok(secret)
+}
+
+/// Follows no link, waits for no pipe, and makes files that only this user reads.
+#[cfg(unix)]
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+}
+
+#[cfg(not(unix))]
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    options
+}
+
+/// Fails if others can read or write the secret.
+#[cfg(unix)]
+fn check_private(about: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+    // SAFETY: the call reads a number of this process.
+    let user = unsafe { libc::geteuid() };
+    if about.is_file() && about.uid() == user && about.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("others can read it: remove it"))
+}
+
+#[cfg(not(unix))]
+fn check_private(_about: &fs::Metadata) -> io::Result<()> {
+    Ok(())
+}
 
 impl fmt::Debug for Token {
     /// Keeps the secret.
@@ -169,6 +253,52 @@ mod tests {
         assert!(!token.is_proven(rank, &[1; 16], b"hellO", &proof));
         assert!(!token.is_proven(rank, &[1; 16], b"hello", &proof[2..]));
         assert!(!token.is_proven(rank, &[1; 16], b"hello", ""));
+    }
+
+    #[test]
+    fn processes_of_a_user_share_a_token_that_depends_on_the_run() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("state/splat");
+        let threads: Vec<_> = (0..8)
+            .map(|_| folder.clone())
+            .map(|folder| std::thread::spawn(move || Token::of_user(&folder, "a").unwrap()))
+            .collect();
+        let tokens: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(tokens.iter().all(|token| *token == tokens[0]));
+        assert_ne!(Token::of_user(&folder, "b").unwrap(), tokens[0]);
+        assert_ne!(Token::of_user(home.path(), "a").unwrap(), tokens[0]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_secret_that_others_can_read_is_refused() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let home = tempfile::tempdir().unwrap();
+        let token = || Token::of_user(home.path(), "a");
+        let path = home.path().join(SECRET_FILE);
+        token().unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(token().unwrap_err().to_string().contains("remove it"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let moved = home.path().join("moved");
+        fs::rename(&path, &moved).unwrap();
+        symlink(&moved, &path).unwrap();
+        assert!(token().is_err());
+    }
+
+    #[test]
+    fn the_secret_lies_in_the_users_state() {
+        let of = |variables: &[(&str, &str)]| {
+            state_folder(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, path)| path.into())
+            })
+        };
+        let [home, state] = [("HOME", "/home/a"), ("XDG_STATE_HOME", "/state")];
+        assert_eq!(of(&[home, state]), Some("/state/splat".into()));
+        assert_eq!(of(&[home, ("XDG_STATE_HOME", "x")]), Some("/home/a/.local/state/splat".into()));
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a rank and the coordinator say to each other.
 //!
 //! The coordinator speaks first: `Challenge`, by which a rank knows that it found its run. The rank
-//! answers with `Hello`. Where there is a secret, both prove that they know it: the rank in its
+//! answers with `Hello`. Both prove that they know the secret of the run: the rank in its
 //! `Hello`, the coordinator by `Proven`. When all have said theirs, each gets `Welcome`, or all get
 //! `Refused`, `Missing` or `Ended`. From then on the connection is the rank's link.
 //!
@@ -19,7 +19,7 @@ use crate::departure::Departure;
 pub(crate) const MAGIC: &str = "splat-ranks";
 
 /// Changes with every change of the messages.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// A rank introduces itself. The fields up to `world` stay the same in all versions, so that
 /// another version is told from garbage.
@@ -43,7 +43,7 @@ pub(crate) struct Introduction {
 pub(crate) enum Said {
     /// An [`Introduction`] as text, and the proof that its sender knows the token: over the
     /// challenge's nonce and this text.
-    Hello { introduction: String, proof: Option<String> },
+    Hello { introduction: String, proof: String },
     /// It lives, and has come so far.
     Beat { progress: u64 },
     /// All are to stop.
@@ -84,8 +84,8 @@ pub(crate) enum Told {
 pub(crate) struct Welcome {
     /// Where each rank is reached, by rank.
     pub(crate) data: Vec<SocketAddr>,
-    /// 32 hexadecimal digits, new for every meeting. Without a token they are the key of the
-    /// connections between ranks; with one the key is made of both.
+    /// 32 hexadecimal digits, new for every meeting. The key of the connections between ranks is made of
+    /// the salt and the token.
     pub(crate) salt: String,
     /// The coordinator as it is named should it go.
     pub(crate) coordinator: Departure,

@@ -17,6 +17,9 @@ pub(super) enum Style {
 /// Stands where a run has no such figure.
 const ABSENT: &str = "-";
 
+/// Longest cell in characters. Longer ones end with the number of their values or characters.
+const MOST_LETTERS: usize = 60;
+
 /// Shares of a per cent below this are shown as none.
 const SHOWN_PERCENT: f64 = 0.005;
 
@@ -111,12 +114,23 @@ fn differences(comparison: &Comparison<'_>) -> TextTable {
     TextTable { head, rows: comparison.differences.iter().map(row).collect() }
 }
 
+/// Returns a value as one line of at most [`MOST_LETTERS`] characters.
 fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => ABSENT.to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+    let (text, count) = match value {
+        Value::Null => return ABSENT.to_owned(),
+        Value::String(text) => (text.clone(), None),
+        Value::Array(values) => (value.to_string(), Some(values.len())),
+        other => (other.to_string(), None),
+    };
+    let letters = text.chars().count();
+    if letters <= MOST_LETTERS {
+        return text;
     }
+    let size = match count {
+        Some(values) => format!("... ({values} values)"),
+        None => format!("... ({letters} characters)"),
+    };
+    text.chars().take(MOST_LETTERS - size.len()).collect::<String>() + &size
 }
 
 /// Cells with a head above them. The first column is left-aligned, the others are right-aligned.
@@ -141,10 +155,13 @@ impl TextTable {
         let line = |cells: &Vec<String>| {
             let mut text = String::new();
             for (place, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-                text.push_str(&match place {
-                    0 => format!("{cell:<width$}"),
-                    _ => format!("  {cell:>width$}"),
-                });
+                // The width of a format string is limited to 65,535; a path may be longer.
+                let space = " ".repeat(width - cell.chars().count());
+                if place == 0 {
+                    text.extend([cell, space.as_str()]);
+                } else {
+                    text.extend(["  ", space.as_str(), cell]);
+                }
             }
             text.trim_end().to_owned()
         };
@@ -167,6 +184,31 @@ impl TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_cells_are_shortened() {
+        let names: Vec<_> = (0..650).map(|number| format!("images/{number:0100}.png")).collect();
+        let shown = cell(&Value::from(names));
+        assert!(
+            shown.starts_with("[\"images/000") && shown.ends_with("... (650 values)"),
+            "{shown}"
+        );
+        let text = cell(&Value::from("é".repeat(70_000)));
+        assert!(text.ends_with("é... (70000 characters)"), "{text}");
+        for shown in [shown, text] {
+            assert_eq!(shown.chars().count(), MOST_LETTERS);
+        }
+        assert_eq!(cell(&Value::from("x".repeat(MOST_LETTERS))), "x".repeat(MOST_LETTERS));
+    }
+
+    #[test]
+    fn a_column_may_be_wider_than_a_format_string_allows() {
+        let wide = "x".repeat(70_000);
+        let head = vec![wide.clone(), wide.clone()];
+        let table = TextTable { head, rows: vec![vec!["a".to_owned(), "b".to_owned()]] };
+        let lines = table.render(Style::Plain);
+        assert!(lines.lines().all(|line| line.len() == 2 * wide.len() + 2));
+    }
 
     #[test]
     fn columns_stand_below_each_other() {

@@ -61,10 +61,7 @@ impl Party {
         stop: &AtomicBool,
     ) -> anyhow::Result<Self> {
         let joined = join_unless(stop, launch)?;
-        let Joined { rank, world, data, peers, key, link, warning } = joined;
-        if let Some(warning) = warning.filter(|_| rank == 0) {
-            tracing::warn!("{warning}");
-        }
+        let Joined { rank, world, data, peers, key, link } = joined;
         let link = Arc::new(link);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
         let (style, command) = (args.style(), resume_command(args));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, ValueEnum};
 
+use super::super::device::is_on_processor;
 use super::super::mesh::{self, MeshArgs};
 use super::super::parser::{command_of, is_typed, parse};
 use super::super::refine::{self, BoundOptions, RefineArgs};
@@ -139,13 +140,31 @@ fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>>
     mesh::make(&args, &matches)
 }
 
-/// The stage that binds Gaussians to the mesh and trains both.
+/// Flags of the refinement that the processor has the time for, if none are given.
+pub(super) fn refinement_on_processor(args: &SugarArgs, matches: &ArgMatches) -> Vec<String> {
+    let has = |ids: &[&str]| ids.iter().any(|id| is_typed(matches, id));
+    let mut flags = Vec::new();
+    if !is_on_processor(&args.train.options) || args.train.demo {
+        return flags;
+    }
+    if !has(&["refinement_time", "refinement_iterations"]) {
+        flags.push("--refinement-time=short".to_owned());
+    }
+    if !has(&["low_poly", "high_poly", "decimation_target"]) {
+        flags.push("--vertices=3000".to_owned());
+    }
+    flags
+}
+
+/// The stage that binds Gaussians to the mesh and trains both, with these flags beside those that are given.
 pub(super) fn refining(
     model: &MeshedModel,
     args: &SugarArgs,
     matches: &ArgMatches,
+    flags: &[String],
 ) -> anyhow::Result<CommandStage> {
     let mut options = forwarded(&command_of::<BoundOptions>("bound"), matches, |_| true);
+    options.extend(flags.iter().map(OsString::from));
     options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
     options.extend(texture(matches));
     options.extend(formats(args, matches));

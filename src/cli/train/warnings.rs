@@ -2,13 +2,10 @@
 
 use crate::backend::Rows as _;
 use crate::cli::settle::OF_PIXELS;
-use crate::config::{Config, TrainingBackground};
+use crate::config::{Config, PrimitiveName, TrainingBackground};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::forecast;
-
-/// Samples of a coarse stage from which its iterations are slow on the CPU.
-const SAMPLES_ON_PROCESSOR: u32 = 100_000;
 
 /// Photographs that are blended over one colour teach the model that colour.
 pub(super) fn warn_of_background(dataset: &Dataset, config: &Config) {
@@ -24,17 +21,6 @@ pub(super) fn warn_of_background(dataset: &Dataset, config: &Config) {
         tracing::warn!(
             "{flag}: the photographs' transparent parts are blended over one colour, \
              and the model will learn to be opaque there"
-        );
-    }
-}
-
-/// On a GPU, samples take no time.
-pub(super) fn warn_of_samples(config: &Config) {
-    let samples = config.sugar.n_samples_for_sdf;
-    if config.has_coarse_stage() && samples > SAMPLES_ON_PROCESSOR {
-        tracing::warn!(
-            "--n-samples-for-sdf {samples}: so many make an iteration of the coarse stage take seconds on \
-             the CPU. Use --n-samples-for-sdf 10000"
         );
     }
 }
@@ -56,13 +42,17 @@ pub(super) fn tell_goal(config: &Config, dataset: &Dataset, [now, goal]: [u64; 2
     if is_trained || !forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
         return;
     }
+    let (growing, rows) = match config.optimize.primitive {
+        PrimitiveName::Triangles => ("growing to at most", "vertices"),
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => ("growing to", "Gaussians"),
+    };
     if goal > now {
         tracing::info!(
-            "growing to {goal} Gaussians, chosen {OF_PIXELS}; --max-points names another number"
+            "{growing} {goal} {rows}, chosen {OF_PIXELS}; --max-points names another number"
         );
     } else {
         tracing::info!(
-            "the start has {now} Gaussians, as many as the training views have room for, and more are not made; \
+            "the start has {now} {rows}, as many as the training views have room for, and more are not made; \
              --max-points names another number"
         );
     }

@@ -38,10 +38,16 @@ pub(super) enum ControlFault {
     Stays { path: PathBuf, source: io::Error },
 }
 
-/// Takes the first request away and reads it, where there is one. Under another name no newer one can take
-/// its place between the two.
+/// Takes a request away and reads it, if there is one: the first that stops the run, or else the first of
+/// all. Under another name no newer one can take its place between the two.
 pub(super) fn take_request(folder: &LiveFolder) -> Result<Option<ControlRequest>, ControlFault> {
-    let Some(path) = folder.requests().into_iter().next() else { return Ok(None) };
+    let requests = folder.requests();
+    let stops = |path: &&PathBuf| {
+        read_request(path).is_ok_and(|request| request.action == ControlAction::Stop)
+    };
+    let Some(path) = requests.iter().find(stops).or(requests.first()).cloned() else {
+        return Ok(None);
+    };
     let taken = folder.taken();
     match fs::rename(&path, &taken) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -111,6 +117,23 @@ mod tests {
         assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
         assert!(message.contains("training goes on"), "{message}");
         assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn a_stop_comes_before_all_that_waits() {
+        let model = tempfile::tempdir().unwrap();
+        let folder = LiveFolder::of(model.path());
+        fs::create_dir(folder.path()).unwrap();
+        let write = |id: &str, action: &str| {
+            let text = format!(r#"{{"id": "{id}", "action": "{action}"}}"#);
+            fs::write(folder.control(id), text).unwrap();
+        };
+        for number in 0..400 {
+            write(&format!("{number:03}"), if number % 2 == 0 { "pause" } else { "resume" });
+        }
+        write("400", "stop");
+        let taken = || take_request(&folder).unwrap().unwrap().id;
+        assert_eq!([taken(), taken(), taken()], ["400", "000", "001"]);
     }
 
     #[test]

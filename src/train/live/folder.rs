@@ -113,7 +113,7 @@ impl LiveFolder {
 
     /// Removes the folder with all that a run and a page leave in it. Files of others stay, and the folder
     /// with them.
-    pub(super) fn remove(&self) {
+    pub fn remove(&self) {
         for _ in 0..ATTEMPTS {
             if !self.is_there() {
                 return;

@@ -1,5 +1,6 @@
 //! Answers browsers: HTTP/1.1 on one address, a few at a time, each for a while.
 
+mod connections;
 mod guard;
 mod reply;
 mod routes;
@@ -9,7 +10,6 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Limited};
@@ -19,17 +19,15 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 pub use guard::{Access, AccessToken};
 
+use self::connections::{Connections, Place};
 use self::reply::{Reply, page, refused};
 use self::routes::{ApiRoute, Route, answer, control};
 use super::viewed_model::ViewedModel;
-
-/// Connections at once. A browser has six.
-const CONNECTIONS: usize = 64;
 
 /// Threads that answer; those of photographs and packed Gaussians work for seconds.
 const WORKERS: usize = 8;
@@ -40,10 +38,10 @@ const HEAD_BYTES: usize = 16 << 10;
 /// Bytes of what is posted.
 const BODY_BYTES: usize = 4 << 10;
 
-/// How long a request may take to come.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Time for the head of a request, and for its body.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// How long a connection may last over which no token has come, so that others get its place.
+/// Longest life of a connection that has not sent the token.
 const STRANGERS_TIME: Duration = Duration::from_secs(30);
 
 /// Answers at once that take seconds each, so that others are not kept waiting.
@@ -104,15 +102,14 @@ impl Server {
             .build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let places = Arc::new(Semaphore::new(CONNECTIONS));
+            let connections = Arc::new(Connections::default());
             let shared = Arc::clone(&self.shared);
             tokio::task::spawn_blocking(move || shared.model.prepare());
             loop {
-                // Whoever comes later waits for one of the others.
-                let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
                 match listener.accept().await {
                     Ok((stream, _)) => {
-                        tokio::spawn(connection(stream, Arc::clone(&self.shared), place));
+                        let shared = Arc::clone(&self.shared);
+                        connections.start(|place| connection(stream, shared, place));
                     }
                     // One connection failed, or too many files are open for now.
                     Err(error) => {
@@ -126,12 +123,11 @@ impl Server {
 }
 
 /// Answers all that comes over a connection.
-async fn connection(stream: TcpStream, shared: Arc<Shared>, place: OwnedSemaphorePermit) {
-    let _place = place;
-    let is_known = Arc::new(AtomicBool::new(false));
+async fn connection(stream: TcpStream, shared: Arc<Shared>, place: Place) {
+    let place = &place;
     let service = service_fn(|request| {
-        let (shared, is_known) = (Arc::clone(&shared), Arc::clone(&is_known));
-        async move { Ok::<_, Infallible>(respond(shared, &is_known, request).await) }
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(shared, place, request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -140,13 +136,13 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, place: OwnedSemaphor
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     // A browser that went away, or one that is too slow, has nothing more to be told.
-    if timeout(STRANGERS_TIME, served.as_mut()).await.is_err() && is_known.load(Ordering::Relaxed) {
+    if timeout(STRANGERS_TIME, served.as_mut()).await.is_err() && place.is_authorised() {
         served.await.ok();
     }
 }
 
-/// Answers a request. `is_known` becomes true with the first that has the token.
-async fn respond(shared: Arc<Shared>, is_known: &AtomicBool, request: Request<Incoming>) -> Reply {
+/// Answers a request. The first that has the token gives its connection one of the reserved places.
+async fn respond(shared: Arc<Shared>, place: &Place, request: Request<Incoming>) -> Reply {
     if let Err(refusal) = shared.access.check_names(request.headers(), shared.at) {
         return refusal.into();
     }
@@ -161,11 +157,13 @@ async fn respond(shared: Arc<Shared>, is_known: &AtomicBool, request: Request<In
     if let Err(refusal) = shared.access.check_token(request.headers()) {
         return refusal.into();
     }
-    is_known.store(true, Ordering::Relaxed);
+    if !place.authorise() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some");
+    }
     match route {
         Ok(ApiRoute::Query(query)) => {
             // It waits here, and not where it would take a worker from others.
-            let _place = match query.is_slow() {
+            let _slow = match query.is_slow() {
                 true => shared.slow.acquire().await.ok(),
                 false => None,
             };

@@ -32,7 +32,7 @@ const WRITE_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Door {
     pub(super) run: String,
     pub(super) world: u32,
-    pub(super) token: Option<Token>,
+    pub(super) token: Token,
     /// Taken back to end the listening.
     pub(super) is_open: AtomicBool,
     /// Who has not introduced himself yet.
@@ -42,28 +42,11 @@ pub(super) struct Door {
 impl Door {
     /// Whether this introduction comes from one who knows the same secret. The error is the reason,
     /// with the remedy.
-    fn check(
-        &self,
-        nonce: &[u8; 16],
-        introduction: &str,
-        proof: Option<String>,
-    ) -> Result<(), &'static str> {
-        match (&self.token, proof) {
-            (None, None) => Ok(()),
-            // It would not believe a coordinator that proves nothing.
-            (None, Some(_)) => {
-                Err("it has a secret, and the coordinator has none: give all ranks \
-                                    the same SPLAT_TOKEN")
-            }
-            (Some(token), proof) => {
-                let proof = proof.unwrap_or_default();
-                let is_proven =
-                    token.is_proven(Prover::Rank, nonce, introduction.as_bytes(), &proof);
-                is_proven.then_some(()).ok_or(
-                    "it does not know the secret of this run: give all ranks the same SPLAT_TOKEN",
-                )
-            }
-        }
+    fn check(&self, nonce: &[u8; 16], introduction: &str, proof: &str) -> Result<(), &'static str> {
+        let is_proven = self.token.is_proven(Prover::Rank, nonce, introduction.as_bytes(), proof);
+        is_proven
+            .then_some(())
+            .ok_or("it does not know the secret of this run: give all ranks the same SPLAT_TOKEN")
     }
 }
 
@@ -139,7 +122,7 @@ fn introduction(stream: &TcpStream, connection: u64, door: &Door) -> Option<Even
     message::write(&mut writer, &challenge, peer).ok()?;
     let said = hello(stream, peer).ok()?;
     let Said::Hello { introduction, proof } = said else { return None };
-    if let Err(why) = door.check(&nonce, &introduction, proof) {
+    if let Err(why) = door.check(&nonce, &introduction, &proof) {
         drop(message::write(&mut writer, &Told::Turned { why: why.to_owned() }, peer));
         return None;
     }
@@ -153,11 +136,9 @@ fn introduction(stream: &TcpStream, connection: u64, door: &Door) -> Option<Even
     }
     let text = introduction;
     let introduction: Introduction = serde_json::from_value(fields).ok()?;
-    if let Some(token) = &door.token {
-        let nonce = bytes_from_hex(&introduction.nonce)?;
-        let proof = token.proof(Prover::Coordinator, &nonce, text.as_bytes());
-        message::write(&mut writer, &Told::Proven { proof }, peer).ok()?;
-    }
+    let nonce = bytes_from_hex(&introduction.nonce)?;
+    let proof = door.token.proof(Prover::Coordinator, &nonce, text.as_bytes());
+    message::write(&mut writer, &Told::Proven { proof }, peer).ok()?;
     Some(Event::Hello { connection, stream: event_stream, introduction })
 }
 

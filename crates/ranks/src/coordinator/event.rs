@@ -36,8 +36,8 @@ pub struct CoordinatorOptions {
     pub world: u32,
     /// Name of the run, by which ranks know the right coordinator.
     pub run: String,
-    /// The secret that ranks must prove to know; none lets everybody in.
-    pub token: Option<Token>,
+    /// The secret that ranks must prove to know.
+    pub token: Token,
     /// The rank that holds it; none for a supervisor, who tells how processes ended.
     pub holder: Option<u32>,
     /// Time for all ranks to join.

@@ -4,28 +4,59 @@ use std::net::{SocketAddr, TcpStream};
 use super::*;
 use crate::launch::{Launch, Meeting, Token};
 use crate::message;
+use crate::token::{Prover, bytes_from_hex};
 use crate::wire::{MAGIC, PROTOCOL, Told};
 
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
 
-fn start(world: u32, token: Option<Token>) -> (Coordinator, SocketAddr) {
+fn token() -> Token {
+    Token::from_hex(&"5a".repeat(16)).unwrap()
+}
+
+fn start(world: u32) -> (Coordinator, SocketAddr) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let run = "a run".to_owned();
     let (patience, silence) = (LONG, SILENCE);
+    let token = token();
     let options = CoordinatorOptions { world, run, token, holder: None, patience, silence };
     (Coordinator::start(listener, options).unwrap(), address)
 }
 
 /// A connection that has heard the challenge.
-fn stranger(address: SocketAddr) -> TcpStream {
+struct Stranger {
+    stream: TcpStream,
+    nonce: [u8; 16],
+}
+
+fn stranger(address: SocketAddr) -> Stranger {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     let told = message::read::<Told>(&mut &stream, "the coordinator").unwrap();
-    let Told::Challenge { magic, run, .. } = told else { panic!("{told:?}") };
+    let Told::Challenge { magic, run, nonce, .. } = told else { panic!("{told:?}") };
     assert_eq!((magic.as_str(), run.as_str()), (MAGIC, "a run"));
-    stream
+    Stranger { stream, nonce: bytes_from_hex(&nonce).unwrap() }
+}
+
+impl Stranger {
+    fn say(&self, bytes: &[u8]) {
+        (&self.stream).write_all(bytes).unwrap();
+    }
+
+    fn introduce(&self, rank: u32, world: u32, protocol: u32) {
+        self.say(&hello(&token(), &self.nonce, [rank, world, protocol]));
+    }
+
+    /// The next that is told, behind the coordinator's proof.
+    fn told(&self) -> Told {
+        loop {
+            match message::read(&mut &self.stream, "the coordinator").unwrap() {
+                Told::Proven { .. } => {}
+                told => return told,
+            }
+        }
+    }
 }
 
 fn framed(text: &str) -> Vec<u8> {
@@ -33,17 +64,14 @@ fn framed(text: &str) -> Vec<u8> {
 }
 
 /// What a rank says to be let in.
-fn hello(rank: u32, world: u32, protocol: u32) -> Vec<u8> {
+fn hello(token: &Token, challenge: &[u8; 16], [rank, world, protocol]: [u32; 3]) -> Vec<u8> {
     let nonce = "5a".repeat(16);
     let introduction = format!(
         r#"{{"protocol":{protocol},"rank":{rank},"world":{world},"host":"a","pid":7,"data":"127.0.0.1:9","claims":[],"nonce":"{nonce}"}}"#
     );
-    let said = serde_json::json!({ "Hello": { "introduction": introduction, "proof": null } });
+    let proof = token.proof(Prover::Rank, challenge, introduction.as_bytes());
+    let said = serde_json::json!({ "Hello": { "introduction": introduction, "proof": proof } });
     framed(&said.to_string())
-}
-
-fn told(stream: &TcpStream) -> Told {
-    message::read(&mut &*stream, "the coordinator").unwrap()
 }
 
 fn wait_for(coordinator: &Coordinator, is_it: impl Fn(&Status) -> bool) {
@@ -56,87 +84,89 @@ fn wait_for(coordinator: &Coordinator, is_it: impl Fn(&Status) -> bool) {
 
 #[test]
 fn garbage_is_sent_away_and_the_meeting_goes_on() {
-    let (coordinator, address) = start(1, None);
+    let (coordinator, address) = start(1);
     let long = [&u32::MAX.to_le_bytes()[..], b"xxxx"].concat();
-    let no_rank = framed(r#"{"Hello":{"introduction":"{}","proof":null}}"#);
+    let no_rank = framed(r#"{"Hello":{"introduction":"{}","proof":""}}"#);
     for garbage in
         [b"GET / HTTP/1.1\r\n\r\n".to_vec(), long, framed("{}"), framed("\"Stop\""), no_rank]
     {
-        let mut stream = stranger(address);
-        stream.write_all(&garbage).unwrap();
-        // It is closed, by a reset where not all was read.
-        assert!(!matches!(stream.read(&mut [0; 9]), Ok(1..)), "{garbage:?}");
+        let stream = stranger(address);
+        stream.say(&garbage);
+        // It is closed, by a reset if not all was read; at most it is told why.
+        let mut told = Vec::new();
+        let _ = (&stream.stream).read_to_end(&mut told);
+        assert!(
+            told.is_empty() || String::from_utf8_lossy(&told).contains("Turned"),
+            "{garbage:?}"
+        );
     }
     // One who says nothing holds up nobody.
     let _silent = stranger(address);
     assert!(!coordinator.status().has_met);
-    let mut stream = stranger(address);
-    stream.write_all(&hello(0, 1, PROTOCOL)).unwrap();
-    assert!(matches!(told(&stream), Told::Welcome(_)));
+    let stream = stranger(address);
+    stream.introduce(0, 1, PROTOCOL);
+    assert!(matches!(stream.told(), Told::Welcome(_)));
     wait_for(&coordinator, |status| status.has_met);
 }
 
 #[test]
 fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
-    let (coordinator, address) = start(2, None);
-    let mut slow = stranger(address);
-    slow.set_nodelay(true).unwrap();
-    for (at, byte) in hello(0, 2, PROTOCOL).into_iter().enumerate() {
-        slow.write_all(&[byte]).unwrap();
+    let (coordinator, address) = start(2);
+    let slow = stranger(address);
+    slow.stream.set_nodelay(true).unwrap();
+    let bytes = hello(&token(), &slow.nonce, [0, 2, PROTOCOL]);
+    for (at, byte) in bytes.into_iter().enumerate() {
+        slow.say(&[byte]);
         if at == 20 {
-            stranger(address).write_all(&framed("1")).unwrap();
+            stranger(address).say(&framed("1"));
         }
         thread::sleep(Duration::from_millis(1));
     }
     wait_for(&coordinator, |status| status.has_joined == [true, false]);
-    let mut fast = stranger(address);
-    fast.write_all(&hello(1, 2, PROTOCOL)).unwrap();
-    let Told::Welcome(welcome) = told(&slow) else { panic!() };
+    let fast = stranger(address);
+    fast.introduce(1, 2, PROTOCOL);
+    let Told::Welcome(welcome) = slow.told() else { panic!() };
     assert_eq!((welcome.data.len(), welcome.salt.len()), (2, 32));
-    assert!(matches!(told(&fast), Told::Welcome(_)));
+    assert!(matches!(fast.told(), Told::Welcome(_)));
 }
 
 #[test]
 fn a_second_claim_of_a_rank_is_refused_and_the_first_stays() {
-    let (coordinator, address) = start(2, None);
-    let mut first = stranger(address);
-    first.write_all(&hello(1, 2, PROTOCOL)).unwrap();
-    let mut second = stranger(address);
+    let (coordinator, address) = start(2);
+    let first = stranger(address);
+    first.introduce(1, 2, PROTOCOL);
+    let second = stranger(address);
     // Only what has arrived is first.
     wait_for(&coordinator, |status| status.has_joined == [false, true]);
-    second.write_all(&hello(1, 2, PROTOCOL)).unwrap();
-    let Told::Turned { why } = told(&second) else { panic!() };
+    second.introduce(1, 2, PROTOCOL);
+    let Told::Turned { why } = second.told() else { panic!() };
     assert!(why.contains("rank 1 has already joined (host a, pid 7)"), "{why}");
     drop(second);
-    let mut lead = stranger(address);
-    lead.write_all(&hello(0, 2, PROTOCOL)).unwrap();
+    let lead = stranger(address);
+    lead.introduce(0, 2, PROTOCOL);
     for stream in [&first, &lead] {
-        assert!(matches!(told(stream), Told::Welcome(_)));
+        assert!(matches!(stream.told(), Told::Welcome(_)));
     }
 }
 
 #[test]
 fn another_protocol_or_number_of_ranks_is_refused_to_all() {
     for (wrong, parts) in [
-        (hello(1, 2, 7), "protocol of the ranks|7 on rank 1|2 on rank 0|same program"),
-        (hello(1, 3, PROTOCOL), "number of ranks|3 on rank 1|2 on rank 0|same options"),
-        (hello(9, 12, PROTOCOL), "number of ranks|12 on rank 9"),
+        ([1, 2, 7], "protocol of the ranks|7 on rank 1|3 on rank 0|same program"),
+        ([1, 3, PROTOCOL], "number of ranks|3 on rank 1|2 on rank 0|same options"),
+        ([9, 12, PROTOCOL], "number of ranks|12 on rank 9"),
     ] {
-        let (coordinator, address) = start(2, None);
-        let mut right = stranger(address);
-        right.write_all(&hello(0, 2, PROTOCOL)).unwrap();
+        let (coordinator, address) = start(2);
+        let right = stranger(address);
+        right.introduce(0, 2, PROTOCOL);
         wait_for(&coordinator, |status| status.has_joined == [true, false]);
-        let mut other = stranger(address);
-        other.write_all(&wrong).unwrap();
+        let other = stranger(address);
+        other.introduce(wrong[0], wrong[1], wrong[2]);
         // Also to whoever comes later.
-        let mut late = stranger(address);
-        for (stream, hello) in
-            [(&right, None), (&other, None), (&late.try_clone().unwrap(), Some(1))]
-        {
-            if let Some(rank) = hello {
-                late.write_all(&self::hello(rank, 2, PROTOCOL)).unwrap();
-            }
-            let Told::Refused(refusal) = told(stream) else { panic!() };
+        let late = stranger(address);
+        late.introduce(1, 2, PROTOCOL);
+        for stream in [&right, &other, &late] {
+            let Told::Refused(refusal) = stream.told() else { panic!() };
             for part in parts.split('|') {
                 assert!(refusal.to_string().contains(part), "{part}: {refusal}");
             }
@@ -146,28 +176,28 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
 
 #[test]
 fn a_rank_that_died_before_it_came_ends_the_meeting() {
-    let (coordinator, address) = start(3, None);
-    let mut stream = stranger(address);
-    stream.write_all(&hello(0, 3, PROTOCOL)).unwrap();
+    let (coordinator, address) = start(3);
+    let stream = stranger(address);
+    stream.introduce(0, 3, PROTOCOL);
     wait_for(&coordinator, |status| status.has_joined == [true, false, false]);
     coordinator.reaped(2, 4711, Cause::Exited { code: 2 });
-    let Told::Ended(departure) = told(&stream) else { panic!() };
+    let Told::Ended(departure) = stream.told() else { panic!() };
     assert_eq!(departure.to_string(), "rank 2 (pid 4711) ended with code 2");
     assert!(coordinator.settled().lead_was_told);
-    let mut late = stranger(address);
-    late.write_all(&hello(1, 3, PROTOCOL)).unwrap();
-    assert!(matches!(told(&late), Told::Ended(_)));
+    let late = stranger(address);
+    late.introduce(1, 3, PROTOCOL);
+    assert!(matches!(late.told(), Told::Ended(_)));
 }
 
 #[test]
 fn nobody_is_let_in_when_all_are_there() {
-    let (coordinator, address) = start(1, None);
-    let mut before = stranger(address);
-    let mut only = stranger(address);
-    only.write_all(&hello(0, 1, PROTOCOL)).unwrap();
-    assert!(matches!(told(&only), Told::Welcome(_)));
-    before.write_all(&hello(0, 1, PROTOCOL)).unwrap();
-    assert!(matches!(told(&before), Told::Turned { .. }));
+    let (coordinator, address) = start(1);
+    let before = stranger(address);
+    let only = stranger(address);
+    only.introduce(0, 1, PROTOCOL);
+    assert!(matches!(only.told(), Told::Welcome(_)));
+    before.introduce(0, 1, PROTOCOL);
+    assert!(matches!(before.told(), Told::Turned { .. }));
     let deadline = Instant::now() + LONG;
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline, "it still listens");
@@ -178,12 +208,13 @@ fn nobody_is_let_in_when_all_are_there() {
 
 #[test]
 fn without_the_token_nobody_speaks_for_a_rank() {
-    let token = Token::fresh().unwrap();
-    let (coordinator, address) = start(1, Some(token.clone()));
-    let mut stream = stranger(address);
-    stream.write_all(&hello(0, 1, PROTOCOL)).unwrap();
-    let Told::Turned { why } = told(&stream) else { panic!() };
-    assert!(why.contains("SPLAT_TOKEN"), "{why}");
+    let (coordinator, address) = start(1);
+    for (token, nonce) in [(Token::fresh().unwrap(), None), (token(), Some([1; 16]))] {
+        let stream = stranger(address);
+        stream.say(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
+        let Told::Turned { why } = stream.told() else { panic!() };
+        assert!(why.contains("SPLAT_TOKEN"), "{why}");
+    }
     assert_eq!(coordinator.settled().has_joined, [false]);
     let meeting = Meeting::Supervisor { address };
     let launch = Launch {
@@ -192,7 +223,7 @@ fn without_the_token_nobody_speaks_for_a_rank() {
         local_world: None,
         local_rank: None,
         meeting,
-        token: Some(token),
+        token: Some(token()),
     };
     // The right one, but of a coordinator of another run.
     assert!(crate::join::join(&launch, &[], LONG).is_err());

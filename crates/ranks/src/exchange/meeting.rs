@@ -41,8 +41,7 @@ pub struct Mesh {
     /// Where each rank listens, by rank, this one included: as many as there are ranks.
     pub peers: Vec<SocketAddr>,
     /// The secret of the group, the same on all ranks. Both ends of each connection prove that they know
-    /// it; the connections never carry it. How safe it is depends on how the ranks came to it: by
-    /// [`join`](crate::join::join) without a token it went over the network in clear.
+    /// it; the connections never carry it.
     pub key: [u8; 16],
     /// How long to wait for the others to join.
     pub patience: Duration,

@@ -1,6 +1,6 @@
 //! Memory that the ranks of one host share.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
 
@@ -23,12 +23,11 @@ impl SharedMemory {
         bytes: usize,
     ) -> Result<Option<Self>, ExchangeError> {
         let own = if exchange.rank() == 0 { new_memory(bytes).ok() } else { None };
-        let name = own.as_ref().map(|(name, _)| name.clone().into_bytes());
-        let given = (exchange.rank() == 0).then(|| name.unwrap_or_default());
-        let name = exchange.broadcast(given)?;
+        let given = (exchange.rank() == 0).then(|| own.as_ref().map_or_else(Vec::new, place_of));
+        let place = exchange.broadcast(given)?;
         let found = match &own {
-            Some((_, file)) => Self::of(file, bytes).ok(),
-            None => opened(&name, bytes).ok(),
+            Some(file) => Self::of(file, bytes).ok(),
+            None => opened(&place, bytes).ok(),
         };
         // The file is here until all have opened it; maps need it no more.
         let all = exchange.all_gather(vec![u8::from(found.is_some())])?;
@@ -73,32 +72,132 @@ impl SharedMemory {
     }
 }
 
-/// New memory of so many zeros, by a name that processes of this user find as long as this one has it: it goes
-/// with them, whatever ends them.
+/// Returns new memory of so many zeros. It has no name in any folder, and its length cannot be changed.
 #[cfg(target_os = "linux")]
-fn new_memory(bytes: usize) -> io::Result<(String, File)> {
+fn new_memory(bytes: usize) -> io::Result<File> {
     use std::io::Write as _;
-    use std::os::fd::AsRawFd as _;
 
-    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
 
-    let mut file = File::from(memfd_create("splat ranks", MemfdFlags::CLOEXEC)?);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create(NAME, flags)?);
     // Written, so that a host without room refuses it here and not when it is used.
     file.write_all(&vec![0; bytes])?;
-    Ok((format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()), file))
+    fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// What the memory is called in `/proc`.
+#[cfg(target_os = "linux")]
+const NAME: &str = "splat ranks";
+
+/// Seals of the memory. Files of a file system never have these.
+#[cfg(target_os = "linux")]
+const SEALS: rustix::fs::SealFlags = rustix::fs::SealFlags::SEAL
+    .union(rustix::fs::SealFlags::SHRINK)
+    .union(rustix::fs::SealFlags::GROW);
+
+/// Where other processes of this user find the memory: process and descriptor.
+#[cfg(target_os = "linux")]
+fn place_of(memory: &File) -> Vec<u8> {
+    use std::os::fd::AsRawFd as _;
+    let place = [std::process::id(), memory.as_raw_fd().cast_unsigned()];
+    place.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+/// Opens the memory of rank 0. The place is two numbers, and what is there must be sealed memory without a
+/// name: whatever a rank 0 sends, no file is opened or written.
+#[cfg(target_os = "linux")]
+fn opened(place: &[u8], bytes: usize) -> io::Result<SharedMemory> {
+    use std::fs::{OpenOptions, read_link};
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+
+    use rustix::fs::fcntl_get_seals;
+
+    let wrong = || io::Error::other("it is no memory of ranks");
+    let ([pid, descriptor], []) = place.as_chunks::<4>() else { return Err(wrong()) };
+    let [pid, descriptor] = [pid, descriptor].map(|number| u32::from_le_bytes(*number));
+    let path = format!("/proc/{pid}/fd/{descriptor}");
+    // Before it is opened: to open a device or a pipe may do something.
+    if read_link(&path)?.as_os_str() != format!("/memfd:{NAME} (deleted)").as_str() {
+        return Err(wrong());
+    }
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path)?;
+    let about = file.metadata()?;
+    let is_memory = about.is_file() && about.nlink() == 0 && fcntl_get_seals(&file)? == SEALS;
+    if !is_memory || about.len() != bytes as u64 {
+        return Err(wrong());
+    }
+    SharedMemory::of(&file, bytes)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn new_memory(_bytes: usize) -> io::Result<(String, File)> {
+fn new_memory(_bytes: usize) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The memory that rank 0 has named.
-fn opened(name: &[u8], bytes: usize) -> io::Result<SharedMemory> {
-    let name = std::str::from_utf8(name).map_err(io::Error::other)?;
-    let file = OpenOptions::new().read(true).write(true).open(name)?;
-    if file.metadata()?.len() < bytes as u64 {
-        return Err(io::Error::other("it is shorter than rank 0's"));
+#[cfg(not(target_os = "linux"))]
+fn place_of(_memory: &File) -> Vec<u8> {
+    Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn opened(_place: &[u8], _bytes: usize) -> io::Result<SharedMemory> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn ranks_open_the_same_memory() {
+        let file = new_memory(4096).unwrap();
+        let own = SharedMemory::of(&file, 4096).unwrap();
+        let other = opened(&place_of(&file), 4096).unwrap();
+        own.write(7, b"hello");
+        assert_eq!(other.read(7, 5), b"hello");
+        for bytes in [4095, 4097] {
+            assert!(opened(&place_of(&file), bytes).is_err(), "{bytes}");
+        }
+        assert!(file.set_len(1).is_err(), "it stays as long");
     }
-    SharedMemory::of(&file, bytes)
+
+    #[test]
+    fn nothing_else_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious.bin");
+        fs::write(&path, [b'A'; 4096]).unwrap();
+        let open = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let named = open(&path);
+        // A name cannot make a file look like memory.
+        let disguised = folder.path().join("memfd:splat ranks (deleted)");
+        fs::write(&disguised, [b'A'; 4096]).unwrap();
+        let disguised = open(&disguised);
+        let removed = folder.path().join("removed");
+        fs::write(&removed, [b'A'; 4096]).unwrap();
+        let gone = open(&removed);
+        fs::remove_file(&removed).unwrap();
+        let unsealed = File::from(memfd_create(NAME, MemfdFlags::ALLOW_SEALING).unwrap());
+        let others = File::from(memfd_create("others", MemfdFlags::ALLOW_SEALING).unwrap());
+        for memory in [&unsealed, &others] {
+            memory.set_len(4096).unwrap();
+        }
+        fcntl_add_seals(&others, SEALS).unwrap();
+        fcntl_add_seals(&unsealed, SealFlags::SHRINK).unwrap();
+        for file in [&named, &disguised, &gone, &unsealed, &others] {
+            assert!(opened(&place_of(file), 4096).is_err(), "{}", file.as_raw_fd());
+        }
+        let text = path.to_str().unwrap().as_bytes();
+        for place in [text, b"", b"/proc/self/fd/1", &[0; 8], &[255; 8], &[1; 9]] {
+            assert!(opened(place, 4096).is_err(), "{place:?}");
+        }
+        assert!(fs::read(&path).unwrap().iter().all(|&byte| byte == b'A'));
+    }
 }

@@ -1,7 +1,8 @@
 //! Why a rank could not join.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use crate::claim::Refusal;
 use crate::departure::Departure;
@@ -74,6 +75,39 @@ pub enum JoinError {
         /// Where it tried to.
         place: String,
         /// What the system says to the last port.
+        source: io::Error,
+    },
+    /// The name of rank 0's host is an address that other hosts cannot reach.
+    #[error(
+        "{host}: stands for {ip} on rank 0's host, which other hosts cannot reach. Set \
+         SPLAT_RENDEZVOUS=ADDRESS:PORT to an address of rank 0's host, on all hosts"
+    )]
+    OnlyLocal {
+        /// The name.
+        host: String,
+        /// What it stands for.
+        ip: IpAddr,
+    },
+    /// There is neither a token nor a place for one.
+    #[error(
+        "rank {rank} has no secret, and HOME is not set. Set SPLAT_TOKEN to the same 32 hexadecimal digits on \
+         all ranks (openssl rand -hex 16)"
+    )]
+    NoHome {
+        /// This rank.
+        rank: u32,
+    },
+    /// The user's secret cannot be read or made.
+    #[error(
+        "{}: rank {rank} cannot keep a secret there: {source}. Set SPLAT_TOKEN to the same 32 hexadecimal digits \
+         on all ranks", folder.display()
+    )]
+    NoSecret {
+        /// This rank.
+        rank: u32,
+        /// Where it would be.
+        folder: PathBuf,
+        /// What the system says.
         source: io::Error,
     },
     /// The conversation with the coordinator failed.

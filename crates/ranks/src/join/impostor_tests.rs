@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// What a rank says to an impostor.
 struct Introduced {
     introduction: String,
-    proof: Option<String>,
+    proof: String,
 }
 
 /// Says as the coordinator that this is the right run.
@@ -86,9 +86,7 @@ fn an_impostor_without_the_token_is_refused() {
     is_refused(&token, |_| vec![welcome()]);
     is_refused(&token, |_| vec![Told::Proven { proof: String::new() }, welcome()]);
     // The rank's own proof is none of the coordinator.
-    is_refused(&token, |heard| {
-        vec![Told::Proven { proof: heard.proof.clone().unwrap() }, welcome()]
-    });
+    is_refused(&token, |heard| vec![Told::Proven { proof: heard.proof.clone() }, welcome()]);
     let kind = ClaimKind::Scene;
     let [what, value, from_value] = ["a", "b", "c"].map(str::to_owned);
     let lie = Refusal { what, rank: 1, value, from_rank: 0, from_value, kind };
@@ -136,7 +134,7 @@ fn the_right_one_is_trusted_and_its_key_does_not_travel() {
     let options = CoordinatorOptions {
         world: 2,
         run: String::new(),
-        token: Some(token.clone()),
+        token: token.clone(),
         holder: None,
         patience: LONG,
         silence: SILENCE,
@@ -147,7 +145,7 @@ fn the_right_one_is_trusted_and_its_key_does_not_travel() {
     // The other one shows what goes over its connection.
     let bare = Launch { rank: 0, ..launch(address, &token) };
     let found = ask(address, "", Instant::now() + LONG).unwrap();
-    let (_, welcome) = meet(&bare, &[], &found, Instant::now() + LONG).unwrap();
+    let (_, welcome) = meet(&bare, &token, &[], &found, Instant::now() + LONG).unwrap();
     let salt = bytes_from_hex(&welcome.salt).unwrap();
     let first = first.join().unwrap();
     assert_eq!(first.key, token.mesh_key(&salt));

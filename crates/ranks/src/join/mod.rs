@@ -8,7 +8,8 @@ mod reach;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use crate::claim::{Claim, ClaimKind, Refusal};
@@ -19,7 +20,7 @@ use crate::launch::{Launch, Meeting};
 use crate::link::Link;
 use crate::message;
 use crate::patient::Until;
-use crate::token::{Prover, bytes_from_hex, hex, random};
+use crate::token::{Prover, Token, bytes_from_hex, hex, random, state_folder};
 use crate::wire::{Introduction, PROTOCOL, Said, Told, Welcome};
 
 use reach::{Found, ask, open_place, place_in_words, search};
@@ -43,13 +44,11 @@ pub struct Joined {
     pub data: TcpListener,
     /// Where each rank is reached, by rank; its own address is among them.
     pub peers: Vec<SocketAddr>,
-    /// By this key ranks know each other's connections. It is new for every meeting. Where there is
-    /// a token the key is made of it and never travels; else the coordinator sends it in clear.
+    /// By this key ranks know each other's connections. It is new for every meeting, is made of the token and
+    /// never travels.
     pub key: [u8; 16],
     /// The line to the coordinator.
     pub link: Link,
-    /// Something that the user should know.
-    pub warning: Option<String>,
 }
 
 /// Meets the other ranks. Blocks until all are there, at most for `patience` (and 5 s to hear who
@@ -57,12 +56,14 @@ pub struct Joined {
 ///
 /// Rank 0 holds the coordinator where no supervisor does. `claims` must be equal on all ranks: else
 /// all get the same [`JoinError::Refused`]. If a rank is gone or does not come, all others get an
-/// error that names it. Where there is a token, a coordinator that does not know it is refused, too.
+/// error that names it. A coordinator that does not know the token is refused, too.
 pub fn join(launch: &Launch, claims: &[Claim], patience: Duration) -> Result<Joined, JoinError> {
     let start = Instant::now();
     let rank = launch.rank;
-    let (coordinator, found) = reach_coordinator(launch, patience, start + patience)?;
-    let met = meet(launch, claims, &found, start + patience + ANSWER_TIME);
+    // Before any port opens: without a secret nothing is listened to.
+    let token = token_of(launch)?;
+    let (coordinator, found) = reach_coordinator(launch, &token, patience, start + patience)?;
+    let met = meet(launch, &token, claims, &found, start + patience + ANSWER_TIME);
     let (data, welcome) = match met {
         Ok(met) => met,
         Err(error) => {
@@ -85,18 +86,32 @@ pub fn join(launch: &Launch, claims: &[Claim], patience: Duration) -> Result<Joi
     };
     let turned = || JoinError::Turned { rank, why: "the coordinator's salt is broken".to_owned() };
     let salt = bytes_from_hex(&welcome.salt).ok_or_else(turned)?;
-    let key = launch.token.as_ref().map_or(salt, |token| token.mesh_key(&salt));
+    let key = token.mesh_key(&salt);
     let peers = welcome.data.into_iter().map(resolve).collect();
-    let own_ip = data.local_addr().map_err(system("reading an address"))?.ip();
-    let warning = warning(launch, own_ip);
     let link = Link::start(found.stream, welcome.coordinator, coordinator)
         .map_err(system("starting a thread"))?;
-    Ok(Joined { rank, world: launch.world, data, peers, key, link, warning })
+    Ok(Joined { rank, world: launch.world, data, peers, key, link })
+}
+
+/// The secret of the run: that of the environment, or one that all processes of the user can derive.
+fn token_of(launch: &Launch) -> Result<Token, JoinError> {
+    if let Some(token) = &launch.token {
+        return Ok(token.clone());
+    }
+    let run = match &launch.meeting {
+        Meeting::Supervisor { .. } => "",
+        Meeting::Hosts { run, .. } => run,
+    };
+    let folder = state_folder(|name| std::env::var_os(name).map(PathBuf::from));
+    let folder = folder.ok_or(JoinError::NoHome { rank: launch.rank })?;
+    let token = Token::of_user(&folder, run);
+    token.map_err(|source| JoinError::NoSecret { rank: launch.rank, folder, source })
 }
 
 /// Starts the coordinator where this rank is to hold it, and connects to it.
 fn reach_coordinator(
     launch: &Launch,
+    token: &Token,
     patience: Duration,
     deadline: Instant,
 ) -> Result<(Option<Coordinator>, Found), JoinError> {
@@ -112,15 +127,17 @@ fn reach_coordinator(
             Ok((None, found))
         }
         Meeting::Hosts { host, ports, run } if rank == 0 => {
-            let listener = open_place(host, ports)?;
+            let has_other_hosts = launch.local_world.is_some_and(|here| here < launch.world);
+            let listener = open_place(host, ports, has_other_hosts)?;
             let mut address = listener.local_addr().map_err(system("reading an address"))?;
-            if address.ip().is_unspecified() {
+            let is_everywhere = address.ip().is_unspecified();
+            if is_everywhere {
                 address.set_ip(Ipv4Addr::LOCALHOST.into());
             }
             let options = CoordinatorOptions {
                 world: launch.world,
                 run: run.clone(),
-                token: launch.token.clone(),
+                token: token.clone(),
                 holder: Some(rank),
                 patience,
                 silence: SILENCE,
@@ -128,7 +145,7 @@ fn reach_coordinator(
             let coordinator = Coordinator::start(listener, options);
             let coordinator = coordinator.map_err(system("starting the coordinator"))?;
             let found = ask(address, run, deadline).map_err(not_found(address.to_string()))?;
-            Ok((Some(coordinator), found))
+            Ok((Some(coordinator), Found { is_everywhere, ..found }))
         }
         Meeting::Hosts { host, ports, run } => {
             let place = place_in_words(host, ports);
@@ -142,15 +159,17 @@ fn reach_coordinator(
 /// all.
 fn meet(
     launch: &Launch,
+    token: &Token,
     claims: &[Claim],
     found: &Found,
     deadline: Instant,
 ) -> Result<(TcpListener, Welcome), JoinError> {
-    let Launch { rank, world, token, .. } = launch;
+    let Launch { rank, world, .. } = launch;
     let system = |what| move |source| JoinError::System { rank: *rank, what, source };
     let conversation = |source| JoinError::Conversation { rank: *rank, source };
+    // The interface of the link, unless that is rank 0's way to itself.
     let own = found.stream.local_addr().map_err(system("reading an address"))?;
-    let ip = data_ip(&launch.meeting, own.ip());
+    let ip = if found.is_everywhere { Ipv4Addr::UNSPECIFIED.into() } else { own.ip() };
     let nonce = random().map_err(system("taking random numbers"))?;
     let listener = TcpListener::bind((ip, 0)).map_err(system("listening"))?;
     let introduction = Introduction {
@@ -165,32 +184,28 @@ fn meet(
     };
     let introduction = serde_json::to_string(&introduction)
         .map_err(|error| system("writing an introduction")(error.into()))?;
-    let proof = token
-        .as_ref()
-        .map(|token| token.proof(Prover::Rank, &found.nonce, introduction.as_bytes()));
+    let proof = token.proof(Prover::Rank, &found.nonce, introduction.as_bytes());
     let said = Said::Hello { introduction: introduction.clone(), proof };
     let peer = "the coordinator";
     let mut writer = &found.stream;
     message::write(&mut writer, &said, peer).map_err(conversation)?;
     let mut reader = Until { stream: &found.stream, deadline };
     let mut hear = || message::read(&mut reader, peer).map_err(conversation);
-    if let Some(token) = token {
-        let is_proven = match hear()? {
-            Told::Proven { proof } => {
-                token.is_proven(Prover::Coordinator, &nonce, introduction.as_bytes(), &proof)
-            }
-            // Whoever turns a rank away gets nothing from it; and one of another version or with
-            // another secret cannot prove anything.
-            Told::Turned { why } => return Err(JoinError::Turned { rank: *rank, why }),
-            Told::Refused(refusal) if refusal.kind == ClaimKind::Version => {
-                return Err(JoinError::Refused(refusal));
-            }
-            _ => false,
-        };
-        if !is_proven {
-            let address = found.stream.peer_addr().map_err(system("reading an address"))?;
-            return Err(JoinError::Unproven { rank: *rank, address });
+    let is_proven = match hear()? {
+        Told::Proven { proof } => {
+            token.is_proven(Prover::Coordinator, &nonce, introduction.as_bytes(), &proof)
         }
+        // Whoever turns a rank away gets nothing from it; and one of another version or with
+        // another secret cannot prove anything.
+        Told::Turned { why } => return Err(JoinError::Turned { rank: *rank, why }),
+        Told::Refused(refusal) if refusal.kind == ClaimKind::Version => {
+            return Err(JoinError::Refused(refusal));
+        }
+        _ => false,
+    };
+    if !is_proven {
+        let address = found.stream.peer_addr().map_err(system("reading an address"))?;
+        return Err(JoinError::Unproven { rank: *rank, address });
     }
     loop {
         match hear()? {
@@ -208,24 +223,4 @@ fn meet(
             | Told::Farewell => {}
         }
     }
-}
-
-/// The interface for the other ranks: that of the link, whose own address is `own`.
-fn data_ip(meeting: &Meeting, own: IpAddr) -> IpAddr {
-    let Meeting::Hosts { host, .. } = meeting else { return own };
-    // Ranks of the coordinator's host may speak to it by an interface that no other host reaches:
-    // many systems map their own name to 127.0.1.1. They are where the coordinator is.
-    let is_named = host != "localhost" && host.parse::<IpAddr>().is_err();
-    if is_named && own.is_loopback() { Ipv4Addr::UNSPECIFIED.into() } else { own }
-}
-
-/// What the user should know of a meeting without a secret.
-fn warning(launch: &Launch, ip: IpAddr) -> Option<String> {
-    let is_open = launch.token.is_none() && !ip.is_loopback();
-    is_open.then(|| {
-        format!(
-            "the ranks of this run meet at {ip} without a secret: whoever reaches that address can \
-             join or end the run; set SPLAT_TOKEN to the same 32 hexadecimal digits on all hosts"
-        )
-    })
 }

@@ -23,20 +23,29 @@ pub(super) struct Found {
     pub(super) stream: TcpStream,
     /// Its number used once.
     pub(super) nonce: [u8; 16],
+    /// True if this rank's own coordinator listens at all interfaces.
+    pub(super) is_everywhere: bool,
 }
 
 /// Listens at the first free port of rank 0's host.
 ///
-/// Only the interface that the host's name stands for is opened. Where that is this machine alone
-/// though the name is none of `localhost`, as on systems that map a host's own name to 127.0.1.1,
-/// or where the name stands for another machine's address, all interfaces are: the other hosts know
-/// the name by another address.
-pub(super) fn open_place(host: &str, ports: &[u16]) -> Result<TcpListener, JoinError> {
+/// Only the interface that the host's name stands for is opened: a name of this machine alone opens no
+/// other, and is an error if there are ranks on other hosts. All interfaces are opened if the name stands
+/// for another machine's address: the other hosts know rank 0 by that.
+pub(super) fn open_place(
+    host: &str,
+    ports: &[u16],
+    has_other_hosts: bool,
+) -> Result<TcpListener, JoinError> {
     let place = || place_in_words(host, ports);
     let no_port = |source| JoinError::NoPort { place: place(), source };
     let ips: Vec<_> = (host, 0).to_socket_addrs().map_err(no_port)?.map(|at| at.ip()).collect();
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok();
-    let usable = |ip: &&IpAddr| is_here || !ip.is_loopback();
+    let is_local = ips.iter().all(IpAddr::is_loopback);
+    if let Some(&ip) = ips.first().filter(|_| is_local && has_other_hosts) {
+        return Err(JoinError::OnlyLocal { host: host.to_owned(), ip });
+    }
+    let usable = |ip: &&IpAddr| is_local || is_here || !ip.is_loopback();
     let mut last = io::ErrorKind::AddrNotAvailable.into();
     for ip in ips.iter().filter(usable) {
         for port in ports {
@@ -46,7 +55,7 @@ pub(super) fn open_place(host: &str, ports: &[u16]) -> Result<TcpListener, JoinE
             }
         }
     }
-    if !is_here && last.kind() == io::ErrorKind::AddrNotAvailable {
+    if !is_here && !is_local && last.kind() == io::ErrorKind::AddrNotAvailable {
         for port in ports {
             match TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)) {
                 Ok(listener) => return Ok(listener),
@@ -113,7 +122,7 @@ pub(super) fn ask(address: SocketAddr, run: &str, deadline: Instant) -> Result<F
         return Err(format!("{address} is the coordinator of another run"));
     }
     let nonce = bytes_from_hex(&nonce).ok_or(format!("{address} sent a broken challenge"))?;
-    Ok(Found { stream, nonce })
+    Ok(Found { stream, nonce, is_everywhere: false })
 }
 
 /// `host:4000` or `host:4000-4015`.

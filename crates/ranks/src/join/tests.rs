@@ -31,7 +31,8 @@ struct Meeters {
 impl Meeters {
     fn new(world: u32) -> Self {
         let all = world as usize;
-        let (tokens, claims) = (vec![None; all], vec![Vec::new(); all]);
+        let token = Some(Token::fresh().unwrap());
+        let (tokens, claims) = (vec![token; all], vec![Vec::new(); all]);
         Self { world, ports: free_ports(), tokens, claims, patience: LONG }
     }
 
@@ -71,15 +72,12 @@ fn leave(ranks: Vec<Joined>) {
 fn one_to_four_ranks_meet_and_reach_each_other() {
     for world in 1..=4 {
         let mut meeters = Meeters::new(world);
-        let token = Token::fresh().unwrap();
-        meeters.tokens.fill(Some(token));
         meeters.claims.fill(vec![claim("seed", "7", ClaimKind::Options)]);
         let ranks: Vec<_> = (0..world).rev().collect();
         let joined: Vec<_> = meeters.join(&ranks).into_iter().map(Result::unwrap).collect();
         for (rank, joined) in ranks.iter().zip(&joined) {
             assert_eq!((joined.rank, joined.world), (*rank, world));
             assert_eq!(joined.peers[*rank as usize], joined.data.local_addr().unwrap());
-            assert_eq!(joined.warning, None);
             let to_lead = TcpStream::connect(joined.peers[0]).unwrap();
             assert!(to_lead.local_addr().unwrap().ip().is_loopback());
         }
@@ -110,56 +108,23 @@ fn each_kind_of_difference_is_refused_to_all_ranks() {
 
 #[test]
 fn a_wrong_token_is_turned_away_and_the_right_one_still_joins() {
-    let mut meeters = Meeters::new(2);
-    meeters.tokens.fill(Some(Token::fresh().unwrap()));
+    let meeters = Meeters::new(2);
     let lead = meeters.launch(0);
     let lead = thread::spawn(move || join(&lead, &[], LONG));
-    for wrong in [None, Some(Token::fresh().unwrap())] {
-        let launch = Launch { token: wrong, ..meeters.launch(1) };
-        let error = join(&launch, &[], LONG).unwrap_err().to_string();
-        assert!(
-            error.contains("rank 1 was not let in") && error.contains("SPLAT_TOKEN"),
-            "{error}"
-        );
-    }
+    let launch = Launch { token: Some(Token::fresh().unwrap()), ..meeters.launch(1) };
+    let error = join(&launch, &[], LONG).unwrap_err().to_string();
+    assert!(error.contains("rank 1 was not let in") && error.contains("SPLAT_TOKEN"), "{error}");
     let other = join(&meeters.launch(1), &[], LONG).unwrap();
     leave(vec![lead.join().unwrap().unwrap(), other]);
 }
 
 #[test]
-fn a_secret_of_one_side_alone_is_turned_away() {
-    let mut meeters = Meeters::new(2);
-    let lead = meeters.launch(0);
-    let lead = thread::spawn(move || join(&lead, &[], LONG));
-    meeters.tokens[1] = Some(Token::fresh().unwrap());
-    let error = meeters.errors(&[1]).remove(0).to_string();
-    assert!(error.contains("the coordinator has none") && error.contains("SPLAT_TOKEN"), "{error}");
-    meeters.tokens[1] = None;
-    let other = join(&meeters.launch(1), &[], LONG).unwrap();
-    let lead = lead.join().unwrap().unwrap();
-    assert_eq!(lead.key, other.key);
-    leave(vec![lead, other]);
-}
-
-#[test]
-fn all_ranks_of_the_coordinators_host_are_where_it_is() {
-    let by_name = |host: &str| {
-        let (host, run) = (host.to_owned(), String::new());
-        Meeting::Hosts { host, ports: vec![1], run }
-    };
-    let everywhere = IpAddr::from(Ipv4Addr::UNSPECIFIED);
-    let [here, debian, far] = ["127.0.0.1", "127.0.1.1", "10.0.0.1"].map(|ip| ip.parse().unwrap());
-    let supervised = Meeting::Supervisor { address: "127.0.0.1:1".parse().unwrap() };
-    for (meeting, own, announced) in [
-        (by_name("gpu7"), here, everywhere),
-        (by_name("gpu7"), debian, everywhere),
-        (by_name("gpu7"), "::1".parse().unwrap(), everywhere),
-        (by_name("gpu7"), far, far),
-        (by_name("localhost"), here, here),
-        (by_name("127.0.0.1"), here, here),
-        (supervised, here, here),
-    ] {
-        assert_eq!(data_ip(&meeting, own), announced, "{meeting:?} {own}");
+fn a_name_of_this_machine_alone_opens_no_other_interface() {
+    for host in ["localhost", "127.0.0.1", "127.0.1.1"] {
+        let listener = open_place(host, &[0], false).unwrap();
+        assert!(listener.local_addr().unwrap().ip().is_loopback(), "{host}");
+        let error = open_place(host, &[0], true).unwrap_err().to_string();
+        assert!(error.contains(host) && error.contains("SPLAT_RENDEZVOUS"), "{error}");
     }
 }
 
@@ -167,11 +132,13 @@ fn all_ranks_of_the_coordinators_host_are_where_it_is() {
 fn a_taken_port_is_passed_over() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let free = free_ports();
+    let token = Some(Token::fresh().unwrap());
     let launch = |rank| {
+        let token = token.clone();
         let (host, run) = ("127.0.0.1".to_owned(), "a".to_owned());
         let ports = [vec![taken.local_addr().unwrap().port()], free.clone()].concat();
         let meeting = Meeting::Hosts { host, ports, run };
-        Launch { rank, world: 2, local_world: None, local_rank: None, meeting, token: None }
+        Launch { rank, world: 2, local_world: None, local_rank: None, meeting, token }
     };
     // The stranger at the first port answers, but is of another run.
     let stranger = taken.try_clone().unwrap();
@@ -192,13 +159,17 @@ fn a_taken_port_is_passed_over() {
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
     let meeting = Meeting::Hosts { host, ports: vec![port], run: String::new() };
-    let launch =
-        Launch { rank: 0, world: 2, local_world: None, local_rank: None, meeting, token: None };
+    let launch = Launch { rank: 0, world: 2, local_world: None, local_rank: None, meeting, token };
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
     assert!(
         error.contains(&format!("127.0.0.1:{port}")) && error.contains("RENDEZVOUS"),
         "{error}"
     );
+}
+
+#[test]
+fn places_are_named_by_their_ports() {
+    assert_eq!(place_in_words("a", &[1, 2, 3]), "a:1-3");
 }
 
 #[test]
@@ -226,7 +197,8 @@ fn a_rank_that_closes_before_the_meeting_ends_it_for_all() {
     let Meeting::Hosts { host, ports, run } = &first.meeting else { panic!() };
     let found = search(host, ports, run, Instant::now() + LONG).unwrap();
     let soon = Instant::now() + Duration::from_millis(500);
-    assert!(meet(&first, &[], &found, soon).is_err(), "the others are not there");
+    let token = first.token.clone().unwrap();
+    assert!(meet(&first, &token, &[], &found, soon).is_err(), "the others are not there");
     drop(found);
     let error = lead.join().unwrap().unwrap_err();
     let JoinError::Gone(departure) = error else { panic!("{error}") };
@@ -250,16 +222,4 @@ fn rank_0_waits_for_the_others_and_its_death_is_told() {
     drop(lead);
     let departure = ends.recv_timeout(LONG).unwrap();
     assert_eq!((departure.rank, departure.cause), (Some(0), Cause::Closed));
-}
-
-#[test]
-fn an_open_address_without_a_token_is_warned_of() {
-    let mut launch = Meeters::new(2).launch(0);
-    let far = "10.0.0.1".parse().unwrap();
-    assert!(warning(&launch, far).unwrap().contains("10.0.0.1"));
-    assert!(warning(&launch, Ipv4Addr::UNSPECIFIED.into()).unwrap().contains("SPLAT_TOKEN"));
-    assert_eq!(warning(&launch, Ipv4Addr::LOCALHOST.into()), None);
-    launch.token = Some(Token::fresh().unwrap());
-    assert_eq!(warning(&launch, far), None);
-    assert_eq!(place_in_words("a", &[1, 2, 3]), "a:1-3");
 }

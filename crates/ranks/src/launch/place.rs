@@ -18,7 +18,8 @@ pub struct Launch {
     pub local_rank: Option<u32>,
     /// Where the ranks meet.
     pub meeting: Meeting,
-    /// The secret of the run, where there is one.
+    /// The secret of the run, if the environment has one. Otherwise [`join`](crate::join::join) takes one that
+    /// follows from the user and the run.
     pub token: Option<Token>,
 }
 

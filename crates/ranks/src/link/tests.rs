@@ -3,10 +3,14 @@ use std::net::TcpListener;
 use super::*;
 use crate::coordinator::{CoordinatorOptions, SILENCE};
 use crate::join::{Joined, join};
-use crate::launch::{Launch, Meeting};
+use crate::launch::{Launch, Meeting, Token};
 
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
+
+fn token() -> Token {
+    Token::from_hex(&"5a".repeat(16)).unwrap()
+}
 
 /// What a rank heard.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +31,7 @@ fn group(world: u32, silence: Duration) -> Group {
     let options = CoordinatorOptions {
         world,
         run: String::new(),
-        token: None,
+        token: token(),
         holder: None,
         patience: LONG,
         silence,
@@ -41,8 +45,14 @@ fn group(world: u32, silence: Duration) -> Group {
 fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
     let ranks = (0..world).map(|rank| {
         let meeting = meeting.clone();
-        let launch =
-            Launch { rank, world, local_world: None, local_rank: None, meeting, token: None };
+        let launch = Launch {
+            rank,
+            world,
+            local_world: None,
+            local_rank: None,
+            meeting,
+            token: Some(token()),
+        };
         thread::spawn(move || join(&launch, &[], LONG).unwrap())
     });
     // All start before one is waited for.

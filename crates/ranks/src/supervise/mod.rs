@@ -62,7 +62,7 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     let options = CoordinatorOptions {
         world: ranks.world,
         run: String::new(),
-        token: Some(token.clone()),
+        token: token.clone(),
         holder: None,
         patience: JOIN_TIME,
         silence: SILENCE,

@@ -217,6 +217,16 @@ pub fn shown_gpus() -> u32 {
     result::device::get_count().map_or(0, i32::unsigned_abs)
 }
 
+/// Identifier of the GPU of this number, asked without a context.
+pub fn uuid_of(ordinal: u32) -> Option<String> {
+    if ordinal >= shown_gpus() {
+        return None;
+    }
+    let id = result::device::get(ordinal.cast_signed()).ok()?;
+    let uuid = result::device::get_uuid(id).ok()?;
+    Some(uuid_text(uuid.bytes.map(i8::cast_unsigned)))
+}
+
 /// Memory of the first GPU that the driver shows, asked without a context.
 pub fn memory_of_first() -> Option<Bytes> {
     if !shows_gpu() {

@@ -9,7 +9,7 @@ use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::bands::Lists;
 use crate::backend::frame_state::Drawn;
-use crate::backend::{DeviceError, Work};
+use crate::backend::{DeviceError, RowWords, Work};
 use crate::model::Primitive;
 
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
@@ -42,7 +42,7 @@ pub(super) fn count<P: Primitive>(
     let [width, height] = frame.camera.size.map(u64::from);
     Ok(Some(Work {
         gaussians: model.len() as u64,
-        sh_width: u64::from(model.sh_width()),
+        row_words: row_words(model.kernel_widths().map(u64::from)),
         visible: splats.visible as u64,
         lane_blocks_seen: seen.lane_blocks,
         rows_fetched: seen.rows_fetched,
@@ -57,6 +57,12 @@ pub(super) fn count<P: Primitive>(
         states: walked.states,
         pairs_evaluated: walked.hits * LANES as u64,
     }))
+}
+
+/// Words of the tables: of geometry and of harmonics the values, the first and the second moments.
+fn row_words([geometry, first, second, sh, sh_first, sh_second]: [u64; 6]) -> RowWords {
+    let (geometry_moments, sh_moments) = (first + second, sh_first + sh_second);
+    RowWords { geometry, geometry_moments, sh, sh_moments }
 }
 
 /// What is on the device, in place of as many of `filler`.

@@ -2,6 +2,7 @@
 
 mod contract;
 mod faults;
+mod fuzz;
 mod joining;
 mod stream;
 mod watched;
