@@ -30,7 +30,7 @@ const USUAL: [(&str, &[Group]); 10] = [
                 ],
             ),
             ("Continue", &["resume", "checkpoint_minutes"]),
-            ("Memory and devices", &["device", "gpus", "vram_limit", "host_limit", "offload"]),
+            ("Memory and devices", &["device", "gpus", "vram_limit", "offload"]),
             ("Program", &["clean", "config", "seed", "progress", "quiet"]),
         ],
     ),
@@ -134,7 +134,7 @@ const USUAL: [(&str, &[Group]); 10] = [
                     "gaussians_per_triangle",
                 ],
             ),
-            ("Program", &["device", "vram_limit", "host_limit", "progress", "quiet"]),
+            ("Program", &["device", "vram_limit", "progress", "quiet"]),
         ],
     ),
     (

@@ -138,7 +138,7 @@ const PARSED: [&str; 8] =
 /// Flags that make a command short enough for a test.
 fn shorter(command: &str) -> &'static str {
     match command {
-        "train" => "--device cpu --iterations 8 --max-points 300",
+        "train" => "--device cpu --iterations 8 --max-points 300 --init-opacity 0.9",
         "eval" | "render" | "clean" => "--device cpu",
         "mesh" => {
             "--device cpu --force --mesh-resolution 24 --surface-points 5000 --decimation-target 500 --poisson-depth 5"
@@ -188,7 +188,7 @@ fn command_lines_parse() {
 static NAMED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("readme", |place| {
         let synth = "synth -o SCENE --scene sphere --views 8 --width 48 --height 36 --points 500 --truth-cells 16";
-        let train = "train -s SCENE -m MODEL --device cpu --iterations 20 --max-points 300 --eval --timelapse view_000.png";
+        let train = "train -s SCENE -m MODEL --device cpu --iterations 20 --max-points 300 --eval";
         let mesh =
             "mesh -m MODEL --device cpu --force --mesh-resolution 24 --decimation-target 500";
         for line in [synth, train, mesh] {
@@ -218,6 +218,9 @@ fn named() -> tempfile::TempDir {
     let from = NAMED.path("");
     for (path, content) in files_below(&from) {
         let relative = path.strip_prefix(&from).unwrap();
+        if relative.starts_with("scene") {
+            continue;
+        }
         let is_model = relative.starts_with("MODEL");
         let rest = relative.strip_prefix("MODEL").unwrap_or(relative).to_owned();
         let names: &[&str] = if is_model { &["MODEL", "OTHER", "TRAINED"] } else { &[""] };
