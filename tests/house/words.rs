@@ -77,7 +77,7 @@ fn bad_openings(lines: &[&str]) -> Vec<String> {
 }
 
 fn splat(args: &[&str]) -> String {
-    let output = Command::cargo_bin("splat").unwrap().args(args).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_splat")).args(args).output().unwrap();
     assert!(output.status.success(), "splat {args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -124,7 +124,10 @@ fn sentences_begin_with_their_subject_or_verb() {
     }
     for name in commands() {
         let help = splat(&[&name, "--help"]);
-        let lines: Vec<&str> = help.lines().map(str::trim_start).collect();
+        // The help of an option begins below its flags.
+        let below = |line: &str| if line.starts_with('-') { vec![""] } else { Vec::new() };
+        let lines = help.lines().map(str::trim_start);
+        let lines: Vec<&str> = lines.flat_map(|line| [vec![line], below(line)].concat()).collect();
         let found = bad_openings(&lines);
         wrong.extend(found.into_iter().map(|start| format!("splat {name} --help: {start}")));
     }
