@@ -275,7 +275,7 @@ fn guides_run() {
 #[rstest]
 #[case::a_guide("memory", &["# Memory", "--give-up"])]
 #[case::a_command("train", &["Usage: splat train", "--densify-until-iter"])]
-#[case::both("export", &["# Export and film", "Usage: splat export"])]
+#[case::both("export", &["# Export, web pages, videos", "Usage: splat export"])]
 fn help_prints_guides_and_commands(#[case] topic: &str, #[case] parts: &[&str]) {
     let ended = end(splat().args(["help", topic])).done();
     for part in parts {
