@@ -82,6 +82,8 @@
 //!
 //! # Recipes
 //!
+//! **Add a guide.** `guide/x.md` and its name in `guide/mod.rs`.
+//!
 //! Paths are below `src/`, but for those that begin with `kernels/`, `tests/` or `configs/`.
 //!
 //! **Add an option.** `config/options.rs`: one entry with help, default, range (a function of
@@ -176,6 +178,8 @@ pub mod telemetry;
 pub mod view;
 
 pub mod video;
+
+pub mod guide;
 
 #[cfg(feature = "bench")]
 pub mod bench;

@@ -46,7 +46,7 @@ pub(super) struct CleanArgs {
     #[arg(long, help_heading = "Output")]
     overwrite: bool,
 
-    /// Say what would be removed, and write nothing
+    /// Report removals without writing anything
     #[arg(long, help_heading = "Output")]
     dry_run: bool,
 
@@ -59,15 +59,14 @@ pub(super) struct CleanArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Cleaning")]
 struct RuleArgs {
-    /// How much PSNR of the training views may fall, dB [default: 0.05]
+    /// Largest loss of PSNR of the training views, dB [default: 0.05]
     ///
-    /// A step that costs more is undone, or made smaller. Where removing floaters raises the PSNR by 0.5 dB or
-    /// more, the rest may cost no more than this of what was gained. What --crop and --crop-sphere cut is not
-    /// counted: it is cut last.
+    /// A step that costs more is undone, or made smaller. If removing floaters raises the PSNR by 0.5 dB or more, the
+    /// limit counts from the higher value. --crop and --crop-sphere cut last and are not counted.
     #[arg(long, value_name = "DB", default_value_t = 0.05, value_parser = not_negative)]
     max_loss: f64,
 
-    /// Distance to cameras in which nothing stays [default: 0.01]
+    /// Distance to cameras that is kept free [default: 0.01]
     ///
     /// A share of the training cameras' extent; 0 keeps what is right before a camera.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = not_negative)]

@@ -29,7 +29,7 @@ pub(super) struct CompareArgs {
     #[arg(value_name = "RUN", required = true, num_args = 1..)]
     runs: Vec<PathBuf>,
 
-    /// What to compare with [default: the first RUN]
+    /// Baseline of the comparison [default: the first RUN]
     ///
     /// A model folder, or the summary.json of a run that was kept.
     #[arg(long, value_name = "RUN")]

@@ -9,6 +9,7 @@ use clap_mangen::Man;
 
 use super::output::print;
 use crate::files::{create_folder, write_text};
+use crate::guide::GUIDES;
 
 /// Arguments of `splat completions`.
 #[derive(Args)]
@@ -92,14 +93,17 @@ fn completion(shell: Shell, mut command: clap::Command) -> anyhow::Result<NamedT
     Ok(NamedText { name: shell.file_name(&program), text })
 }
 
-/// The page of the program, and then that of each command.
+/// Returns the pages of the program, of each command and of each guide.
 fn pages(command: clap::Command) -> anyhow::Result<Vec<NamedText>> {
     let mut program = command.disable_help_subcommand(true);
     program.build();
     let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
     let pages: Vec<clap::Command> =
         [program.clone()].into_iter().chain(commands.cloned()).collect();
-    pages.into_iter().map(page).collect()
+    let guides = GUIDES.map(|guide| {
+        Ok(NamedText { name: format!("splat-{}.7", guide.topic), text: guide.manual() })
+    });
+    pages.into_iter().map(page).chain(guides).collect()
 }
 
 fn page(command: clap::Command) -> anyhow::Result<NamedText> {

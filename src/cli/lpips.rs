@@ -141,8 +141,7 @@ impl std::fmt::Display for Missing {
         write!(
             f,
             "Name a file of them with --lpips-weights FILE or {WEIGHTS_VARIABLE}, or have it in one of \
-             the folders where it is looked for: {}. \"How results are measured\" in the README says \
-             which files these are, and how one is made",
+             the folders where it is looked for: {}. Files and a script: splat help measuring",
             weight_folders_in_words()
         )
     }

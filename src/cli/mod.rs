@@ -20,6 +20,7 @@ mod file_kind;
 mod folder;
 mod handover;
 mod held_out;
+mod help;
 mod holders;
 mod host_limit;
 mod images;
@@ -41,6 +42,7 @@ mod refine;
 mod render;
 mod scene;
 mod settle;
+mod short_help;
 mod signals;
 mod stages;
 mod start;
@@ -65,20 +67,21 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subc
 use self::exit::Exit;
 use self::output::print_help;
 use self::parser::shaped;
+use self::short_help::{grouped, is_short_help_wanted, shortened};
 use self::usual::with_usual_defaults;
 use crate::config::normalize_args;
 use crate::telemetry::{
     LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
 };
 
+/// The end of the program's help.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does not fit \
+                          the memory budget; 5 device or driver fault; 130 interrupted (after a checkpoint).";
+
 /// Trains Gaussian splats from a COLMAP scene.
 #[derive(Parser)]
 #[command(name = "splat", version, max_term_width = 100, subcommand_required = true)]
-#[command(
-    after_help = "Exit codes: 0 done; 1 error; 2 bad usage; 3 bad input data; 4 the plan does \
-                        not fit the memory budget; 5 device or driver fault; 130 interrupted \
-                        (after a checkpoint)."
-)]
+#[command(disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -122,6 +125,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Print completions for a shell, or the manual page
     Completions(completions::CompletionsArgs),
+    /// Print a guide, or all options of a command
+    Help(help::HelpArgs),
 }
 
 /// Runs the program; the returned code is the process's.
@@ -157,7 +162,14 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 fn command() -> clap::Command {
     // The parser by itself takes any terminal for a colourful one where `CI` is set.
     let colors = if is_plain_wanted() { ColorChoice::Never } else { ColorChoice::Auto };
-    Cli::command().color(colors).mut_subcommands(shaped).mut_subcommands(with_usual_defaults)
+    let guides = help::guide_list();
+    Cli::command()
+        .after_help(guides.clone())
+        .after_long_help(format!("{guides}\n\n{EXIT_CODES}"))
+        .color(colors)
+        .mut_subcommands(shaped)
+        .mut_subcommands(with_usual_defaults)
+        .mut_subcommands(grouped)
 }
 
 /// The parser quotes arguments in its errors: their control characters are escaped, as in all messages.
@@ -182,7 +194,12 @@ fn refusal_without_controls(refusal: clap::Error, args: &[OsString]) -> clap::Er
 
 fn run(args: Vec<OsString>) -> Exit {
     let normalized = normalize_args(args.into_iter());
-    let parsed = command()
+    let program = if is_short_help_wanted(&normalized.args) {
+        command().mut_subcommands(shortened)
+    } else {
+        command()
+    };
+    let parsed = program
         .try_get_matches_from(&normalized.args)
         .and_then(|matches| Cli::from_arg_matches(&matches).map(|cli| (cli, matches)));
     let (cli, matches) = match parsed {
@@ -219,7 +236,8 @@ fn run(args: Vec<OsString>) -> Exit {
         | Command::Profile(_)
         | Command::Compare(_)
         | Command::Doctor(_)
-        | Command::Completions(_) => (false, ProgressStyle::Plain),
+        | Command::Completions(_)
+        | Command::Help(_) => (false, ProgressStyle::Plain),
     };
     let leaves_words = match &cli.command {
         Command::Train(args) => ranks::leaves_words_to_rank_0(args),
@@ -255,6 +273,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args, command()),
+        Command::Help(args) => help::run(&args, command()),
     };
     match result {
         Ok(()) => Exit::Done,

@@ -38,7 +38,7 @@ pub(super) struct RenderArgs {
     ///
     /// `depth/00000.png` holds world units along the view axis times the factor in `depth/scale.json`;
     /// 0 is where nothing is drawn. `depth_color/00000.png` is white near the camera and dark far from
-    /// it, by one scale for all views. Of triangles they are the inverses of mean inverse depths.
+    /// it, by one scale for all views. Triangles have the inverses of mean inverse depths.
     #[arg(long, help_heading = "Rendering")]
     depth: bool,
 

@@ -31,35 +31,35 @@ pub(super) struct TrainArgs {
 
     /// Continue from the newest checkpoint
     ///
-    /// The newest usable one of the model folder is taken. If there is none, training starts, with the
-    /// options of the folder's config.toml if it has one.
+    /// Training starts anew if the model folder has no usable checkpoint, with the options of its config.toml if there
+    /// is one.
     #[arg(long, value_name = "auto", num_args = 0..=1, default_missing_value = "auto", value_parser = ["auto"])]
     pub(super) resume: Option<String>,
 
-    /// Train on so many GPUs, each with a share of the Gaussians
+    /// Train on N GPUs, each with a share of the Gaussians
     ///
-    /// Of this machine: as --ranks, with a process for each GPU. They exchange splats by NCCL (2.18 or later; splat
-    /// doctor says whether it is here).
+    /// Each GPU of this machine gets a process, as with --ranks. GPUs exchange splats by NCCL 2.18 or later; see splat
+    /// doctor.
     #[arg(long, value_name = "N|all", conflicts_with = "ranks")]
     pub(super) gpus: Option<GpuCount>,
 
-    /// Train in so many processes, each with a share of the Gaussians
+    /// Train in N processes, each with a share of the Gaussians
     ///
-    /// Each draws views of its own: --batch-views is the number of ranks, at most 8, unless it is given. With a
-    /// number the program starts the processes itself; with auto they are those that torchrun, SLURM, Open MPI or
-    /// another launcher with PMI has started, on any number of hosts. Without SuGaR's coarse stage, triangles,
-    /// --appearance and --clean, and on GPUs without surfels.
+    /// Each process draws its own views: --batch-views is the number of ranks by default, at most 8. With N the program
+    /// starts the processes itself. With auto, torchrun, SLURM, Open MPI or another launcher with PMI has started them,
+    /// on any number of hosts. Refused with SuGaR's coarse stage, triangles, --appearance and --clean, and on GPUs with
+    /// surfels.
     #[arg(long, value_name = "N|auto", default_value = "1")]
     ranks: RankCount,
 
     /// Clean the trained model, into MODEL/clean
     ///
-    /// As splat clean -m MODEL does, with its defaults. The model itself stays as it is. With --resume, a
-    /// complete run is cleaned, too.
+    /// Runs splat clean -m MODEL afterwards. The model itself stays as it is. With --resume, a complete run is
+    /// cleaned, too.
     #[arg(long)]
     pub(super) clean: bool,
 
-    /// How progress is shown on stderr
+    /// Form of the progress on stderr
     #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
     progress: ProgressStyle,
 

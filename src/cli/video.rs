@@ -51,7 +51,7 @@ pub(super) struct VideoArgs {
 
     /// Make the video of the pictures that a run has kept
     ///
-    /// Those of `splat train --timelapse IMAGE`, in the order of training.
+    /// `splat train --timelapse IMAGE` keeps them. They appear in the order of training.
     #[arg(
         long,
         conflicts_with_all = ["path", "seconds", "turns", "closed", "path_transform", "width", "height"]
@@ -69,7 +69,7 @@ pub(super) struct VideoArgs {
     #[arg(long, value_name = "SECONDS", help_heading = "Path")]
     seconds: Option<f64>,
 
-    /// How often an orbit or an ellipse goes around
+    /// Number of turns of an orbit or an ellipse
     #[arg(long, value_name = "N", default_value_t = 1.0, help_heading = "Path")]
     turns: f64,
 

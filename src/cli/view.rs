@@ -41,8 +41,7 @@ pub(super) struct ViewerArgs {
 
     /// Address to listen on
     ///
-    /// Other machines reach the page on 0.0.0.0 or an address of this one. What they are sent is not
-    /// encrypted.
+    /// Other machines reach the page on 0.0.0.0 or an address of this one. The connection is not encrypted.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
 

@@ -46,13 +46,13 @@ options! {
     /// How the number of Gaussians grows and shrinks.
     #[command(next_help_heading = "Density control")]
     pub struct DensifyOptions in "densify" of DensifiedRun {
-        /// How Gaussians are added and removed
+        /// Strategy that adds and removes Gaussians
         #[arg(value_enum, value_name = "STRATEGY")]
         strategy: StrategyName = StrategyName::Adc, idle NO_DENSITY_CONTROL;
 
         /// Iteration after which density control starts
         ///
-        /// The first round that clones, splits and prunes Gaussians comes after it.
+        /// The first densification step comes after this iteration.
         #[arg(value_name = "N")]
         densify_from_iter: u32 = 500;
 
@@ -60,51 +60,50 @@ options! {
         #[arg(value_name = "N")]
         densify_until_iter: u32 = 15_000;
 
-        /// Iterations between two rounds
+        /// Iterations between two densification steps
         ///
-        /// With budget it is rounded up to a multiple of the number of training views, if that leaves time for eight
-        /// rounds.
+        /// budget rounds the number up to a multiple of the number of training views, if that leaves time for eight
+        /// steps.
         #[arg(value_name = "N")]
         densification_interval: u32 = 100, is count;
 
         /// Iterations between two opacity resets
         ///
-        /// A reset lowers opacities to 0.01. With budget they are halved instead, down to 1/128, and Adam
-        /// forgets all moments; without a preset that gives an interval, it is 500.
+        /// A reset lowers opacities to 0.01. budget halves them instead, down to 1/128, and clears Adam's moments. Its
+        /// default is 500, unless a preset has another.
         #[arg(value_name = "N")]
         opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH, OF_TRIANGLES;
 
         /// Mean screen gradient of a candidate
         ///
-        /// Gaussians above it are cloned or split. The gradient is in screen space, where half the
-        /// image is 1. If none is given, it is 8e-4 with --absgrad and 4e-4 with gof.
+        /// Gaussians above the threshold are cloned or split. The gradient is in screen space, with half the image
+        /// as its unit. Default with --absgrad: 8e-4; with gof: 4e-4.
         #[arg(value_name = "G")]
         densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Sum absolute gradients (AbsGS)
         ///
-        /// With adc, the absolute values of the gradient are summed over the pixels. If no
-        /// --densify-grad-threshold is given, it is 8e-4.
+        /// adc then sums the absolute values of the gradient over the pixels. --densify-grad-threshold is 8e-4
+        /// by default.
         absgrad: bool = false;
 
         /// Weigh gradients near a camera down (Pixel-GS)
         ///
-        /// This is a share of the cameras' extent, or of the cameras' distance to what they look at
-        /// if that is less. Gradients of Gaussians nearer to the camera than that count less, by the
-        /// square of their depth. This leaves fewer floaters right before cameras. 0 turns it off.
-        /// With gof it is 0.37 if none is given.
+        /// A share of the cameras' extent, or of their distance to the scene's middle if that is less. Gradients of
+        /// nearer Gaussians count less, by the square of their depth, which prevents floaters right before cameras.
+        /// 0 disables this. Default with gof: 0.37.
         #[arg(value_name = "SHARE")]
         near_fade: f64 = 0.0, is share, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// With mcmc, rate of the noise
         ///
-        /// It is measured in units of the positions' learning rate.
+        /// The unit is the learning rate of the positions.
         #[arg(value_name = "RATE")]
         noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
 
         /// Opacity below which a Gaussian is removed
         ///
-        /// With mcmc, it is moved to where one is needed. Surfels have 0.05 with adc and gof.
+        /// mcmc relocates such a Gaussian instead. Surfels have 0.05 with adc and gof.
         #[arg(alias = "opacity-cull", value_name = "OPACITY")]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
@@ -112,24 +111,23 @@ options! {
 
         /// Scale above which a Gaussian is removed
         ///
-        /// As a share of the extent of the cameras, once --opacity-reset-interval has passed.
+        /// A share of the extent of the cameras. Counts after the first --opacity-reset-interval.
         #[arg(value_name = "SHARE")]
         prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Largest scale that is cloned, not split
         ///
-        /// As a share of the extent of the cameras.
+        /// A share of the extent of the cameras.
         #[arg(value_name = "SHARE")]
         percent_dense: f64 = 0.01, is share, idle NO_GROWTH, OF_TRIANGLES;
 
-        /// Never more Gaussians than this
+        /// Upper bound on Gaussians
         ///
-        /// With budget and mcmc it is what the model grows to. If none is given, that is 1,000,000 with mcmc, and with
-        /// budget one for 350 pixels of the training views: at most 5,000,000, at least 100,000 (or one for 40 pixels,
-        /// where that is less), and no fewer than the run starts with. With adc and gof the limit is one for 40 pixels:
-        /// at most 5,000,000, at least 100,000. Of triangles it counts vertices. If none is
-        /// given, that is one for 60 of the first 6,000,000 pixels of the training views and one for 20 of the rest: at
-        /// most 4,000,000, and no fewer than the run starts with.
+        /// Extra initial points are dropped. With budget and mcmc the model grows to this number. Default with mcmc:
+        /// 1,000,000. Default with budget: one Gaussian for 350 pixels of the training views, at most 5,000,000, at least
+        /// 100,000 (or one for 40 pixels, if that is less), and at least the initial number. Default with adc and gof: one
+        /// for 40 pixels, at least 100,000, at most 5,000,000. For triangles the option counts vertices. Default: one for
+        /// 60 of the first 6,000,000 pixels and one for 20 of the rest, at most 4,000,000.
         #[arg(
             aliases = ["cap-max", "max-splats", "max-cap", "max-gaussians"],
             value_name = "N",
@@ -142,10 +140,9 @@ options! {
 
         /// Background of training views in density control
         ///
-        /// Before grey, Gaussians of dark surfaces must become opaque. After --densify-until-iter, and in evaluation, the
-        /// background is that of --background. With auto it is grey, unless more than 5 % of the photographs' pixels have
-        /// the background's colour, or more than a third have it to 16 steps of 255: where they show an object before black, Gaussians would have to
-        /// paint the black. What is chosen is stored, and a resumed run keeps it.
+        /// Grey makes Gaussians of dark surfaces opaque. After --densify-until-iter, and in evaluation, the background is
+        /// that of --background. auto takes grey, unless more than 5 % of the photographs' pixels have the background's
+        /// colour, or more than a third have it within 16 of 255 steps. The run stores the choice, and a resumed run keeps it.
         #[arg(value_enum, value_name = "WHAT")]
         training_background: TrainingBackground = TrainingBackground::Same,
             idle NO_DENSITY_CONTROL, Idle::When {
@@ -158,9 +155,9 @@ options! {
 
         /// Gaussians to keep when density control ends
         ///
-        /// After --densify-until-iter iterations, the Gaussians are pruned to so many, and training
-        /// continues with them. Those stay that have the largest blend weights, summed over the pixels
-        /// of all training views. The PSNR before and after is in run.jsonl and summary.json.
+        /// After --densify-until-iter iterations, the model is pruned to N Gaussians, and training continues. The
+        /// Gaussians with the largest blend weights stay, summed over the pixels of all training views. run.jsonl and
+        /// summary.json have the PSNR before and after.
         #[arg(value_name = "N", value_parser = toml_count())]
         target_gaussians: Option<u64>, is |target| match *target {
             Some(target) => holds(target >= 1 && fits_toml(target), target, "1 to 2^63 - 1"),

@@ -89,61 +89,58 @@ options! {
 
         /// Train for this long: 60s, 2m, 1h30m
         ///
-        /// Of training: start, evaluations and files come on top. The schedule of --iterations (learning
-        /// rates, density control, sizes of views) passes with the clock, whatever number of images there is
-        /// time for.
+        /// The time is that of training: start, evaluations and files come on top. The schedule of --iterations
+        /// (learning rates, densification, view sizes) follows the clock.
         #[arg(value_name = "TIME")]
         time_budget: Option<TimeBudget>;
 
-        /// Passes over the training views at least
+        /// Minimum number of passes over the training views
         ///
-        /// Where that is more images than --iterations, the schedule passes more slowly, so that each of many views is
-        /// seen often enough. --max-passes wins over it. A preset's counts
-        /// where --iterations are not given.
+        /// The schedule passes more slowly if N passes are more images than --iterations. --max-passes wins. A preset's
+        /// value counts if --iterations is not given.
         #[arg(value_name = "N")]
         min_passes: u32 = 0, idle Idle::When {
             is: |config| config.optimize.time_budget.is_some(),
             words: "with --time-budget",
         };
 
-        /// Passes over the training views at most
+        /// Maximum number of passes over the training views
         ///
-        /// The schedule passes faster if that is fewer images than --iterations. 0 means no limit. The limit of a
-        /// preset applies if neither --iterations nor --time-budget is given.
+        /// The schedule passes faster if N passes are fewer images than --iterations. 0 disables the limit. A preset's
+        /// value counts if neither --iterations nor --time-budget is given.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 
         /// End once views have this PSNR, dB
         ///
-        /// The mean over the held-out views, or with none held out over the training views that
-        /// --eval-train evaluates. It is measured some twenty times in a run, which is no part of the training
-        /// time. A run that does not reach it ends as it would without, and says so.
+        /// The PSNR is the mean over the held-out views, or over the views of --eval-train if none is held out. The run
+        /// measures it about twenty times, outside of the training time. A run that does not reach it ends as usual
+        /// and says so.
         #[arg(value_name = "DB")]
         until_psnr: Option<f64>, is |value| match value {
             Some(value) => positive(value),
             None => Ok(()),
         };
 
-        /// What the model is made of
+        /// Primitive of the model
         ///
-        /// Surfels take no --antialiasing, --filter-3d, --regularize or --strategy mcmc. Triangles take none
-        /// of these, and no other --strategy than adc: they have density control of their own, and values of
-        /// their own for learning rates, --init-opacity, --max-points, the iterations of rounds, the weight of
-        /// --depths and --resolution-schedule.
+        /// Surfels refuse --antialiasing, --filter-3d, --regularize and --strategy mcmc. Triangles refuse these, and
+        /// every --strategy except adc. They have their own densification, and their own defaults for learning rates,
+        /// --init-opacity, --max-points, densification steps, the weight of --depths and --resolution-schedule.
         #[arg(value_enum, value_name = "PRIMITIVE")]
         primitive: PrimitiveName = PrimitiveName::Gaussians;
 
-        /// Views of a step, which takes their mean gradient
+        /// Number of views of a step
         ///
-        /// Iterations count views, and so do all schedules. One view is in memory at a time; of those
-        /// before it in a step, only their gradients stay. --accumulate is the same.
+        /// Iterations and all schedules count views. Only one view is resident; earlier views of the step
+        /// leave their gradients. --accumulate is another name.
         #[arg(visible_alias = "accumulate", value_name = "1..8")]
         batch_views: u32 = 1, is |views| holds((1..=8).contains(views), views, "1 to 8");
 
         /// Rates and moments as for one view a step
         ///
-        /// Otherwise, with N views a step, learning rates grow by the square root of N, and the moments
-        /// of Adam decay as in N steps (Grendel).
+        /// By default, learning rates grow by the square root of the number of views, and Adam's moments decay as in
+        /// that number of steps (Grendel).
         no_batch_scaling: bool = false, idle NO_BATCH;
 
         /// Highest degree of the spherical harmonics
@@ -158,7 +155,7 @@ options! {
 
         /// First position rate, times extent
         ///
-        /// Learning rate of the positions at the start, times the extent of the cameras. That of triangles'
+        /// Learning rate of the positions at the start, times the extent of the cameras. The rate of triangles'
         /// vertices is not multiplied.
         #[arg(alias = "lr-triangles-points-init", value_name = "RATE")]
         position_lr_init: f64 = 1.6e-4, is rate;
@@ -180,7 +177,7 @@ options! {
         ///
         /// Large Gaussians move faster and small ones slower: the learning rate of a Gaussian's position is
         /// multiplied by (s / (0.005 E))^X, at most 10 and at least 0.1, with the geometric mean s of its two
-        /// largest scales and the extent E of the cameras. Of a vertex s is the root of the mean area of its
+        /// largest scales and the extent E of the cameras. For a vertex, s is the root of the mean area of its
         /// triangles. At 0 all have the same rate. Triangles have 0.5.
         #[arg(value_name = "X")]
         position_lr_by_size: f64 = 0.0, is share;
@@ -191,7 +188,7 @@ options! {
 
         /// Learning rate of the higher harmonics
         ///
-        /// Where neither a flag nor a preset gives one, it is a twentieth of --feature-lr.
+        /// Default without a preset: a twentieth of --feature-lr.
         #[arg(value_name = "RATE")]
         feature_rest_lr: Option<f64>, is |value| match value {
             Some(value) => rate(value),
@@ -234,8 +231,8 @@ options! {
 
         /// With surfels, weight of normal consistency
         ///
-        /// Normals that are drawn are compared with those of the depths: a mean over the pixels of
-        /// 1 - cos between them. It makes surfels lie along the surface that they draw together.
+        /// The term is the mean over the pixels of 1 - cos between drawn normals and normals of drawn depths. It aligns
+        /// surfels with their common surface.
         #[arg(value_name = "WEIGHT")]
         lambda_normal: f64 = 0.05, is rate, idle NO_SURFELS;
 
@@ -245,8 +242,7 @@ options! {
 
         /// With surfels, weight of depth distortion
         ///
-        /// It draws together along its ray what a pixel is blended of. The authors of 2DGS take 1000 in
-        /// bounded scenes and 100 in others, where it helps.
+        /// The term reduces the spread of surfels along a ray. 2DGS uses 1000 in bounded scenes and 100 in others.
         #[arg(alias = "lambda-distortion", value_name = "WEIGHT")]
         lambda_dist: f64 = 0.0, is rate, idle NO_SURFELS;
 
@@ -256,8 +252,7 @@ options! {
 
         /// Mip-Splatting's 2D filter
         ///
-        /// It widens splats and keeps their energy, so that nothing becomes thick or bright at other
-        /// resolutions.
+        /// The filter widens splats and keeps their energy. Thin structures look right at other resolutions.
         antialiasing: bool = false;
 
         /// Variance of the 2D filter, px²
@@ -268,7 +263,7 @@ options! {
 
         /// Mip-Splatting's 3D filter
         ///
-        /// It keeps Gaussians at least as wide as the training views can resolve.
+        /// Gaussians stay at least as wide as the training views can resolve.
         filter_3d: bool = false, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),
             words: "with -c: the coarse stage has no such filter",
@@ -282,7 +277,7 @@ options! {
 
         /// Loss weight of the mean scale
         ///
-        /// The scale is measured in units of the distance from the cameras to what they look at.
+        /// The unit of the scale is the distance from the cameras to the scene's middle.
         #[arg(value_name = "WEIGHT")]
         scale_reg: f64 = 0.0, is rate;
 
@@ -303,7 +298,7 @@ options! {
 
         /// Learn a bilateral grid per photograph
         ///
-        /// It holds colour changes, for cameras that process parts of an image differently.
+        /// The grid holds colour changes, for cameras that process parts of an image differently.
         bilateral_grid: bool = false;
 
         /// First loss weight of --depths
@@ -320,25 +315,24 @@ options! {
 
         /// Folder of normal maps, relative to the scene
         ///
-        /// The drawn depths are then made to have these normals. The maps are as normal estimators write
-        /// them: RGB PNGs or JPEGs with the names of the photographs, whose colours from 0 to 255 are x, y and z
-        /// from -1 to 1. They point out of what is seen, towards the camera, but for those that are inverted
-        /// (--normals-frame). Black, white and grey are no normal, nor is what is transparent. No folder is read
-        /// without this option: where MeshSplatting finds `normals_4` beside `images_4` by itself, name it.
+        /// A loss term compares the normals of drawn depths with the maps: RGB PNGs or JPEGs with the names of the
+        /// photographs, with 0 to 255 for -1 to 1 in x, y and z. Normals point towards the camera, except with
+        /// --normals-frame inverted. Black, white, grey and transparent pixels count as no normal. No folder is read
+        /// without this option, also not MeshSplatting's `normals_4`.
         #[arg(value_name = "DIR")]
         normals: Option<String>, is path;
 
         /// Axes of the normals in --normals
         ///
-        /// A map is refused where most of its normals point away from the camera in these axes. That y alone is
-        /// upside down goes unnoticed.
+        /// A map is refused if most of its normals point away from the camera in these axes. A flipped y axis goes
+        /// unnoticed.
         #[arg(value_enum, value_name = "FRAME")]
         normals_frame: NormalsFrame = NormalsFrame::Camera, idle NO_NORMALS;
 
         /// Loss weight of --normals
         ///
-        /// It is that of a mean over the pixels of 1 - cos between the map's normals and those of the drawn
-        /// depths. Pixels beside a step of depth, and those that a mask excludes, add nothing.
+        /// The term is the mean over the pixels of 1 - cos between the map's normals and the normals of drawn depths.
+        /// Pixels beside a depth step and masked pixels add nothing.
         #[arg(value_name = "WEIGHT")]
         lambda_normals_super: f64 = 0.01, is rate, idle NO_NORMALS;
 
@@ -351,9 +345,9 @@ options! {
 
         /// Draw training views small at first
         ///
-        /// Early iterations then take less time. With linear, views have their full size once 41 % of the
-        /// iterations up to --densify-until-iter are done, or of 60 % of --iterations if that is less.
-        /// What is evaluated is always drawn at full size, and so is the coarse stage. Triangles have linear.
+        /// Early iterations then take less time. With linear, views have their full size after 41 % of the iterations
+        /// up to --densify-until-iter, or of 60 % of --iterations if that is less. Evaluation and the coarse stage
+        /// always draw at full size. Triangles have linear.
         #[arg(value_enum, value_name = "SCHEDULE")]
         resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle Idle::When {
             is: |config| config.sugar.checkpoint_path.is_some(),
@@ -364,10 +358,10 @@ options! {
         #[arg(alias = "random-bkgd")]
         random_background: bool = false;
 
-        /// Start from the Gaussians of this PLY, SPZ, SOG, GLB, .splat or .ksplat
+        /// Start from a PLY, SPZ, SOG, GLB, .splat or .ksplat
         ///
-        /// They replace the scene's points. Any tool may have written it. All its harmonics are in use
-        /// from the first iteration. With --primitive surfels, each loses its shortest axis.
+        /// The Gaussians replace the scene's points. Any program may have written the file. All harmonics are in use
+        /// from the first iteration. With --primitive surfels, each Gaussian loses its shortest axis.
         #[arg(value_name = "FILE")]
         init: Option<PathBuf>, is path;
 

@@ -69,9 +69,8 @@ options! {
 
         /// 320 instead of 716 bytes a Gaussian
         ///
-        /// Colours are kept in 16 bits, the optimiser's moments in 8 and 16. With sh, only colours are,
-        /// and a Gaussian takes 620 bytes. With auto, both are compact on GPUs. The CPU, where that takes time, then
-        /// trains in full precision.
+        /// Colours take 16 bits, the optimiser's moments 8 and 16. sh makes only colours compact: 620 bytes a
+        /// Gaussian. auto makes both compact on GPUs, and trains in full precision on the CPU.
         #[arg(
             value_name = "BOOL|auto|sh",
             num_args = 0..=1,
@@ -81,21 +80,20 @@ options! {
         )]
         optimize_memory: Compactness = Compactness::Off;
 
-        /// What of the model is kept in RAM
+        /// Part of the model that is kept in RAM
         ///
-        /// With sh, colours and their moments: 200 of the 320 bytes that a Gaussian then takes, since it
-        /// implies --optimize-memory. The GPU reaches them over the bus. RAM that there is none of, or that
-        /// --host-limit does not leave, is refused with code 4.
+        /// sh keeps colours and their moments in RAM: 200 of a Gaussian's 320 bytes. It implies --optimize-memory. The
+        /// GPU reads them over the bus. The run ends with code 4 if RAM or --host-limit is too small.
         #[arg(value_enum, value_name = "WHAT")]
         offload: Offload = Offload::None, idle Idle::OnCpu;
 
-        /// How often unused GPU memory is returned
+        /// Cadence of returning unused GPU memory
         ///
-        /// It goes back to the driver.
+        /// The memory goes back to the driver.
         #[arg(value_enum, value_name = "CADENCE")]
         fragmentation: Fragmentation = Fragmentation::Normal, idle Idle::OnCpu;
 
-        /// What to give up when GPU memory is short
+        /// Steps to take when GPU memory is short
         ///
         /// The steps are taken in this order. A step that is not named is never taken.
         #[arg(value_enum, value_name = "STEP")]
@@ -109,9 +107,8 @@ options! {
 
         /// RAM to use, size or share
         ///
-        /// To keep the limit, decoded images are evicted, and decoded one at a time. A limit that is
-        /// too low for the start of the run is refused with code 4. On the CPU the model grows no
-        /// further than it allows, and a warning says so.
+        /// To keep the limit, the cache evicts images and decodes one at a time. A limit that is too low for the
+        /// start of the run ends with code 4. On the CPU the model grows only as far as the limit allows.
         #[arg(value_name = "SIZE|P%")]
         host_limit: Limit = Limit::Percent(60.0), is |limit| holds(
             limit.is_usable(),
@@ -205,9 +202,8 @@ options! {
 
         /// Measure LPIPS, or fail
         ///
-        /// Weights that are not named are looked for in ~/.cache/splat and ~/.cache/torch.
-        /// --enable-lpips false on the command line: LPIPS is not measured, whatever weights the run
-        /// was given before.
+        /// Without --lpips-weights the command searches ~/.cache/splat and ~/.cache/torch. --enable-lpips false
+        /// disables LPIPS, also for a run that has weights.
         enable_lpips: bool = false;
 
         /// Metrics that evaluations measure
@@ -222,7 +218,7 @@ options! {
 
         /// Minutes between two checkpoints; 0 for none
         ///
-        /// They change nothing in the result. --keep-checkpoints says how many of them are kept.
+        /// The result stays the same. --keep-checkpoints limits their number.
         #[arg(value_name = "MINUTES")]
         checkpoint_minutes: f64 = 5.0, is |minutes| holds(
             minutes.is_finite() && *minutes >= 0.0,
@@ -230,17 +226,17 @@ options! {
             "a finite number, 0 and more (0: no checkpoints by time)",
         );
 
-        /// Newest checkpoints that are kept of those by time
+        /// Number of timed checkpoints to keep
         ///
-        /// A checkpoint of --checkpoint-minutes is removed when so many newer ones are there. Those of
+        /// A checkpoint of --checkpoint-minutes is removed when N newer ones exist. Checkpoints of
         /// --checkpoint-iterations, of the last iteration and of an interruption always stay.
         #[arg(value_name = "N")]
         keep_checkpoints: u32 = 2, is count;
 
         /// Keep room for a checkpoint on the disk
         ///
-        /// A hidden file of a checkpoint's size. It is removed at the end, or if the disk is full: the
-        /// run then writes a checkpoint in its place before it stops.
+        /// A hidden file of a checkpoint's size reserves the space. If the disk is full, the run writes a last
+        /// checkpoint in its place and stops.
         checkpoint_reserve: bool = true;
 
         /// Keep pictures of this view while training
@@ -252,8 +248,8 @@ options! {
 
         /// Seconds between live splats; 0 for none
         ///
-        /// While `splat view` shows the run, the Gaussians that show most, a million at most, are written
-        /// to MODEL/live that often, in at most 2 % of the time. Nothing is trained differently.
+        /// While `splat view` shows the run, at most a million Gaussians are written to MODEL/live, in at most 2 % of
+        /// the time. Training stays the same.
         #[arg(value_name = "SECONDS")]
         live_every: f64 = 5.0, is |seconds| holds(
             (0.0..=86_400.0).contains(seconds),
@@ -263,8 +259,7 @@ options! {
 
         /// Let `splat view` pause and stop the run
         ///
-        /// What it asks for is read from `MODEL/live/control_ID.json`, at most once a second: pause, resume,
-        /// checkpoint or stop.
+        /// The run reads `MODEL/live/control_ID.json`, at most once a second: pause, resume, checkpoint or stop.
         live_control: bool = true;
     }
 }

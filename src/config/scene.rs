@@ -39,7 +39,7 @@ options! {
 
         /// Scale the photographs further, 0.1 to 1
         ///
-        /// It multiplies the size that --resolution leaves.
+        /// The factor multiplies the size that --resolution leaves.
         #[arg(value_name = "X")]
         resolution_scale: f64 = 1.0, is |scale| {
             holds((0.1..=1.0).contains(scale), scale, "0.1 to 1")
@@ -47,8 +47,8 @@ options! {
 
         /// Folder of inverse depth maps
         ///
-        /// It is relative to the scene. The maps are as depth estimators for 3DGS write them: 16-bit
-        /// PNGs with the names of the photographs, and their scales in `sparse/0/depth_params.json`.
+        /// The folder is relative to the scene. The maps have the format of 3DGS: 16-bit PNGs with the names of the
+        /// photographs, and scales in `sparse/0/depth_params.json`.
         #[arg(short, value_name = "DIR")]
         depths: Option<String>, is path;
 
@@ -74,9 +74,9 @@ options! {
             words: "with --test-views or --test-list",
         };
 
-        /// Hold out so many views, evenly spread
+        /// Hold out N views, evenly spread
         ///
-        /// They are chosen in the order of names, from the first on. Implies --eval.
+        /// The views are chosen in the order of names, from the first on. Implies --eval.
         #[arg(value_name = "N")]
         test_views: Option<u32>, is |views| match views {
             Some(views) => count(views),

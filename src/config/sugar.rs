@@ -41,7 +41,7 @@ options! {
             words: "with --sugar-schedule absolute",
         };
 
-        /// Where the schedule of the stage starts
+        /// Start of the stage's schedule
         ///
         /// The original program trains opacities from iteration 7,001 to 8,999, prunes at 9,001, and
         /// trains surfaces from there to 15,000.
@@ -98,7 +98,7 @@ options! {
 
         /// Weight of the comparison with neighbouring views
         ///
-        /// Of 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
+        /// The term is 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
         #[arg(value_name = "WEIGHT")]
         multi_view_factor: f64 = 0.6, is rate, idle Idle::When {
             is: |sugar| !sugar.multi_view,

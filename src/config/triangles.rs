@@ -45,9 +45,9 @@ options! {
     pub struct TrianglesOptions in "triangles" of TriangleRun {
         /// Take MeshSplatting's values for rooms
         ///
-        /// That is --feature-lr 0.004, --densify-from-iter 1000, --add-percentage 1.27, --size-probs-zero 0,
-        /// --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0 and --prune-size 1300, where no
-        /// option, preset or file gives them. The iterations are those of a run of 30,000.
+        /// These are --feature-lr 0.004, --densify-from-iter 1000, --add-percentage 1.27, --size-probs-zero 0,
+        /// --split-large-triangles 500, --start-pruning 3000, --lambda-weight 0 and --prune-size 1300. Options,
+        /// presets and files win over them. The iterations are those of a run of 30,000.
         indoor: bool = false, idle NO_TRIANGLES;
 
         /// First exponent of the window
@@ -69,11 +69,10 @@ options! {
         #[arg(value_name = "N")]
         sigma_until: u32 = 30_000, idle NO_TRIANGLES;
 
-        /// Width of the strip that gradients of an edge average over, px
+        /// Width of the strip for gradients of an edge, px
         ///
-        /// It lies inside. The more solid a triangle is, the nearer to its edges is all of the slope of its
-        /// opacity, and samples miss it. So gradients take its mean over a strip. With 0 each sample takes its
-        /// own slope.
+        /// The strip lies inside the triangle. A solid triangle has all of its opacity's slope near its edges, and
+        /// samples miss the slope. Gradients therefore take the mean over a strip. With 0 each sample takes its own slope.
         #[arg(value_name = "PX")]
         edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES, NO_STRIPS;
 
@@ -126,12 +125,12 @@ options! {
 
         /// Opacity at which a triangle is removed
         ///
-        /// So is one that no view has shown with a larger weight, where all training views were seen since
-        /// the round before. It grows by --prune-threshold-rise with every floor.
+        /// The threshold also applies to a triangle's largest weight, once all training views were seen since the last
+        /// densification step. The threshold grows by --prune-threshold-rise with every floor.
         #[arg(value_name = "OPACITY")]
         prune_triangles_threshold: f64 = 0.235, is share, idle NO_TRIANGLES;
 
-        /// What is added to that with every floor
+        /// Rise of --prune-triangles-threshold with every floor
         #[arg(value_name = "OPACITY")]
         prune_threshold_rise: f64 = 0.01, is rate, idle NO_TRIANGLES;
 
@@ -146,7 +145,7 @@ options! {
         #[arg(value_name = "N")]
         start_pruning: u32 = 4000, idle NO_TRIANGLES;
 
-        /// Growth of a round, as a factor
+        /// Growth factor of a densification step
         ///
         /// With 1.23 and 1000 vertices, 230 triangles are each split in four. --split-by says which.
         #[arg(value_name = "FACTOR")]
@@ -154,10 +153,10 @@ options! {
             holds(factor.is_finite() && *factor >= 1.0, factor, "a finite number, 1 and more")
         }, idle NO_TRIANGLES;
 
-        /// What triangles are drawn in proportion to when they are split
+        /// Score by which triangles are drawn to be split
         ///
-        /// A weight is the largest that a triangle had in any sample since the round before: its opacity there
-        /// times the light that reached it. Norms of gradients are sums over the corners and all views since then.
+        /// A weight is the largest of a triangle in any sample since the last densification step: its opacity times
+        /// the light that reaches it. Norms of gradients are sums over the corners and all views since then.
         #[arg(value_enum, value_name = "SCORE")]
         split_by: SplitBy = SplitBy::Gradient, idle NO_TRIANGLES;
 
@@ -179,14 +178,13 @@ options! {
 
         /// Iteration after which the mesh is connected
         ///
-        /// Triangles are then made anew between their vertices: the restricted Delaunay triangulation. After it
-        /// none is split, and only hidden ones are removed. MeshSplatting has 11,000. 0 leaves them as
-        /// they are.
+        /// A restricted Delaunay triangulation then replaces the triangles. Later steps split none, and remove only
+        /// hidden ones. MeshSplatting has 11,000. 0 leaves the triangles as they are.
         #[arg(value_name = "N")]
         delaunay_iter: u32 = 0, idle NO_DELAUNAY;
         /// Iterations between two removals of hidden triangles
         ///
-        /// The first comes so many iterations after --delaunay-iter. If that is less than four passes over the training
+        /// The first comes N iterations after --delaunay-iter. If N is less than four passes over the training
         /// views, several intervals lie between two removals. A triangle is hidden if no training view, drawn with 0.8
         /// of its focal length, shows it with a weight above half of the floor under all opacities. With 0, they are
         /// removed at the end of the run alone.

@@ -97,13 +97,13 @@ impl fmt::Display for LeastComponent {
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Mesh")]
 pub struct MeshOptions {
-    /// How the surface is found
+    /// Method that finds the surface
     #[arg(long, value_enum, default_value_t = Self::default().method)]
     pub method: MeshMethod,
 
     /// Corner of the box that is meshed, with the least coordinates
     ///
-    /// Where no box is given, one is found from the cameras and printed.
+    /// Without a box the command finds one from the cameras and prints it.
     #[arg(long, value_name = "X,Y,Z", alias = "bboxmin", allow_hyphen_values = true)]
     pub bbox_min: Option<Corner>,
 
@@ -128,7 +128,7 @@ pub struct MeshOptions {
     #[arg(long, value_name = "N", conflicts_with = "min_component", value_parser = clap::value_parser!(u32).range(1..))]
     pub num_cluster: Option<u32>,
 
-    /// Close holes of at most so many edges
+    /// Close holes of at most N edges
     #[arg(long, value_name = "EDGES", default_value_t = Self::default().fill_holes)]
     pub fill_holes: usize,
 
@@ -215,7 +215,7 @@ pub struct PoissonOptions {
     #[arg(long)]
     pub mesh_background: bool,
 
-    /// Which points are taken for outliers and left out
+    /// Rule for outliers among the points
     #[arg(long, value_enum, default_value_t = Self::default().outliers)]
     pub outliers: Outliers,
 
@@ -243,9 +243,9 @@ pub struct PoissonOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outliers {
-    /// Those in nearly empty cells with nearly empty cells around
+    /// Points in nearly empty cells with nearly empty cells around
     Cells,
-    /// Those far from their 20 nearest, by 20 standard deviations, as the reference has it
+    /// Points far from their 20 nearest, by 20 standard deviations, as the reference has it
     Knn,
     /// None
     Keep,

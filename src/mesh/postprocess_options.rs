@@ -10,7 +10,7 @@ pub struct PostprocessOptions {
     #[arg(long)]
     pub postprocess_mesh: bool,
 
-    /// How many rings of triangles --postprocess-mesh looks at
+    /// Number of triangle rings that --postprocess-mesh checks
     #[arg(long, value_name = "N", requires = "postprocess_mesh", default_value_t = Self::default().postprocess_iterations)]
     pub postprocess_iterations: u32,
 

@@ -37,11 +37,11 @@ pub enum AtlasKind {
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[command(next_help_heading = "Texture")]
 pub struct TextureOptions {
-    /// What colours the mesh: GLB and OBJ get a picture, PLY has none
+    /// Source of a texture for GLB and OBJ; PLY has none
     #[arg(long, value_enum, default_value_t = Self::default().texture)]
     pub texture: TextureSource,
 
-    /// How the mesh is laid out on the picture
+    /// Layout of the mesh on the picture
     #[arg(long, value_enum, default_value_t = Self::default().atlas)]
     pub atlas: AtlasKind,
 

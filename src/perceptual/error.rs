@@ -18,7 +18,7 @@ pub enum LpipsError {
     },
     /// It is no file of tensors, or one of something else.
     #[error(
-        "{path}: these are no weights of LPIPS: {problem}. Name a file that the README lists, or make one \
+        "{path}: these are no weights of LPIPS: {problem}. Name a file that `splat help measuring` lists, or make one \
          as it says, with safetensors.torch.save_file, of lpips.LPIPS(net=\"vgg\") or (net=\"alex\")"
     )]
     NotWeights {
@@ -44,7 +44,7 @@ pub enum LpipsError {
     },
     /// A tensor is missing, or is not what the network has in its place.
     #[error(
-        "{path}: `{tensor}` {problem}, as {net} requires. Make the file again as the README describes, of \
+        "{path}: `{tensor}` {problem}, as {net} requires. Make the file again as `splat help measuring` describes, of \
          all of lpips.LPIPS(net=\"{net}\").state_dict() but its `lins.*`"
     )]
     Tensor {

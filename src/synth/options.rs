@@ -33,7 +33,7 @@ impl SynthScene {
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Scene")]
 pub struct SynthOptions {
-    /// What stands in it
+    /// Contents of the scene
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Self::default().scene)]
     pub scene: SynthScene,
 
@@ -64,8 +64,8 @@ pub struct SynthOptions {
 
     /// Number of points on the surfaces
     ///
-    /// Each takes 64 bytes of memory, for a moment twice that. Of more than 1,000,000 it is not noted which views see
-    /// them.
+    /// Each takes 64 bytes of memory, for a moment twice as much. Above 1,000,000 points the scene does not record which
+    /// views see them.
     #[arg(long, value_name = "N", default_value_t = Self::default().points)]
     pub points: u32,
 

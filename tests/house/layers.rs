@@ -1,15 +1,8 @@
 //! The shape of the source: imports point up the list in lib.rs, no files import one another in a
-//! circle, rooms of a backend use only those below them, files stay small, the stages are where the
-//! map says.
+//! circle, rooms of a backend use only those below them, the stages are where the map says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// No file of the crates and of `kernels` is longer but those named.
-const LINES: usize = 400;
-
-/// Longer files, each with its reason.
-const LONG: [(&str, &str); 0] = [];
 
 /// The folders of the crates' sources, relative to the root.
 pub(super) const SOURCES: [&str; 5] =
@@ -144,29 +137,6 @@ fn modules_use_only_those_above_them() {
         }
     }
     assert!(wrong.is_empty(), "not above it in lib.rs:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn no_file_is_long() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut lines = Vec::new();
-    for folder in SOURCES {
-        let rust = sources_of(folder).into_iter();
-        lines.extend(rust.map(|(file, text)| (Path::new(folder).join(file), text.lines().count())));
-    }
-    for entry in fs::read_dir(root.join("kernels")).unwrap() {
-        let path = entry.unwrap().path();
-        let text = fs::read_to_string(&path).unwrap();
-        lines.push((path.strip_prefix(root).unwrap().to_owned(), text.lines().count()));
-    }
-    for (path, reason) in LONG {
-        let found = lines.iter().find(|(relative, _)| relative == Path::new(path));
-        assert!(found.is_some_and(|(_, lines)| *lines > LINES), "{path} is not long: {reason}");
-    }
-    let is_named = |path: &Path| LONG.iter().any(|(long, _)| path == Path::new(long));
-    let long: Vec<_> =
-        lines.into_iter().filter(|(path, lines)| *lines > LINES && !is_named(path)).collect();
-    assert!(long.is_empty(), "above {LINES} lines: {long:?}");
 }
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves

@@ -9,6 +9,5 @@
 
 mod configs;
 mod layers;
-mod names;
-mod parameters;
 mod programs;
+mod words;

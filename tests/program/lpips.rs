@@ -112,7 +112,10 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
 
     let mut given = alex();
     given.remove(at("lin3.model.1.weight"));
-    says(&refused(&path, &given), &["`lin3.model.1.weight` is missing", "README", "net=\"alex\""]);
+    says(
+        &refused(&path, &given),
+        &["`lin3.model.1.weight` is missing", "splat help measuring", "net=\"alex\""],
+    );
 
     let mut given = alex();
     given.remove(at("net.slice1.0.weight"));
@@ -199,7 +202,7 @@ fn a_run_with_weights_measures_lpips_and_eval_finds_the_same() {
 fn who_insists_on_lpips_hears_what_is_missing() {
     let place = TestFolder::with_scene();
     let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
-    train(&["--enable-lpips"]).refused(2, &["--lpips-weights FILE", "README"]);
+    train(&["--enable-lpips"]).refused(2, &["--lpips-weights FILE", "splat help measuring"]);
     // Where nothing says which folders are the user's, the usual ones are named.
     let mut homeless = place.train();
     homeless.args(["--iterations=2", "--enable-lpips"]);

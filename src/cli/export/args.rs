@@ -53,7 +53,7 @@ pub(in crate::cli) struct ExportArgs {
 
     /// Replace the file if it is there
     ///
-    /// Without it, a folder must be empty. Of one that is not, files of the same names are replaced.
+    /// Without it, a folder must be empty. With it, files of the same names are replaced.
     #[arg(long)]
     pub(super) overwrite: bool,
 
@@ -65,7 +65,7 @@ pub(in crate::cli) struct ExportArgs {
     #[arg(long)]
     pub(in crate::cli) quiet: bool,
 
-    /// Where the colours of triangles come from [default: views]
+    /// Source of the colours of triangles [default: views]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(super) colors: Option<VertexColors>,
 
@@ -108,7 +108,7 @@ pub(super) enum ExportFormat {
     Spz,
     /// SOG of PlayCanvas in one file, for web viewers
     Sog,
-    /// The same as a folder: name the meta.json in it
+    /// SOG as a folder: name the meta.json in it
     SogFolder,
     /// SOG with levels of detail, for large scenes: name the lod-meta.json in its folder
     StreamedSog,
@@ -369,7 +369,7 @@ pub(super) struct SogArgs {
 
     /// Fit colours and opacities to the photographs again, over N images
     ///
-    /// Of a model whose scene is there: what sharing harmonics costs is made up for, as far as colours can.
+    /// Needs the model's scene. The fit makes up for most of the loss from shared harmonics.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1000", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) refit: Option<u32>,
 

@@ -51,7 +51,7 @@ pub(in crate::cli) struct RefineArgs {
     #[arg(help_heading = "Refinement")]
     iterations: Option<u32>,
 
-    /// Decimate the mesh to about so many vertices first
+    /// Decimate the mesh to about N vertices first
     #[arg(long, visible_alias = "n-vertices-in-fg", alias = "n-vertices-in-mesh")]
     #[arg(value_name = "N", help_heading = "Refinement")]
     vertices: Option<usize>,
@@ -78,7 +78,7 @@ pub(in crate::cli) struct RefineArgs {
     #[arg(skip)]
     pub(in crate::cli) replaces_other: bool,
 
-    /// How progress is shown on stderr
+    /// Form of the progress on stderr
     #[arg(long, value_enum, value_name = "STYLE", default_value_t = ProgressStyle::Bar)]
     progress: ProgressStyle,
 }
@@ -91,7 +91,7 @@ pub(in crate::cli) struct BoundOptions {
     #[arg(short = 'g', long, value_name = "N")]
     gaussians_per_triangle: Option<u32>,
 
-    /// How long: 2,000, 7,000 or 15,000 iterations
+    /// Length: 2,000, 7,000 or 15,000 iterations
     #[arg(long, value_enum, value_name = "TIME")]
     #[arg(default_value_t = RefinementTime::Long)]
     refinement_time: RefinementTime,

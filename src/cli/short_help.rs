@@ -1,0 +1,339 @@
+//! `-h`: the options of a command that people use, by group. `--help` has all of them.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Command};
+
+/// A group of the short help: its heading and its options.
+type Group = (&'static str, &'static [&'static str]);
+
+/// Options of a command that its short help shows. A command that is not listed shows all.
+const USUAL: [(&str, &[Group]); 10] = [
+    (
+        "train",
+        &[
+            (
+                "Scene and model",
+                &["source_path", "model_path", "images", "resolution", "eval", "demo"],
+            ),
+            (
+                "Quality and time",
+                &[
+                    "quality",
+                    "preset",
+                    "iterations",
+                    "time_budget",
+                    "max_points",
+                    "primitive",
+                    "init",
+                    "exposure",
+                ],
+            ),
+            ("Continue", &["resume", "checkpoint_minutes"]),
+            ("Memory and devices", &["device", "gpus", "vram_limit", "offload"]),
+            ("Program", &["clean", "config", "seed", "progress", "quiet"]),
+        ],
+    ),
+    (
+        "plan",
+        &[
+            (
+                "Scene and run",
+                &["source_path", "resolution", "preset", "max_points", "primitive", "regularize"],
+            ),
+            ("Forecast", &["gaussians", "model", "gpus", "json"]),
+            ("Memory", &["vram_limit", "optimize_memory", "offload", "host_limit", "device"]),
+        ],
+    ),
+    (
+        "eval",
+        &[
+            ("Model", &["model_path", "iteration", "source_path", "resolution", "device"]),
+            ("Evaluation", &["split", "metrics", "enable_lpips", "lpips_weights", "json", "quiet"]),
+            ("Mesh", &["geometry", "mesh", "mesh_images", "align"]),
+        ],
+    ),
+    (
+        "render",
+        &[
+            ("Model", &["model_path", "iteration", "source_path", "resolution", "device", "quiet"]),
+            ("Images", &["skip_train", "skip_test", "depth", "median_depth", "normals"]),
+        ],
+    ),
+    (
+        "mesh",
+        &[
+            ("Model", &["model_path", "iteration", "device", "quiet"]),
+            (
+                "Surface",
+                &[
+                    "method",
+                    "mesh_resolution",
+                    "voxel",
+                    "surface_points",
+                    "unbounded",
+                    "open",
+                    "force",
+                ],
+            ),
+            ("Box", &["bbox_min", "bbox_max"]),
+            (
+                "Mesh",
+                &[
+                    "decimation_target",
+                    "min_component",
+                    "fill_holes",
+                    "formats",
+                    "texture",
+                    "texture_size",
+                ],
+            ),
+        ],
+    ),
+    (
+        "refine",
+        &[
+            ("Model", &["model_path", "iteration", "device", "quiet"]),
+            (
+                "Refinement",
+                &[
+                    "mesh",
+                    "refinement_time",
+                    "iterations",
+                    "gaussians_per_triangle",
+                    "vertices",
+                    "overwrite",
+                ],
+            ),
+            ("Files", &["formats", "texture", "texture_size"]),
+        ],
+    ),
+    (
+        "sugar",
+        &[
+            ("Scene and model", &["source_path", "model_path", "resolution", "eval", "preset"]),
+            ("Surface", &["regularize", "checkpoint_path", "skip_coarse", "coarse_checkpoint"]),
+            (
+                "Mesh",
+                &[
+                    "method",
+                    "bbox_min",
+                    "bbox_max",
+                    "decimation_target",
+                    "formats",
+                    "export_obj",
+                    "texture",
+                ],
+            ),
+            (
+                "Refinement",
+                &[
+                    "skip_refinement",
+                    "refinement_time",
+                    "refinement_iterations",
+                    "gaussians_per_triangle",
+                ],
+            ),
+            ("Program", &["device", "vram_limit", "progress", "quiet"]),
+        ],
+    ),
+    (
+        "clean",
+        &[
+            ("Model", &["model_path", "output", "overwrite", "dry_run", "device", "json", "quiet"]),
+            ("Cleaning", &["max_loss", "near", "crop", "crop_sphere"]),
+        ],
+    ),
+    (
+        "export",
+        &[
+            (
+                "Files",
+                &[
+                    "file",
+                    "model_path",
+                    "iteration",
+                    "output",
+                    "format",
+                    "overwrite",
+                    "json",
+                    "quiet",
+                ],
+            ),
+            ("Cut", &["crop", "crop_sphere", "min_opacity", "sh_degree"]),
+            ("Place", &["rotate", "up", "scale", "translate"]),
+            ("Formats", &["refit", "colors", "spz_version", "lod_levels", "device"]),
+        ],
+    ),
+    (
+        "video",
+        &[
+            ("Model", &["model_path", "iteration", "device", "quiet"]),
+            ("Path", &["path", "seconds", "turns", "loop", "timelapse", "path_transform"]),
+            ("Video", &["file", "fps", "width", "height", "overwrite", "json"]),
+        ],
+    ),
+];
+
+/// Options that only state a schedule or a constant of a paper: the group "Advanced" of `--help`.
+const ADVANCED: [&str; 77] = [
+    "sh_degree_interval",
+    "no_batch_scaling",
+    "position_lr_init",
+    "position_lr_final",
+    "position_lr_max_steps",
+    "position_lr_by_size",
+    "feature_lr",
+    "feature_rest_lr",
+    "opacity_lr",
+    "scaling_lr",
+    "rotation_lr",
+    "final_lr_share",
+    "final_lr_from",
+    "lambda_dssim",
+    "lambda_normal_from",
+    "lambda_dist_from",
+    "kernel_size",
+    "opacity_reg",
+    "scale_reg",
+    "exposure_lr_init",
+    "exposure_lr_final",
+    "depth_l1_weight_init",
+    "depth_l1_weight_final",
+    "lambda_normals_super",
+    "normals_from_iter",
+    "init_num_pts",
+    "init_extent",
+    "init_opacity",
+    "init_scale",
+    "densify_from_iter",
+    "densify_until_iter",
+    "densification_interval",
+    "opacity_reset_interval",
+    "densify_grad_threshold",
+    "near_fade",
+    "noise_lr",
+    "min_opacity",
+    "prune_scale",
+    "percent_dense",
+    "set_sigma",
+    "sigma_final",
+    "sigma_start",
+    "sigma_until",
+    "edge_strip",
+    "reference_gradients",
+    "start_opacity_floor",
+    "final_opacity_iter",
+    "opacity_floor_final",
+    "opacity_floor_interval",
+    "start_upsampling",
+    "upscaling_factor",
+    "last_upsampling",
+    "last_upscaling_factor",
+    "prune_triangles_threshold",
+    "prune_threshold_rise",
+    "prune_size",
+    "start_pruning",
+    "add_percentage",
+    "split_by",
+    "split_large_triangles",
+    "size_probs_zero",
+    "lambda_weight",
+    "hidden_interval",
+    "sugar_schedule",
+    "estimation_factor",
+    "normal_factor",
+    "dn_factor",
+    "dn_by_opacity",
+    "multi_view_factor",
+    "n_samples_for_sdf",
+    "regularity_knn",
+    "sdf_every",
+    "reference_weighting",
+    "normal_consistency",
+    "postprocess_density_threshold",
+    "postprocess_iterations",
+    "checkpoint_interval",
+];
+
+/// Moves constants of papers to the group "Advanced", and hides from `-h` options that few people use.
+pub(super) fn grouped(command: Command) -> Command {
+    let usual = groups(command.get_name());
+    let count = command.get_arguments().filter(|arg| !arg.is_hide_set()).count();
+    let pointer = format!("All {count} options: splat {} --help", command.get_name());
+    let command = match usual {
+        Some(_) => command.after_help(pointer),
+        None => command,
+    };
+    command.mut_args(|arg| {
+        let id = arg.get_id().as_str();
+        let is_hidden = usual.is_some_and(|usual| !usual.iter().any(|(_, ids)| ids.contains(&id)));
+        let arg = if ADVANCED.contains(&arg.get_id().as_str()) {
+            arg.help_heading("Advanced")
+        } else {
+            arg
+        };
+        arg.hide_short_help(is_hidden)
+    })
+}
+
+/// Gives the options of a command the groups of the short help, a line each, if `-h` asks for it.
+pub(super) fn shortened(command: Command) -> Command {
+    let usual = groups(command.get_name());
+    command.mut_args(|arg| {
+        let arg = without_defaults(arg);
+        let id = arg.get_id().as_str();
+        let place = usual.and_then(|usual| {
+            let group = usual.iter().position(|(_, ids)| ids.contains(&id))?;
+            let (heading, ids) = usual.get(group)?;
+            Some((*heading, 100 * group + ids.iter().position(|listed| *listed == id)?))
+        });
+        match place {
+            Some((heading, order)) => arg.help_heading(heading).display_order(order),
+            None => arg,
+        }
+    })
+}
+
+/// True if a command line asks for the short help.
+pub(super) fn is_short_help_wanted(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg == "-h")
+}
+
+/// Removes defaults and values, which `--help` shows.
+fn without_defaults(arg: Arg) -> Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let arg = arg.hide_default_value(true).hide_possible_values(true);
+    match help.split_once(" [default: ") {
+        Some((help, _)) => arg.help(help.to_owned()),
+        None => arg,
+    }
+}
+
+fn groups(command: &str) -> Option<&'static [Group]> {
+    USUAL.iter().find(|(name, _)| *name == command).map(|(_, groups)| *groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+
+    #[test]
+    fn every_option_of_the_tables_exists() {
+        let program = command();
+        for (name, groups) in USUAL {
+            let found = program.find_subcommand(name).unwrap();
+            let has = |id: &str| found.get_arguments().any(|arg| arg.get_id() == id);
+            for id in groups.iter().flat_map(|(_, ids)| ids.iter()) {
+                assert!(has(id), "splat {name} has no {id}");
+            }
+        }
+        for id in ADVANCED {
+            let is_known = program
+                .get_subcommands()
+                .any(|command| command.get_arguments().any(|arg| arg.get_id() == id));
+            assert!(is_known, "no command has {id}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The guides: Markdown that GitHub shows, `splat help TOPIC` prints and the manual includes.
+//!
+//! A guide is a file `TOPIC.md` of this folder and a row of [`GUIDES`].
+
+mod render;
+
+use self::render::{linked, manual, terminal};
+
+/// A guide.
+#[derive(Clone, Copy, Debug)]
+pub struct Guide {
+    /// Topic, as `splat help` takes it.
+    pub topic: &'static str,
+    /// Markdown, with a title in its first line.
+    pub markdown: &'static str,
+}
+
+macro_rules! guides {
+    ($($topic:literal),* $(,)?) => {
+        [$(Guide { topic: $topic, markdown: include_str!(concat!($topic, ".md")) }),*]
+    };
+}
+
+/// All guides, in reading order.
+pub const GUIDES: [Guide; 14] = guides![
+    "scene",
+    "quality",
+    "memory",
+    "surfaces",
+    "meshes",
+    "triangles",
+    "export",
+    "view",
+    "gpus",
+    "files",
+    "resume",
+    "ci",
+    "measuring",
+    "migrate",
+];
+
+/// Finds the guide of a topic.
+pub fn guide(topic: &str) -> Option<Guide> {
+    GUIDES.into_iter().find(|guide| guide.topic == topic)
+}
+
+impl Guide {
+    /// Returns the heading of the first line.
+    pub fn title(&self) -> &'static str {
+        self.markdown.lines().next().unwrap_or_default().trim_start_matches('#').trim()
+    }
+
+    /// Returns the Markdown with links between guides as commands.
+    pub fn plain(&self) -> String {
+        linked(self.markdown)
+    }
+
+    /// Renders the guide for a terminal of `width` columns, with or without escape sequences.
+    pub fn rendered(&self, width: usize, has_colors: bool) -> String {
+        terminal(&self.plain(), width, has_colors)
+    }
+
+    /// Renders the guide as a manual page of section 7.
+    pub fn manual(&self) -> String {
+        manual(self.topic, &self.plain())
+    }
+}
