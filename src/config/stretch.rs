@@ -72,9 +72,8 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
 /// it had not.
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
-    if given.is_some() && given != iterations(before) {
-        lift_passes(before);
-    } else if above.iter().any(has_clock) && !has_clock(before) {
+    let has_other_length = given.is_some() && given != iterations(before);
+    if has_other_length || (above.iter().any(has_clock) && !has_clock(before)) {
         lift_passes(before);
     }
 }

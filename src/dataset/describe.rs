@@ -75,7 +75,7 @@ fn describe_transforms(
     let in_scene = Finder::new(root.to_owned(), Reach::Paths);
     let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
     let named_masks = Masks::named(&frames, &in_scene);
-    let clean: Vec<String> = names.iter().map(|name| ForeignName::new(name).from_part(0)).collect();
+    let clean: Vec<String> = names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
     let masks = Masks::beside(&located.folder, root);
     let beside = masks.find(&clean.iter().map(String::as_str).collect::<Vec<_>>());
     warnings.extend(named_masks.warning());
@@ -147,7 +147,7 @@ fn points_beside(root: &Path) -> Option<PathBuf> {
     })
 }
 
-fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud, DatasetError> {
+fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64>, DatasetError> {
     let (points, dropped) = points_ply::read_points_ply(path)?;
     if dropped > 0 {
         warnings.push(format!(
@@ -162,7 +162,7 @@ fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud, Da
 /// The name of a view: that of its frame, with the extension that the frame leaves out.
 fn name_of(frame: &Frame, path: Option<&Path>, root: &Path) -> String {
     let is_absolute = Path::new(&frame.name).is_absolute() || frame.name.contains(':');
-    let name = ForeignName::new(&frame.name).from_part(0);
+    let name = ForeignName::new(&frame.name).after_parts(0);
     let Some(path) = path else { return name };
     if is_absolute && let Ok(below) = path.strip_prefix(root) {
         return below.to_string_lossy().into_owned();

@@ -40,12 +40,12 @@ impl ForeignName {
 
     /// The name for comparisons: without case, Unicode form and the extension of a photograph.
     pub(super) fn folded(&self) -> String {
-        let name = self.from_part(0);
+        let name = self.after_parts(0);
         fold(if is_photograph(&name) { stem(&name) } else { &name })
     }
 
     /// The name with `/` between its parts, without the first `dropped`.
-    pub(super) fn from_part(&self, dropped: usize) -> String {
+    pub(super) fn after_parts(&self, dropped: usize) -> String {
         self.parts.get(dropped..).unwrap_or_default().join("/")
     }
 }
@@ -192,11 +192,11 @@ impl Finder {
                 Reach::Paths => name.parts.len().saturating_sub(1),
                 Reach::Anywhere => name.parts.len(),
             };
-            let path = (1..last).find_map(|dropped| self.by_path(&name.from_part(dropped), wanted));
+            let path = (1..last).find_map(|dropped| self.by_path(&name.after_parts(dropped), wanted));
             path.or_else(|| self.by_base(&name, wanted))
         };
         let found = |by| move |path| Found { path, by };
-        self.by_path(&name.from_part(0), wanted)
+        self.by_path(&name.after_parts(0), wanted)
             .map(found(Match::SamePath))
             .or_else(|| elsewhere().map(found(Match::Elsewhere)))
     }
@@ -331,7 +331,7 @@ pub(super) fn photographs_in(folder: &Path) -> usize {
 pub(super) fn find_file(root: &Path, name: &str) -> PathBuf {
     let as_written = root.join(name);
     let foreign = ForeignName::new(name);
-    let ends = (0..foreign.parts.len()).map(|dropped| root.join(foreign.from_part(dropped)));
+    let ends = (0..foreign.parts.len()).map(|dropped| root.join(foreign.after_parts(dropped)));
     std::iter::once(as_written.clone())
         .chain(ends)
         .find(|path| path.is_file())

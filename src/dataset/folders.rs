@@ -84,7 +84,7 @@ pub(super) fn of_transforms(
         }
         // Below this folder even if a name is an absolute path.
         let below: Vec<String> =
-            names.iter().map(|name| ForeignName::new(name).from_part(0)).collect();
+            names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
         let below: Vec<&str> = below.iter().map(String::as_str).collect();
         let mut files =
             Finder::new(expected.clone(), Reach::Anywhere).find(&below, Wanted::Photograph);

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::Path;
 
 pub use error::PlyFileError;
-pub use header::{Header, LaterElement, PlyColumn};
+pub use header::{Header, LaterElement, PlyColumn, offset_of};
 pub use splat_mesh::Scalar;
 
 /// Opens a file and returns its length in bytes.

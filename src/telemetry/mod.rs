@@ -13,7 +13,7 @@ mod status;
 mod summary;
 mod summary_file;
 mod tables;
-pub mod tensorboard;
+mod tensorboard;
 mod time;
 mod timelapse;
 mod whole_records;

@@ -1,10 +1,9 @@
 //! TensorBoard's events file.
 //!
-//! `record.rs` has its messages. A writer of our own, since `tensorboard-rs` needs `protobuf` 2.28, which has
-//! an advisory, and a second `image`, and panics if the disk is full.
+//! The records and messages are those of `tensorboard-rs`; its own writer works on a thread that
+//! panics where the disk is full, so the file is ours.
 
 mod histogram;
-pub mod record;
 #[cfg(test)]
 mod tests;
 
@@ -16,9 +15,14 @@ use std::path::{Path, PathBuf};
 use image::ExtendedColorType;
 use image::ImageEncoder as _;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use protobuf::Message as _;
 use rayon::prelude::*;
+use tensorboard_proto::event::{Event as Record, SessionLog, SessionLog_SessionStatus};
+use tensorboard_proto::summary::{Summary, Summary_Image, Summary_Value};
+use tensorboard_rs::record_writer::RecordWriter;
+use tensorboard_rs::summary::scalar;
 
-use self::record::{EncodedPicture, EventRecord, SESSION_START, SessionLog, Summary, TaggedValue};
+use self::histogram::Histogram;
 use super::cadence::{Cadence, Recorded};
 use super::time::unix_seconds;
 use super::whole_records::WholeRecords;
@@ -82,10 +86,8 @@ impl<W: Write> TensorBoard<W> {
             photographs: HashSet::new(),
             given_up: Vec::new(),
         };
-        let version = EventRecord {
-            file_version: Some("brain.Event:2".to_owned()),
-            ..EventRecord::default()
-        };
+        let mut version = Record::new();
+        version.set_file_version("brain.Event:2".to_owned());
         this.write(version)
             .and_then(|()| this.records.flush())
             .map_err(|source| OutputError::new(path, source))?;
@@ -145,10 +147,13 @@ impl<W: Write> TensorBoard<W> {
 
     /// Makes TensorBoard drop what a killed run recorded after the checkpoint.
     fn start(&mut self, iteration: u32) -> io::Result<()> {
+        let mut session = SessionLog::new();
+        session.set_status(SessionLog_SessionStatus::START);
+        let mut record = Record::new();
+        record.set_session_log(session);
         // What is at this step and later goes; the iteration resumed from stays.
-        let step = if iteration == 0 { 0 } else { i64::from(iteration) + 1 };
-        let session_log = Some(SessionLog { status: SESSION_START });
-        self.write(EventRecord { step, session_log, ..EventRecord::default() })
+        record.set_step(if iteration == 0 { 0 } else { i64::from(iteration) + 1 });
+        self.write(record)
     }
 
     fn step(&mut self, recorded: &Recorded) -> io::Result<()> {
@@ -244,12 +249,8 @@ impl<W: Write> TensorBoard<W> {
             ("scene/rotation_magnitude_histogram", &distributions.rotation_magnitude),
         ];
         for (tag, samples) in histograms {
-            if let Some(histogram) = histogram::of(samples) {
-                let (tag, histogram) = (tag.to_owned(), Some(histogram));
-                self.values(
-                    iteration,
-                    vec![TaggedValue { tag, histogram, ..TaggedValue::default() }],
-                )?;
+            if let Some(histogram) = Histogram::of(samples) {
+                self.summary(iteration, histogram.summary(tag))?;
             }
         }
         Ok(())
@@ -283,14 +284,15 @@ impl<W: Write> TensorBoard<W> {
         let encoded: io::Result<Vec<_>> = named
             .into_par_iter()
             .filter_map(|(name, picture)| Some((name, picture?)))
-            .map(|(name, picture)| Ok((name, image_of(picture)?)))
+            .map(|(name, picture)| Ok((name, summary_image(picture)?)))
             .collect();
         for (name, image) in encoded? {
-            let (tag, image) = (format!("{folder}/{name}"), Some(image));
-            self.values(
-                pictures.iteration,
-                vec![TaggedValue { tag, image, ..TaggedValue::default() }],
-            )?;
+            let mut value = Summary_Value::new();
+            value.set_tag(format!("{folder}/{name}"));
+            value.set_image(image);
+            let mut summary = Summary::new();
+            summary.mut_value().push(value);
+            self.summary(pictures.iteration, summary)?;
         }
         if is_new {
             self.photographs.insert(folder);
@@ -310,20 +312,25 @@ impl<W: Write> TensorBoard<W> {
     }
 
     fn scalars<T: AsRef<str>>(&mut self, iteration: u32, values: &[(T, f64)]) -> io::Result<()> {
-        let value = |(tag, value): &(T, f64)| {
-            let (tag, simple_value) = (tag.as_ref().to_owned(), Some(value.to_f32()));
-            TaggedValue { tag, simple_value, ..TaggedValue::default() }
-        };
-        self.values(iteration, values.iter().map(value).collect())
+        let mut summary = Summary::new();
+        for (tag, value) in values {
+            summary.mut_value().extend(scalar(tag.as_ref(), value.to_f32()).take_value());
+        }
+        self.summary(iteration, summary)
     }
 
-    fn values(&mut self, iteration: u32, values: Vec<TaggedValue>) -> io::Result<()> {
-        let summary = Some(Summary { values });
-        self.write(EventRecord { step: i64::from(iteration), summary, ..EventRecord::default() })
+    fn summary(&mut self, iteration: u32, summary: Summary) -> io::Result<()> {
+        let mut record = Record::new();
+        record.set_step(i64::from(iteration));
+        record.set_summary(summary);
+        self.write(record)
     }
 
-    fn write(&mut self, record: EventRecord) -> io::Result<()> {
-        self.records.put(&EventRecord { wall_time: unix_seconds(), ..record }.framed())
+    fn write(&mut self, mut record: Record) -> io::Result<()> {
+        record.set_wall_time(unix_seconds());
+        let mut bytes = Vec::new();
+        RecordWriter::new(&mut bytes).write(&record.write_to_bytes()?)?;
+        self.records.put(&bytes)
     }
 }
 
@@ -346,10 +353,13 @@ fn folder(split: Split) -> &'static str {
     }
 }
 
-fn image_of(picture: &Picture) -> io::Result<EncodedPicture> {
-    let [width, height] =
-        [picture.width, picture.height].map(|px| i32::try_from(px).unwrap_or(i32::MAX));
-    Ok(EncodedPicture { height, width, colorspace: 3, encoded: png(picture)? })
+fn summary_image(picture: &Picture) -> io::Result<Summary_Image> {
+    let mut image = Summary_Image::new();
+    image.set_width(i32::try_from(picture.width).unwrap_or(i32::MAX));
+    image.set_height(i32::try_from(picture.height).unwrap_or(i32::MAX));
+    image.set_colorspace(3);
+    image.set_encoded_image_string(png(picture)?);
+    Ok(image)
 }
 
 /// The picture as PNG.

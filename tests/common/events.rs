@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prost::Message as _;
-use splat::telemetry::tensorboard::record::{EventRecord, masked_checksum};
+use protobuf::Message as _;
+use tensorboard_proto::event::Event as Record;
 
 /// Records of an events file; their checksums must be right.
-pub fn records(path: &Path) -> Vec<EventRecord> {
+pub fn records(path: &Path) -> Vec<Record> {
+    use tensorboard_rs::masked_crc32c::masked_crc32c;
     let bytes = fs::read(path).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     let mut records = Vec::new();
@@ -16,10 +17,10 @@ pub fn records(path: &Path) -> Vec<EventRecord> {
     while at < bytes.len() {
         let length = usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()));
         let length = length.unwrap();
-        assert_eq!(word(at + 8), masked_checksum(&bytes[at..at + 8]));
+        assert_eq!(word(at + 8), masked_crc32c(&bytes[at..at + 8]));
         let data = &bytes[at + 12..at + 12 + length];
-        assert_eq!(word(at + 12 + length), masked_checksum(data));
-        records.push(EventRecord::decode(data).unwrap());
+        assert_eq!(word(at + 12 + length), masked_crc32c(data));
+        records.push(Record::parse_from_bytes(data).unwrap());
         at += 16 + length;
     }
     records
@@ -37,8 +38,8 @@ pub fn events_files(folder: &Path) -> Vec<PathBuf> {
 pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
     let mut steps: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for record in records(path) {
-        for value in record.summary.iter().flat_map(|summary| &summary.values) {
-            steps.entry(value.tag.clone()).or_default().push(record.step);
+        for value in record.get_summary().get_value() {
+            steps.entry(value.get_tag().to_owned()).or_default().push(record.get_step());
         }
     }
     steps
@@ -48,9 +49,9 @@ pub fn steps_of_tags(path: &Path) -> BTreeMap<String, Vec<i64>> {
 pub fn values_of_tags(path: &Path) -> BTreeMap<String, Vec<(i64, f32)>> {
     let mut values: BTreeMap<String, Vec<(i64, f32)>> = BTreeMap::new();
     for record in records(path) {
-        for value in record.summary.iter().flat_map(|summary| &summary.values) {
-            let tag = values.entry(value.tag.clone()).or_default();
-            tag.push((record.step, value.simple_value.unwrap_or_default()));
+        for value in record.get_summary().get_value() {
+            let tag = values.entry(value.get_tag().to_owned()).or_default();
+            tag.push((record.get_step(), value.get_simple_value()));
         }
     }
     values

@@ -103,11 +103,11 @@ fn values_that_cannot_be_trained_are_named() {
     train("--init", &place).refused(3, &["place.ply", "Gaussian 3", "coordinate"]);
     let colour = with_value("colour.glb", |it| it.sh_dc[0][1] = 1e9);
     train("--init", &colour).refused(3, &["colour.glb", "colour"]);
-    let bytes = std::fs::read(with_value("nan.glb", |_| ())).unwrap();
+    let bytes = fs::read(with_value("nan.glb", |_| ())).unwrap();
     // The first coordinate of the binary part.
     let start = 28 + u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
     let broken = [&bytes[..start], &f32::NAN.to_le_bytes(), &bytes[start + 4..]].concat();
-    std::fs::write(FILES.path("nan.glb"), broken).unwrap();
+    fs::write(FILES.path("nan.glb"), broken).unwrap();
     train("--init", &FILES.path("nan.glb")).refused(3, &["nan.glb", "not finite", "splat export"]);
 }
 

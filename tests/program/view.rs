@@ -460,7 +460,7 @@ fn places_on_page(served: &Served) -> [[f64; 3]; 4] {
     };
     let generation = served.json("/api/run")["splats"]["generation"].clone();
     let spz = served.get(&format!("/api/splats/{generation}")).body;
-    let splats = splat_formats::parse_spz(&spz).unwrap().splats;
+    let splats = splat_formats::parse_spz(&spz, None).unwrap().splats;
     let points = served.get("/api/points").body;
     let number = |bytes: &[u8]| f32::from_le_bytes(*bytes.first_chunk().unwrap());
     let points: Vec<[f32; 3]> = points

@@ -276,12 +276,13 @@ fn an_image_in_the_events_is_the_picture() {
     sinks.on(&evaluated(7, Split::Test)).unwrap();
     sinks.written().iter().for_each(Completion::wait);
     let found = records(&events_files(&folder)[0]).into_iter().find_map(|record| {
-        let mut values = record.summary.into_iter().flat_map(|summary| summary.values);
-        values.find(|value| value.tag == "test/a.jpg/render")
+        let values = record.get_summary().get_value().to_vec();
+        values.into_iter().find(|value| value.get_tag() == "test/a.jpg/render")
     });
-    let found = found.unwrap().image.unwrap();
-    assert_eq!((found.width, found.height), (37, 23));
-    let decoded = image::load_from_memory(&found.encoded).unwrap().to_rgb8();
+    let found = found.unwrap();
+    let encoded = found.get_image();
+    assert_eq!((encoded.get_width(), encoded.get_height()), (37, 23));
+    let decoded = image::load_from_memory(encoded.get_encoded_image_string()).unwrap().to_rgb8();
     assert_eq!(decoded.into_raw(), picture(1).rgb);
 }
 

@@ -30,7 +30,7 @@ pub(in crate::cli) struct ExportArgs {
 
     /// Axes of an SPZ that is read [default: those that it names, else rub]
     ///
-    /// For files in other axes than the format's: rdf if splat-transform 3, Niantic's ply_to_spz or an earlier
+    /// For files in other axes than the format's: rdf if splat-transform 3, Niantic's `ply_to_spz` or an earlier
     /// version of this program wrote them, and the scene comes out upside down.
     #[arg(long, value_name = "AXES", value_parser = spz_axes)]
     pub(super) input_spz_axes: Option<SpzAxes>,
@@ -324,8 +324,8 @@ pub(super) struct SpzArgs {
     /// Axes of the file: where x, y and z point [default: rub]
     ///
     /// Letters for right or left, up or down, front or back. rub (right, up, back) is what the format says;
-    /// rdf are the axes of the model, in which splat-transform 3 and Niantic's ply_to_spz write and read.
-    /// Other axes than rub are named in the file (SPZ_ADOBE_coordinate_system).
+    /// rdf are the axes of the model, in which splat-transform 3 and Niantic's `ply_to_spz` write and read.
+    /// Other axes than rub are named in the file (`SPZ_ADOBE_coordinate_system`).
     #[arg(long, value_name = "AXES", value_parser = spz_axes, hide_default_value = true, default_value = "rub")]
     pub(super) spz_axes: SpzAxes,
 }

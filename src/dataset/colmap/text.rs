@@ -150,9 +150,10 @@ pub(super) fn images<R: Read>(lines: &mut TextLines<R>) -> Result<Vec<RawImage>,
         images.push(image(&mut lines.fields())?);
         is_at_image = if !lines.advance()? {
             false
-        } else if lines.line.is_empty() || is_observations(&lines.line) {
-            lines.advance_to_record()?
-        } else if lines.line.starts_with('#') {
+        } else if lines.line.is_empty()
+            || lines.line.starts_with('#')
+            || is_observations(&lines.line)
+        {
             lines.advance_to_record()?
         } else if image(&mut lines.fields()).is_ok() {
             true

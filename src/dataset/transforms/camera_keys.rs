@@ -76,8 +76,8 @@ impl CameraKeys {
             size_px: both(SIZE_KEYS)?,
             ..Self::default()
         };
-        for axis in 0..2 {
-            read.focal[axis] = match first(FOCAL_KEYS[axis])? {
+        for (axis, names) in FOCAL_KEYS.into_iter().enumerate() {
+            read.focal[axis] = match first(names)? {
                 Some(focal) => Some(Focal::Px(focal)),
                 None => angle(keys, axis)?.map(|angle| Focal::Angle { axis, angle }),
             };

@@ -156,7 +156,7 @@ mod tests {
         let due = |iteration| mcmc.due(ImageSpan::of(iteration));
         assert!(due(600) && !due(500) && !due(650));
         assert_eq!(mcmc.observes(100), None);
-        assert!((1..30_000).all(|iteration| mcmc.adjust(ImageSpan::of(iteration)).is_none()));
+        assert!((1..30_000).all(|iteration| mcmc.adjust(ImageSpan::of(iteration), None).is_none()));
     }
 
     #[test]

@@ -124,7 +124,8 @@ mod tests {
 
     /// The position (1, 2, 3), the rotation (0.1, 0.2, 0.3, 0.927) and the first channel of the harmonics
     /// -23/32 to -9/32, given in these axes, as @adobe/spz 0.2.3 stores them: in right, up, back.
-    const IN_RUB: [(&str, [f32; 3], [f32; 4], [i8; 15]); 16] = [
+    type InAxes = (&'static str, [f32; 3], [f32; 4], [i8; 15]);
+    const IN_RUB: [InAxes; 16] = [
         (
             "ldb",
             [-1., -2., 3.],
