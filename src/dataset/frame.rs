@@ -225,9 +225,9 @@ mod tests {
             assert!((back[axis] - place[axis]).abs() < 2e-9, "{back:?}");
         }
         let pose = Frame::SCENE.pose_to(&frame, &pose_at(place));
-        for axis in 0..3 {
+        for (found, expected) in pose.centre_world().into_iter().zip(there) {
             // The translation of the pose had rounded the place by some steps.
-            assert!((pose.centre_world()[axis] - there[axis]).abs() < 1e-8 / frame.unit);
+            assert!((found - expected).abs() < 1e-8 / frame.unit);
         }
         assert_eq!(frame.to(&frame.file(), [8192.0, 0.0, -4096.0]), [1.0, 0.0, -0.5]);
     }

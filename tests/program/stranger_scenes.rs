@@ -685,7 +685,8 @@ fn utf16(text: &str) -> Vec<u8> {
 
 #[test]
 fn text_models_are_read() {
-    let cases: [(&str, Name, &str, Option<f64>, fn(&str) -> Vec<u8>); 9] = [
+    type Case = (&'static str, Name, &'static str, Option<f64>, fn(&str) -> Vec<u8>);
+    let cases: [Case; 9] = [
         ("plain", view_name, "\n", None, utf8),
         ("no_empty_lines", view_name, "", None, utf8),
         ("observed", view_name, "1.5 2.5 -1 3 4 17\n", None, utf8),
