@@ -12,7 +12,9 @@ use splat_formats::{SplatFormat, SplatPrimitive, SpzAxes};
 
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::{Dataset, Frame, PointCloud};
-use crate::export::{PlyError, PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model};
+use crate::export::{
+    PlyError, PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model,
+};
 use crate::math::{Real, inverse_sigmoid, sh, sigmoid};
 use crate::memory::{Bytes, host_memory};
 use crate::model::{

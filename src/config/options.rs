@@ -107,7 +107,8 @@ options! {
         /// Maximum number of passes over the training views
         ///
         /// The schedule passes faster if N passes are fewer images than --iterations. 0 disables the limit. A preset's
-        /// value counts if neither --iterations nor --time-budget is given.
+        /// value counts if --iterations is not given; with --time-budget it is at least 300, also for a resumed run that
+        /// gets its first --time-budget.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 

@@ -14,7 +14,7 @@ use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
 use super::stretch::{
-    LENGTH, follows_iterations, free_passes, has_clock, lift_passes, stretched, triangles_for,
+    LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
 };
 use super::values::holds;
 use super::{
@@ -134,7 +134,7 @@ impl Layers<'_> {
             let layers: Vec<Table> = std::iter::once(base).chain(above.iter().cloned()).collect();
             let mut usual = stretched(name, read_preset(name)?, &layers);
             if layers.iter().any(has_clock) {
-                lift_passes(&mut usual);
+                raise_passes(&mut usual);
             }
             keep_length(&mut usual, &table);
             overlay(&mut table, usual);
@@ -168,7 +168,7 @@ impl Layers<'_> {
             let mut preset = stretched(name, read_preset(name)?, &layers);
             // An earlier run's clock goes on.
             if layers.iter().chain(&self.base_table()?).any(has_clock) {
-                lift_passes(&mut preset);
+                raise_passes(&mut preset);
             }
             layers.insert(0, preset);
         }

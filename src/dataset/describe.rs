@@ -75,7 +75,8 @@ fn describe_transforms(
     let in_scene = Finder::new(root.to_owned(), Reach::Paths);
     let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
     let named_masks = Masks::named(&frames, &in_scene);
-    let clean: Vec<String> = names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
+    let clean: Vec<String> =
+        names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
     let masks = Masks::beside(&located.folder, root);
     let beside = masks.find(&clean.iter().map(String::as_str).collect::<Vec<_>>());
     warnings.extend(named_masks.warning());

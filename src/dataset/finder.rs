@@ -192,7 +192,8 @@ impl Finder {
                 Reach::Paths => name.parts.len().saturating_sub(1),
                 Reach::Anywhere => name.parts.len(),
             };
-            let path = (1..last).find_map(|dropped| self.by_path(&name.after_parts(dropped), wanted));
+            let path =
+                (1..last).find_map(|dropped| self.by_path(&name.after_parts(dropped), wanted));
             path.or_else(|| self.by_base(&name, wanted))
         };
         let found = |by| move |path| Found { path, by };

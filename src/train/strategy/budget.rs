@@ -231,6 +231,34 @@ mod tests {
     }
 
     #[test]
+    fn the_weight_of_opacities_falls_to_0_over_the_run() {
+        let mut config = Config::default();
+        config.optimize.iterations = 200;
+        config.optimize.opacity_reg = 0.5;
+        let budget = BudgetGrowth::new(&config, UNIT, 20);
+        let weight = |image| {
+            let extras = Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(image));
+            extras.regularisers.opacity
+        };
+        assert_eq!([50, 100, 200].map(weight), [0.375, 0.25, 0.0]);
+    }
+
+    #[test]
+    fn with_the_clock_opacities_are_halved_after_six_passes_at_the_latest() {
+        let mut config = Config::default();
+        config.densify.opacity_reset_interval = 4000;
+        let adjusts = |config: &Config, iteration, images| {
+            let budget = BudgetGrowth::new(config, UNIT, 10);
+            Strategy::<Cpu<f32>>::adjust(&budget, ImageSpan::of(iteration), Some(images)).is_some()
+        };
+        assert!(adjusts(&config, 601, 60) && !adjusts(&config, 601, 59), "6 passes over 10 views");
+        assert!(!adjusts(&config, 500, 60), "density control has not begun");
+        assert!(!adjusts(&config, 15_000, 60), "density control has ended");
+        config.densify.opacity_reset_interval = 100_000;
+        assert!(!adjusts(&config, 601, 60), "halving is turned off");
+    }
+
+    #[test]
     fn only_windows_of_a_pass_remove_the_unseen() {
         let window = |iterations, max_passes, views, interval, longest| {
             let options = OptimizeOptions { iterations, max_passes, ..OptimizeOptions::default() };
