@@ -1,6 +1,6 @@
 //! Options beneath all that are given: of the demonstration, and of several ranks.
 
-use super::folder::ConfigText;
+use super::config_text::ConfigText;
 use crate::config::PrimitiveName;
 
 /// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
+use super::config_text::ConfigText;
 use super::exit::DataError;
-use super::folder::ConfigText;
 use crate::config::{Config, SceneOptions};
 use crate::math::splat::DILATION_PX2;
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum as _;
 
+use super::config_text::ConfigText;
 use super::exit::{DataError, UsageError};
 use super::file_kind::{check_checkpoint, with_ply};
-use super::folder::{self, ConfigText};
+use super::folder;
 use super::output::shell_word;
 use crate::config::{Config, follows_iterations};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};

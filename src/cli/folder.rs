@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::cfg_args::{self, CFG_ARGS};
+use super::config_text::ConfigText;
 use super::exit::DataError;
 use super::trained_views::{TRAINED_VIEWS, TrainedViews};
-use crate::config::{Config, ConfigError, ConfigLayer};
+use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};
 use crate::export::{write_cameras_json, write_cfg_args};
@@ -160,22 +161,6 @@ pub(super) fn describe(
         write_points_ply(&input, points, &dataset.frame)?;
     }
     Ok(())
-}
-
-/// Options as text.
-#[derive(Clone, Debug)]
-pub(super) struct ConfigText {
-    /// The file, or what else, that they are from.
-    pub(super) origin: String,
-    /// TOML.
-    pub(super) text: String,
-}
-
-impl ConfigText {
-    /// As a layer beneath other options.
-    pub(super) fn layer(&self) -> ConfigLayer<'_> {
-        ConfigLayer { origin: &self.origin, text: &self.text }
-    }
 }
 
 /// `config.toml` of a trained model, if there is one.

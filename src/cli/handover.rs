@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::cfg_args::{self, CFG_ARGS, KeptFilter, RecordedOptions};
+use super::config_text::ConfigText;
 use super::exit::UsageError;
 use super::file_kind::check_coarse_model;
-use super::folder::{self, ConfigText};
+use super::folder;
 use super::held_out::HeldOut;
 use crate::config::{Config, SceneOptions, SugarOptions};
 

@@ -7,13 +7,14 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::base::{DEMO_SCENE, base_text};
+use super::config_text::ConfigText;
 use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer,
 };
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
-use super::folder::{self, ConfigText};
+use super::folder;
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
 use super::option_notices::{tell_budget, tell_samples, warn_of_idle, warn_of_late};

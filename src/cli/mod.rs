@@ -8,6 +8,7 @@ mod cfg_args;
 mod clean;
 mod compare;
 mod completions;
+mod config_text;
 mod continued;
 mod crop;
 mod device;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
+use super::config_text::ConfigText;
 use super::exit::{DataError, DoesNotFit, UsageError};
-use super::folder::{self, ConfigText};
+use super::folder;
 use super::held_out::{MeasuredModel, nothing_held_out};
 use super::host_limit::{HostRoom, HostRun, OnProcessor, is_on_processor, showing};
 use super::images::open_images;

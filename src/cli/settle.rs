@@ -28,22 +28,13 @@ pub(super) const MOST_VERTICES: u64 = 4_000_000;
 pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
     let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
     let densify = &mut config.densify;
-    if densify.max_points.is_some() {
+    if densify.max_points.is_some() || !(has_triangles || densify.strategy.grows_to_a_number()) {
         return None;
     }
-    let pixels = dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum();
-    if !has_triangles && !densify.strategy.grows_to_a_number() {
-        densify.max_points = Some(limit_for(pixels).max(now));
-        return None;
-    }
+    let pixels = dataset.train_pixels();
     let room = if has_triangles { vertices_for(pixels) } else { room_for(pixels) };
     densify.max_points = Some(room.max(now));
     densify.max_points
-}
-
-/// Returns the largest number of Gaussians of a strategy without a number of its own.
-fn limit_for(pixels: u64) -> u64 {
-    (pixels / LEAST_PIXELS_FOR_ONE).clamp(LEAST, MOST)
 }
 
 /// Vertices that so many pixels can teach. Large photographs have room for as many as training makes.
@@ -79,15 +70,6 @@ mod tests {
             (9, 1),
         ] {
             assert_eq!(room_for(pixels), gaussians, "{pixels} pixels");
-        }
-    }
-
-    #[test]
-    fn strategies_without_a_number_stop_at_one_gaussian_for_forty_pixels() {
-        for (pixels, limit) in
-            [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)]
-        {
-            assert_eq!(limit_for(pixels), limit, "{pixels} pixels");
         }
     }
 

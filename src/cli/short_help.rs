@@ -169,7 +169,7 @@ const USUAL: [(&str, &[Group]); 10] = [
         "video",
         &[
             ("Model", &["model_path", "iteration", "device", "quiet"]),
-            ("Path", &["path", "seconds", "turns", "loop", "timelapse", "path_transform"]),
+            ("Path", &["path", "seconds", "turns", "closed", "timelapse", "path_transform"]),
             ("Video", &["file", "fps", "width", "height", "overwrite", "json"]),
         ],
     ),

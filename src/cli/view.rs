@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use splat_formats::{CameraSplit, SceneCamera};
 
+use super::config_text::ConfigText;
 use super::exit::{DataError, UsageError};
-use super::folder::{self, ConfigText};
+use super::folder;
 use super::model_cameras::cameras_of;
 use super::output::{print, shell_word};
 use super::scene::absolute;

@@ -370,7 +370,7 @@ options! {
         ///
         /// rub (right, up, back) is what the format says, and the default. rdf are those of files that
         /// splat-transform 3, Niantic's `ply_to_spz` or an earlier version of this program wrote.
-        #[arg(value_name = "AXES")]
+        #[arg(value_name = "rdf")]
         init_spz_axes: Option<String>, is spz_axes, idle Idle::When {
             is: |config| config.optimize.init.is_none(),
             words: "without --init",

@@ -161,6 +161,11 @@ impl Dataset {
         Ok(dataset)
     }
 
+    /// Pixels of the training views.
+    pub fn train_pixels(&self) -> u64 {
+        self.train.iter().map(|&view| self.views[view].camera.pixels() as u64).sum()
+    }
+
     /// Mean of the training cameras' positions, world units.
     pub fn centre(&self) -> Vec3<f64> {
         let sum = self.train_centres().fold([0.0; 3], add);

@@ -3,10 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FLAT_LOG_SCALE, Primitive};
+use super::Primitive;
 use crate::dataset::Frame;
 use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
 use crate::math::Real;
+
+/// Third log-scale of a surfel: about 2e-9 world units.
+pub const FLAT_LOG_SCALE: f32 = splat_formats::FLAT_LOG_SCALE;
 
 /// Gaussians as a structure of arrays, raw parameters as they are optimised.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]

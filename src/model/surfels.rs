@@ -4,10 +4,8 @@
 //! that draw them as Gaussians.
 
 use super::Gaussians;
+use super::gaussians::FLAT_LOG_SCALE;
 use crate::math::Real;
-
-/// The third log-scale of a surfel: about 2e-9 world units.
-pub const FLAT_LOG_SCALE: f32 = splat_formats::FLAT_LOG_SCALE;
 
 /// How thick surfels become as 3D Gaussians, as a share of the smaller of their scales.
 pub const THICKENED: f64 = 0.1;

@@ -47,7 +47,7 @@ pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTa
 
 /// The strategy of density control of a run, to ask it what it will do.
 pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>>> {
-    strategy::of(config, SceneScale::of(dataset), dataset.train.len())
+    strategy::of(config, SceneScale::of(dataset), dataset)
 }
 
 /// Whether a run has a round of density control.

@@ -232,7 +232,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         Self {
             scale,
-            strategy: strategy::of(setup.config, scale, setup.dataset.train.len()),
+            strategy: strategy::of(setup.config, scale, setup.dataset),
             setup,
             device,
             sink,

@@ -58,7 +58,8 @@ fn gaussians_that_cannot_be_drawn_are_refused(
     overwrite(&path, first_row(&path) + 4 * column, &value.to_le_bytes());
     let written = if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") };
     let parts = [text(&path), "row 0", name, &written];
-    refused(&place, &["--init", text(&path)], &parts);
+    let of_init = [text(&path), "Gaussian 0", &format!("{value:e}")];
+    refused(&place, &["--init", text(&path)], &of_init);
     let mut eval = splat();
     end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.path("first"))).refused(3, &parts);
 }

@@ -160,6 +160,10 @@ fn what_is_shown_is_what_the_ply_of_that_iteration_is_exported_as() {
     let exported = |from: &str, to: &str| {
         let mut command = splat();
         command.current_dir(place.path("")).args(["export", from, "-o", to]);
+        if to.ends_with(".spz") {
+            // The page has the axes of the model.
+            command.args(["--spz-axes", "rdf"]);
+        }
         end(&mut command).done();
         fs::read(place.path(to)).unwrap()
     };

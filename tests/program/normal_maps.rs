@@ -118,7 +118,8 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
         let all = [&flags[..], &normals, &[axes.as_str()]].concat();
         place.trained_into(frame, 300, &all);
         let with = disagreement(&place, frame, &dataset);
-        assert!(with < 0.5 * without, "{frame}: {with}, without maps {without}");
+        // Less than two thirds: the maps weigh less beside a larger share of D-SSIM.
+        assert!(with < 0.6 * without, "{frame}: {with}, without maps {without}");
     }
 }
 

@@ -24,7 +24,10 @@ fn dataset(place: &TestFolder) -> Dataset {
 
 /// Trains with held-out views, and returns their PSNR and what was said.
 fn trained(place: &TestFolder, flags: &[&str]) -> (f64, Ended) {
-    let ended = place.trained(ITERATIONS, &[&["--eval", "--overwrite"], flags].concat());
+    if place.model().exists() {
+        fs::remove_dir_all(place.model()).unwrap();
+    }
+    let ended = place.trained(ITERATIONS, &[&["--eval"], flags].concat());
     let results = fs::read_to_string(place.model().join("results.json")).unwrap();
     let results: Value = serde_json::from_str(&results).unwrap();
     (results[format!("ours_{ITERATIONS}")]["PSNR"].as_f64().unwrap(), ended)
@@ -455,9 +458,9 @@ fn lists_of_file_names_choose_the_held_out_views() {
     let listed = changed(|_, scene| drop(scene["frames"].as_array_mut().unwrap().remove(7)));
     let expected = trained(&listed, &["--test-list", text(&list)]).0;
     assert!((psnr - expected).abs() < 1e-9, "{psnr} {expected}");
-    place.trained(2, &["--overwrite"]).says(&["7 views"]);
+    place.trained_into("all", 2, &[]).says(&["7 views"]);
     place
-        .trained(2, &["--overwrite", "--eval", "--test-every=3"])
+        .trained_into("split", 2, &["--eval", "--test-every=3"])
         .says(&["--test-every 3: not used"]);
 }
 

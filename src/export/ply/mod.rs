@@ -31,6 +31,7 @@ mod triangle_tests;
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use proptest::prelude::*;
     use rstest::rstest;
@@ -246,6 +247,17 @@ mod tests {
         assert!(fs::read(&path).unwrap() == file_of(&gaussians));
     }
 
+    /// Bytes on disk of the file in a folder that has no name yet.
+    #[cfg(target_os = "linux")]
+    pub(super) fn bytes_of_unnamed(folder: &Path) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = folder.canonicalize().unwrap();
+        let open = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+        let of_folder =
+            open.filter(|fd| fs::read_link(fd).is_ok_and(|file| file.starts_with(&folder)));
+        of_folder.filter_map(|fd| fs::metadata(fd).ok()).map(|about| 512 * about.blocks()).sum()
+    }
+
     #[rstest]
     fn room_is_kept_for_all_of_a_file_and_no_more(
         #[values(RenderMode::Dilated, RenderMode::Surfels)] mode: RenderMode,
@@ -258,9 +270,7 @@ mod tests {
         let Some(file) = file else { return };
         #[cfg(target_os = "linux")]
         {
-            use std::os::unix::fs::MetadataExt as _;
-            let temporary = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap();
-            let kept = 512 * temporary.metadata().unwrap().blocks();
+            let kept = bytes_of_unnamed(folder.path());
             let rows = [Ok::<_, OutputError>(&gaussians)];
             write_ply_chunks::<Gaussians, _, _>(&plain, mode, 2, 9000, rows).unwrap();
             let needed = fs::metadata(&plain).unwrap().len();

@@ -23,6 +23,13 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
     config.densify.near_fade * scene.extent.min(scene.unit)
 }
 
+/// Pixels of the training views for each Gaussian, where `--max-points` does not limit them.
+const PIXELS_FOR_ONE: u64 = 40;
+/// Limit of scenes with few pixels.
+const LEAST_LIMIT: u64 = 100_000;
+/// Limit of scenes with many pixels.
+const MOST: u64 = 5_000_000;
+
 /// Growth by gradients.
 #[derive(Clone, Debug)]
 pub(super) struct GradientGrowth {
@@ -67,7 +74,13 @@ impl GradientGrowth {
         }
     }
 
-    /// How many more Gaussians there may be by `--max-points`.
+    /// Sets the limit of a run without `--max-points`: one Gaussian for 40 pixels of the training views.
+    pub(super) fn limited_by_pixels(mut self, pixels: u64) -> Self {
+        self.most.get_or_insert((pixels / PIXELS_FOR_ONE).clamp(LEAST_LIMIT, MOST));
+        self
+    }
+
+    /// How many more Gaussians there may be.
     fn room(&self, gaussians: usize) -> usize {
         self.most.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(gaussians)
@@ -202,6 +215,18 @@ mod tests {
         assert_eq!(depth(&config, 8.0, 4.0), 0.0);
         config.densify.near_fade = 0.5;
         assert_eq!([depth(&config, 8.0, 4.0), depth(&config, 3.0, 4.0)], [2.0, 1.5]);
+    }
+
+    #[test]
+    fn pixels_limit_a_run_without_a_cap() {
+        let mut config = Config::default();
+        for (pixels, limit) in
+            [(36_000_000, 900_000), (400_000, 100_000), (8_000_000_000, 5_000_000)]
+        {
+            assert_eq!(growth(&config, 1.0).limited_by_pixels(pixels).room(0), limit);
+        }
+        config.densify.max_points = Some(12);
+        assert_eq!(growth(&config, 1.0).limited_by_pixels(36_000_000).room(0), 12);
     }
 
     #[test]

@@ -22,15 +22,17 @@ use self::triangles::TriangleRounds;
 use super::SceneScale;
 use crate::backend::Faces;
 use crate::config::{Config, PrimitiveName, StrategyName};
+use crate::dataset::Dataset;
 
-/// The strategy that the options name, for a scene of this scale and with so many training views.
-pub fn of<D: Faces>(config: &Config, scene: SceneScale, views: usize) -> Box<dyn Strategy<D>> {
+/// Returns the strategy that the options name, for a scene of this scale.
+pub fn of<D: Faces>(config: &Config, scene: SceneScale, dataset: &Dataset) -> Box<dyn Strategy<D>> {
+    let views = dataset.train.len();
     if config.optimize.primitive == PrimitiveName::Triangles {
         return Box::new(TriangleRounds::new(config, scene, views));
     }
     match config.densify.strategy {
-        StrategyName::Adc => Box::new(adc(config, scene)),
-        StrategyName::Gof => Box::new(gof(config, scene)),
+        StrategyName::Adc => Box::new(adc(config, scene).limited_by_pixels(dataset.train_pixels())),
+        StrategyName::Gof => Box::new(gof(config, scene).limited_by_pixels(dataset.train_pixels())),
         StrategyName::Budget => Box::new(BudgetGrowth::new(config, scene, views)),
         StrategyName::Mcmc => Box::new(Mcmc::new(config, scene)),
     }
