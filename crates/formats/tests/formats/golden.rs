@@ -95,7 +95,8 @@ fn ksplat_files_of_another_program_are_read_within_their_steps() {
     // Steps of positions: 5 units a bucket by 16 bits; of numbers: halves; of harmonics: 3 by 8 bits.
     let files = [
         ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
-        ("level1.ksplat", 1e-4, 1e-3, 0.1, 1.3e-4),
+        // Halves are truncated: a whole step of numbers below 1, 2^-11.
+        ("level1.ksplat", 1e-4, 1e-3, 0.1, 4.9e-4),
         ("level2.ksplat", 1e-4, 1e-3, 0.1, 0.5 * 3.0 / 255.0 + 1e-6),
     ];
     for (name, position, log_scale, degrees, harmonics) in files {
