@@ -310,7 +310,7 @@ fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
     assert_eq!(passes(&["--time-budget=5s"]), [6000, 28, 300]);
     assert_eq!(passes(&["--time-budget=5s", "--max-passes=3"]), [6000, 28, 3]);
     let draft = of_new_run(&["--time-budget=5s"], Some("draft"));
-    assert_eq!(draft.optimize.max_passes, 100);
+    assert_eq!(draft.optimize.max_passes, 300);
     // That of an earlier run, too.
     let base =
         Some(ConfigLayer { origin: "base.toml", text: "[optimize]\ntime_budget = \"3s\"\n" });
