@@ -340,14 +340,15 @@ fn a_fisheye_has_several_names() {
         println!("{case}");
         let with = |change: &dyn Fn(&TestFolder, &mut Value)| {
             let place = changed(|place, scene| {
-                (scene["k1"], scene["k4"]) = (json!(0.3), json!(0.01));
+                (scene["k1"], scene["k4"]) = (json!(1.0), json!(0.01));
                 change(place, scene);
             });
             trained(&place, &[]).0
         };
         let expected = with(&|_, scene| scene["camera_model"] = "OPENCV_FISHEYE".into());
-        assert!((with(&change) - expected).abs() < SAME_DB);
-        assert!((expected - *USUAL_PSNR).abs() > 0.1, "the lens changes nothing");
+        // The same pixels, so the same run; the lens of OPENCV gives others.
+        assert!((with(&change) - expected).abs() < 1e-9);
+        assert!((expected - with(&|_, _| ())).abs() > 1e-3, "the lens changes nothing");
     }
 }
 
