@@ -23,7 +23,7 @@ pub(super) struct RecordedOptions {
     pub(super) optimize: KeptFilter,
 }
 
-/// How a model is drawn.
+/// Filter that a model is drawn with.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct KeptFilter {
     pub(super) antialiasing: bool,

@@ -320,7 +320,7 @@ struct MeshRecord<'a> {
     iteration: u32,
     /// Opposite corners of the box, scene coordinates.
     bbox: Option<[[f64; 3]; 2]>,
-    /// What is added to the vertices to get scene coordinates.
+    /// Offset from the vertices to scene coordinates.
     offset: [f64; 3],
     extraction: &'a ExtractionFigures,
     extraction_seconds: f64,

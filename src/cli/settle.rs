@@ -37,7 +37,7 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
     densify.max_points
 }
 
-/// Vertices that so many pixels can teach. Large photographs have room for as many as training makes.
+/// Returns the limit of vertices for this number of training pixels. Large photographs do not limit training.
 fn vertices_for(pixels: u64) -> u64 {
     let few = pixels.min(FEW_PIXELS);
     let [of_few, of_more] = PIXELS_FOR_VERTEX;

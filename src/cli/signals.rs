@@ -18,13 +18,13 @@ static SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// A folder that goes when a signal ends the process.
 static LITTER: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// How often the removal of that folder is tried: another thread may write into it.
+/// Number of attempts to remove the folder, into which another thread may write.
 const REMOVALS: usize = 20;
 
-/// Whether signals are handled.
+/// True if signals are handled.
 static HANDLED: Once = Once::new();
 
-/// Has this folder removed when SIGINT, SIGTERM or SIGHUP end the process.
+/// Registers a folder that is removed when SIGINT, SIGTERM or SIGHUP end the process.
 pub(super) fn remove_on_signals(folder: &Path) {
     *LITTER.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_owned());
     HANDLED.call_once(|| {

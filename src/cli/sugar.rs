@@ -40,7 +40,7 @@ struct Lengths {
 /// As in SuGaR (Guédon and Lepetit 2024).
 const ON_GPU: Lengths = Lengths { photometric: 7000, coarse: 8000 };
 
-/// What the processor has the time for.
+/// Defaults of a run on the CPU.
 const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 
 /// Surface terms where none are named: of SuGaR's those with the best meshes.

@@ -46,9 +46,9 @@ pub enum DatasetError {
     NotAScene {
         /// The folder.
         path: PathBuf,
-        /// What the folder holds.
+        /// Contents of the folder.
         content: String,
-        /// What to do.
+        /// Remedy.
         remedy: String,
     },
     /// The inverse depths of `--depths`.

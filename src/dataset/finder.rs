@@ -50,7 +50,7 @@ impl ForeignName {
     }
 }
 
-/// How a file was found; the better comes first.
+/// Kind of match of a file, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Match {
     /// As it is written.
@@ -77,7 +77,7 @@ pub(super) enum Wanted {
     Mask,
 }
 
-/// How far from its path a file is looked for.
+/// Extent of the search for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// At the end of the path, where a folder and the file agree at least.

@@ -1,4 +1,4 @@
-//! Where the photographs of a scene lie, and what a folder that is no scene holds.
+//! Finds models and photographs of a scene, and lists what a folder without a scene holds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ fn beside(root: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// That the photographs are not where they are expected.
+/// Warns that the photographs are not where they are expected.
 fn moved(root: &Path, expected: &Path, folder: &Path) -> Option<String> {
     (folder != expected).then(|| {
         let why = if expected.is_dir() { "holds none of them" } else { "does not exist" };
@@ -174,7 +174,7 @@ fn moved(root: &Path, expected: &Path, folder: &Path) -> Option<String> {
     })
 }
 
-/// That photographs are in no model.
+/// Warns that photographs are in no model.
 fn unused(finder: &Finder, located: &Located) -> Option<String> {
     if located.folder != finder.folder() {
         return None;
@@ -204,7 +204,7 @@ pub(super) fn with_photographs(root: &Path) -> String {
     if found.is_empty() { String::new() } else { format!(": {}", first_few(&found)) }
 }
 
-/// That a folder is no scene, with what it holds.
+/// Returns the error of a folder without a scene, with its contents.
 pub(super) fn not_a_scene(root: &Path) -> DatasetError {
     let names = names_in(root);
     let is_scene = |name: &&String| {

@@ -141,7 +141,7 @@ fn found_of(fault: RowFault) -> String {
     }
 }
 
-/// How a file stores a colour channel.
+/// Coding of a colour channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Coding {
     /// Whole numbers.

@@ -14,7 +14,7 @@ use crate::files::{OutputError, write_text};
 use crate::math::linalg::Vec3;
 use crate::ply::{self, Header};
 
-/// What the name of the file beside another adds to its name.
+/// Suffix of the name of a file's sidecar.
 const BESIDE: &str = ".offset.json";
 
 /// The content of the file beside another.
@@ -59,7 +59,7 @@ pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
     Ok(Frame::of_file(offset))
 }
 
-/// What the header of a PLY says. Files that cannot be read are named by those who read them.
+/// Returns the offset in the header of a PLY. Its reader reports a file that cannot be read.
 fn of_ply(path: &Path) -> Vec3<f64> {
     let Ok((file, _)) = ply::open(path) else { return [0.0; 3] };
     Header::read(path, &mut BufReader::new(file)).map_or([0.0; 3], |header| header.offset())

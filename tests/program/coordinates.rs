@@ -26,7 +26,7 @@ const UTM: Vec3<f64> = [500_000.0, 4_500_000.0, 120.0];
 /// The scene as it is, trained.
 static ORIGIN: LazyLock<TestFolder> = LazyLock::new(|| trained(1.0, [0.0; 3]));
 
-/// The same in UTM coordinates.
+/// Moves the scene to UTM coordinates.
 static FAR: LazyLock<TestFolder> = LazyLock::new(|| trained(1.0, UTM));
 
 fn trained(factor: f64, offset: Vec3<f64>) -> TestFolder {

@@ -74,7 +74,7 @@ fn transforms(place: &TestFolder) -> Value {
     })
 }
 
-/// How a PLY stores colours.
+/// Coding of colours in a PLY.
 #[derive(Clone, Copy)]
 enum Colors {
     Bytes,
@@ -346,7 +346,7 @@ fn a_fisheye_has_several_names() {
             trained(&place, &[]).0
         };
         let expected = with(&|_, scene| scene["camera_model"] = "OPENCV_FISHEYE".into());
-        // The same pixels, so the same run; the lens of OPENCV gives others.
+        // Equal pixels give equal runs; the lens of OPENCV gives other pixels.
         assert!((with(&change) - expected).abs() < 1e-9);
         assert!((expected - with(&|_, _| ())).abs() > 1e-3, "the lens changes nothing");
     }

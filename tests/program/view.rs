@@ -448,7 +448,7 @@ fn the_next_free_port_is_taken_and_said() {
     assert_eq!(second.json("/api/scene")["title"], "model");
 }
 
-/// Where the page shows the first two cameras, and the middle of the splats and of the points.
+/// Positions on the page: the first two cameras, the middle of the splats and of the points.
 fn places_on_page(served: &Served) -> [[f64; 3]; 4] {
     let scene = served.json("/api/scene");
     let camera =

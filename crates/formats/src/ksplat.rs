@@ -19,7 +19,7 @@ const STEPS: u32 = 32_767;
 /// Range of the harmonics of level 2, if the file does not say.
 const MOST_HARMONIC: f32 = 1.5;
 
-/// What a file says before its sections.
+/// Header of a file.
 struct KsplatHeader {
     sections: usize,
     count: u32,
@@ -29,7 +29,7 @@ struct KsplatHeader {
     harmonics: [f32; 2],
 }
 
-/// What a section says before its rows.
+/// Header of a section.
 struct Section {
     rows: usize,
     /// Rows that the section has room for.

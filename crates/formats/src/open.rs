@@ -20,10 +20,10 @@ use crate::streamed::{LOD_META_NAME, read_streamed};
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
 
-/// How the text begins that Git has instead of a large file.
+/// First bytes of a Git LFS pointer.
 pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
-/// What is said of such a text.
+/// Message about a Git LFS pointer.
 pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
 /// What is said of a page.

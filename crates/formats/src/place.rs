@@ -95,7 +95,7 @@ impl ScenePlacement {
         Ok(Self { translation, ..back })
     }
 
-    /// Where a point goes, in double precision.
+    /// Returns the placed point in double precision.
     pub fn place_point(&self, point: [f64; 3]) -> Result<[f64; 3], PlacementError> {
         Ok(self.point(&matrix(self.unit_rotation()?), point))
     }

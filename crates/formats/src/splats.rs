@@ -271,7 +271,7 @@ impl Splats {
         self.columns.sh_degree = sh_degree;
     }
 
-    /// The same with coefficients of zero up to a degree that is not below its own.
+    /// Returns the splats with zero coefficients up to a degree, which is at least their own.
     #[must_use]
     pub(crate) fn with_sh_degree(mut self, sh_degree: u32) -> Self {
         let [from, to] = [self.columns.sh_degree, sh_degree].map(sh_rest_count);

@@ -11,7 +11,7 @@ use tempfile::TempPath;
 
 use crate::open::folder_of;
 
-/// How the names of unfinished files begin and end; those of the trainer are the same.
+/// Prefix and suffix of the names of unfinished files, the trainer's included.
 const PREFIX: &str = ".splat-";
 const SUFFIX: &str = ".tmp";
 

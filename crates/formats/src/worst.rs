@@ -14,7 +14,7 @@ use crate::splats::{SH_C0, Splats, sh_rest_count};
 pub struct WorstErrors {
     /// Of a coordinate of a centre, scene units.
     pub position: f64,
-    /// Of the natural logarithm of a scale. Scales beyond the range of the format do not count.
+    /// Error of the natural logarithm of a scale. Scales beyond the range of the format do not count.
     pub log_scale: f64,
     /// Scales beyond the range of the format, which are stored as the nearest that it has.
     pub clipped_scales: usize,

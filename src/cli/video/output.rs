@@ -114,7 +114,7 @@ struct VideoInMaking {
     _lock: File,
 }
 
-/// How the name of a folder of frames begins that does not stay.
+/// Prefix of the name of a temporary folder of frames.
 const FRAMES: &str = ".frames-";
 
 /// The file in such a folder that is locked.

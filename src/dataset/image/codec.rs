@@ -152,7 +152,7 @@ fn is_raw(path: &Path) -> bool {
     RAW_EXTENSIONS.contains(&extension.as_str())
 }
 
-/// What a file is that is not read as a photograph.
+/// Names the kind of a file that is not read as a photograph.
 fn kind_of(bytes: &[u8], guessed: Option<ImageFormat>) -> String {
     let brand = bytes.get(4..12).unwrap_or_default();
     let known: [(&[u8], &str); 7] = [

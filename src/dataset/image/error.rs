@@ -23,7 +23,7 @@ pub enum ImageError {
     UnknownFormat {
         /// The file.
         path: String,
-        /// What it is.
+        /// Kind of the file.
         found: String,
     },
     /// No bytes.

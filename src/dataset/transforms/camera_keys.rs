@@ -53,10 +53,10 @@ pub(super) struct CameraKeys {
     unread_focal: Vec<String>,
 }
 
-/// What is wrong with a camera.
+/// Fault of a camera.
 #[derive(Debug)]
 pub(super) enum CameraFault {
-    /// What a key says or lacks.
+    /// Fault of a key.
     Found(String),
     /// A value that no lens can have.
     Lens(LensError),

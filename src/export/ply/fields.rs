@@ -54,7 +54,7 @@ pub struct FilterField<P> {
     pub fuse: fn(&mut P, &[f32]),
 }
 
-/// What values are in space.
+/// Meaning of values in space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A position.
@@ -83,7 +83,7 @@ pub enum PlyField {
         column: usize,
         /// What they are called.
         names: &'static [&'static str],
-        /// How they change with the coordinates.
+        /// Change of the values with the coordinates.
         meaning: Meaning,
     },
     /// The same of a quaternion, which is not all zeros; it is written at unit length.

@@ -74,10 +74,10 @@ impl RenderMode {
     }
 }
 
-/// How a PLY is written.
+/// Style of a PLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PlyStyle {
-    /// How its rows are meant to be drawn.
+    /// Primitive of its rows.
     pub mode: RenderMode,
     /// Coordinates of the rows in memory. Those of the file have the same offset, which a comment names, and
     /// the scene's unit.

@@ -80,7 +80,7 @@ impl GradientGrowth {
         self
     }
 
-    /// How many more Gaussians there may be.
+    /// Returns the number of Gaussians that may be added.
     fn room(&self, gaussians: usize) -> usize {
         self.most.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(gaussians)

@@ -172,7 +172,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(path)
     }
 
-    /// How readers are to draw the PLY, and where its rows are.
+    /// Style of the PLY: primitive and coordinates.
     pub(super) fn point_cloud_style(&self) -> PlyStyle {
         let config = self.setup.config;
         let mode = match self.shown_footprint() {

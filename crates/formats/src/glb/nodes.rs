@@ -9,7 +9,7 @@ use crate::splats::Splats;
 /// Deepest tree of nodes that is read.
 const MOST_LEVELS: usize = 64;
 
-/// How far the columns of a node's matrix may be from being of equal length and at right angles.
+/// Largest deviation of the columns of a node's matrix from equal lengths and right angles.
 const TOLERANCE: f64 = 1e-3;
 
 /// A linear part, by rows, and a translation.

@@ -7,7 +7,7 @@ use crate::fault::FormatFault;
 /// Longest header that is read: 50 times that of a file of Gaussians, comments included.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
 
-/// How rows are written.
+/// Encoding of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PlyEncoding {
     /// A line of text a row.

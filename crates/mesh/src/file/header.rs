@@ -49,7 +49,7 @@ pub struct Header {
     pub encoding: Encoding,
     /// The tables in the order of the file.
     pub elements: Vec<Element>,
-    /// What comments say.
+    /// Comments of the file.
     pub comments: Vec<String>,
     /// Lines of the header.
     pub lines: usize,

@@ -72,7 +72,7 @@ impl SharedMemory {
     }
 }
 
-/// Returns new memory of so many zeros. It has no name in any folder, and its length cannot be changed.
+/// Returns new zeroed memory of this length. It has no name in any folder, and its length is fixed.
 #[cfg(target_os = "linux")]
 fn new_memory(bytes: usize) -> io::Result<File> {
     use std::io::Write as _;
@@ -87,7 +87,7 @@ fn new_memory(bytes: usize) -> io::Result<File> {
     Ok(file)
 }
 
-/// What the memory is called in `/proc`.
+/// Name of the memory in `/proc`.
 #[cfg(target_os = "linux")]
 const NAME: &str = "splat ranks";
 
@@ -97,7 +97,7 @@ const SEALS: rustix::fs::SealFlags = rustix::fs::SealFlags::SEAL
     .union(rustix::fs::SealFlags::SHRINK)
     .union(rustix::fs::SealFlags::GROW);
 
-/// Where other processes of this user find the memory: process and descriptor.
+/// Address of the memory for other processes of this user: process and descriptor.
 #[cfg(target_os = "linux")]
 fn place_of(memory: &File) -> Vec<u8> {
     use std::os::fd::AsRawFd as _;

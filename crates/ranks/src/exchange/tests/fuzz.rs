@@ -1,4 +1,4 @@
-//! What ranks send each other never makes a reader panic, whatever it is. `.ci/release` runs this.
+//! Fuzzes the readers of messages between ranks: none panics. `.ci/release` runs this.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -47,7 +47,7 @@ fn written(value: &serde_json::Value) -> Vec<u8> {
     bytes
 }
 
-/// What a coordinator makes of a rank that knows the secret and introduces itself so.
+/// Returns the coordinator's answer to a rank that knows the secret and sends this introduction.
 fn introduce(introduction: &str) {
     let token = Token::fresh().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
