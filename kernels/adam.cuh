@@ -124,7 +124,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         // d ln(opacity) / d logit is 1 - opacity, whatever the filters leave of it.
         gradient.d_log_opacity * (1.0f - sigmoid(g.value[OPACITY_LOGIT]))};
     if (EXTENDED && gaussian < a.gaussians) {
-        regularise(a, g, d_geometry);
+        if (a.seen_only == 0 || gradient.d_log_opacity != 0.0f) regularise(a, g, d_geometry);
         if (a.surface != nullptr) add_surface(a.surface, gaussian, surface_share, d_geometry);
         if (a.d_geometry != nullptr) keep_gradients(a.d_geometry, gaussian, d_geometry);
     }

@@ -124,8 +124,8 @@ abi! {
         pub size_exponent: f32,
         /// Logarithm of the factor of that rate for a Gaussian of size 1.
         pub size_offset: f32,
-        /// Fills up to the alignment.
-        pub reserved: u32,
+        /// Not 0: `d_opacity` and `d_scale` act only on rows to which the views give a gradient.
+        pub seen_only: u32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

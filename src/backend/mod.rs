@@ -68,7 +68,9 @@ pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
 pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
 pub use ranks::{RankOutcome, RankView, Ranks, Sight};
-pub use render::{AdamStep, Measured, Noise, Objective, Rates, Regularisers, Render, Rendered};
+pub use render::{
+    AdamStep, Measured, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
+};
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 #[cfg(kernels)]

@@ -120,6 +120,26 @@ pub struct Regularisers {
     pub opacity: f64,
     /// Of the mean scale over all axes, world units.
     pub scale: f64,
+    /// Gaussians that they act on.
+    pub reach: Reach,
+}
+
+impl Regularisers {
+    /// Returns true if no weight is set.
+    pub fn are_off(&self) -> bool {
+        self.opacity == 0.0 && self.scale == 0.0
+    }
+}
+
+/// Gaussians that regularisers act on.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub enum Reach {
+    /// All, in each step.
+    #[default]
+    All,
+    /// Those to which the views of the step give a gradient. Adam moves a parameter by about its learning rate however
+    /// small the gradient is: what few views show would otherwise vanish between these views.
+    Seen,
 }
 
 /// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a

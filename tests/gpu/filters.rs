@@ -13,7 +13,7 @@ use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussian
 use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, Adjust, Footprint, Noise, Regularisers, Snapshot, Terms, TrainDevice,
+    AdamStep, Adjust, Footprint, Noise, Reach, Regularisers, Snapshot, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
@@ -28,7 +28,7 @@ each_backend!(
     a_reset_lowers_opacities_as_they_are_through_the_filter,
     fused_gaussians_look_like_the_raw_ones_with_their_filter,
     steps_through_the_filters_agree_with_the_oracle,
-    regularisers_pull_at_every_gaussian_seen_or_not,
+    regularisers_act_on_all_gaussians_or_on_those_that_are_seen,
     noise_moves_transparent_gaussians_as_the_oracle_does,
     filters_move_with_their_gaussians_and_are_zero_after_a_round,
 );
@@ -357,7 +357,18 @@ fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut 
     }
 }
 
-fn regularisers_pull_at_every_gaussian_seen_or_not<B: TrainDevice>(device: &mut B) {
+fn regularisers_act_on_all_gaussians_or_on_those_that_are_seen<B: TrainDevice>(device: &mut B) {
+    for (reach, share) in [(Reach::All, 1.0), (Reach::Seen, 0.0)] {
+        regularisers_act_where_nothing_is_seen(device, reach, share);
+    }
+}
+
+/// Compares the gradients of regularisers with this share of them, where the view shows no Gaussian.
+fn regularisers_act_where_nothing_is_seen<B: TrainDevice>(
+    device: &mut B,
+    reach: Reach,
+    share: f64,
+) {
     let gaussians = tame_gaussians(150, 45, 1);
     let mut away = view();
     // Nothing is seen: what gradient there is comes of the regularisers alone.
@@ -369,7 +380,7 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: TrainDevice>(device: &mut 
         settings: settings(1, 3),
         terms: Terms::photometric(0.2),
     };
-    let regularisers = Regularisers { opacity: 0.3, scale: 0.7 };
+    let regularisers = Regularisers { opacity: 0.3, scale: 0.7, reach };
     let step = AdamStep { regularisers, ..AdamStep::new(1, RATES) };
     let mut model = device.upload(&gaussians).unwrap();
     let target = device.target(0, &shot.photo).unwrap();
@@ -382,10 +393,10 @@ fn regularisers_pull_at_every_gaussian_seen_or_not<B: TrainDevice>(device: &mut 
     for (name, width, found) in gradients(&after) {
         for (at, &found) in found.iter().enumerate() {
             let expected = match name {
-                "log_scales" => 0.7 / 450.0 * f64::from(gaussians.log_scales[at]).exp(),
+                "log_scales" => share * 0.7 / 450.0 * f64::from(gaussians.log_scales[at]).exp(),
                 "opacity_logits" => {
                     let opacity = sigmoid(f64::from(gaussians.opacity_logits[at]));
-                    0.3 / 150.0 * opacity * (1.0 - opacity)
+                    share * 0.3 / 150.0 * opacity * (1.0 - opacity)
                 }
                 _ => 0.0,
             };
@@ -493,7 +504,7 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
     let mut device = crate::common::cuda::open_with(&options).expect("a CUDA device");
     let gaussians = tame_gaussians(200, 50, 3);
     let shot = smoothed_shot(&gaussians, MIP, 51);
-    let regularisers = Regularisers { opacity: 0.01, scale: 0.01 };
+    let regularisers = Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() };
     let noise = Some(Noise { rate: 1e-3, key: 77 });
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
     let (loss, found) = smoothed_step(&mut device, &gaussians, &shot, &step);

@@ -10,7 +10,8 @@ use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Footprint, Noise, NormalDepths, Rates, Regularisers, Snapshot, Term, TrainDevice,
+    AdamStep, Footprint, Noise, NormalDepths, Rates, Reach, Regularisers, Snapshot, Term,
+    TrainDevice,
 };
 use splat::dataset::View;
 use splat::math::adam::Moments;
@@ -205,19 +206,21 @@ fn sampled<B: TrainDevice>(
 fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     let (gaussians, shots) = batch(Kind::Colours, 5, 320);
     let noise = Noise { rate: 50.0, key: 77 };
-    let step = AdamStep {
-        regularisers: Regularisers { opacity: 0.3, scale: 0.7 },
-        noise: Some(noise),
-        ..AdamStep::new(1, AT_REST)
-    };
-    let [found, expected] = [after(device, &gaussians, &shots, &step), {
-        after(&mut Cpu::<f64>::new(), &gaussians, &shots, &step)
-    }];
-    assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "with regularisers"));
-    let pairs = found.parameters.means.iter().zip(&expected.parameters.means);
-    for ((found, expected), start) in pairs.zip(&gaussians.means) {
-        let way = (expected - start).abs();
-        assert!((found - expected).abs() <= 1e-3 * way + 1e-6, "{found} for {expected}");
+    for reach in [Reach::All, Reach::Seen] {
+        let step = AdamStep {
+            regularisers: Regularisers { opacity: 0.3, scale: 0.7, reach },
+            noise: Some(noise),
+            ..AdamStep::new(1, AT_REST)
+        };
+        let [found, expected] = [after(device, &gaussians, &shots, &step), {
+            after(&mut Cpu::<f64>::new(), &gaussians, &shots, &step)
+        }];
+        assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "with regularisers"));
+        let pairs = found.parameters.means.iter().zip(&expected.parameters.means);
+        for ((found, expected), start) in pairs.zip(&gaussians.means) {
+            let way = (expected - start).abs();
+            assert!((found - expected).abs() <= 1e-3 * way + 1e-6, "{found} for {expected}");
+        }
     }
 }
 

@@ -327,7 +327,7 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     assert_unsupported(device.objective(&model, frame, &objective), SURFACES);
 
     let plain = AdamStep::new(1, RATES);
-    let by_opacity = Regularisers { opacity: 0.01, scale: 0.0 };
+    let by_opacity = Regularisers { opacity: 0.01, ..Default::default() };
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),

@@ -441,8 +441,8 @@ fn what_needs_a_density_in_space_is_refused() {
 
     let shots = shots();
     let plain = AdamStep::new(1, RATES);
-    let by_opacity = Regularisers { opacity: 0.01, scale: 0.0 };
-    let by_scale = Regularisers { opacity: 0.0, scale: 0.01 };
+    let by_opacity = Regularisers { opacity: 0.01, ..Default::default() };
+    let by_scale = Regularisers { scale: 0.01, ..Default::default() };
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),

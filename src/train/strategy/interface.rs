@@ -54,7 +54,8 @@ impl StepExtras {
     pub(super) fn of(config: &Config, scene: SceneScale) -> Self {
         let options = &config.optimize;
         let scale = options.scale_reg / scene.unit;
-        Self { regularisers: Regularisers { opacity: options.opacity_reg, scale }, noise: None }
+        let opacity = options.opacity_reg;
+        Self { regularisers: Regularisers { opacity, scale, ..Default::default() }, noise: None }
     }
 }
 

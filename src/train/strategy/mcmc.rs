@@ -180,7 +180,7 @@ mod tests {
         // 1.6e-6 times the extent times 500,000 over the unit's square; rounding of exp(ln(x)).
         assert!((noise.rate / 0.1 - 1.0).abs() < 1e-9, "{}", noise.rate);
         assert_ne!(noise.key, extras(&config, 30_000).noise.unwrap().key);
-        let regularisers = Regularisers { opacity: 0.0, scale: 0.0625 };
+        let regularisers = Regularisers { scale: 0.0625, ..Default::default() };
         assert_eq!(extras(&config, 1).regularisers, regularisers);
         config.densify.noise_lr = 0.0;
         assert_eq!(extras(&config, 1), StepExtras { regularisers, noise: None });

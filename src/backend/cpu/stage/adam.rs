@@ -13,7 +13,7 @@ use super::project::parameter_gradient;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
-use crate::backend::{AdamStep, Capability, DeviceError, Noise, Regularisers};
+use crate::backend::{AdamStep, Capability, DeviceError, Noise, Reach, Regularisers};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
@@ -34,7 +34,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
     seed: u64,
     mut d_geometry: Option<&mut [R]>,
 ) -> Result<(), DeviceError> {
-    let regularises = step.regularisers != Regularisers::default();
+    let regularises = !step.regularisers.are_off();
     if regularises {
         density_field(model, Capability::Regularisers)?;
     }
@@ -55,7 +55,12 @@ pub(crate) fn step<R: Real, P: Drawable>(
         d_rows.par_chunks_mut(width).zip(block.clone()).for_each(|(d_row, row)| {
             d_row.fill(R::ZERO);
             parameter_gradient(model, gradients, &splat_from_row, row, d_row);
-            if regularises && let Some(field) = P::density_field(model) {
+            let is_reached =
+                step.regularisers.reach == Reach::All || d_row.iter().any(|&d| d != R::ZERO);
+            if regularises
+                && is_reached
+                && let Some(field) = P::density_field(model)
+            {
                 regularise(field, &step.regularisers, all, row, d_row);
             }
         });

@@ -282,8 +282,9 @@ impl SharedViews for CudaShard {
     ) -> Result<(), DeviceError> {
         // Their means are over the rows of all ranks.
         let scale = share.scale();
-        let Regularisers { opacity, scale: of_scale } = step.regularisers;
-        let regularisers = Regularisers { opacity: opacity / scale, scale: of_scale / scale };
+        let Regularisers { opacity, scale: of_scale, reach } = step.regularisers;
+        let regularisers =
+            Regularisers { opacity: opacity / scale, scale: of_scale / scale, reach };
         let noise = step.noise.map(|Noise { rate, key }| Noise { rate, key: self.own_key(key) });
         let step = AdamStep { regularisers, noise, ..*step };
         self.cuda.step(&mut share.local, gradients, &step)

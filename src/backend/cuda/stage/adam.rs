@@ -11,7 +11,7 @@ use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, Capability, DeviceError, Regularisers};
+use crate::backend::{AdamStep, Capability, DeviceError, Reach};
 use crate::layout::Records;
 use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
@@ -74,7 +74,7 @@ pub(crate) fn step<P: CudaPrimitive>(
     for (args, view) in view_args.iter_mut().zip(views) {
         *args = view.args();
     }
-    let has_regularisers = step.regularisers != Regularisers::default();
+    let has_regularisers = !step.regularisers.are_off();
     require::<P>(Capability::Noise, step.noise.is_some())?;
     require::<P>(Capability::Regularisers, has_regularisers)?;
     let kernels = Rc::clone(model.kernels());
@@ -154,7 +154,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         noise_rate: step.noise.map_or(0.0, |noise| noise.rate) as f32,
         size_exponent: step.by_size.map_or(0.0, |by_size| by_size.exponent) as f32,
         size_offset: step.by_size.map_or(0.0, |by_size| by_size.offset()) as f32,
-        reserved: 0,
+        seen_only: u32::from(step.regularisers.reach == Reach::Seen),
     };
     kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);

@@ -214,7 +214,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         };
         let key = RandomStream::new(1, u64::from(self.steps), RandomUse::Noise).key();
         let step = AdamStep {
-            regularisers: Regularisers { opacity: 0.01, scale: 0.01 },
+            regularisers: Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() },
             noise: Some(Noise { rate: 10.0, key }),
             ..AdamStep::new(self.steps, rates)
         };
