@@ -134,10 +134,10 @@ impl Regularisers {
 /// Gaussians that regularisers act on.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Reach {
-    /// All, in each step.
+    /// All Gaussians, in each step.
     #[default]
     All,
-    /// Those to which the views of the step give a gradient. Adam moves a parameter by about its learning rate however
+    /// Gaussians to which the views of the step give a gradient. Adam moves a parameter by about its learning rate however
     /// small the gradient is: what few views show would otherwise vanish between these views.
     Seen,
 }

@@ -1,6 +1,6 @@
-//! What is behind the training views, where the photographs decide it.
+//! What the photographs of a scene decide: what is behind the training views, and where weights act.
 
-use crate::config::{Color, Config, TrainingBackground};
+use crate::config::{Color, Config, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 
 /// Photographs that are looked at, at most.
@@ -19,24 +19,46 @@ struct Likeness {
 const LIKENESSES: [Likeness; 2] =
     [Likeness { tolerance: 2, most: 0.05 }, Likeness { tolerance: 16, most: 1.0 / 3.0 }];
 
-/// Settles what is behind the training views of a run where the photographs decide it, and says so, unless density
-/// control is over after the iterations that are done.
-pub(super) fn settle_background(config: &mut Config, dataset: &Dataset, done: u32) {
-    if config.densify.training_background != TrainingBackground::Auto {
-        return;
-    }
+/// More than this share of the photographs' pixels is masked or background where an object was cut out.
+const CUT_OUT: f64 = 1.0 / 3.0;
+
+/// Settles what the photographs decide: what is behind the training views, unless density control is over after the
+/// iterations that are done, and the Gaussians on which the weights of opacity and scale act.
+pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done: u32) {
     let is_idle = config.optimize.random_background
         || config.sugar.checkpoint_path.is_some()
         || config.densify.densify_until_iter <= done;
-    let settled = if is_idle { TrainingBackground::Same } else { chosen(config, dataset) };
-    config.densify.training_background = settled;
+    if is_idle && config.densify.training_background == TrainingBackground::Auto {
+        config.densify.training_background = TrainingBackground::Same;
+    }
+    let of_background = config.densify.training_background == TrainingBackground::Auto;
+    let of_reach = config.optimize.reg_reach == RegReach::Auto;
+    if !of_background && !of_reach {
+        return;
+    }
+    let shares = Shares::of_photographs(dataset, config.scene.background_color());
+    if of_background {
+        config.densify.training_background = background_for(&shares);
+    }
+    if of_reach {
+        let is_cut_out = shares.empty > CUT_OUT;
+        config.optimize.reg_reach = if is_cut_out { RegReach::All } else { RegReach::Seen };
+        tracing::info!(
+            "{:.0} % of the photographs' pixels are masked or background: {} (--reg-reach)",
+            100.0 * shares.empty,
+            if is_cut_out {
+                "what no view shows is removed"
+            } else {
+                "what few views show is kept"
+            }
+        );
+    }
 }
 
-fn chosen(config: &Config, dataset: &Dataset) -> TrainingBackground {
-    let shares = shares_of_photographs(dataset, config.scene.background_color());
+fn background_for(shares: &Shares) -> TrainingBackground {
     let is_alike = |(share, likeness): &(f64, Likeness)| *share > likeness.most;
     if let Some((share, Likeness { tolerance, .. })) =
-        shares.into_iter().zip(LIKENESSES).find(is_alike)
+        shares.alike.into_iter().zip(LIKENESSES).find(is_alike)
     {
         tracing::info!(
             "{:.0} % of the photographs' pixels have the background's colour to {tolerance} steps of 255: training \
@@ -52,44 +74,74 @@ fn chosen(config: &Config, dataset: &Dataset) -> TrainingBackground {
     TrainingBackground::Grey
 }
 
-/// The shares of some training photographs' pixels that have this colour, by likeness, where they count. One that cannot be
-/// read is passed over here: training names it.
-fn shares_of_photographs(dataset: &Dataset, color: Color) -> [f64; LIKENESSES.len()] {
-    let train = &dataset.train;
-    let indices: Vec<usize> =
-        evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
-    let (mut found, mut all) = ([0_u64; LIKENESSES.len()], 0_u64);
-    // One at a time: --host-limit has room for one that is decoded.
-    for image in indices.into_iter().filter_map(|view| decode(&dataset.sources[view]).ok()) {
-        let (of_color, counting) = pixels_of(&image, color);
-        found.iter_mut().zip(of_color).for_each(|(sum, more)| *sum += more);
-        all += counting;
-    }
-    found.map(|found| found as f64 / all.max(1) as f64)
+/// Shares of some training photographs' pixels.
+struct Shares {
+    /// Share of the pixels that count: they have the background's colour, by likeness.
+    alike: [f64; LIKENESSES.len()],
+    /// Share of all pixels: a mask hides them, or they have about the background's colour.
+    empty: f64,
 }
 
-/// Pixels of an image that have this colour, by likeness, and all, as far as they count.
-fn pixels_of(image: &Image, color: Color) -> ([u64; LIKENESSES.len()], u64) {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a channel from 0 to 255"
-    )]
-    let channels = color.0.map(|channel| (channel * 255.0).round() as u8);
-    let counts = |at: usize| image.mask.as_ref().is_none_or(|mask| mask[at] > 0);
-    let difference = |pixel: &[u8]| {
-        let channels = pixel.iter().zip(channels);
-        channels.map(|(&value, channel)| value.abs_diff(channel)).max().unwrap_or(0)
-    };
-    let (mut of_color, mut all) = ([0; LIKENESSES.len()], 0);
-    for (_, pixel) in image.rgb.chunks_exact(3).enumerate().filter(|&(at, _)| counts(at)) {
-        let difference = difference(pixel);
-        for (pixels, Likeness { tolerance, .. }) in of_color.iter_mut().zip(LIKENESSES) {
-            *pixels += u64::from(difference <= tolerance);
+impl Shares {
+    /// Looks at a few photographs. One that cannot be read is passed over here: training names it.
+    fn of_photographs(dataset: &Dataset, color: Color) -> Self {
+        let train = &dataset.train;
+        let indices: Vec<usize> =
+            evenly_spread(LOOKED_AT.min(train.len()), train.len()).map(|at| train[at]).collect();
+        let mut sum = PixelCounts::default();
+        // One at a time: --host-limit has room for one that is decoded.
+        for image in indices.into_iter().filter_map(|view| decode(&dataset.sources[view]).ok()) {
+            let counts = PixelCounts::of(&image, color);
+            sum.alike.iter_mut().zip(counts.alike).for_each(|(sum, more)| *sum += more);
+            sum.counting += counts.counting;
+            sum.all += counts.all;
         }
-        all += 1;
+        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let about = sum.alike[LIKENESSES.len() - 1];
+        Self {
+            alike: sum.alike.map(|alike| share(alike, sum.counting)),
+            empty: share(sum.all - sum.counting + about, sum.all),
+        }
     }
-    (of_color, all)
+}
+
+/// Pixels of an image.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PixelCounts {
+    /// Pixels that count and have the background's colour, by likeness.
+    alike: [u64; LIKENESSES.len()],
+    /// Pixels that no mask hides.
+    counting: u64,
+    all: u64,
+}
+
+impl PixelCounts {
+    fn of(image: &Image, color: Color) -> Self {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a channel from 0 to 255"
+        )]
+        let channels = color.0.map(|channel| (channel * 255.0).round() as u8);
+        let is_shown = |at: usize| image.mask.as_ref().is_none_or(|mask| mask[at] > 0);
+        let difference = |pixel: &[u8]| {
+            let channels = pixel.iter().zip(channels);
+            channels.map(|(&value, channel)| value.abs_diff(channel)).max().unwrap_or(0)
+        };
+        let mut counts = Self::default();
+        for (at, pixel) in image.rgb.chunks_exact(3).enumerate() {
+            counts.all += 1;
+            if !is_shown(at) {
+                continue;
+            }
+            counts.counting += 1;
+            let difference = difference(pixel);
+            for (pixels, Likeness { tolerance, .. }) in counts.alike.iter_mut().zip(LIKENESSES) {
+                *pixels += u64::from(difference <= tolerance);
+            }
+        }
+        counts
+    }
 }
 
 #[cfg(test)]
@@ -97,12 +149,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pixels_that_count_are_told_by_their_colours() {
+    fn pixels_are_told_by_their_colours_and_by_the_mask() {
         let rgb = vec![0, 0, 0, 2, 1, 0, 16, 3, 0, 255, 253, 254, 0, 17, 0];
         let without = Image { width: 5, height: 1, rgb, mask: None, depth: None, normals: None };
-        assert_eq!(pixels_of(&without, Color::BLACK), ([2, 3], 5));
-        assert_eq!(pixels_of(&without, Color::WHITE), ([1, 1], 5));
+        let counts = PixelCounts::of;
+        let expected = |alike, counting| PixelCounts { alike, counting, all: 5 };
+        assert_eq!(counts(&without, Color::BLACK), expected([2, 3], 5));
+        assert_eq!(counts(&without, Color::WHITE), expected([1, 1], 5));
         let masked = Image { mask: Some(vec![0, 255, 255, 255, 255]), ..without };
-        assert_eq!(pixels_of(&masked, Color::BLACK), ([1, 2], 4));
+        assert_eq!(counts(&masked, Color::BLACK), expected([1, 2], 4));
     }
 }

@@ -3,14 +3,11 @@
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Dataset;
 
-/// Pixels of the training views for each Gaussian that a model grows to.
-const PIXELS_FOR_ONE: u64 = 350;
-
 /// The most that it grows to.
 const MOST: u64 = 5_000_000;
 
 /// Where photographs are small, it grows to so many all the same ...
-const LEAST: u64 = 100_000;
+const LEAST: u64 = 200_000;
 
 /// ... unless that is more than one for so many pixels.
 const LEAST_PIXELS_FOR_ONE: u64 = 40;
@@ -32,7 +29,11 @@ pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option
         return None;
     }
     let pixels = dataset.train_pixels();
-    let room = if has_triangles { vertices_for(pixels) } else { room_for(pixels) };
+    let room = if has_triangles {
+        vertices_for(pixels)
+    } else {
+        room_for(pixels, densify.pixels_per_gaussian)
+    };
     densify.max_points = Some(room.max(now));
     densify.max_points
 }
@@ -45,9 +46,9 @@ fn vertices_for(pixels: u64) -> u64 {
 }
 
 /// Gaussians that so many pixels can teach.
-fn room_for(pixels: u64) -> u64 {
+fn room_for(pixels: u64, pixels_for_one: u32) -> u64 {
     let least = LEAST.min(pixels / LEAST_PIXELS_FOR_ONE).max(1);
-    (pixels / PIXELS_FOR_ONE).clamp(least, MOST)
+    (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MOST)
 }
 
 /// Who says so, for messages.
@@ -64,12 +65,12 @@ mod tests {
         for (pixels, gaussians) in [
             (8_000_000_000, 5_000_000),
             (86_407_462, 246_878),
-            (35_000_001, 100_000),
+            (35_000_001, 200_000),
             (1_350_000, 33_750),
             (806_400, 20_160),
             (9, 1),
         ] {
-            assert_eq!(room_for(pixels), gaussians, "{pixels} pixels");
+            assert_eq!(room_for(pixels, 350), gaussians, "{pixels} pixels");
         }
     }
 
@@ -92,18 +93,15 @@ mod tests {
     #[test]
     fn the_help_says_how_many_there_is_room_for() {
         let command = Config::augment_args(Command::new("splat"));
-        let flag = command.get_arguments().find(|flag| flag.get_id() == "max_points").unwrap();
-        let help = flag.get_long_help().unwrap().to_string();
-        for number in [
-            "350 pixels",
-            "5,000,000",
-            "100,000",
-            "40 pixels",
-            "60 of the",
-            "6,000,000",
-            "4,000,000",
+        for (flag, numbers) in [
+            ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
+            ("pixels_per_gaussian", &["5,000,000", "200,000", "40 pixels"]),
         ] {
-            assert!(help.contains(number), "{number}: {help}");
+            let flag = command.get_arguments().find(|given| given.get_id() == flag).unwrap();
+            let help = flag.get_long_help().unwrap().to_string();
+            for number in numbers {
+                assert!(help.contains(number), "{number}: {help}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::ArgMatches;
 
 use self::warnings::{tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds};
-use super::background::settle_background;
+use super::background::settle_by_photographs;
 use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
@@ -187,7 +187,7 @@ impl Task for Training<'_> {
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
             // The other ranks are told what was settled.
-            settle_background(&mut intent.config, &dataset, done);
+            settle_by_photographs(&mut intent.config, &dataset, done);
             if device.info().uuid.is_some() {
                 refuse_many_tiles(&dataset)?;
             }
@@ -209,7 +209,7 @@ impl Task for Training<'_> {
         let images = open_images(&dataset, &intent.config.memory, room.taken)?;
         refuse_hidden(&dataset, &images)?;
         // A run by itself settles it here: what a photograph takes to be decoded is no part of what the run holds.
-        settle_background(&mut intent.config, &dataset, done);
+        settle_by_photographs(&mut intent.config, &dataset, done);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

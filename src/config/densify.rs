@@ -124,8 +124,7 @@ options! {
         /// Upper bound on Gaussians
         ///
         /// Extra initial points are dropped. With budget and mcmc the model grows to this number. Default with mcmc:
-        /// 1,000,000. Default with budget: one Gaussian for 350 pixels of the training views, at most 5,000,000, at least
-        /// 100,000 (or one for 40 pixels, if that is less), and at least the initial number. Default with adc and gof: one
+        /// 1,000,000. Default with budget: by --pixels-per-gaussian, and at least the initial number. Default with adc and gof: one
         /// for 40 pixels, at least 100,000, at most 5,000,000. For triangles the option counts vertices. Default: one for
         /// 60 of the first 6,000,000 pixels and one for 20 of the rest, at most 4,000,000.
         #[arg(
@@ -137,6 +136,16 @@ options! {
             Some(points) => holds(points >= 1 && fits_toml(points), points, "1 to 2^63 - 1"),
             None => Ok(()),
         };
+
+        /// Pixels of the training views for each Gaussian
+        ///
+        /// The default of --max-points with budget: at most 5,000,000, at least 200,000 (or one for 40 pixels, if that is
+        /// less).
+        #[arg(value_name = "N")]
+        pixels_per_gaussian: u32 = 350, is count, idle Idle::When {
+            is: |run| run.is_trained || !run.strategy.grows_to_a_number(),
+            words: "with -c or without --strategy budget",
+        }, OF_TRIANGLES;
 
         /// Background of training views in density control
         ///

@@ -18,6 +18,7 @@ mod options;
 mod presets;
 mod primitive;
 mod primitive_checks;
+mod reg_reach;
 mod resolution_schedule;
 mod resolve;
 mod run_options;
@@ -48,6 +49,7 @@ pub use offset::{Offset, ParseOffsetError};
 pub use options::{Config, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use primitive::PrimitiveName;
+pub use reg_reach::RegReach;
 pub use resolution_schedule::ResolutionSchedule;
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
 pub use run_options::{

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::options;
 use super::idle::Idle;
 use super::primitive::PrimitiveName;
+use super::reg_reach::RegReach;
 use super::resolution_schedule::ResolutionSchedule;
 use super::scene::SceneOptions;
 use super::time_budget::TimeBudget;
@@ -272,7 +273,7 @@ options! {
 
         /// Loss weight of the mean opacity
         ///
-        /// It removes Gaussians that no view needs. With --strategy budget it falls linearly to 0 over the run.
+        /// It removes Gaussians that no view needs.
         #[arg(value_name = "WEIGHT")]
         opacity_reg: f64 = 0.0, is rate;
 
@@ -281,6 +282,17 @@ options! {
         /// The unit of the scale is the distance from the cameras to the scene's middle.
         #[arg(value_name = "WEIGHT")]
         scale_reg: f64 = 0.0, is rate;
+
+        /// Gaussians on which --opacity-reg and --scale-reg act
+        ///
+        /// seen keeps what few views show, and suits photographs of rooms and landscapes. all also removes what no view
+        /// shows, and suits objects that were cut out. auto takes all if more than a third of the photographs' pixels are
+        /// masked or within 16 of 255 steps of the background's colour. The run stores the choice.
+        #[arg(value_enum, value_name = "WHICH")]
+        reg_reach: RegReach = RegReach::All, idle Idle::When {
+            is: |config| config.optimize.opacity_reg == 0.0 && config.optimize.scale_reg == 0.0,
+            words: "without --opacity-reg and --scale-reg",
+        };
 
         /// Learn an affine colour change per photograph
         ///

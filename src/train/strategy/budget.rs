@@ -47,8 +47,6 @@ pub(super) struct BudgetGrowth {
     fade_interval: u32,
     /// Images between two halvings at most, in runs whose iterations pass with the clock.
     fade_images: Option<u32>,
-    /// Iterations of the run, over which the weight of the opacities falls to 0.
-    iterations: u32,
     /// Opacity below which a Gaussian is removed.
     opacity_min: f64,
     seed: u64,
@@ -75,7 +73,6 @@ impl BudgetGrowth {
             fade_interval: options.opacity_reset_interval,
             fade_images: (options.opacity_reset_interval < until)
                 .then_some(FADE_PASSES.saturating_mul(views)),
-            iterations: config.optimize.iterations,
             opacity_min: options.min_opacity,
             seed: config.run.seed,
         }
@@ -142,13 +139,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    /// The weight of the opacities falls linearly to 0: it removes what no view needs while the model grows, and does
-    /// not bias the opacities of the finished model.
-    fn step_extras(&self, turn: Turn) -> StepExtras {
-        let left = 1.0 - f64::from(turn.iteration()) / f64::from(self.iterations.max(1));
-        let mut extras = self.extras;
-        extras.regularisers.opacity *= left.max(0.0);
-        extras
+    fn step_extras(&self, _turn: Turn) -> StepExtras {
+        self.extras
     }
 
     fn due(&self, span: ImageSpan) -> bool {
@@ -228,19 +220,6 @@ mod tests {
         assert_eq!(due(700, 600, 4800, 40), [520, 560]);
         assert_eq!(due(700, 6000, 1400, 300), [600, 900, 1200]);
         assert_eq!(due(700, 400, 4800, 100), [0; 0]);
-    }
-
-    #[test]
-    fn the_weight_of_opacities_falls_to_0_over_the_run() {
-        let mut config = Config::default();
-        config.optimize.iterations = 200;
-        config.optimize.opacity_reg = 0.5;
-        let budget = BudgetGrowth::new(&config, UNIT, 20);
-        let weight = |image| {
-            let extras = Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(image));
-            extras.regularisers.opacity
-        };
-        assert_eq!([50, 100, 200].map(weight), [0.375, 0.25, 0.0]);
     }
 
     #[test]

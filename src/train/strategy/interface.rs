@@ -2,9 +2,9 @@
 
 use crate::backend::{
     Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, Noise, Pick,
-    Regularisers, Remesh, ScoreRule, Statistics,
+    Reach, Regularisers, Remesh, ScoreRule, Statistics,
 };
-use crate::config::Config;
+use crate::config::{Config, RegReach};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
@@ -54,8 +54,13 @@ impl StepExtras {
     pub(super) fn of(config: &Config, scene: SceneScale) -> Self {
         let options = &config.optimize;
         let scale = options.scale_reg / scene.unit;
-        let opacity = options.opacity_reg;
-        Self { regularisers: Regularisers { opacity, scale, ..Default::default() }, noise: None }
+        let reach = match options.reg_reach {
+            RegReach::Seen => Reach::Seen,
+            // Where it was not settled there were no photographs to settle it.
+            RegReach::All | RegReach::Auto => Reach::All,
+        };
+        let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
+        Self { regularisers, noise: None }
     }
 }
 
