@@ -52,7 +52,7 @@ const PASSES: [&str; 2] = ["min_passes", MAX_PASSES];
 const MAX_PASSES: &str = "max_passes";
 
 /// Least limit of passes of a run whose length a clock gives. More passes over few views overfit: castle (26 views) loses
-/// 1.4 dB from 65 to 600 passes, while lego (100 views) gains until 300 (`benches/README.md`).
+/// 1.4 dB from 65 to 600 passes, while lego (100 views) gains until 300.
 const PASSES_BY_CLOCK: i64 = 300;
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
