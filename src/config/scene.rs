@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::Color;
+use super::{Color, Offset};
 use super::declare::options;
 use super::idle::Idle;
-use super::offset::Offset;
 use super::splits::TestList;
 use super::values::{count, holds, path, positive};
 
