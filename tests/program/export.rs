@@ -93,6 +93,26 @@ fn a_run_starts_from_a_file_of_another_format() {
 }
 
 #[test]
+fn a_run_starts_from_an_spz_of_any_axes() {
+    let place = copy_of(&TRAINED);
+    let start = |name: &str, flags: &[&str]| {
+        let from = place.path(name);
+        let flags = [&["--init", text(&from), "--densify-until-iter=0"], flags].concat();
+        place.trained_into(name, 1, &flags);
+        psnr(&place, &place.ply_of(name, 1))
+    };
+    export(&place, &["-m", "model", "-o", "rub.spz"]).done();
+    export(&place, &["-m", "model", "-o", "luf.spz", "--spz-axes=luf"]).done();
+    let expected = start("rub.spz", &[]);
+    let named = start("luf.spz", &[]);
+    assert!((named - expected).abs() < 0.05, "{named} {expected}");
+    // As a program writes it that leaves the axes of a PLY as they are and does not say so.
+    export(&place, &["-m", "model", "-o", "odd.spz", "--rotate=180,0,0"]).done();
+    let [odd, wrong] = [&["--init-spz-axes=rdf"][..], &[]].map(|flags| start("odd.spz", flags));
+    assert!((odd - expected).abs() < 0.05 && wrong < expected - 3.0, "{odd} {wrong} {expected}");
+}
+
+#[test]
 fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     let place = copy_of(&TRAINED);
     export(&place, &["-m", "model", "-o", "scene.html"]).done();
