@@ -178,9 +178,12 @@ type Check = fn(&Faults, &str);
 
 const TABLE: [(&str, Check); 29] = [
     ("C1-compare-panic", |all, name| {
+        // The test views differ: a table, and code 3.
         let mut compare = splat();
         compare.arg("compare").current_dir(all.path(name)).args(["a.json", "b.json"]);
-        end(&mut compare).done();
+        let ended = end(&mut compare).says(&["a.json and b.json", "test views are not the same"]);
+        assert!(ended.code == Some(3) && ended.stdout.contains("test PSNR"), "{ended:#?}");
+        assert!(ended.stdout.lines().all(|line| line.chars().count() < 200), "{ended:#?}");
     }),
     ("E1-export-tmp", interrupted_exports),
     ("I1-nan-exit1", |all, name| {
@@ -196,8 +199,10 @@ const TABLE: [(&str, Check); 29] = [
     }),
     ("ascii-gaussians", |all, name| {
         all.run(name).done();
-        let [found, expected] = ["ascii-gaussians/in.ply", "spz-read-axes/truth.ply"];
-        assert_eq!(all.gaussians(found).len(), all.gaussians(expected).len());
+        let text = fs::read_to_string(all.path(name).join("in.ply")).unwrap();
+        let (_, rows) = text.split_once("end_header").unwrap();
+        let found = all.gaussians("ascii-gaussians/in.ply");
+        assert_eq!(found.len(), rows.split('\n').filter(|row| !row.trim().is_empty()).count());
     }),
     ("backslash-transforms", |all, name| {
         all.run(name).reaches(all.base, SAME).says(&["16 photographs were found under another"]);
@@ -224,8 +229,7 @@ const TABLE: [(&str, Check); 29] = [
     ("is-fisheye", |all, name| {
         let path = all.path(name).join("scene/transforms.json");
         let json = fs::read_to_string(&path).unwrap();
-        all.run(name).reaches(24.9, NEAR);
-        let found = all.run(name).psnr();
+        let found = all.run(name).reaches(24.9, NEAR).psnr();
         let model = "\"camera_model\": \"OPENCV_FISHEYE\"";
         fs::write(&path, json.replace("\"is_fisheye\": true", model)).unwrap();
         all.run(name).reaches(found, SAME);
