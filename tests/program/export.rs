@@ -312,7 +312,11 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
             let ended = export(&place, &args).done();
             // Other programs find the name of axes in version 4 alone.
             let is_warned = ended.stderr.contains("--spz-version 4");
-            assert_eq!(is_warned, version.ends_with('3') && stored != [1.0, -2.0, -3.0], "{axes:?}");
+            assert_eq!(
+                is_warned,
+                version.ends_with('3') && stored != [1.0, -2.0, -3.0],
+                "{axes:?}"
+            );
             assert_eq!(stored_means(&place.path("a.spz")), [stored], "{axes:?}");
             export(&place, &["a.spz", "-o", "back.ply", "--overwrite"]).done();
             assert_eq!(stored_means(&place.path("back.ply")), [[1.0, 2.0, 3.0]], "{axes:?}");
