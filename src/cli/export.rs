@@ -15,8 +15,8 @@ use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
     HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFileKind,
-    SplatFormat, Splats, SpzAxes, SpzOptions, StreamedOptions, WorstErrors, WriteReport,
-    read_with_axes,
+    SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors,
+    WriteReport, read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -231,11 +231,17 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
         ExportFormat::Ply => SplatFormat::Ply,
         ExportFormat::CompressedPly => SplatFormat::PackedPly,
         ExportFormat::Splat => SplatFormat::Splat,
-        ExportFormat::Spz => SplatFormat::Spz(SpzOptions {
-            version: args.spz.spz_version.version(),
-            sh_bits: args.spz.spz_sh_bits,
-            axes: args.spz.spz_axes,
-        }),
+        ExportFormat::Spz => {
+            let (version, axes) = (args.spz.spz_version.version(), args.spz.spz_axes);
+            if version == SpzVersion::V3 && axes != SpzAxes::default() {
+                tracing::warn!(
+                    "--spz-axes {}: other programs look for the name of the axes in version 4 alone, and take \
+                     those of version 3 for rub or for their own. Add --spz-version 4 if they read it",
+                    axes.name()
+                );
+            }
+            SplatFormat::Spz(SpzOptions { version, sh_bits: args.spz.spz_sh_bits, axes })
+        }
         ExportFormat::Sog => SplatFormat::Sog(sog),
         ExportFormat::SogFolder => SplatFormat::SogFolder(sog),
         ExportFormat::StreamedSog => SplatFormat::StreamedSog(StreamedOptions {

@@ -22,12 +22,12 @@ use super::preset::PresetArgs;
 use super::refine::BoundOptions;
 use super::scene::{named_or_here, open_to_train};
 use super::settle::{OF_PIXELS, settle};
-use super::start::Start;
+use super::start::{Start, read_model_file};
 use crate::backend::cpu::Cpu;
 use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
 use crate::dataset::{Dataset, Frame};
-use crate::export::{PlyModel, frame_of_file, read_ply_model};
+use crate::export::{PlyModel, frame_of_file};
 use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
     self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
@@ -56,8 +56,8 @@ pub(super) struct PlanArgs {
 
     /// Count what views see of this model
     ///
-    /// A PLY or a model folder. Without it, what views see is estimated.
-    #[arg(long, value_name = "PLY|FOLDER", help_heading = "Forecast")]
+    /// A model folder, or a PLY, SPZ, SOG, GLB, .splat or .ksplat. Without it, what views see is estimated.
+    #[arg(long, value_name = "FILE|FOLDER", help_heading = "Forecast")]
     model: Option<PathBuf>,
 
     /// Plan for each of so many GPUs, which share the Gaussians
@@ -345,11 +345,11 @@ fn gaussians(
     }
 }
 
-/// A PLY, or the last one of a model folder, in the coordinates of a frame.
+/// Reads a file, or the last point cloud of a model folder, into the coordinates of a frame.
 fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
-    let read = |ply: &Path| -> anyhow::Result<PlyModel> {
-        let mut model = read_ply_model(ply)?;
-        model.gaussians.convert(&frame_of_file(ply)?, frame);
+    let read = |file: &Path| -> anyhow::Result<PlyModel> {
+        let mut model = read_model_file(file, None)?;
+        model.gaussians.convert(&frame_of_file(file)?, frame);
         Ok(model)
     };
     if !path.is_dir() {
@@ -358,8 +358,8 @@ fn read_model(path: &Path, frame: &Frame) -> anyhow::Result<PlyModel> {
     match folder::point_clouds(path).last() {
         Some((_, ply)) => read(ply),
         None => Err(DataError(format!(
-            "--model {}: no point_cloud/iteration_N/point_cloud.ply in it. Name a PLY, or the \
-             folder of a trained model",
+            "--model {}: no point_cloud/iteration_N/point_cloud.ply in it. Name a file of \
+             Gaussians, or the folder of a trained model",
             path.display()
         ))
         .into()),

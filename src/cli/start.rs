@@ -96,7 +96,8 @@ impl<'a> Start<'a> {
 /// A model that another run, or another program, has trained.
 fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Result<Start<'a>> {
     check_init(path)?;
-    let PlyModel { gaussians: mut model, primitive, triangles } = read_start(path, config)?;
+    let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
+    let PlyModel { gaussians: mut model, primitive, triangles } = read_model_file(path, axes)?;
     check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
     refuse_unlike(path, primitive, config.optimize.primitive)?;
@@ -157,8 +158,7 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
 }
 
 /// Reads a model of this program, or Gaussians in any format.
-fn read_start(path: &Path, config: &Config) -> anyhow::Result<PlyModel> {
-    let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
+pub(super) fn read_model_file(path: &Path, axes: Option<SpzAxes>) -> anyhow::Result<PlyModel> {
     let of_name = SplatFormat::of_name(path);
     let own = match of_name {
         None | Some(SplatFormat::Ply) => read_ply_model(path).map_err(Some),

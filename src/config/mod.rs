@@ -1,7 +1,6 @@
 //! Options of a training run: what they are, where they come from, what they may be.
 
 mod changed;
-mod color;
 mod compactness;
 mod declare;
 mod densify;
@@ -13,7 +12,6 @@ mod normalize;
 mod normalized;
 mod normals_frame;
 mod offload;
-mod offset;
 mod options;
 mod presets;
 mod primitive;
@@ -34,10 +32,10 @@ mod switch;
 mod time_budget;
 mod training_background;
 mod triangles;
+mod triple;
 mod validate;
 mod values;
 
-pub use color::{Color, ParseColorError};
 pub use compactness::Compactness;
 pub use densify::DensifyOptions;
 pub use error::ConfigError;
@@ -45,7 +43,6 @@ pub use normalize::normalize_args;
 pub use normalized::Normalized;
 pub use normals_frame::NormalsFrame;
 pub use offload::Offload;
-pub use offset::{Offset, ParseOffsetError};
 pub use options::{Config, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use primitive::PrimitiveName;
@@ -65,4 +62,5 @@ pub use switch::parse_switch;
 pub use time_budget::{ParseTimeError, TimeBudget};
 pub use training_background::TrainingBackground;
 pub use triangles::{SplitBy, TrianglesOptions};
+pub use triple::{Color, Offset, ParseTripleError};
 pub use validate::RESET_OPACITY;

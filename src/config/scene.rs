@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::Color;
 use super::declare::options;
 use super::idle::Idle;
-use super::offset::Offset;
 use super::splits::TestList;
 use super::values::{count, holds, path, positive};
+use super::{Color, Offset};
 
 /// The widest image that JPEG can hold, px.
 const MAX_WIDTH: i32 = 65_535;

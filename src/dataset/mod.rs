@@ -45,6 +45,7 @@ pub use transforms::TransformsError;
 use crate::config::{Config, SceneOptions};
 use crate::math::Real as _;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
+use crate::math::quantile::median;
 use describe::{Description, describe};
 use image::check_mask;
 use listing::first_few;
@@ -120,6 +121,7 @@ impl Dataset {
         if train.is_empty() {
             return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
         }
+        scene.warnings.extend(stray_cameras(&views));
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
             let mut found = depths::find(root.join(folder), &scene.depth_scales, trained)?;
@@ -193,6 +195,25 @@ impl Dataset {
     fn train_centres(&self) -> impl Iterator<Item = Vec3<f64>> + '_ {
         self.train.iter().map(|&index| self.views[index].pose.centre_world())
     }
+}
+
+/// Warns of cameras that stand so far from the others that their reach says nothing of the scene's size.
+fn stray_cameras(views: &[View]) -> Option<String> {
+    const FACTOR: f64 = 1000.0;
+    let centres: Vec<_> = views.iter().map(|view| view.pose.centre_world()).collect();
+    let middle = [0, 1, 2].map(|axis| median(centres.iter().map(|centre| centre[axis])));
+    let distances: Vec<f64> = centres.iter().map(|&centre| length(sub(centre, middle))).collect();
+    let usual = median(distances.iter().copied());
+    let is_stray = |distance: f64| usual > 0.0 && distance > FACTOR * usual;
+    let mut stray = views.iter().zip(&distances).filter(|(_, distance)| is_stray(**distance));
+    let (view, distance) = stray.next()?;
+    Some(format!(
+        "{} of {} cameras stand far from all others: {}, {distance:.3e} from their middle, half of them \
+         within {usual:.3e}. Learning rates go by the farthest: remove such images from the scene",
+        stray.count() + 1,
+        views.len(),
+        view.name
+    ))
 }
 
 /// The views with a usable photograph.

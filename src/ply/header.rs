@@ -90,6 +90,7 @@ impl Header {
                 Some(line) if line.as_bytes().starts_with(splat_formats::LFS_POINTER) => {
                     Err(format!("the file {}", splat_formats::LFS_SAID))
                 }
+                None if lines.bytes == 0 => Err("the file is empty".to_owned()),
                 _ if lines.number == 1 => Err("the file is not a PLY".to_owned()),
                 None => Err("the file is truncated or damaged, no `end_header` follows".to_owned()),
                 Some("end_header") => match Self::of_lines(said, lines.bytes) {

@@ -93,6 +93,26 @@ fn a_run_starts_from_a_file_of_another_format() {
 }
 
 #[test]
+fn a_run_starts_from_an_spz_of_any_axes() {
+    let place = copy_of(&TRAINED);
+    let start = |name: &str, flags: &[&str]| {
+        let from = place.path(name);
+        let flags = [&["--init", text(&from), "--densify-until-iter=0"], flags].concat();
+        place.trained_into(name, 1, &flags);
+        psnr(&place, &place.ply_of(name, 1))
+    };
+    export(&place, &["-m", "model", "-o", "rub.spz"]).done();
+    export(&place, &["-m", "model", "-o", "luf.spz", "--spz-axes=luf"]).done();
+    let expected = start("rub.spz", &[]);
+    let named = start("luf.spz", &[]);
+    assert!((named - expected).abs() < 0.05, "{named} {expected}");
+    // As a program writes it that leaves the axes of a PLY as they are and does not say so.
+    export(&place, &["-m", "model", "-o", "odd.spz", "--rotate=180,0,0"]).done();
+    let [odd, wrong] = [&["--init-spz-axes=rdf"][..], &[]].map(|flags| start("odd.spz", flags));
+    assert!((odd - expected).abs() < 0.05 && wrong < expected - 3.0, "{odd} {wrong} {expected}");
+}
+
+#[test]
 fn a_page_has_the_cameras_of_the_model_where_the_scene_is() {
     let place = copy_of(&TRAINED);
     export(&place, &["-m", "model", "-o", "scene.html"]).done();
@@ -289,7 +309,14 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
             let version = format!("--spz-version={version}");
             let mut args = vec!["a.ply", "-o", "a.spz", "--overwrite", &version];
             args.extend(flag.as_deref());
-            export(&place, &args).done();
+            let ended = export(&place, &args).done();
+            // Other programs find the name of axes in version 4 alone.
+            let is_warned = ended.stderr.contains("--spz-version 4");
+            assert_eq!(
+                is_warned,
+                version.ends_with('3') && stored != [1.0, -2.0, -3.0],
+                "{axes:?}"
+            );
             assert_eq!(stored_means(&place.path("a.spz")), [stored], "{axes:?}");
             export(&place, &["a.spz", "-o", "back.ply", "--overwrite"]).done();
             assert_eq!(stored_means(&place.path("back.ply")), [[1.0, 2.0, 3.0]], "{axes:?}");

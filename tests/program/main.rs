@@ -28,6 +28,8 @@ mod depths_and_normals;
 mod empty_backgrounds;
 mod ends;
 mod export;
+#[cfg(unix)]
+mod faults;
 mod fixtures;
 mod foreign_files;
 #[cfg(target_os = "linux")]

@@ -370,6 +370,17 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprin
         assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 1, "{report}");
         assert!(number(&report["view"]["instances"]).abs_diff(instances) <= 2, "{report}");
     }
+    // Other formats round scales.
+    for name in ["model.glb", "model.spz", "model.splat", "meta.json"] {
+        let file = place.path("exported").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        end(splat().arg("export").arg(place.ply(30)).args(["--overwrite", "-o"]).arg(&file)).done();
+        let report = json(&place, &[&["--model", text(&file)], flags].concat());
+        assert_eq!(report["counted"], true);
+        assert!(number(&report["view"]["visible"]).abs_diff(visible) <= 2, "{name}: {report}");
+        let found = number(&report["view"]["instances"]);
+        assert!(found.abs_diff(instances) <= instances / 50, "{name}: {report}");
+    }
     let twice = (2 * gaussians.len()).to_string();
     let model = place.model();
     let asked = ["--model", text(&model), "--gaussians", &twice];

@@ -302,7 +302,27 @@ fn what_cannot_be_refined_is_named() {
     let missing = place.path("missing.ply");
     let glb = place.path("mesh.glb");
     fs::write(&glb, b"glTF").unwrap();
-    let cases: [(&[&str], i32, &[&str]); 11] = [
+    let obj = |name: &str, line: &str| {
+        let path = place.path(name);
+        let coloured = "0.5 0.5 0.5";
+        let corners = format!("v 0 0 0 {coloured}\nv 1 0 0 {coloured}\nv 0 1 0 {coloured}\n");
+        fs::write(&path, format!("{corners}{line}\nf 1 2 3\n")).unwrap();
+        path
+    };
+    let objs = [
+        obj("nan.obj", "v 0 nan 0 1 1 1"),
+        obj("far.obj", "v 0 0 1e20 1 1 1"),
+        obj("colour.obj", "v 0 0 1 inf 1 1"),
+        obj("corner.obj", "f 1 2 9"),
+        obj("word.obj", "v 0 0 x"),
+    ];
+    let [nan, far, colour, corner, word] = objs.each_ref().map(|path| text(path));
+    let cases: [(&[&str], i32, &[&str]); 16] = [
+        (&["--mesh", nan], 3, &["nan.obj", "NaN"]),
+        (&["--mesh", far], 3, &["far.obj", "1e20"]),
+        (&["--mesh", colour], 3, &["colour.obj", "colours"]),
+        (&["--mesh", corner], 3, &["corner.obj", "line 4", "vertex 9"]),
+        (&["--mesh", word], 3, &["word.obj", "line 4", "\"x\""]),
         (&["--mesh", text(&glb)], 3, &["mesh.glb", "PLY or OBJ"]),
         (&["--mesh", text(&points)], 3, &["points.ply", "no faces"]),
         (&["--mesh", text(&flat)], 3, &["flat.ply", "zero triangles"]),

@@ -354,7 +354,22 @@ fn a_fisheye_has_several_names() {
 
 #[test]
 fn a_camera_that_is_not_read_is_named() {
-    let cases: [(&str, Change, &str); 13] = [
+    fn write_points(place: &TestFolder, bytes: &str) {
+        fs::write(place.scene().join("p.ply"), bytes).unwrap();
+    }
+    let cases: [(&str, Change, &str); 15] = [
+        (
+            "points_empty",
+            |place, _| write_points(place, ""),
+            "p.ply: line 1 of the header: the file is empty",
+        ),
+        (
+            "points_pointer",
+            |place, _| {
+                write_points(place, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+            },
+            "git lfs pull",
+        ),
         (
             "panorama",
             |_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(),
@@ -420,6 +435,14 @@ fn keys_without_use_are_named() {
         each_frame(scene, |_, frame| frame["exposure_time"] = json!(0.01));
     });
     assert_usual(&place, &[]).says(&["not used: exposure_time, white_transparent"]);
+}
+
+#[test]
+fn a_camera_far_from_all_others_is_named() {
+    let place = changed(|_, scene| {
+        scene["frames"][3]["transform_matrix"][0][3] = json!(1e9);
+    });
+    place.trained(2, &[]).says(&["1 of 8 cameras stand far", "view_003.png", "remove such images"]);
 }
 
 #[test]

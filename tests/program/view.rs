@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,16 +19,20 @@ use crate::common::program::{SIZE, TestFolder, VIEWS, end, splat, text};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server of a model's page.
-struct Served {
-    child: Child,
-    port: u16,
-    token: String,
+pub(super) struct Served {
+    pub(super) child: Child,
+    pub(super) port: u16,
+    pub(super) token: String,
 }
 
 impl Served {
     fn of(place: &TestFolder, flags: &[&str]) -> Self {
+        Self::of_model(&place.model(), flags)
+    }
+
+    pub(super) fn of_model(model: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-        command.args(["view", "--port=0", "--quiet", "-m"]).arg(place.model()).args(flags);
+        command.args(["view", "--port=0", "--quiet", "-m"]).arg(model).args(flags);
         let mut child = command.env_remove("SPLAT_LOG").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

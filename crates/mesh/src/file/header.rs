@@ -65,13 +65,14 @@ impl Header {
         for lines in 1.. {
             let mut line = Vec::new();
             let read = input.by_ref().take(left).read_until(b'\n', &mut line);
-            left -= read.map_err(|source| MeshFileError::unreadable(path, source))? as u64;
+            let read = read.map_err(|source| MeshFileError::unreadable(path, source))?;
+            left -= read as u64;
             let whole = line.ends_with(b"\n");
             let text = String::from_utf8_lossy(&line);
             let bad = |found: String| MeshFileError::line(path, lines, found);
             match text.trim_end() {
                 "ply" if lines == 1 => {}
-                _ if lines == 1 => return Err(bad("the file is not a PLY".to_owned())),
+                line if lines == 1 => return Err(bad(no_ply(line, read).to_owned())),
                 _ if !whole => {
                     return Err(bad("the file ends before a line `end_header`".to_owned()));
                 }
@@ -89,6 +90,17 @@ impl Header {
             }
         }
         Err(MeshFileError::line(path, 0, "the header never ends".to_owned()))
+    }
+}
+
+/// Says what a file is whose first line has this text and these bytes.
+fn no_ply(line: &str, bytes: usize) -> &'static str {
+    match line {
+        _ if bytes == 0 => "the file is empty",
+        _ if line.starts_with("version https://git-lfs.github.com/spec/") => {
+            "the file is a Git LFS pointer, not the file itself. Run: git lfs pull"
+        }
+        _ => "the file is not a PLY",
     }
 }
 
