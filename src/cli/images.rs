@@ -15,12 +15,12 @@ pub(super) fn open_images(
 ) -> anyhow::Result<ImageLoader> {
     let (images, keeps_all) = loader(dataset, options, taken);
     if keeps_all {
-        tracing::info!("decoding {} images", dataset.views.len());
+        tracing::debug!("decoding {} images", dataset.views.len());
         let failures = images
             .load_all(|_, _| {})
             .map_err(anyhow::Error::from)
             .context("no image of the scene can be decoded")?;
-        tracing::info!(
+        tracing::debug!(
             "{} images decoded and kept, {:.2} GiB",
             dataset.views.len() - failures.len(),
             images.held().gib()
