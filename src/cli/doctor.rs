@@ -149,7 +149,8 @@ impl Findings {
                 if listed.is_empty() {
                     listed.push(gpu.name.clone());
                 }
-                let budget = gpu.budget.map(|bytes| format!("; training may take {:.1} GiB", bytes.gib()));
+                let budget =
+                    gpu.budget.map(|bytes| format!("; training may take {:.1} GiB", bytes.gib()));
                 format!("{OK}{}{}", listed.join("; "), budget.unwrap_or_default())
             }
             None if listed.is_empty() && self.gpu_problem.is_none() => {

@@ -43,9 +43,8 @@ fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoa
             return (images, true);
         }
         tracing::warn!(
-            "--high-dram: the {} decoded images take {:.2} GiB or more, but of the {:.2} GiB of \
-             --host-limit {} the program has {:.2} GiB left. They are decoded on demand instead, \
-             into a cache of {}",
+            "--high-dram has no effect: {} decoded images take {:.2} GiB, and of {:.2} GiB (--host-limit {}) {:.2} are left. \
+             Images are decoded on demand, into a cache of {}",
             dataset.sources.len(),
             needed.gib(),
             limit.gib(),

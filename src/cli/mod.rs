@@ -29,6 +29,8 @@ mod intent;
 mod less_memory;
 mod lpips;
 mod mesh;
+#[cfg(test)]
+mod messages;
 mod model_cameras;
 mod next;
 mod offloaded;

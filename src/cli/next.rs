@@ -61,7 +61,9 @@ fn improvement(trained: &Trained<'_>) -> String {
         PrimitiveName::Triangles => "splat help triangles",
     };
     let better = match optimize.iterations {
-        _ if optimize.primitive != PrimitiveName::Gaussians || trained.config.has_coarse_stage() => {
+        _ if optimize.primitive != PrimitiveName::Gaussians
+            || trained.config.has_coarse_stage() =>
+        {
             return guide.to_owned();
         }
         0..6000 => "normal",

@@ -104,8 +104,8 @@ pub(super) fn train(
     }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
-            "this machine has an NVIDIA GPU, but this program was built without CUDA kernels: the \
-             demonstration trains on the processor, far slower. {REBUILD}, to train on the GPU"
+            "trains on the processor, far slower than the GPU of this machine: the program has no CUDA kernels. \
+             {REBUILD}"
         );
         // It is stored, so that eval, render and --resume do the same.
         intent.config.run.device = DeviceChoice::Cpu;
@@ -132,9 +132,8 @@ pub(super) fn train(
 }
 
 /// Why triangles are not cleaned.
-const NO_CLEANING: &str = "--clean removes Gaussians that views can do without, and --primitive triangles trains \
-                           triangles, of which training itself removes those that no view shows. Leave \
-                           --clean out";
+const NO_CLEANING: &str = "--clean removes Gaussians, and --primitive triangles removes hidden triangles by itself. Leave --clean \
+                           out";
 
 /// A run that is intended.
 struct Training<'a> {

@@ -79,8 +79,8 @@ pub enum DepthsError {
     },
     /// No photograph has a map that can be used.
     #[error(
-        "{path}: none of the {views} training photographs has a map there and a scale above 0 in \
-         {parameters}. The map of a.jpg is a.png; check the names, or leave -d out"
+        "{path}: none of the {views} training photographs has a map there and a scale above 0 in {parameters}. Name the \
+         map of a.jpg a.png, or leave -d out"
     )]
     NoneFits {
         /// The folder.

@@ -102,9 +102,8 @@ pub enum DatasetError {
     },
     /// A photograph does not fit its camera.
     #[error(
-        "{path}: the photograph is {width}x{height} px, but its camera in the scene is \
-         {camera_width}x{camera_height} px. Use the photographs that the cameras were solved on \
-         (or copies scaled as a whole), or solve the cameras again"
+        "{path}: is {width}x{height} px, but its camera {camera_width}x{camera_height} px. Use the photographs \
+         of the reconstruction, or copies scaled as a whole"
     )]
     SizeMismatch {
         /// The photograph.

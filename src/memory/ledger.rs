@@ -83,17 +83,12 @@ impl fmt::Display for Refusal {
         };
         write!(
             f,
-            "other programs hold {:.1} of the card's {:.1} GiB, and {:.1} GiB stay free \
-             (--vram-threshold): {budget:.1} MiB are left for this program, which holds \
-             {held:.1}{most}. End other programs, or raise --vram-threshold",
+            "other programs hold {:.1} of {:.1} GiB, {:.1} stay free, and {held:.1} of {budget:.1} MiB are \
+             taken{most}. End other programs, or raise --vram-threshold",
             foreign.gib(),
             card.gib(),
             reserve.gib()
-        )?;
-        if self.largest.is_empty() {
-            return Ok(());
-        }
-        write!(f, "; or lower --max-points, or train smaller images with -r")
+        )
     }
 }
 

@@ -80,9 +80,8 @@ pub enum ExtractionError {
     },
     /// Points of more Gaussians than there is memory for.
     #[error(
-        "tetrahedra over {gaussians} opaque Gaussians need more memory than --host-limit leaves, which \
-         is enough for {fits}. Mesh a smaller box (--bbox-min, --bbox-max), raise --host-limit, or use \
-         --method tsdf"
+        "tetrahedra over {gaussians} Gaussians exceed --host-limit, which is enough for {fits}. Mesh a smaller box \
+         (--bbox-min, --bbox-max), raise --host-limit, or use --method tsdf"
     )]
     TooManyPoints {
         /// Opaque Gaussians in the box.

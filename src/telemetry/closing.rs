@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::escape::{Newlines, escape_controls};
 use super::status::{clock, grouped};
 use crate::memory::Bytes;
-use crate::train::event::{Event, Evaluation, Metrics, PhasePeaks, RunTimes, Saved, Split};
+use crate::train::event::{Evaluation, Event, Metrics, PhasePeaks, RunTimes, Saved, Split};
 
 /// A row of a closing block.
 pub fn closing_row(name: &str, text: &str) -> String {
@@ -36,7 +36,9 @@ impl Closing {
                 // Pictures and figures of each view are not named here.
                 self.evaluations.push(Evaluation { views: Vec::new(), ..evaluation.clone() });
             }
-            Event::Saved { iteration, what: Saved::PointCloud, .. } => self.saved = Some(*iteration),
+            Event::Saved { iteration, what: Saved::PointCloud, .. } => {
+                self.saved = Some(*iteration)
+            }
             Event::Saved { what: Saved::Checkpoint, .. } => self.has_checkpoint = true,
             _ => {}
         }
@@ -44,14 +46,8 @@ impl Closing {
 
     /// The lines of a run that ends with this event, if it ends a run.
     pub(super) fn lines(&self, event: &Event) -> Vec<String> {
-        let Event::Finished {
-            iteration,
-            gaussians,
-            training_seconds,
-            interrupted,
-            peaks,
-            times,
-        } = event
+        let Event::Finished { iteration, gaussians, training_seconds, interrupted, peaks, times } =
+            event
         else {
             return Vec::new();
         };

@@ -274,7 +274,13 @@ pub(in crate::cli) mod tests {
             ),
             (
                 "no GPU and no kernels",
-                Findings { gpus: Vec::new(), nvml: nvml(), kernels: None, trains_on_gpu: None, ..well() },
+                Findings {
+                    gpus: Vec::new(),
+                    nvml: nvml(),
+                    kernels: None,
+                    trains_on_gpu: None,
+                    ..well()
+                },
             ),
             ("others use the GPU", Findings { gpus: used(Some(shared)), ..well() }),
             ("unnamed programs use the GPU", Findings { gpus: used(Some(Vec::new())), ..well() }),

@@ -49,8 +49,7 @@ pub(super) struct Growth {
 /// Prints the first line of a run: length, growth and preset.
 pub(super) fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
     let is_trained = config.sugar.checkpoint_path.is_some();
-    let grows =
-        !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
+    let grows = !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
     let line = run_line(config, &Growth { goal: growth.goal.filter(|_| grows), ..*growth });
     tracing::info!(is_headline = true, "{line}");
 }
