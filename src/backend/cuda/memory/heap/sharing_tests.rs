@@ -39,7 +39,7 @@ fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
     assert_eq!(heap.total(), Bytes(529 * MIB));
     let full = beside(136 * GIB + 529 * MIB);
     let error = full.charge_fixed(Bytes(529 * MIB)).unwrap_err().to_string();
-    assert!(error.contains("other programs hold 136.0 of the card's 140.0 GiB"), "{error}");
+    assert!(error.contains("other programs hold 136.0 of 140.0 GiB"), "{error}");
 }
 
 #[test]
