@@ -192,7 +192,9 @@ mod tests {
         };
         assert!(check(state(3200, 3000, 100), 1200).is_ok());
         let refusal = check(state(3200, 3000, 100), 1201).unwrap_err().to_string();
-        for part in ["`sh` needs 1201.0 MiB", "1200.0 are left", "400.0", "1600.0", "Raise --host-limit"] {
+        for part in
+            ["`sh` needs 1201.0 MiB", "1200.0 are left", "400.0", "1600.0", "Raise --host-limit"]
+        {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
         let refusal = check(state(3200, 700, 100), 601).unwrap_err().to_string();

@@ -363,9 +363,7 @@ mod tests {
         ledger.charge("sh", Kind::Region, Bytes(3 << 20)).unwrap();
         ledger.set_budget(Bytes(4 << 20), sharing(gib(160), gib(155), gib(4)));
         let text = ledger.charge("more", Kind::Scratch, Bytes(2 << 20)).unwrap_err().to_string();
-        for part in
-            ["3.0 of 4.0 MiB are taken, most in sh 3.0 MiB", "--vram-threshold"]
-        {
+        for part in ["3.0 of 4.0 MiB are taken, most in sh 3.0 MiB", "--vram-threshold"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -8,7 +8,6 @@ use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
-use super::WorldBox;
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -47,8 +46,7 @@ pub enum ExtractionError {
     },
     /// Nothing that is opaque lies in the box.
     #[error(
-        "no surface: {found} of {all} Gaussians in the box {world_box} are opaque, and a surface \
-         needs {needed}. All Gaussians lie in {bounds}. {advice}"
+        "no surface: {found} of {all} Gaussians in the box are opaque, {needed} are needed. {advice}"
     )]
     NoGaussians {
         /// Opaque Gaussians in the box.
@@ -57,10 +55,6 @@ pub enum ExtractionError {
         all: usize,
         /// Fewest that a surface is made of.
         needed: usize,
-        /// The box.
-        world_box: Box<WorldBox>,
-        /// The box of the model's Gaussians.
-        bounds: Box<WorldBox>,
         /// What helps.
         advice: String,
     },

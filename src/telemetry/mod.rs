@@ -31,12 +31,12 @@ pub use jsonl::JsonLines;
 pub(crate) use logging::is_plain_wanted;
 pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices};
 pub use measured_views::MeasuredViews;
-pub use status::grouped;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
     MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
+pub use status::grouped;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
 pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};

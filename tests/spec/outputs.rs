@@ -378,7 +378,11 @@ fn progress(style: ProgressStyle) -> Vec<String> {
 #[test]
 fn plain_progress_has_the_lines_that_scripts_look_for() {
     let lines = progress(ProgressStyle::Plain);
-    assert!(lines[0].contains("43 views, 7 held out, 12.4k Gaussians, into out/fox"), "{}", lines[0]);
+    assert!(
+        lines[0].contains("43 views, 7 held out, 12.4k Gaussians, into out/fox"),
+        "{}",
+        lines[0]
+    );
     assert!(lines[1].starts_with("Training 1/2005 │ L:2.000 │ N:1.0k │ V:- R:- C:- │ 50.0it/s"));
     // The whole run takes less than 5 s here, so the next line is the last.
     let reserved = [

@@ -4,7 +4,7 @@ use std::io;
 
 use super::{Section, denied, section};
 use crate::backend::DeviceError;
-use crate::cli::exit::{Interrupted, OutOfSpace};
+use crate::cli::exit::Interrupted;
 use crate::cli::output::PrintError;
 use crate::config::ConfigError;
 use crate::dataset::colmap::ColmapError;
@@ -15,7 +15,7 @@ use crate::dataset::{
 use crate::export::{PlyError, PlyFacesError};
 use crate::files::{LockError, OutputError};
 use crate::memory::{Bytes, CardSharing, Refusal};
-use crate::mesh::{BindError, ExtractionError, WorldBox};
+use crate::mesh::{BindError, ExtractionError};
 use crate::model::TooManyBound;
 use crate::perceptual::LpipsError;
 use crate::ply::PlyFileError;
@@ -48,10 +48,6 @@ fn unknown_preset() -> ConfigError {
     ConfigError::UnknownPreset { name: "quick".to_owned(), known: "fast, best".to_owned() }
 }
 
-fn world_box() -> Box<WorldBox> {
-    Box::new(WorldBox { low: [-1.0; 3], high: [1.0; 3] })
-}
-
 /// A refusal of memory on a card that other programs use, or on one of its own.
 fn refusal(is_shared: bool) -> Refusal {
     let sharing =
@@ -64,11 +60,6 @@ fn refusal(is_shared: bool) -> Refusal {
         largest: Vec::new(),
         sharing: is_shared.then_some(sharing),
     }
-}
-
-fn out_of_space() -> OutOfSpace {
-    let stopped = TrainError::NoSpace { source: full(), checkpoint: None };
-    OutOfSpace { stopped, command: "splat train --resume -m out/fox".to_owned() }
 }
 
 pub(super) fn errors() -> Vec<Section> {
@@ -569,8 +560,6 @@ pub(super) fn errors() -> Vec<Section> {
                     found: 12,
                     all: 7,
                     needed: 13000,
-                    world_box: world_box(),
-                    bounds: world_box(),
                     advice: "Move --bbox-min".to_owned(),
                 },
                 &ExtractionError::NoViews { reason: "bad data".to_owned() },

@@ -86,8 +86,8 @@ pub enum ColmapError {
     },
     /// A camera model that is known, but cannot be straightened.
     #[error(
-        "{path}: camera {camera} has the unsupported model {model}. Run `colmap image_undistorter` and train on \
-         its output, or solve again with OPENCV or OPENCV_FISHEYE"
+        "{path}: camera {camera} has the unsupported model {model}. Train on the output of `colmap \
+         image_undistorter`, or solve again with OPENCV or OPENCV_FISHEYE"
     )]
     UnsupportedModel {
         /// The file.
