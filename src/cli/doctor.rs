@@ -93,11 +93,12 @@ impl Findings {
         let mut lines = Vec::new();
         let mut part = |part: Part, facts: String| {
             let todo: Vec<&Advice> = self.advice.iter().filter(|it| it.part == part).collect();
-            match todo.as_slice() {
-                [] => lines.push(part.line(&facts)),
+            if todo.is_empty() {
+                lines.extend(facts.lines().map(|facts| part.line(facts)));
+            } else if part == Part::Gpu {
                 // The facts say what the advice is about.
-                [..] if part == Part::Gpu => lines.push(part.line(facts.trim_start_matches(OK))),
-                [..] => {}
+                let facts = facts.lines().map(|facts| facts.trim_start_matches(OK));
+                lines.extend(facts.map(|facts| part.line(facts)));
             }
             lines.extend(todo.iter().map(|advice| part.line(&advice.text)));
         };
@@ -112,11 +113,11 @@ impl Findings {
             format!("{OK}kernels for compute capability {archs}, nvcc {}", build.nvcc)
         });
         part(Part::Kernels, kernels.unwrap_or_else(|| "no kernels in this program".to_owned()));
-        part(Part::Gpu, self.gpu_facts());
+        part(Part::Gpu, self.gpu_facts().join("\n"));
         let nvml = self.nvml.clone().map_or_else(|| format!("{OK}load and heat"), |why| why);
         part(Part::Nvml, nvml);
         if self.wsl {
-            part(Part::Wsl, String::new());
+            part(Part::Wsl, "yes".to_owned());
         }
         if self.gpu_memory.is_some() {
             let choice = preset::choice(self.gpu_memory, self.preset);
@@ -140,32 +141,43 @@ impl Findings {
         }
     }
 
-    /// The GPUs of the machine, and how much memory training may take.
-    fn gpu_facts(&self) -> String {
+    /// A line for each GPU. The first that the driver shows is the one that trains.
+    fn gpu_facts(&self) -> Vec<String> {
         let mut listed: Vec<String> =
             self.gpus.iter().map(|gpu| describe(gpu, self.kernels)).collect();
-        match &self.trains_on_gpu {
-            Some(gpu) => {
-                if listed.is_empty() {
-                    listed.push(gpu.name.clone());
-                }
-                let budget =
-                    gpu.budget.map(|bytes| format!("; training may take {:.1} GiB", bytes.gib()));
-                format!("{OK}{}{}", listed.join("; "), budget.unwrap_or_default())
+        let Some(trains) = &self.trains_on_gpu else {
+            if listed.is_empty() {
+                let none = "none found: training runs on the processor";
+                listed
+                    .push(if self.gpu_problem.is_some() { "not usable" } else { none }.to_owned());
             }
-            None if listed.is_empty() && self.gpu_problem.is_none() => {
-                "none found: training runs on the processor".to_owned()
-            }
-            None if listed.is_empty() => "not usable".to_owned(),
-            None => listed.join("; "),
+            return listed;
+        };
+        if listed.is_empty() {
+            listed.push(trains.name.clone());
         }
+        if let Some((first, budget)) = listed.first_mut().zip(trains.budget) {
+            first.push_str(&format!("; training may take {:.1} GiB", budget.gib()));
+        }
+        listed.iter().map(|facts| format!("{OK}{facts}")).collect()
     }
 }
 
-/// What machines are told: name and text.
+/// Lines of machines by what is wrong with them; those of the first are left out of the others.
 #[cfg(test)]
-pub(super) fn samples() -> Vec<(&'static str, String)> {
-    advice::tests::machines().into_iter().map(|(name, found)| (name, found.text())).collect()
+pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
+    let mut usual: Vec<String> = Vec::new();
+    let machines = advice::tests::machines().into_iter();
+    let lines = machines.map(|(name, found)| {
+        let text = found.text();
+        let new = text.lines().filter(|line| !usual.iter().any(|usual| usual == line));
+        let new: Vec<String> = new.map(str::to_owned).collect();
+        if usual.is_empty() {
+            usual.clone_from(&new);
+        }
+        (name, new)
+    });
+    lines.collect()
 }
 
 /// Beginning of a line about a part without a problem.

@@ -38,9 +38,7 @@ fn others() -> Vec<Section> {
     let rows = next::tests::samples().into_iter();
     sections.extend(rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines)));
     let machines = doctor::samples().into_iter();
-    sections.extend(machines.map(|(name, text)| {
-        (format!("Doctor: {name}"), text.lines().map(str::to_owned).collect())
-    }));
+    sections.extend(machines.map(|(name, lines)| (format!("Doctor: {name}"), lines)));
     sections
 }
 

@@ -132,7 +132,7 @@ pub(super) mod tests {
 
     #[test]
     fn long_commands_are_broken_before_options() {
-        let long = format!("splat train -s /{} -m out/fox-high --quality high", "a".repeat(50));
+        let long = format!("splat train -s /{} -m out/fox-high --quality high", "a".repeat(40));
         let lines = folded(&long);
         assert_eq!(lines[1..], ["  -m out/fox-high --quality high"]);
         assert_eq!(format!("{} {}", lines[0].trim_end_matches(" \\"), lines[1].trim()), long);

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(four.left(tight, Bytes(100 * MIB)), Bytes(50 * MIB));
         let refusal = four.check(tight, Bytes(0), "sh", Bytes(151 * MIB), HostDemand::Model);
         let refusal = refusal.unwrap_err().to_string();
-        let words = "700.0 MiB of RAM are available to the 4 ranks of this host. End other programs, or give";
+        let words = "700.0 are free to the 4 ranks of this host. End other programs, or give";
         assert!(refusal.contains(words), "{refusal}");
     }
 

@@ -59,15 +59,13 @@ pub enum ExtractionError {
         advice: String,
     },
     /// No photograph of the training views can be had, whose masks say what counts.
-    #[error("no training view can be drawn: {reason}")]
+    #[error("no training view can be drawn: {reason}. Check the photographs of the scene")]
     NoViews {
         /// What is wrong with the first.
         reason: String,
     },
     /// More Gaussians than a search tree tells apart.
-    #[error(
-        "{found} Gaussians are more than can be searched. Train with a smaller --max-gaussians"
-    )]
+    #[error("{found} Gaussians are more than can be searched. Train with a smaller --max-points")]
     TooManyGaussians {
         /// How many there are.
         found: usize,

@@ -86,9 +86,9 @@ impl Closing {
     }
 
     fn files(&self) -> String {
-        let ply = self.saved.map(|it| format!("point_cloud/iteration_{it}/point_cloud.ply"));
+        let ply = self.saved.map(|it| format!("point_cloud/iteration_{it}"));
         let results = self.evaluations.iter().any(|found| found.split == Split::Test);
-        let others = [(self.has_checkpoint, "checkpoints/"), (results, "results.json")];
+        let others = [(self.has_checkpoint, "checkpoints"), (results, "results.json")];
         let others = others.into_iter().filter(|(is_there, _)| *is_there);
         let named: Vec<String> = ply
             .into_iter()
@@ -125,7 +125,8 @@ fn duration(seconds: f64) -> String {
         return format!("{seconds:.1} s");
     }
     let clock = clock(seconds);
-    clock.strip_prefix("0:").unwrap_or(&clock).to_owned()
+    let short = clock.strip_prefix("0:").unwrap_or(&clock);
+    short.strip_prefix('0').unwrap_or(short).to_owned()
 }
 
 /// The most memory of the GPU and of the host.

@@ -299,34 +299,16 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "LaunchError",
             &[
-                &LaunchError::Number {
-                    name: "0012.jpg",
-                    value: "-1".to_owned(),
-                    least: 1,
-                    most: 8,
-                },
-                &LaunchError::Outside {
-                    name: "0012.jpg",
-                    rank: 1,
-                    of_world: "WORLD_SIZE",
-                    world: 4,
-                },
-                &LaunchError::Half {
-                    name: "0012.jpg",
-                    value: "-1".to_owned(),
-                    missing: "bbox-max",
-                },
+                &LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
+                &LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
+                &LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
                 &LaunchError::Nodes {
-                    name: "0012.jpg",
+                    name: "RANK",
                     source: NodeListError::Unbalanced { list: "node[01".to_owned() },
                 },
-                &LaunchError::Address {
-                    name: "0012.jpg",
-                    value: "-1".to_owned(),
-                    form: "HOST:PORT",
-                },
-                &LaunchError::Secret { name: "0012.jpg", letters: 12 },
-                &LaunchError::NoPlace { name: "0012.jpg", here: 7, world: 4 },
+                &LaunchError::Address { name: "RANK", value: "-1".to_owned(), form: "HOST:PORT" },
+                &LaunchError::Secret { name: "RANK", letters: 12 },
+                &LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
             ],
         ),
         section(

@@ -141,7 +141,7 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "ColmapError",
             &[
-                &ColmapError::Missing { folder: "data/fox".into(), file: "images.bin" },
+                &ColmapError::Missing { folder: "data/fox".into(), file: "images" },
                 &ColmapError::Unreadable {
                     path: "data/fox/sparse/0/images.txt".into(),
                     source: denied(),
@@ -554,7 +554,7 @@ pub(super) fn errors() -> Vec<Section> {
             "ExtractionError",
             &[
                 &ExtractionError::EmptyBox { axis: 'x', low: 0.5, high: 0.5 },
-                &ExtractionError::OutOfRange { flag: "--near", value: 0.5, allowed: "0 to 1" },
+                &ExtractionError::OutOfRange { flag: "near", value: 0.5, allowed: "0 to 1" },
                 &ExtractionError::HalfBox { given: "bbox-min", missing: "bbox-max" },
                 &ExtractionError::NoGaussians {
                     found: 12,
@@ -577,7 +577,7 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "SynthError",
             &[
-                &SynthError::OutOfRange { flag: "--near", value: 7, least: 1, most: 8 },
+                &SynthError::OutOfRange { flag: "near", value: 7, least: 1, most: 8 },
                 &SynthError::Occupied { path: "data/synthetic".into() },
                 &SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
                 &SynthError::Png { name: "0012.jpg".to_owned(), source: picture() },

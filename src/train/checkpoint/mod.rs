@@ -89,7 +89,7 @@ impl Checkpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be opened or read.
-    #[error("{path}: the checkpoint cannot be read: {source}")]
+    #[error("{path}: the checkpoint cannot be read: {source}. Check its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
