@@ -114,7 +114,7 @@ impl Findings {
         });
         part(Part::Kernels, kernels.unwrap_or_else(|| "no kernels in this program".to_owned()));
         part(Part::Gpu, self.gpu_facts().join("\n"));
-        let nvml = self.nvml.clone().map_or_else(|| format!("{OK}load and heat"), |why| why);
+        let nvml = self.nvml.clone().unwrap_or_else(|| format!("{OK}load and heat"));
         part(Part::Nvml, nvml);
         if self.wsl {
             part(Part::Wsl, "yes".to_owned());
