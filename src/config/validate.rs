@@ -209,10 +209,7 @@ mod tests {
         // 0.01 is 1.65 of a logit below 0.05, which is 33 steps of 0.05.
         assert!(surfels("densify.densification_interval = 34").is_ok());
         let error = surfels("densify.densification_interval = 32").unwrap_err().to_string();
-        assert!(
-            error.contains("--min-opacity") && error.contains("rises by --opacity-lr"),
-            "{error}"
-        );
+        assert!(error.contains("--min-opacity") && error.contains("--opacity-lr"), "{error}");
         // Of 8 views a step there are an eighth as many, nearly three times as large.
         assert!(surfels("optimize.batch_views = 8").is_ok());
         assert!(surfels("optimize.batch_views = 8\noptimize.no_batch_scaling = true").is_err());

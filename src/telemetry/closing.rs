@@ -110,7 +110,7 @@ fn spent(training_seconds: f64, times: &RunTimes) -> String {
         seconds => format!(", paused {}", duration(*seconds)),
     };
     format!(
-        "{} (training {}, evaluation {}, files {}, other {}{paused})",
+        "{}: training {}, evaluation {}, files {}, other {}{paused}",
         duration(*wall_seconds),
         duration(training_seconds),
         duration(*evaluation_seconds),
