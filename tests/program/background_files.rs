@@ -79,7 +79,7 @@ fn least_limit(place: &TestFolder) -> String {
 #[test]
 fn training_continues_while_files_are_written_and_they_hold_the_same() {
     let place = place_with_many_points();
-    let ended = end(place.train().args(FLAGS)).done();
+    end(place.train().args(FLAGS)).done();
     assert_no_litter(&place.model());
     let log = events(&place.model());
     // The next iteration was done before the file was there.
