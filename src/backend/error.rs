@@ -248,8 +248,8 @@ pub enum DeviceError {
     },
     /// The kernels were not compiled for this GPU.
     #[error(
-        "{name} has compute capability {}.{}, but this program was built for {built:?}. Build it \
-         again with SPLAT_CUDA_ARCHS={arch} (or SPLAT_CUDA_ARCHS=all), or train with --device cpu",
+        "{name} has compute capability {}.{}, and this program was built for {built:?}. Build it again \
+         with SPLAT_CUDA_ARCHS={arch}, or train with --device cpu",
         arch / 10, arch % 10
     )]
     NoCode {
@@ -265,8 +265,8 @@ pub enum DeviceError {
     Refused(Box<Refusal>),
     /// The budget has room but the GPU has none, as when others use it, too.
     #[error(
-        "`{label}` needs {:.1} MiB of the GPU's memory, but only {:.1} MiB are free; this program \
-         holds {:.1} MiB{}. End other programs that use the GPU, or lower --vram-limit",
+        "`{label}` needs {:.1} MiB of the GPU, and {:.1} are free; this program holds {:.1}{}. End other \
+         programs that use the GPU, or lower --vram-limit",
         wanted.mib(), free.mib(), held.mib(), held_most(largest)
     )]
     OutOfMemory {
@@ -292,8 +292,8 @@ pub enum DeviceError {
     },
     /// The host has no page-locked memory left.
     #[error(
-        "`{label}` needs {:.1} MiB of the host's memory that stay in place, but the system gives no \
-         more of it. End other programs, give this one (its container or virtual machine) more RAM{}",
+        "`{label}` needs {:.1} MiB of page-locked RAM, and the system gives no more. End other programs, \
+         give the container more RAM{}",
         wanted.mib(), demand.map_or(", or lower --host-limit", HostDemand::remedy)
     )]
     OutOfHostMemory {

@@ -60,14 +60,14 @@ fn background_for(shares: &Shares) -> TrainingBackground {
     if let Some((share, Likeness { tolerance, .. })) =
         shares.alike.into_iter().zip(LIKENESSES).find(is_alike)
     {
-        tracing::info!(
+        tracing::debug!(
             "{:.0} % of the photographs' pixels have the background's colour to {tolerance} steps of 255: training \
              views keep the background",
             100.0 * share
         );
         return TrainingBackground::Same;
     }
-    tracing::info!(
+    tracing::debug!(
         "grey is behind the training views until density control ends; --training-background same shows the \
          background throughout"
     );

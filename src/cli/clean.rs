@@ -99,8 +99,8 @@ fn clean_model(
     let model_path = &args.model.model_path;
     let model = args.model.read(matches)?;
     model.refuse_triangles(
-        "splat clean removes Gaussians that views can do without, and the model is of triangles, of which \
-         training itself removes those that no view shows. Use it as it is; splat export --crop cuts it",
+        "splat clean removes Gaussians, and training has removed the hidden triangles of this model already. Use it as \
+         it is, or cut it with splat export --crop",
     )?;
     let options = args.rules.options(scene_extent(&model.dataset), &model.dataset.frame);
     check_model(&model, &options, model_path)?;
@@ -146,9 +146,8 @@ fn warn_of_colors(opened: &Opened) {
     let options = &opened.config.optimize;
     if options.exposure || options.bilateral_grid {
         tracing::warn!(
-            "the model was trained with colour changes of the photographs (--exposure, --bilateral-grid), \
-             which are not in its Gaussians: errors by colour count against Gaussians that do no harm. \
-             Compare the cleaned model by eye before the first is deleted"
+            "trained with --exposure or --bilateral-grid: their colours are not in the Gaussians and count as \
+             errors. Compare the cleaned model by eye before you delete the first"
         );
     }
 }

@@ -125,8 +125,8 @@ pub(super) fn refuse_spent(
     let passes = options.max_passes;
     if passes > 0 && u64::from(passed.images) >= u64::from(passes) * views {
         return Err(UsageError(format!(
-            "{path}: the run has trained on {} images, which is all that --max-passes {passes} allows for its {views} \
-             views. To train on, give a larger number with it, or 0 for no limit",
+            "{path}: --max-passes {passes} allows no more than the {} images done ({views} views). Give a larger \
+             number, or 0 for no limit",
             passed.images
         )));
     }
@@ -149,11 +149,8 @@ pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>
         return;
     }
     tracing::warn!(
-        "--iterations {longer}: the run had {iterations}, and learning rates that had fallen towards \
-         --final-lr-share {share} rise again. --position-lr-max-steps {} and --densify-until-iter {} stay. To \
-         have a run of --preset fast end its schedules later, give --preset fast --iterations {longer}",
-        now.optimize.position_lr_max_steps,
-        now.densify.densify_until_iter
+        "--iterations {longer} continues a schedule of {iterations}: learning rates rise again (--final-lr-share \
+         {share}). To stretch the schedule instead: --preset fast --iterations {longer}"
     );
 }
 

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use clap::Args;
 
+use self::advice::{Advice, Part};
 use self::findings::{Findings, LpipsFinding, capabilities, nccl_line};
 use super::device::try_gpu;
-use super::holders::{self, in_words};
 use super::output::print;
 use super::preset;
 use crate::backend::gpu;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let findings = Findings::gather();
     print(&if args.json { serde_json::to_string_pretty(&findings)? } else { findings.text() })?;
     if !findings.can_train {
-        anyhow::bail!("`splat train` cannot run here as it is; the findings say what to do");
+        anyhow::bail!("`splat train` cannot run here yet: follow the lines above without \"ok\"");
     }
     Ok(())
 }
@@ -88,46 +88,45 @@ impl Findings {
         self.gpu_problem.is_none() && self.disk_free.is_none_or(|free| free >= advice::DISK_NEEDED)
     }
 
+    /// A line for each part: `ok`, or what to do.
     fn text(&self) -> String {
-        let mut lines = vec![
-            format!("splat      {}", self.version),
-            format!("trains on  {}", self.devices.join(", ")),
-            format!("CPU        {} threads", self.cpu_threads),
-            self.ram(),
-            match self.disk_free {
-                Some(free) => format!("disk       {:.1} GiB free here", free.gib()),
-                None => "disk       unknown on this system".to_owned(),
-            },
-            match self.kernels {
-                Some(build) => format!(
-                    "CUDA       kernels for compute capability {}, compiled by nvcc {}",
-                    capabilities(build.archs),
-                    build.nvcc
-                ),
-                None => "CUDA       no kernels in this program".to_owned(),
-            },
-            match &self.nvml {
-                Some(reason) => format!("NVML       {reason}"),
-                None => "NVML       works: runs show load, memory and heat of the GPU".to_owned(),
-            },
-        ];
+        let mut lines = Vec::new();
+        let mut part = |part: Part, facts: String| {
+            let todo: Vec<&Advice> = self.advice.iter().filter(|it| it.part == part).collect();
+            if todo.is_empty() {
+                lines.extend(facts.lines().map(|facts| part.line(facts)));
+            } else if part == Part::Gpu {
+                // The facts say what the advice is about.
+                let facts = facts.lines().map(|facts| facts.trim_start_matches(OK));
+                lines.extend(facts.map(|facts| part.line(facts)));
+            }
+            lines.extend(todo.iter().map(|advice| part.line(&advice.text)));
+        };
+        let devices = self.devices.join(", ");
+        part(Part::Program, format!("{OK}{}, trains on {devices}", self.version));
+        part(Part::Processor, format!("{OK}{} threads", self.cpu_threads));
+        part(Part::Ram, self.ram());
+        let free = self.disk_free.map(|free| format!("{OK}{:.1} GiB free here", free.gib()));
+        part(Part::Disk, free.unwrap_or_else(|| UNKNOWN.to_owned()));
+        let kernels = self.kernels.map(|build| {
+            let archs = capabilities(build.archs);
+            format!("{OK}kernels for compute capability {archs}, nvcc {}", build.nvcc)
+        });
+        part(Part::Kernels, kernels.unwrap_or_else(|| "no kernels in this program".to_owned()));
+        part(Part::Gpu, self.gpu_facts().join("\n"));
+        let nvml = self.nvml.clone().unwrap_or_else(|| format!("{OK}load and heat"));
+        part(Part::Nvml, nvml);
         if self.wsl {
-            lines.push("WSL        yes".to_owned());
+            part(Part::Wsl, "yes".to_owned());
         }
-        for gpu in &self.gpus {
-            lines.push(describe(gpu, self.kernels));
-            lines.extend(users(gpu));
-        }
-        lines.extend(self.verdict());
         if self.gpu_memory.is_some() {
             let choice = preset::choice(self.gpu_memory, self.preset);
-            lines.push(format!("preset     {choice} (--preset auto)"));
+            part(Part::Preset, format!("{OK}{choice} (--preset auto)"));
         }
         if self.kernels.is_some() {
-            lines.push(format!("NCCL       {}", nccl_line(&self.nccl)));
+            part(Part::Nccl, nccl_line(&self.nccl));
         }
-        lines.push(format!("LPIPS      {}", self.lpips.line()));
-        lines.extend(self.advice.iter().map(|advice| format!("\n{advice}")));
+        part(Part::Lpips, self.lpips.line());
         lines.join("\n")
     }
 
@@ -135,68 +134,71 @@ impl Findings {
         match (self.host_memory, self.host_machine) {
             (Some(total), Some(machine)) if total < machine => {
                 let (total, machine) = (total.gib(), machine.gib());
-                format!(
-                    "RAM        {total:.1} of {machine:.1} GiB (held to that by a control group)"
-                )
+                format!("{OK}{total:.1} of {machine:.1} GiB, by a control group")
             }
-            (Some(total), _) => format!("RAM        {:.1} GiB", total.gib()),
-            (None, _) => "RAM        unknown on this system".to_owned(),
+            (Some(total), _) => format!("{OK}{:.1} GiB", total.gib()),
+            (None, _) => UNKNOWN.to_owned(),
         }
     }
 
-    /// What becomes of the GPU, in lines.
-    fn verdict(&self) -> Vec<String> {
-        if let Some(gpu) = &self.trains_on_gpu {
-            let memory = if gpu.virtual_memory {
-                "its memory grows in place"
-            } else {
-                "its memory grows by copying (no virtual memory management)"
-            };
-            let budget = gpu.budget.map(|bytes| format!("; {:.1} GiB may be taken", bytes.gib()));
-            let budget = budget.unwrap_or_default();
-            return vec![format!("GPU        usable: {}; {memory}{budget}", gpu.name)];
+    /// A line for each GPU. The first that the driver shows is the one that trains.
+    fn gpu_facts(&self) -> Vec<String> {
+        let mut listed: Vec<String> =
+            self.gpus.iter().map(|gpu| describe(gpu, self.kernels)).collect();
+        let Some(trains) = &self.trains_on_gpu else {
+            if listed.is_empty() {
+                let none = "none found: training runs on the processor";
+                listed
+                    .push(if self.gpu_problem.is_some() { "not usable" } else { none }.to_owned());
+            }
+            return listed;
+        };
+        if listed.is_empty() {
+            listed.push(trains.name.clone());
         }
-        if self.gpu_is_full {
-            return vec!["GPU        its memory is taken by other programs".to_owned()];
+        if let Some((first, budget)) = listed.first_mut().zip(trains.budget) {
+            first.push_str(&format!("; training may take {:.1} GiB", budget.gib()));
         }
-        if self.gpu_problem.is_some() {
-            return vec!["GPU        not usable".to_owned()];
-        }
-        vec!["GPU        none found".to_owned()]
+        listed.iter().map(|facts| format!("{OK}{facts}")).collect()
     }
 }
+
+/// Lines of machines by what is wrong with them; those of the first are left out of the others.
+#[cfg(test)]
+pub(super) fn samples() -> Vec<(&'static str, Vec<String>)> {
+    let mut usual: Vec<String> = Vec::new();
+    let machines = advice::tests::machines().into_iter();
+    let lines = machines.map(|(name, found)| {
+        let text = found.text();
+        let new = text.lines().filter(|line| !usual.iter().any(|usual| usual == line));
+        let new: Vec<String> = new.map(str::to_owned).collect();
+        if usual.is_empty() {
+            usual.clone_from(&new);
+        }
+        (name, new)
+    });
+    lines.collect()
+}
+
+/// Beginning of a line about a part without a problem.
+const OK: &str = "ok: ";
+
+const UNKNOWN: &str = "unknown on this system";
 
 fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     let capability = gpu.arch.map_or("unknown".to_owned(), |arch| capabilities(&[arch]));
     let fit = match kernels.zip(gpu.arch).map(|(build, arch)| build.fit(arch)) {
         Some(Fit::MachineCode) => " (kernels fit)",
-        Some(Fit::CompiledByDriver) => " (the driver compiles the kernels when first used)",
+        Some(Fit::CompiledByDriver) => " (the driver compiles the kernels)",
         Some(Fit::Unfit) => " (kernels do not fit)",
         None => "",
     };
     format!(
-        "GPU        {}, compute capability {capability}{fit}, {:.1} GiB, {:.1} GiB free, driver {} \
-         for CUDA {}",
+        "{}, compute capability {capability}{fit}, {:.1} GiB, {:.1} free, driver {} for CUDA {}",
         gpu.name,
         gpu.memory.gib(),
         gpu.free.gib(),
         gpu.driver,
         gpu.driver_cuda.as_deref().unwrap_or("unknown")
     )
-}
-
-/// Who else uses a GPU, in lines.
-fn users(gpu: &Gpu) -> Vec<String> {
-    let Some(users) = &gpu.users else {
-        return vec!["           the driver does not report who else uses it".to_owned()];
-    };
-    let mut lines: Vec<String> = users
-        .iter()
-        .take(holders::LISTED)
-        .map(|user| format!("           used by {}", in_words(user)))
-        .collect();
-    if users.len() > holders::LISTED {
-        lines.push(format!("           and {} more processes", users.len() - holders::LISTED));
-    }
-    lines
 }

@@ -81,8 +81,8 @@ pub(super) fn model_folder_of(path: &Path) -> Result<(PathBuf, Option<u32>), Dat
         (FileKind::PyTorch, _) => Err(pytorch(path, "--coarse-checkpoint")),
         (FileKind::Ply, Some(found)) => Ok(found),
         (FileKind::Ply, None) => Err(DataError(format!(
-            "--coarse-checkpoint {shown}: the PLY lies in no model folder, MODEL/point_cloud/iteration_N, \
-             so that nothing says which scene it is of. Give -c {} instead, which trains it on",
+            "--coarse-checkpoint {shown}: lies in no model folder (MODEL/point_cloud/iteration_N), so its scene is unknown. \
+             To train it further: -c {}",
             shell_word(path)
         ))),
         _ => Err(DataError(format!(

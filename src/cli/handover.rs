@@ -77,9 +77,8 @@ impl Handover {
         let before = HeldOut::of(before);
         let (was, remedy) = (before.of_training(), before.flag());
         Err(UsageError(format!(
-            "{}: the model was trained with {was}, so it has seen views that {} holds out, and their \
-             figures would be meaningless. Use {remedy}, or train the model again with the same views \
-             held out",
+            "{}: the model was trained with {was} and has seen views that {} holds out. Use {remedy}, or \
+             train the model again",
             path.display(),
             HeldOut::of(now).flag()
         )))

@@ -80,19 +80,18 @@ pub(super) fn refuse_seen(
         None => "the model of -c was trained".to_owned(),
     };
     Err(DataError(format!(
-        "{}: the scene has changed since {since}: {}. Restore its photographs, name the views that were \
-         held out with --test-list, or use --eval false",
+        "{}: the scene has changed since {since}: {}. Restore it, name the held-out views with --test-list, or \
+         use --eval false",
         dataset.root.display(),
-        meaningless(&seen, "its"),
+        trained_among(&seen, "its"),
     ))
     .into())
 }
 
-/// What figures of held-out views are worth that were trained on.
-fn meaningless(seen: &[&str], whose: &str) -> String {
+/// Held-out views that were trained on, in words.
+fn trained_among(seen: &[&str], whose: &str) -> String {
     format!(
-        "{} of {whose} held-out views {} trained on, {} for instance, and their figures would be \
-         meaningless",
+        "{} of {whose} held-out views {} trained on, for instance {}",
         seen.len(),
         if seen.len() == 1 { "was" } else { "were" },
         seen.first().unwrap_or(&""),
@@ -105,8 +104,7 @@ fn other_split(path: &Path, seen: &str, before: &HeldOut<'_>, now: &HeldOut<'_>)
         before => format!("Leave that out or use {}", before.flag()),
     };
     UsageError(format!(
-        "{}: the run was trained with {}, so it has seen {seen}, which {} holds out, and its figures \
-         would be meaningless. {remedy}, so that the run keeps its held-out views, or train it again \
+        "{}: the run was trained with {} and has seen {seen}, which {} holds out. {remedy}, or train it again \
          from the start",
         path.display(),
         before.of_training(),
@@ -152,7 +150,7 @@ impl MeasuredModel<'_> {
         Err(DataError(format!(
             "{}: {}. {remedy}, or use {}",
             TrainedViews::path(self.model_path).display(),
-            meaningless(&seen, "the"),
+            trained_among(&seen, "the"),
             self.instead
         )))
     }

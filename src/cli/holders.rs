@@ -4,8 +4,8 @@
 use crate::backend::nvidia::Gpu;
 use crate::backend::nvidia::User;
 
-/// Programs that are listed; those that hold least are left out.
-pub(super) const LISTED: usize = 8;
+/// Programs that are listed, those that hold most.
+pub(super) const LISTED: usize = 2;
 
 /// `process 17 (/usr/bin/game), 3.00 GiB`
 pub(super) fn in_words(user: &User) -> String {
@@ -91,7 +91,7 @@ mod tests {
     fn a_long_list_is_cut() {
         let gpus = [gpu("GPU-0", (0..11).map(|pid| user(pid, 1)).collect())];
         let text = short_of_memory(&gpus, None);
-        assert!(text.contains("process 7 ") && !text.contains("process 8 "), "{text}");
-        assert!(text.ends_with("; 3 more processes"), "{text}");
+        assert!(text.contains("process 1 ") && !text.contains("process 2 "), "{text}");
+        assert!(text.ends_with("; 9 more processes"), "{text}");
     }
 }

@@ -15,12 +15,12 @@ pub(super) fn open_images(
 ) -> anyhow::Result<ImageLoader> {
     let (images, keeps_all) = loader(dataset, options, taken);
     if keeps_all {
-        tracing::info!("decoding {} images", dataset.views.len());
+        tracing::debug!("decoding {} images", dataset.views.len());
         let failures = images
             .load_all(|_, _| {})
             .map_err(anyhow::Error::from)
             .context("no image of the scene can be decoded")?;
-        tracing::info!(
+        tracing::debug!(
             "{} images decoded and kept, {:.2} GiB",
             dataset.views.len() - failures.len(),
             images.held().gib()
@@ -43,9 +43,8 @@ fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoa
             return (images, true);
         }
         tracing::warn!(
-            "--high-dram: the {} decoded images take {:.2} GiB or more, but of the {:.2} GiB of \
-             --host-limit {} the program has {:.2} GiB left. They are decoded on demand instead, \
-             into a cache of {}",
+            "--high-dram has no effect: {} decoded images take {:.2} GiB, and of {:.2} GiB (--host-limit {}) {:.2} are left. \
+             Images are decoded on demand, into a cache of {}",
             dataset.sources.len(),
             needed.gib(),
             limit.gib(),

@@ -326,8 +326,7 @@ fn report_resume_point(origin: &str, done: u32, config: &Config) {
     let last = config.last_iteration();
     if done == last {
         tracing::warn!(
-            "all of the {last} iterations that are requested are done: there is nothing to train. Ask \
-             for more with {}",
+            "already trained for {last} iterations. To train longer, give {}",
             more(config)
         );
     }
@@ -347,9 +346,8 @@ fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<Stri
         format!("Ask for more with {}", more(now))
     };
     Some(format!(
-        "{}: {done} iterations are done already, and {last} are requested: there is nothing to train, \
-         and nothing is changed. {remedy}; to go back, name an earlier checkpoint with \
-         --start-checkpoint",
+        "{}: {done} iterations are done and {last} requested: nothing to train. {remedy}; to go back, name an earlier \
+         checkpoint with --start-checkpoint",
         path.display()
     ))
 }
@@ -361,8 +359,7 @@ fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), Usage
         return Ok(());
     }
     Err(UsageError(format!(
-        "{}: {done} iterations are done, and {last} are requested: there is nothing to train in \
-         another folder. Ask for more with {}",
+        "{}: {done} iterations are done and {last} requested: nothing to train in another folder. Ask for more with {}",
         path.display(),
         more(config)
     )))

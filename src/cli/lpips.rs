@@ -11,7 +11,6 @@ use super::exit::UsageError;
 use crate::config::MetricSet;
 use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
-    weight_folders_in_words,
 };
 
 /// Who named a file that is stored with a run.
@@ -84,14 +83,14 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     }
     if let Some(path) = named_by_environment() {
         let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
-        tracing::info!("{WEIGHTS_VARIABLE}: LPIPS is measured with {}", in_words(weights.files()));
+        tracing::debug!("{WEIGHTS_VARIABLE}: LPIPS is measured with {}", in_words(weights.files()));
         return Ok(Some(weights));
     }
     let is_asked_for = is_required || sources.metrics == MetricSet::Reference;
     let search = if is_asked_for { WeightsSearch::run() } else { WeightsSearch::default() };
     if let Some(path) = &search.found {
         let weights = LpipsWeights::read(path)?;
-        tracing::info!("LPIPS is measured with {}", in_words(weights.files()));
+        tracing::debug!("LPIPS is measured with {}", in_words(weights.files()));
         return Ok(Some(weights));
     }
     match sources.earlier {
@@ -105,8 +104,7 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
             Ok(None)
         }
         None if is_required => Err(UsageError(format!(
-            "--enable-lpips: LPIPS is measured with a network whose weights are not part of this \
-             program. {}",
+            "--enable-lpips: there are no weights of LPIPS. {}",
             Missing::of(&search)
         ))
         .into()),
@@ -133,16 +131,14 @@ impl std::fmt::Display for Missing {
             let heads = if name.starts_with("vgg") { "vgg.pth" } else { "alex.pth" };
             return write!(
                 f,
-                "{} is the network alone: copy {heads} of the lpips package (lpips/weights/v0.1) beside \
-                 it, or name a file that holds both with --lpips-weights FILE",
+                "{} is the network alone: copy {heads} of the lpips package (lpips/weights/v0.1) beside it",
                 network.display()
             );
         }
         write!(
             f,
-            "Name a file of them with --lpips-weights FILE or {WEIGHTS_VARIABLE}, or have it in one of \
-             the folders where it is looked for: {}. Files and a script: splat help measuring",
-            weight_folders_in_words()
+            "Name a file with --lpips-weights FILE or {WEIGHTS_VARIABLE}. Files, folders and a script: \
+             splat help measuring"
         )
     }
 }

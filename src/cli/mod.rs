@@ -29,6 +29,8 @@ mod intent;
 mod less_memory;
 mod lpips;
 mod mesh;
+#[cfg(test)]
+mod messages;
 mod model_cameras;
 mod next;
 mod offloaded;
@@ -73,6 +75,7 @@ use self::usual::with_usual_defaults;
 use crate::config::normalize_args;
 use crate::telemetry::{
     LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,
+    release_notices,
 };
 
 /// The end of the program's help.
@@ -153,6 +156,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         let message = format!(
             "a defect of this program at {place}: {what}. Please report it with the command"
         );
+        release_notices();
         log_error(ProgressStyle::Plain, &message);
         Exit::Error
     });
@@ -219,32 +223,32 @@ fn run(args: Vec<OsString>) -> Exit {
             };
         }
     };
-    let (quiet, style) = match &cli.command {
-        Command::Train(args) => (args.quiet, args.style()),
-        Command::Eval(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Render(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Mesh(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Clean(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Export(args) => (args.quiet, ProgressStyle::Plain),
-        Command::Video(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::View(args) => (args.quiet, ProgressStyle::Plain),
-        Command::Refine(args) => (args.model.quiet, args.style()),
-        Command::Sugar(args) => (args.train.quiet, args.train.style()),
+    let (detail, style) = match &cli.command {
+        Command::Train(args) => (args.detail(LogDetail::Brief), args.style()),
+        Command::Eval(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Render(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Mesh(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Clean(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Export(args) => (LogDetail::of(args.quiet), ProgressStyle::Plain),
+        Command::Video(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::View(args) => (LogDetail::of(args.quiet), ProgressStyle::Plain),
+        Command::Refine(args) => (LogDetail::of(args.model.quiet), args.style()),
+        Command::Sugar(args) => (args.train.detail(LogDetail::All), args.train.style()),
         #[cfg(feature = "bench")]
-        Command::Bench(args) => (args.model.quiet, ProgressStyle::Plain),
-        Command::Plan(args) => (args.quiet, ProgressStyle::Plain),
+        Command::Bench(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Plan(args) => (LogDetail::of(args.quiet), ProgressStyle::Plain),
         Command::Synth(_)
         | Command::Profile(_)
         | Command::Compare(_)
         | Command::Doctor(_)
         | Command::Completions(_)
-        | Command::Help(_) => (false, ProgressStyle::Plain),
+        | Command::Help(_) => (LogDetail::All, ProgressStyle::Plain),
     };
     let leaves_words = match &cli.command {
         Command::Train(args) => ranks::leaves_words_to_rank_0(args),
         _ => false,
     };
-    init_logging(if leaves_words { LogDetail::Errors } else { LogDetail::of(quiet) }, style);
+    init_logging(if leaves_words { LogDetail::Errors } else { detail }, style);
     for notice in &normalized.notices {
         tracing::info!("{notice}");
     }
@@ -276,6 +280,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Completions(args) => completions::run(&args, command()),
         Command::Help(args) => help::run(&args, command()),
     };
+    release_notices();
     match result {
         Ok(()) => Exit::Done,
         Err(error) => {

@@ -1,52 +1,140 @@
-//! What one does with a model that is trained.
+//! The rows of a closing block that name what to do with a trained model.
 
-use std::io::{IsTerminal as _, stderr};
 use std::path::Path;
 
 use super::output::shell_word;
-use crate::config::PrimitiveName;
-use crate::telemetry::ProgressStyle;
+use crate::config::{Config, PrimitiveName};
+use crate::telemetry::{ProgressStyle, closing_row};
 
-/// Commands that follow training, `MODEL` being its folder.
-const OF_GAUSSIANS: [&str; 3] =
-    ["splat view -m MODEL", "splat export -m MODEL -o scene.html", "splat mesh -m MODEL"];
+/// Columns of a row, without the name before it.
+const COLUMNS: usize = 66;
 
-/// The same of triangles, which are a mesh already.
-const OF_TRIANGLES: [&str; 2] = ["splat view -m MODEL", "splat export -m MODEL -o scene.glb"];
+/// A trained model and how it was trained.
+pub(super) struct Trained<'a> {
+    /// The model, or what `splat clean` left of it.
+    pub(super) model: &'a Path,
+    /// Folder of the run.
+    pub(super) run: &'a Path,
+    pub(super) config: &'a Config,
+    pub(super) is_demo: bool,
+}
 
-/// Names the commands to somebody who sees the run end in a terminal.
-pub(super) fn tell_next(model_path: &Path, primitive: PrimitiveName, style: ProgressStyle) {
-    let is_seen = matches!(style, ProgressStyle::Bar | ProgressStyle::Plain);
-    if is_seen && stderr().is_terminal() {
-        tracing::info!("{}", next_line(model_path, primitive));
+/// Names the commands that follow, below the figures of the run.
+pub(super) fn tell_next(trained: &Trained<'_>, style: ProgressStyle) {
+    if matches!(style, ProgressStyle::Bar | ProgressStyle::Plain) {
+        for line in next_lines(trained) {
+            tracing::info!(is_headline = true, "{line}");
+        }
     }
 }
 
-fn next_line(model_path: &Path, primitive: PrimitiveName) -> String {
-    let commands: &[&str] = match primitive {
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => &OF_GAUSSIANS,
-        PrimitiveName::Triangles => &OF_TRIANGLES,
+fn next_lines(trained: &Trained<'_>) -> Vec<String> {
+    let model = shell_word(trained.model);
+    let is_mesh = trained.config.optimize.primitive == PrimitiveName::Triangles;
+    let file = if is_mesh { "scene.glb" } else { "scene.html" };
+    let mut rows = vec![
+        ("view", format!("splat view -m {model}")),
+        ("export", format!("splat export -m {model} -o {file}")),
+    ];
+    if !is_mesh {
+        rows.push(("mesh", format!("splat mesh -m {model}")));
+    }
+    let better = if trained.is_demo {
+        ("your own", "splat train -s SCENE -m MODEL --eval".to_owned())
+    } else {
+        ("improve", improvement(trained))
     };
-    let model = shell_word(model_path);
-    let named: Vec<String> =
-        commands.iter().map(|command| command.replace("MODEL", &model)).collect();
-    format!("Next: {}", named.join(", "))
+    rows.push(better);
+    let rows = rows.iter().flat_map(|(name, command)| {
+        let names = std::iter::once(*name).chain(std::iter::repeat(""));
+        names.zip(folded(command)).map(|(name, part)| closing_row(name, &part))
+    });
+    rows.collect()
+}
+
+/// The command that makes a better model, or the guide that explains how.
+fn improvement(trained: &Trained<'_>) -> String {
+    let Config { scene, optimize, .. } = trained.config;
+    let guide = match optimize.primitive {
+        PrimitiveName::Gaussians => "splat help quality",
+        PrimitiveName::Surfels => "splat help surfaces",
+        PrimitiveName::Triangles => "splat help triangles",
+    };
+    let better = match optimize.iterations {
+        _ if optimize.primitive != PrimitiveName::Gaussians
+            || trained.config.has_coarse_stage() =>
+        {
+            return guide.to_owned();
+        }
+        0..6000 => "normal",
+        6000..24_000 => "high",
+        _ => return guide.to_owned(),
+    };
+    let Some(source) = &scene.source_path else { return guide.to_owned() };
+    let mut model = trained.run.as_os_str().to_owned();
+    model.push(format!("-{better}"));
+    let eval = if scene.eval { " --eval" } else { "" };
+    let (source, model) = (shell_word(source), shell_word(Path::new(&model)));
+    format!("splat train -s {source} -m {model} --quality {better}{eval}")
+}
+
+/// A command in lines that a shell reads as one, broken before options.
+fn folded(command: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut parts = command.split(" -");
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        if line.chars().count() + part.chars().count() + 4 > COLUMNS {
+            lines.push(format!("{line} \\"));
+            line = format!("  -{part}");
+        } else {
+            line = format!("{line} -{part}");
+        }
+    }
+    lines.push(line);
+    lines
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
+    /// Rows of runs: name and lines.
+    pub(in crate::cli) fn samples() -> Vec<(&'static str, Vec<String>)> {
+        let mut config = Config::default();
+        config.scene.source_path = Some("data/fox".into());
+        config.scene.eval = true;
+        let mut lines = |model: &str, primitive, iterations, is_demo| {
+            config.optimize.primitive = primitive;
+            config.optimize.iterations = iterations;
+            let model = Path::new(model);
+            next_lines(&Trained { model, run: model, config: &config, is_demo })
+        };
+        vec![
+            ("of the default", lines("out/fox", PrimitiveName::Gaussians, 6000, false)),
+            ("in a folder with a blank", lines("out/my fox", PrimitiveName::Gaussians, 30, false)),
+            ("of the reference", lines("out/fox", PrimitiveName::Gaussians, 30_000, false)),
+            ("of surfels", lines("out/fox", PrimitiveName::Surfels, 30_000, false)),
+            ("of triangles", lines("out/fox", PrimitiveName::Triangles, 30_000, false)),
+            ("of the demonstration", lines("out/demo", PrimitiveName::Gaussians, 6000, true)),
+        ]
+    }
+
     #[test]
-    fn commands_name_the_folder_as_a_shell_takes_it() {
-        assert_eq!(
-            next_line(Path::new("out/my scene"), PrimitiveName::Surfels),
-            "Next: splat view -m 'out/my scene', splat export -m 'out/my scene' -o scene.html, splat mesh -m \
-             'out/my scene'"
-        );
-        assert_eq!(
-            next_line(Path::new("m"), PrimitiveName::Triangles),
-            "Next: splat view -m m, splat export -m m -o scene.glb"
-        );
+    fn commands_name_the_folder_as_a_shell_takes_it_within_80_columns() {
+        for (name, lines) in samples() {
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
+            assert!(lines[0].contains("splat view -m "), "{name}: {lines:#?}");
+        }
+        let (_, lines) = &samples()[1];
+        assert!(lines[0].ends_with("-m 'out/my fox'"), "{lines:#?}");
+    }
+
+    #[test]
+    fn long_commands_are_broken_before_options() {
+        let long = format!("splat train -s /{} -m out/fox-high --quality high", "a".repeat(40));
+        let lines = folded(&long);
+        assert_eq!(lines[1..], ["  -m out/fox-high --quality high"]);
+        assert_eq!(format!("{} {}", lines[0].trim_end_matches(" \\"), lines[1].trim()), long);
     }
 }

@@ -5,7 +5,7 @@ use clap::{ArgMatches, ValueEnum as _};
 use super::parser::is_typed;
 use crate::config::{Config, Layers, OptimizeOptions};
 
-/// Says what a time budget is spent on.
+/// Names the schedule of a time budget.
 pub(super) fn tell_budget(config: &Config) {
     let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
     else {
@@ -20,7 +20,7 @@ pub(super) fn tell_budget(config: &Config) {
     } else {
         String::new()
     };
-    tracing::info!(
+    tracing::debug!(
         "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
     );
 }
@@ -39,7 +39,7 @@ pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMat
 pub(super) fn tell_usual(usual: Option<&str>) {
     if let Some(preset) = usual {
         tracing::info!(
-            "--preset {preset} is taken; --preset reference is 3DGS with its 30,000 iterations"
+            "--preset {preset}, the default; --preset reference is 3DGS with its 30,000 iterations"
         );
     }
 }

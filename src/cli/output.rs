@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[error(
     "the results cannot be written to the standard output: {0}. Check the free space where it goes"
 )]
-pub(super) struct PrintError(#[source] io::Error);
+pub(super) struct PrintError(#[source] pub(super) io::Error);
 
 /// Results on stdout. A reader that has gone, as `head` does, has seen enough of them.
 pub(super) fn print(text: &str) -> Result<(), PrintError> {

@@ -65,8 +65,8 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
          --method tsdf; to refine, train with --primitive gaussians",
     )?;
     model.refuse_triangles(
-        "splat refine binds 3D Gaussians to a mesh, and the model is of triangles, which are trained as a \
-         mesh already. Write them with splat export -o mesh.glb; to refine, train with --primitive gaussians",
+        "splat refine needs 3D Gaussians, and the model is of triangles, a mesh already. Write it with splat export \
+         -o mesh.glb, or train with --primitive gaussians",
     )?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();

@@ -355,7 +355,7 @@ pub(super) fn open_to_train(config: &Config) -> Result<Dataset, DatasetError> {
 
 fn tell_warnings(dataset: &Dataset) {
     for warning in &dataset.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(is_about_data = true, "{warning}");
     }
 }
 

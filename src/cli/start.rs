@@ -104,8 +104,7 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
         return Err(UsageError(format!(
-            "{}: has {} {rows}, more than --max-points {cap}. Raise it, or remove {rows} in an editor: which \
-             of a trained model to leave out is not to be guessed",
+            "{}: has {} {rows}, more than --max-points {cap}. Raise it, or remove {rows} in an editor",
             path.display(),
             model.len()
         ))
@@ -131,9 +130,7 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     }
     if config.optimize.filter_3d {
         tracing::info!(
-            "--filter-3d widens the Gaussians of {} to the finest detail that the views show; those of a \
-             run with a filter contain it already, and such a run is better resumed from its \
-             checkpoint",
+            "--filter-3d widens the Gaussians of {}. If their run had a filter, resume its checkpoint instead",
             path.display()
         );
     }
@@ -229,13 +226,12 @@ fn refuse_unlike(
     let shown = path.display();
     match (found == PrimitiveName::Triangles, wanted == PrimitiveName::Triangles) {
         (true, false) => Err(UsageError(format!(
-            "--init {shown}: holds triangles, of which no Gaussians are made: a vertex has no extent. Give \
-             --primitive triangles, or leave --init out to start from the scene's points"
+            "--init {shown}: holds triangles, which cannot become Gaussians. Give --primitive triangles, or \
+             leave --init out to start from the scene's points"
         ))),
         (false, true) => Err(UsageError(format!(
-            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles between shared \
-             vertices, which Gaussians do not have. Leave --init out to start from the scene's points, or \
-             name the PLY of a run of triangles"
+            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to \
+             start from the scene's points, or name the PLY of a run of triangles"
         ))),
         _ => Ok(()),
     }

@@ -47,13 +47,11 @@ const ON_PROCESSOR: Lengths = Lengths { photometric: 800, coarse: 200 };
 const TERMS: &str = "--regularize=dn-consistency";
 
 /// Why surfels are not flattened and bound to a mesh.
-const OF_SURFELS: &str = "splat sugar flattens 3D Gaussians and binds them to a mesh, and these are surfels. \
-                          Train with splat train --primitive surfels, and mesh the model with splat mesh \
-                          --method tsdf";
+const OF_SURFELS: &str = "splat sugar needs 3D Gaussians, and these are surfels. Train with splat train \
+                          --primitive surfels, then: splat mesh --method tsdf";
 
-const OF_TRIANGLES: &str = "splat sugar flattens 3D Gaussians and binds them to a mesh, and these are triangles, \
-                            which are trained as a mesh already. Train with splat train --primitive \
-                            triangles, and write the mesh with splat export -o mesh.glb";
+const OF_TRIANGLES: &str = "splat sugar needs 3D Gaussians, and these are triangles, a mesh already. Train with \
+                            splat train --primitive triangles, then: splat export -o mesh.glb";
 
 /// Options of training that choose where and how it runs, not what becomes of the model.
 const OF_A_MACHINE: [&str; 3] = ["memory", "output", "run"];
@@ -148,9 +146,8 @@ fn make_room(state: StageState, stage: &CommandStage, model_path: &Path) -> anyh
         StageState::New => {
             let model = shell_word(model_path);
             Err(UsageError(format!(
-                "{model}: holds a run of splat train with other options. To start the coarse stage from \
-                 its Gaussians, use -c {model} and another folder with -m; to mesh it as it is, \
-                 use --skip-coarse"
+                "{model}: holds a run of splat train with other options. Start from its Gaussians with -c {model} and \
+                 another -m, or mesh it as it is with --skip-coarse"
             ))
             .into())
         }
@@ -305,9 +302,8 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
     }
     let model = shell_word(&output);
     Err(DataError(format!(
-        "{model}: its last point cloud is of iteration {iteration}, not of {}, the end of a coarse stage: \
-         the folder holds another run. Name another folder with -m, or use --skip-coarse to mesh this \
-         one as it is",
+        "{model}: holds another run: its last point cloud is of iteration {iteration}, not {}. Name another \
+         folder with -m, or mesh this one with --skip-coarse",
         config.last_iteration()
     ))
     .into())

@@ -8,23 +8,22 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 
-use self::warnings::{tell_goal, warn_of_background, warn_of_cap, warn_of_no_rounds};
+#[cfg(test)]
+pub(super) use self::warnings::tests::samples as run_lines;
+use self::warnings::{Growth, tell_run, warn_of_background, warn_of_cap, warn_of_no_rounds};
 use super::background::settle_by_photographs;
-use super::base::DEMO_SCENE;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
-use super::folder::point_clouds;
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
 use super::intent::Intent;
 use super::less_memory::less_memory;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::next::tell_next;
+use super::next::{Trained, tell_next};
 use super::offloaded::Offloaded;
-use super::option_notices::tell_usual;
-use super::output::{print, shell_word};
+use super::output::shell_word;
 use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_to_train, refuse_hidden};
 use super::settle::settle;
@@ -36,43 +35,43 @@ use super::trained_views::TrainedViews;
 use super::triangles::refuse_triangles;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample};
+use crate::config::{Config, DeviceChoice, Offset, TrainSample};
 use crate::dataset::{Dataset, Frame, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::memory::plan::ViewGrowth;
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
-use crate::telemetry::{Sinks, SummaryFile};
+use crate::telemetry::{Sinks, SummaryFile, release_notices};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::obey::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
-/// A run that came to its end.
+/// A finished training run.
 pub(super) struct TrainedModel {
     model_path: PathBuf,
-    primitive: PrimitiveName,
+    config: Config,
 }
 
-/// Trains, cleans the model where that is asked for, and says what one does next.
+/// Trains, cleans the model where that is asked for, and names the commands that follow.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let trained = match RankRole::of(args)? {
         RankRole::Alone => train(args, matches, None)?,
-        RankRole::Supervisor(world) => return ranks::supervise(world, args),
+        RankRole::Supervisor(world) => {
+            // The ranks show the opening of the run.
+            release_notices();
+            return ranks::supervise(world, args);
+        }
         RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch, args),
         RankRole::Rank(launch) => {
             ranks::lead(&launch, args, |party| train(args, matches, Some(party)))?
         }
     };
-    let Some(TrainedModel { mut model_path, primitive }) = trained else {
-        return Ok(());
-    };
-    if args.clean {
-        model_path = clean_trained(&model_path)?;
-    }
-    if !args.demo {
-        tell_next(&model_path, primitive, args.style());
-    }
+    let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
+    let cleaned = if args.clean { Some(clean_trained(&model_path)?) } else { None };
+    let model = cleaned.as_deref().unwrap_or(&model_path);
+    let trained = Trained { model, run: &model_path, config: &config, is_demo: args.demo };
+    tell_next(&trained, args.style());
     Ok(())
 }
 
@@ -105,8 +104,8 @@ pub(super) fn train(
     }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
-            "this machine has an NVIDIA GPU, but this program was built without CUDA kernels: the \
-             demonstration trains on the processor, far slower. {REBUILD}, to train on the GPU"
+            "trains on the processor, far slower than the GPU of this machine: the program has no CUDA kernels. \
+             {REBUILD}"
         );
         // It is stored, so that eval, render and --resume do the same.
         intent.config.run.device = DeviceChoice::Cpu;
@@ -133,9 +132,8 @@ pub(super) fn train(
 }
 
 /// Why triangles are not cleaned.
-const NO_CLEANING: &str = "--clean removes Gaussians that views can do without, and --primitive triangles trains \
-                           triangles, of which training itself removes those that no view shows. Leave \
-                           --clean out";
+const NO_CLEANING: &str = "--clean removes Gaussians, and --primitive triangles removes hidden triangles by itself. Leave --clean \
+                           out";
 
 /// A run that is intended.
 struct Training<'a> {
@@ -160,7 +158,6 @@ impl Task for Training<'_> {
         let Frame { offset, unit } = dataset.frame;
         intent.config.scene.keep_frame(offset, unit);
         tell_frame(&dataset.frame);
-        tell_usual(intent.usual);
         if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
                 "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
@@ -180,9 +177,8 @@ impl Task for Training<'_> {
             None if goal.is_none() => warn_of_no_rounds(&intent.config, &dataset, now as u64),
             None => {}
         }
-        if let Some(goal) = goal.filter(|_| is_new) {
-            tell_goal(&intent.config, &dataset, [now as u64, goal]);
-        }
+        let goal = goal.filter(|_| is_new);
+        tell_run(&intent.config, &dataset, &Growth { now: now as u64, goal, preset: intent.usual });
         warn_of_background(&dataset, &intent.config);
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
@@ -247,11 +243,10 @@ impl Task for Training<'_> {
         match trainer.run().map_err(|error| explained(error, &intent, &command))? {
             Outcome::Interrupted => Err(Interrupted(command).into()),
             Outcome::Finished => {
-                if args.demo {
-                    print(&demo_summary(&intent))?;
-                }
-                let primitive = intent.config.optimize.primitive;
-                Ok(TrainedModel { model_path: intent.model_path.clone(), primitive })
+                let Intent { model_path, mut config, .. } = intent;
+                // As it was typed, for messages.
+                config.scene.source_path = args.options.scene.source_path.clone();
+                Ok(TrainedModel { model_path, config })
             }
         }
     }
@@ -348,22 +343,4 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
     }
     let less = less_memory(&error, &intent.config);
     OutOfMemory { stopped: error, command, less }.into()
-}
-
-fn demo_summary(intent: &Intent) -> String {
-    let folder = intent.model_path.display();
-    // A run may have ended before its last iteration.
-    let last = point_clouds(&intent.model_path).last().map_or(0, |(iteration, _)| *iteration);
-    let word = shell_word(&intent.model_path);
-    format!(
-        "\nThe demonstration is trained.\n\
-         \n  scene        {folder}/{DEMO_SCENE}\
-         \n  Gaussians    {folder}/point_cloud/iteration_{last}/point_cloud.ply\
-         \n  metrics      {folder}/results.json\
-         \n\nWhat next:\n\
-         \n  splat export -m {word} -o scene.html     makes a page to look at\
-         \n  splat render -m {word}     writes renders beside the photographs\
-         \n  tensorboard --logdir {word}\
-         \n  splat train -s SCENE -m MODEL --eval     trains a scene of yours"
-    )
 }

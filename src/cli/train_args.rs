@@ -7,7 +7,7 @@ use clap::Args;
 use super::preset::PresetArgs;
 use super::ranks::{GpuCount, RankCount, is_launched};
 use crate::config::Config;
-use crate::telemetry::ProgressStyle;
+use crate::telemetry::{LogDetail, ProgressStyle};
 
 /// Arguments of `splat train`.
 #[derive(Args)]
@@ -64,8 +64,14 @@ pub(super) struct TrainArgs {
     progress: ProgressStyle,
 
     /// Only warnings and errors on stderr
-    #[arg(long)]
+    #[arg(long, overrides_with = "verbose")]
     pub(super) quiet: bool,
+
+    /// All notices and details on stderr
+    ///
+    /// Otherwise at most four lines come before the progress, and run.jsonl holds the rest.
+    #[arg(long, overrides_with = "quiet")]
+    verbose: bool,
 
     #[command(flatten)]
     pub(super) options: Config,
@@ -82,7 +88,16 @@ impl TrainArgs {
         self.gpus.map_or_else(|| self.ranks.as_flag(), GpuCount::as_flag)
     }
 
-    /// How progress is shown.
+    /// Detail of the log; `otherwise` applies without a flag.
+    pub(super) fn detail(&self, otherwise: LogDetail) -> LogDetail {
+        match (self.quiet, self.verbose) {
+            (true, _) => LogDetail::Warnings,
+            (false, true) => LogDetail::Details,
+            (false, false) => otherwise,
+        }
+    }
+
+    /// Style of the progress.
     pub(super) fn style(&self) -> ProgressStyle {
         if self.quiet { ProgressStyle::None } else { self.progress }
     }

@@ -95,8 +95,8 @@ impl TrainedViews {
 
 fn unusable(path: &Path, problem: &dyn std::error::Error) -> DataError {
     DataError(format!(
-        "{}: the record of the views that the model was trained on cannot be used: {problem}. Restore \
-         the file, or remove it if you know which views the model has not seen: none is refused then",
+        "{}: the record of the training views cannot be used: {problem}. Restore it, or remove it if you know which \
+         views are held out",
         path.display()
     ))
 }

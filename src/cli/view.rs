@@ -90,8 +90,8 @@ pub(super) fn run(args: &ViewerArgs) -> anyhow::Result<()> {
     print(&address)?;
     if !at.ip().is_loopback() {
         tracing::warn!(
-            "the page and its token go over the network as they are. Where others may read along, leave \
-             out --listen, and on the other machine use: ssh -N -L {0}:127.0.0.1:{0} {1}",
+            "the page and its token are not encrypted. On a network with others, leave out --listen and run on the \
+             other machine: ssh -N -L {0}:127.0.0.1:{0} {1}",
             at.port(),
             gethostname::gethostname().to_string_lossy()
         );

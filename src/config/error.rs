@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file does not open or is not text.
-    #[error("{path}: the configuration file cannot be read: {source}")]
+    #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -16,9 +16,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// No preset of that name is built in.
-    #[error(
-        "there is no preset `{name}`; the presets are: {known}; and auto is that for this machine's GPU"
-    )]
+    #[error("there is no preset `{name}`. Give one of: {known}; or auto for this machine's GPU")]
     UnknownPreset {
         /// What was asked for.
         name: String,

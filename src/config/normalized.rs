@@ -50,9 +50,8 @@ impl Normalized {
             return None;
         }
         Some(format!(
-            "{}: for a stage after training. splat sugar -s SCENE -m MODEL -r TERMS trains and makes a \
-             mesh; splat mesh -m MODEL makes one of a trained model; --help lists the \
-             flags that they take. Leave these out here",
+            "{}: for a stage after training, leave out here. Train and mesh with splat sugar -s SCENE -m MODEL -r TERMS, or \
+         mesh a trained model with splat mesh -m MODEL",
             self.later_stages.join(", ")
         ))
     }

@@ -118,8 +118,7 @@ impl Config {
         let regularize = holds(
             regularize == Regularize::None,
             name.as_ref().map_or("", |name| name.get_name()),
-            "none with --primitive triangles: the terms of the coarse stage are about the density of 3D \
-             Gaussians, and triangles are a surface already (--primitive gaussians takes them)",
+            "none with --primitive triangles: the coarse stage needs 3D Gaussians (--primitive gaussians)",
         );
         named(SugarOptions::NAME, "regularize", regularize)?;
         let checkpoint = &self.sugar.checkpoint_path;

@@ -58,16 +58,14 @@ impl Config {
         let (may_be, allowed) = match self.optimize.primitive {
             PrimitiveName::Gaussians => (
                 min_opacity < RESET_OPACITY,
-                "less than 0.01: after a reset no opacity is above 0.01, and every Gaussian would be pruned \
-                 (or train without resets: --opacity-reset-interval as large as --densify-until-iter)",
+                "less than 0.01, else a reset prunes all Gaussians (or --opacity-reset-interval as large as \
+                 --densify-until-iter)",
             ),
             PrimitiveName::Triangles => return Ok(()),
             PrimitiveName::Surfels => (
                 min_opacity < self.regained_opacity(),
-                "with --primitive surfels, less than an opacity that rises by --opacity-lr from 0.01, where \
-                 a reset leaves it, in the --densification-interval iterations until the next round, which \
-                 would prune every surfel (or train without resets: --opacity-reset-interval as large as \
-                 --densify-until-iter)",
+                "less than opacities regain after a reset to 0.01 (--opacity-lr), else all surfels are pruned \
+                 (or --opacity-reset-interval as large as --densify-until-iter)",
             ),
         };
         let min_opacity = holds(!is_reset || may_be, min_opacity, allowed);
@@ -211,10 +209,7 @@ mod tests {
         // 0.01 is 1.65 of a logit below 0.05, which is 33 steps of 0.05.
         assert!(surfels("densify.densification_interval = 34").is_ok());
         let error = surfels("densify.densification_interval = 32").unwrap_err().to_string();
-        assert!(
-            error.contains("--min-opacity") && error.contains("rises by --opacity-lr"),
-            "{error}"
-        );
+        assert!(error.contains("--min-opacity") && error.contains("--opacity-lr"), "{error}");
         // Of 8 views a step there are an eighth as many, nearly three times as large.
         assert!(surfels("optimize.batch_views = 8").is_ok());
         assert!(surfels("optimize.batch_views = 8\noptimize.no_batch_scaling = true").is_err());

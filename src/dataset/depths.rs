@@ -40,8 +40,8 @@ pub enum DepthsError {
     },
     /// The scales cannot be read.
     #[error(
-        "{path}: cannot be read: {source}. Depth maps fit no scene without their scales: make the file \
-         with the make_depth_scale.py of 3D Gaussian splatting, or leave -d out"
+        "{path}: the scales of the depth maps cannot be read: {source}. Make the file with the \
+         make_depth_scale.py of 3DGS, or leave -d out"
     )]
     ParametersMissing {
         /// The file.
@@ -52,8 +52,8 @@ pub enum DepthsError {
     },
     /// The scales are no JSON of the expected form.
     #[error(
-        "{path}: {source}. Expected is {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with one \
-         entry for each photograph; make the file anew"
+        "{path}: {source}. Make the file anew: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
+         for each photograph"
     )]
     ParametersDamaged {
         /// The file.
@@ -79,8 +79,8 @@ pub enum DepthsError {
     },
     /// No photograph has a map that can be used.
     #[error(
-        "{path}: none of the {views} training photographs has a map there and a scale above 0 in \
-         {parameters}. The map of a.jpg is a.png; check the names, or leave -d out"
+        "{path}: none of the {views} training photographs has a map there and a scale above 0 in {parameters}. Name the \
+         map of a.jpg a.png, or leave -d out"
     )]
     NoneFits {
         /// The folder.

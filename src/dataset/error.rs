@@ -40,8 +40,7 @@ pub enum DatasetError {
     },
     /// The folder holds no scene.
     #[error(
-        "{path}: holds no scene. It has {content}, but neither a COLMAP model (cameras.bin or .txt, as \
-         in sparse/0) nor transforms.json or transforms_train.json. {remedy}"
+        "{path}: holds {content}, and no scene: no sparse/0/cameras.bin or .txt, and no transforms.json. {remedy}"
     )]
     NotAScene {
         /// The folder.
@@ -76,8 +75,8 @@ pub enum DatasetError {
     },
     /// Every photograph is missing or unreadable.
     #[error(
-        "{folder}: none of the scene's {count} photographs can be used: {reasons}. Name the right \
-         folder with --images, or copy the photographs into it{others}"
+        "{folder}: none of the scene's {count} photographs can be used: {reasons}. Name their folder with \
+         --images{others}"
     )]
     NoImageLeft {
         /// Where they were looked for.
@@ -102,9 +101,8 @@ pub enum DatasetError {
     },
     /// A photograph does not fit its camera.
     #[error(
-        "{path}: the photograph is {width}x{height} px, but its camera in the scene is \
-         {camera_width}x{camera_height} px. Use the photographs that the cameras were solved on \
-         (or copies scaled as a whole), or solve the cameras again"
+        "{path}: is {width}x{height} px, but its camera {camera_width}x{camera_height} px. Use the photographs \
+         of the reconstruction, or copies scaled as a whole"
     )]
     SizeMismatch {
         /// The photograph.

@@ -47,8 +47,8 @@ pub enum LensError {
     },
     /// No rectangle of the image plane is covered by the photograph.
     #[error(
-        "the distortion {distortion} folds the {width}x{height} px photograph over itself, so it \
-         cannot be straightened. Solve the cameras again, with a simpler model or a better start"
+        "the distortion {distortion} folds the {width}x{height} px photograph over itself. Solve the cameras \
+         again with a simpler model"
     )]
     Folds {
         /// The distortion, with its coefficients.

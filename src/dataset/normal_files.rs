@@ -29,8 +29,8 @@ pub enum NormalsError {
     },
     /// No photograph has a map that can be used.
     #[error(
-        "{path}: none of the {views} training photographs has a normal map there that can be used: {reasons}. \
-         The map of a.jpg is a.png or a.jpg; check the maps, or leave --normals out"
+        "{path}: holds no usable normal map of the {views} training photographs: {reasons}. Name the map of a.jpg \
+         a.png, or leave --normals out"
     )]
     NoneFits {
         /// The folder.

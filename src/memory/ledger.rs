@@ -83,17 +83,12 @@ impl fmt::Display for Refusal {
         };
         write!(
             f,
-            "other programs hold {:.1} of the card's {:.1} GiB, and {:.1} GiB stay free \
-             (--vram-threshold): {budget:.1} MiB are left for this program, which holds \
-             {held:.1}{most}. End other programs, or raise --vram-threshold",
+            "other programs hold {:.1} of {:.1} GiB, {:.1} stay free, and {held:.1} of {budget:.1} MiB are \
+             taken{most}. End other programs, or raise --vram-threshold",
             foreign.gib(),
             card.gib(),
             reserve.gib()
-        )?;
-        if self.largest.is_empty() {
-            return Ok(());
-        }
-        write!(f, "; or lower --max-points, or train smaller images with -r")
+        )
     }
 }
 
@@ -345,12 +340,9 @@ mod tests {
         ledger.charge("small", Kind::Region, Bytes(1 << 19)).unwrap();
         ledger.charge("large", Kind::Region, Bytes(2 << 20)).unwrap();
         let refusal = ledger.charge("more", Kind::Scratch, Bytes(1 << 20)).unwrap_err();
-        assert_eq!(
-            refusal.to_string(),
-            "`more` needs 1.0 MiB more of the GPU's memory, but 2.5 of 3.0 MiB are taken, most in \
-             large 2.0 MiB, small 0.5 MiB. Raise --vram-limit, lower --max-points, or train smaller \
-             images with -r"
-        );
+        assert_eq!((refusal.label, refusal.wanted.mib(), refusal.held.mib()), ("more", 1.0, 2.5));
+        let largest: Vec<_> = refusal.largest.iter().map(|entry| entry.label).collect();
+        assert_eq!((refusal.budget.mib(), largest), (3.0, vec!["large", "small"]));
         assert_eq!(ledger.total(), Bytes(5 << 19));
         assert!(ledger.charge("more", Kind::Scratch, Bytes(u64::MAX)).is_err());
     }
@@ -364,19 +356,14 @@ mod tests {
         let gib = |tenths: u64| Bytes(tenths * (1 << 30) / 10);
         ledger.set_budget(Bytes(0), sharing(gib(1400), gib(1350), gib(42)));
         let refusal = ledger.charge("sort", Kind::Scratch, Bytes(2 << 20)).unwrap_err();
-        assert_eq!(
-            refusal.to_string(),
-            "`sort` needs 2.0 MiB more of the GPU's memory, but other programs hold 135.0 of the \
-             card's 140.0 GiB, and 4.2 GiB stay free (--vram-threshold): 0.0 MiB are left for this \
-             program, which holds 0.0. End other programs, or raise --vram-threshold"
-        );
+        let card = refusal.sharing.unwrap();
+        assert_eq!((card.foreign, card.card), (gib(1350), gib(1400)));
+        assert_eq!((refusal.budget, refusal.held), (Bytes(0), Bytes(0)));
         ledger.set_budget(Bytes(4 << 20), None);
         ledger.charge("sh", Kind::Region, Bytes(3 << 20)).unwrap();
         ledger.set_budget(Bytes(4 << 20), sharing(gib(160), gib(155), gib(4)));
         let text = ledger.charge("more", Kind::Scratch, Bytes(2 << 20)).unwrap_err().to_string();
-        for part in
-            ["which holds 3.0, most in sh 3.0 MiB", "--vram-threshold; or lower --max-points"]
-        {
+        for part in ["3.0 of 4.0 MiB are taken, most in sh 3.0 MiB", "--vram-threshold"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

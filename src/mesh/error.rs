@@ -8,7 +8,6 @@ use splat_mesh::poisson::{NothingLeft, PoissonError};
 use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 
-use super::WorldBox;
 use crate::backend::DeviceError;
 use crate::files::OutputError;
 
@@ -47,8 +46,7 @@ pub enum ExtractionError {
     },
     /// Nothing that is opaque lies in the box.
     #[error(
-        "no surface: {found} of {all} Gaussians in the box {world_box} are opaque, and a surface \
-         needs {needed}. All Gaussians lie in {bounds}. {advice}"
+        "no surface: {found} of {all} Gaussians in the box are opaque, {needed} are needed. {advice}"
     )]
     NoGaussians {
         /// Opaque Gaussians in the box.
@@ -57,32 +55,25 @@ pub enum ExtractionError {
         all: usize,
         /// Fewest that a surface is made of.
         needed: usize,
-        /// The box.
-        world_box: Box<WorldBox>,
-        /// The box of the model's Gaussians.
-        bounds: Box<WorldBox>,
         /// What helps.
         advice: String,
     },
     /// No photograph of the training views can be had, whose masks say what counts.
-    #[error("no training view can be drawn: {reason}")]
+    #[error("no training view can be drawn: {reason}. Check the photographs of the scene")]
     NoViews {
         /// What is wrong with the first.
         reason: String,
     },
     /// More Gaussians than a search tree tells apart.
-    #[error(
-        "{found} Gaussians are more than can be searched. Train with a smaller --max-gaussians"
-    )]
+    #[error("{found} Gaussians are more than can be searched. Train with a smaller --max-points")]
     TooManyGaussians {
         /// How many there are.
         found: usize,
     },
     /// Points of more Gaussians than there is memory for.
     #[error(
-        "tetrahedra over {gaussians} opaque Gaussians need more memory than --host-limit leaves, which \
-         is enough for {fits}. Mesh a smaller box (--bbox-min, --bbox-max), raise --host-limit, or use \
-         --method tsdf"
+        "tetrahedra over {gaussians} Gaussians exceed --host-limit, which is enough for {fits}. Mesh a smaller box \
+         (--bbox-min, --bbox-max), raise --host-limit, or use --method tsdf"
     )]
     TooManyPoints {
         /// Opaque Gaussians in the box.

@@ -23,8 +23,8 @@ pub struct Exposures {
 /// An exposure file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{path}: {source}. It holds the exposures that the run has learned; continue the run with \
-     splat train --resume, which writes it again, or have the colours of the model instead"
+    "{path}: {source}. Write the exposures of the run again with splat train --resume, or use the \
+     colours of the model instead"
 )]
 pub struct ExposureFileError {
     path: PathBuf,

@@ -90,20 +90,13 @@ pub fn meshed_box(
         return Ok(world_box);
     }
     let all = gaussians.len();
-    let of_scene = |it: &WorldBox| it.converted(&dataset.frame, &Frame::SCENE);
     let advice = if options.bbox_min.is_some() && opaque.len() >= LEAST_GAUSSIANS {
-        format!("The box that is found by itself: {}", of_scene(&found))
+        let found = found.converted(&dataset.frame, &Frame::SCENE);
+        format!("The box that is found by itself: {found}")
     } else {
         "Train the model for longer, or mesh another one".to_owned()
     };
-    Err(ExtractionError::NoGaussians {
-        found: inside,
-        all,
-        needed: LEAST_GAUSSIANS,
-        world_box: Box::new(of_scene(&world_box)),
-        bounds: Box::new(of_scene(&bounds(gaussians))),
-        advice,
-    })
+    Err(ExtractionError::NoGaussians { found: inside, all, needed: LEAST_GAUSSIANS, advice })
 }
 
 fn half(given: &'static str, missing: &'static str) -> ExtractionError {
@@ -149,20 +142,6 @@ pub(super) fn opaque_rows(gaussians: &Gaussians) -> Vec<usize> {
 fn opaque_centres(gaussians: &Gaussians) -> Vec<Vec3<f64>> {
     let (centres, _) = gaussians.means.as_chunks::<3>();
     opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect()
-}
-
-fn centres(gaussians: &Gaussians) -> impl Iterator<Item = Vec3<f64>> + '_ {
-    let (rows, _) = gaussians.means.as_chunks::<3>();
-    rows.iter().map(|row| row.map(f64::from))
-}
-
-fn bounds(gaussians: &Gaussians) -> WorldBox {
-    let fold = |start: f64, choose: fn(f64, f64) -> f64| {
-        centres(gaussians).fold([start; 3], |found, centre| {
-            std::array::from_fn(|axis| choose(found[axis], centre[axis]))
-        })
-    };
-    WorldBox { low: fold(f64::INFINITY, f64::min), high: fold(f64::NEG_INFINITY, f64::max) }
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ pub enum LpipsError {
     },
     /// It is no file of tensors, or one of something else.
     #[error(
-        "{path}: these are no weights of LPIPS: {problem}. Name a file that `splat help measuring` lists, or make one \
-         as it says, with safetensors.torch.save_file, of lpips.LPIPS(net=\"vgg\") or (net=\"alex\")"
+        "{path}: holds no weights of LPIPS: {problem}. Name one of the files that `splat help measuring` lists"
     )]
     NotWeights {
         /// The file.
@@ -29,23 +28,19 @@ pub enum LpipsError {
     },
     /// A network as torchvision has it, without what LPIPS adds to it.
     #[error(
-        "{path}: this is the network alone. The weights that LPIPS learned for its channels are in \
-         another file, {}, which is neither beside it nor in {folders}. Copy it beside it from the lpips package \
-         (lpips/weights/v0.1/{})",
-        .sought.join(" or "), .sought.first().map_or("", String::as_str)
+        "{path}: is the network alone. Put lpips/weights/v0.1/{} of the lpips package beside it{}",
+        .sought.first().map_or("", String::as_str),
+        .sought.get(1).map_or(String::new(), |other| format!(", or pyiqa's {other}"))
     )]
     NoHeads {
         /// The network's file.
         path: PathBuf,
         /// Names that the other file may have.
         sought: Vec<String>,
-        /// Where it was looked for, in words.
-        folders: String,
     },
     /// A tensor is missing, or is not what the network has in its place.
     #[error(
-        "{path}: `{tensor}` {problem}, as {net} requires. Make the file again as `splat help measuring` describes, of \
-         all of lpips.LPIPS(net=\"{net}\").state_dict() but its `lins.*`"
+        "{path}: `{tensor}` {problem}, as {net} requires. Write the file again with the script of `splat help measuring`"
     )]
     Tensor {
         /// The file.

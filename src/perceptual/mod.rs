@@ -23,7 +23,7 @@ pub use crate::abi::LPIPS_EPSILON as EPSILON;
 pub use error::LpipsError;
 pub use layer_sizes::{LayerSizes, StripPlace};
 pub use network::{COMPARED, Layer, LayerKind, LayerWindow, LpipsNet};
-pub use places::{WEIGHTS_VARIABLE, WeightsSearch, named_by_environment, weight_folders_in_words};
+pub use places::{WEIGHTS_VARIABLE, WeightsSearch, named_by_environment};
 pub use weights::{Convolution, LpipsWeights};
 
 /// How the networks are fed with an image of values v in 0..1.

@@ -49,25 +49,6 @@ fn weight_folders() -> Vec<PathBuf> {
     caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
 }
 
-/// The same in a sentence, with those that this machine does not have.
-pub fn weight_folders_in_words() -> String {
-    let Caches { own, torch } = caches();
-    let shown = |folder: Option<PathBuf>, usual: &str| match folder {
-        Some(folder) => folder.display().to_string(),
-        None => format!("{usual} (HOME is not set)"),
-    };
-    let packages: Vec<String> =
-        python_packages().iter().map(|folder| folder.display().to_string()).collect();
-    let packages = if packages.is_empty() {
-        "the lpips package of a Python environment that is active (VIRTUAL_ENV or CONDA_PREFIX)"
-            .to_owned()
-    } else {
-        packages.join(", ")
-    };
-    let torch = shown(torch, "~/.cache/torch/hub/checkpoints");
-    format!("{}, {torch}, {packages}", shown(own, "~/.cache/splat"))
-}
-
 /// Folders of this program and of `PyTorch`, where it is known where they are.
 struct Caches {
     own: Option<PathBuf>,

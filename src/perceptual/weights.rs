@@ -74,7 +74,6 @@ impl LpipsWeights {
             let heads = places::heads(net, path).ok_or_else(|| LpipsError::NoHeads {
                 path: path.to_owned(),
                 sought: places::head_files(net).map(str::to_owned).to_vec(),
-                folders: places::weight_folders_in_words(),
             })?;
             file = TensorFile::open(&heads)?;
             files.push(heads);
@@ -135,9 +134,7 @@ fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
     let is_network = all.iter().any(|names| file.has(&names.of("net.slice1.0", "bias")));
     if file.has(&head_name(0)) && !is_network {
         return Err(
-            "they are the weights that LPIPS learned for the channels of a network. Name the \
-                    network's own file, which torchvision calls vgg16-397923af.pth or \
-                    alexnet-owt-7be5be79.pth, and have this one beside it as vgg.pth or alex.pth"
+            "it is the part that the lpips package adds to torchvision's network, whose file is named instead"
                 .to_owned(),
         );
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::cadence::Cadence;
+use super::opening::notices_as_json;
 use super::status::RunStage;
 use super::time::unix_seconds;
 use super::whole_records::WholeRecords;
@@ -192,7 +193,12 @@ impl<W: Write> JsonLines<W> {
 
 impl<W: Write> Sink for JsonLines<W> {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        let lines = self.encoder.lines(event);
+        let lines = self.encoder.lines(event).map(|mut lines| {
+            if matches!(event, Event::Started { .. }) {
+                lines.extend(notices_as_json().into_bytes());
+            }
+            lines
+        });
         lines
             .and_then(|lines| {
                 if lines.is_empty() {

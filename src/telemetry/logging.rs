@@ -19,6 +19,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 use serde::{Deserialize, Serialize};
 
 use super::escape::{Newlines, escape_controls};
+use super::opening::{Opening, give_up_run};
 use super::time::unix_seconds;
 
 /// How progress is shown.
@@ -36,11 +37,15 @@ pub enum ProgressStyle {
     None,
 }
 
-/// What of the log is shown.
+/// Detail of the log on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogDetail {
-    /// What the program does, warnings and errors.
+    /// Everything that the user can check, and more.
+    Details,
+    /// News, warnings and errors.
     All,
+    /// The same, but only the most important lines before a run begins.
+    Brief,
     /// Warnings and errors.
     Warnings,
     /// Errors.
@@ -55,7 +60,8 @@ impl LogDetail {
 
     fn filter(self) -> &'static str {
         match self {
-            Self::All => "warn,splat=info",
+            Self::Details => "warn,splat=debug",
+            Self::All | Self::Brief => "warn,splat=info",
             Self::Warnings => "warn",
             Self::Errors => "error",
         }
@@ -87,13 +93,16 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle) {
         Ok(filter) => (filter.unwrap_or_else(default), None),
         Err(problem) => (default(), Some(problem)),
     };
+    // Who names a level, or reads JSON, gets each line at once.
+    let is_held = detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
+    let opening = Opening::new(format, is_held);
     let lines = tracing_subscriber::fmt::layer()
-        .event_format(format)
+        .event_format(LogLines { format, opening: opening.clone() })
         .with_writer(console.writer())
         // Else a line that cannot be written is reported by a panic, on a stderr that is closed.
         .log_internal_errors(false)
         .with_filter(filter);
-    tracing_subscriber::registry().with(lines).with(console).try_init().ok();
+    tracing_subscriber::registry().with(lines).with(console).with(opening).try_init().ok();
     if let Some(problem) = problem {
         tracing::warn!("{LEVEL}: {problem}; write error, warn, info, debug or trace");
     }
@@ -192,9 +201,9 @@ impl TermLike for Patient {
     }
 }
 
-/// How a line of the log looks.
-#[derive(Clone, Copy, Debug)]
-enum Format {
+/// Form of a line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
     /// `warning: text`.
     Plain,
     /// The same with a coloured level.
@@ -203,7 +212,34 @@ enum Format {
     Json,
 }
 
-impl<S, N> FormatEvent<S, N> for Format
+impl Format {
+    /// A line without its newline.
+    pub(super) fn line(self, level: Level, message: &str) -> String {
+        let color = match level {
+            Level::ERROR => "\x1b[1;31m",
+            Level::WARN => "\x1b[1;33m",
+            _ => "\x1b[2m",
+        };
+        let name = name_of(level);
+        let shown = escape_controls(message, Newlines::Escaped);
+        match self {
+            // Which escapes by itself.
+            Self::Json => json_line(level, message).to_string(),
+            // News needs no heading.
+            _ if level == Level::INFO => shown,
+            Self::Plain => format!("{name}: {shown}"),
+            Self::Colored => format!("{color}{name}:\x1b[0m {shown}"),
+        }
+    }
+}
+
+/// Writes the lines of the log, but for those that wait for a run.
+struct LogLines {
+    format: Format,
+    opening: Opening,
+}
+
+impl<S, N> FormatEvent<S, N> for LogLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -214,41 +250,43 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut text = Text::default();
-        event.record(&mut text);
-        let Text { message, fields } = text;
-        let (level, color) = match *event.metadata().level() {
-            Level::ERROR => ("error", "\x1b[1;31m"),
-            Level::WARN => ("warning", "\x1b[1;33m"),
-            Level::INFO => ("info", ""),
-            Level::DEBUG => ("debug", "\x1b[2m"),
-            Level::TRACE => ("trace", "\x1b[2m"),
-        };
-        let message = message + &fields;
-        let shown = escape_controls(&message, Newlines::Escaped);
-        match self {
-            // Which escapes by itself.
-            Self::Json => writeln!(writer, "{}", json_line(level, &message)),
-            // News needs no heading.
-            _ if level == "info" => writeln!(writer, "{shown}"),
-            Self::Plain => writeln!(writer, "{level}: {shown}"),
-            Self::Colored => writeln!(writer, "{color}{level}:\x1b[0m {shown}"),
+        let (level, text) = (*event.metadata().level(), Text::of(event));
+        if !text.is_headline && self.opening.holds(level) {
+            return Ok(());
         }
+        writeln!(writer, "{}", self.format.line(level, &text.message()))
     }
 }
 
 /// A line of the log as JSON.
-fn json_line(level: &str, message: &str) -> serde_json::Value {
+pub(super) fn json_line(level: Level, message: &str) -> serde_json::Value {
     serde_json::json!({
-        "time": unix_seconds(), "event": "log", "level": level, "message": message,
+        "time": unix_seconds(), "event": "log", "level": name_of(level), "message": message,
     })
+}
+
+fn name_of(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+/// Shows the notices that wait for a run, as the program ends without one.
+pub fn release_notices() {
+    for line in give_up_run() {
+        writeln!(io::stderr(), "{line}").ok();
+    }
 }
 
 /// Says on stderr why the program ends: in the form of the log, but whatever its level. The message may
 /// have several lines.
 pub fn log_error(style: ProgressStyle, message: &str) {
     let line = match style {
-        ProgressStyle::Json => json_line("error", message).to_string(),
+        ProgressStyle::Json => json_line(Level::ERROR, message).to_string(),
         _ => format!("error: {}", escape_controls(message, Newlines::Kept)),
     };
     // Nobody may be reading any more.
@@ -257,12 +295,36 @@ pub fn log_error(style: ProgressStyle, message: &str) {
 
 /// The message of an event, and its other fields as ` key=value`.
 #[derive(Default)]
-struct Text {
+pub(super) struct Text {
     message: String,
     fields: String,
+    /// True if the line is about the run itself and never waits.
+    pub(super) is_headline: bool,
+    /// True if a part of the input is not used.
+    pub(super) is_about_data: bool,
+}
+
+impl Text {
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        let mut text = Self::default();
+        event.record(&mut text);
+        text
+    }
+
+    pub(super) fn message(self) -> String {
+        self.message + &self.fields
+    }
 }
 
 impl Visit for Text {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        match field.name() {
+            "is_headline" => self.is_headline = value,
+            "is_about_data" => self.is_about_data = value,
+            _ => self.record_debug(field, &value),
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string does not fail.
         match field.name() {
@@ -283,7 +345,7 @@ mod tests {
         let out = Arc::new(Mutex::new(Vec::new()));
         let sink = out.clone();
         let lines = tracing_subscriber::fmt::layer()
-            .event_format(format)
+            .event_format(LogLines { format, opening: Opening::new(format, false) })
             .with_writer(move || SharedBuffer(sink.clone()))
             .with_filter(EnvFilter::new("info"));
         let log = tracing_subscriber::registry().with(lines).with(Console::stderr());

@@ -1,11 +1,13 @@
 //! The output of a run: sinks for its events, and the log.
 
 mod cadence;
+mod closing;
 mod escape;
 mod jsonl;
 mod logging;
 mod measured_views;
 mod on_thread;
+mod opening;
 mod profile;
 mod progress;
 mod sampler;
@@ -21,16 +23,20 @@ mod whole_records;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+pub use closing::closing_row;
+#[cfg(test)]
+pub(crate) use closing::tests::samples as closing_blocks;
 pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub(crate) use logging::is_plain_wanted;
-pub use logging::{LogDetail, ProgressStyle, init_logging, log_error};
+pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices};
 pub use measured_views::MeasuredViews;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
     MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
+pub use status::grouped;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
 pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};

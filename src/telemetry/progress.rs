@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
+use super::closing::Closing;
 use super::escape::{Newlines, escape_controls};
 use super::jsonl::Encoder;
 use super::logging::{Console, ProgressStyle, escapes_wanted};
-use super::status::{RunStage, RunStatus, clock, count, peaks_line};
+use super::opening::begin_run;
+use super::status::{RunStage, RunStatus, count};
 use crate::files::OutputError;
 use crate::memory::Bytes;
-use crate::train::event::{Event, RunTimes, Saved, Sink, TargetPsnr, TargetReport};
+use crate::train::event::{Event, Saved, Sink, TargetPsnr, TargetReport};
 use crate::train::span::ImageSpan;
 
 /// Time between two lines without a bar.
@@ -35,6 +37,7 @@ pub struct Progress {
     /// The line that was last shown.
     shown: Option<ShownLine>,
     encoder: Encoder,
+    closing: Closing,
 }
 
 /// A line that was shown.
@@ -67,6 +70,7 @@ impl Progress {
             memory_reported: 0,
             shown: None,
             encoder: Encoder::default(),
+            closing: Closing::default(),
         }
     }
 
@@ -175,13 +179,13 @@ impl Progress {
         if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
         {
             let folder = model_path.display().to_string();
-            self.print(&format!("Output folder: {}", escape_controls(&folder, Newlines::Escaped)));
             let resumed =
                 if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
             self.print(&format!(
                 "Training on {device}: {train_views} views, {test_views} held out, \
-                 {} Gaussians{resumed}",
-                count(*gaussians)
+                 {} Gaussians{resumed}, into {}",
+                count(*gaussians),
+                escape_controls(&folder, Newlines::Escaped)
             ));
         }
     }
@@ -233,25 +237,8 @@ impl Progress {
         if bar.is_some() || self.status.step().map(|step| step.iteration) != shown {
             self.show_line();
         }
-        if let Event::Finished {
-            iteration,
-            gaussians,
-            training_seconds,
-            interrupted,
-            peaks,
-            times,
-        } = event
-        {
-            let what = if *interrupted { "interrupted" } else { "complete" };
-            self.print(&format!(
-                "Training {what}. {iteration} iterations, {} Gaussians, {} of training",
-                count(*gaussians),
-                clock(*training_seconds)
-            ));
-            self.print(&elsewhere(*training_seconds, times));
-            if let Some(line) = peaks_line(peaks) {
-                self.print(&line);
-            }
+        for line in self.closing.lines(event) {
+            self.print(&line);
         }
     }
 }
@@ -267,35 +254,17 @@ impl Sink for Progress {
         if let Event::Warning { message } = event {
             tracing::warn!("{message}");
         }
+        if matches!(event, Event::Started { .. }) {
+            for line in begin_run() {
+                self.print(&line);
+            }
+        }
+        self.closing.take(event);
         if self.style != ProgressStyle::None {
             self.show(event);
         }
         Ok(())
     }
-}
-
-/// Where the seconds of a run went that were none of training.
-fn elsewhere(training_seconds: f64, times: &RunTimes) -> String {
-    let RunTimes {
-        wall_seconds,
-        start_seconds,
-        evaluation_seconds,
-        saving_seconds,
-        waiting_seconds,
-        paused_seconds,
-    } = times;
-    let named =
-        start_seconds + evaluation_seconds + saving_seconds + waiting_seconds + paused_seconds;
-    let paused = match paused_seconds {
-        0.0 => String::new(),
-        seconds => format!("{seconds:.1} s paused, "),
-    };
-    let rest = (wall_seconds - training_seconds - named).max(0.0);
-    format!(
-        "Of {wall_seconds:.1} s, {training_seconds:.1} s were training, {start_seconds:.1} s start, \
-         {evaluation_seconds:.1} s evaluation, {saving_seconds:.1} s saving, {waiting_seconds:.1} s \
-         waiting for files, {paused}{rest:.1} s the rest"
-    )
 }
 
 /// What the prune to `--target-gaussians` did.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::nvidia::GpuSample;
 use crate::memory::Bytes;
-use crate::train::event::{GpuReport, MemoryReport, PhasePeaks, Step};
+use crate::train::event::{GpuReport, MemoryReport, Step};
 
 /// Share of the newest iteration in the smoothed loss.
 const LOSS_WEIGHT: f64 = 0.4;
@@ -146,19 +146,6 @@ impl RunStatus {
     }
 }
 
-/// `Peaks of GPU memory: training 2.10GB, evaluation 2.08GB`, of a device without memory of its own
-/// those of the host's.
-pub(super) fn peaks_line(peaks: &PhasePeaks) -> Option<String> {
-    let phases: Vec<String> = peaks
-        .iter()
-        .filter_map(|(phase, peak)| {
-            Some(format!("{} {:.2}GB", phase.words(), peak.of_device()?.gib()))
-        })
-        .collect();
-    let what = if peaks.most().vram.is_some() { "GPU memory" } else { "RAM" };
-    (!phases.is_empty()).then(|| format!("Peaks of {what}: {}", phases.join(", ")))
-}
-
 /// `34%`, or `-` where it is not known.
 fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0}%"))
@@ -173,6 +160,19 @@ pub(super) fn count(n: usize) -> String {
         99_950..999_500 => format!("{:.0}k", x / 1e3),
         _ => format!("{:.1}M", x / 1e6),
     }
+}
+
+/// `246,768`.
+pub fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// `17.2it/s`, with three digits that say something.
@@ -196,7 +196,7 @@ pub(super) fn clock(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::event::{Phase, PhasePeak, Tensors, TermValues, Vram};
+    use crate::train::event::{PhasePeaks, Tensors, TermValues, Vram};
 
     fn report(iteration: u32, resident: u64) -> MemoryReport {
         MemoryReport {
@@ -265,19 +265,6 @@ mod tests {
         );
         status.take_memory(&MemoryReport { host_resident: None, ..report(3000, 0) });
         assert!(status.memory_line().unwrap().ends_with("Reserved: -, Creep: -"));
-    }
-
-    #[test]
-    fn peaks_are_named_by_what_the_run_was_doing() {
-        let mut peaks = PhasePeaks::default();
-        assert_eq!(peaks_line(&peaks), None);
-        peaks.raise(Phase::Training, PhasePeak { vram: None, host: Some(Bytes(3 << 29)) });
-        assert_eq!(peaks_line(&peaks).unwrap(), "Peaks of RAM: training 1.50GB");
-        let of_gpu = PhasePeak { vram: Some(Bytes(1 << 30)), host: Some(Bytes(1 << 20)) };
-        peaks.raise(Phase::Training, of_gpu);
-        peaks.raise(Phase::DensityControl, of_gpu);
-        let expected = "Peaks of GPU memory: training 1.00GB, density control 1.00GB";
-        assert_eq!(peaks_line(&peaks).unwrap(), expected);
     }
 
     #[test]
@@ -350,6 +337,9 @@ mod tests {
             (61_250_000, "61.2M"),
         ] {
             assert_eq!(count(n), text);
+        }
+        for (n, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(n), text);
         }
         for (ms, text) in
             [(0.0, "-it/s"), (5.0, "200it/s"), (58.0, "17.2it/s"), (4000.0, "0.25it/s")]

@@ -30,7 +30,7 @@ pub struct FramesFile {
 #[derive(Debug, thiserror::Error)]
 pub enum FramesFileError {
     /// The system refuses it.
-    #[error("{path}: cannot be read: {source}")]
+    #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,

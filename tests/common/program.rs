@@ -158,7 +158,8 @@ impl TestFolder {
     pub fn train_into(&self, model: &str) -> assert_cmd::Command {
         let mut command = splat();
         command.args(["train", "--device", "cpu", "-s"]).arg(self.scene());
-        command.arg("-m").arg(self.path(model));
+        // All notices: a test looks for its own.
+        command.arg("-m").arg(self.path(model)).arg("--verbose");
         command
     }
 

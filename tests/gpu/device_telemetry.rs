@@ -165,7 +165,7 @@ fn evaluation_holds_no_more_than_training(place: &TestFolder, ended: &Ended, log
         let expected = vram(phase) as f64 / f64::from(1 << 30);
         assert!((f64::from(gib) - expected).abs() < 1e-3 * expected, "{phase}: {gib} {expected}");
     }
-    assert!(ended.stderr.contains("Peaks of GPU memory: training "), "{ended:#?}");
+    assert!(ended.stderr.contains("  memory    GPU "), "{ended:#?}");
 }
 
 #[test]
@@ -197,5 +197,5 @@ fn doctor_finds_the_gpu_and_says_that_training_runs() {
     let gpu = &found["trains_on_gpu"];
     assert!(number(&gpu["budget"]) > 0 && gpu["uuid"].as_str().unwrap().starts_with("GPU-"));
     let shown = end(splat().arg("doctor")).done().stdout;
-    assert!(shown.contains("usable: ") && shown.contains("may be taken"), "{shown}");
+    assert!(shown.contains("GPU        ") && shown.contains("training may take"), "{shown}");
 }

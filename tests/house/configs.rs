@@ -488,7 +488,7 @@ fn a_missing_file_and_an_unknown_preset_are_named() {
     let error = resolve(Layers { preset: Some("9gb"), ..Layers::default() }).unwrap_err();
     assert!(
         error.to_string().contains(
-            "`9gb`; the presets are: reference, draft, fast, best, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
+            "`9gb`. Give one of: reference, draft, fast, best, 8gb, 12gb, 16gb, 24gb, mcmc, mip, sugar-density, "
         ),
         "{error}"
     );

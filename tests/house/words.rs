@@ -15,6 +15,7 @@ const OPENINGS: [&str; 11] = [
 /// Most lines of a text.
 const LIMITS: [(&str, usize); 2] = [("README.md", 250), ("benches/README.md", 250)];
 const GUIDE_LINES: usize = 200;
+const MESSAGE_LETTERS: usize = 200;
 const SHORT_HELP_LINES: usize = 45;
 
 fn root() -> &'static Path {
@@ -76,6 +77,26 @@ fn bad_openings(lines: &[&str]) -> Vec<String> {
     found
 }
 
+/// The messages that users see, a line each.
+fn messages() -> Vec<String> {
+    let path = root().join("tests/snapshots/messages.snap");
+    let snapshot = fs::read_to_string(path).unwrap();
+    // The head of the file is insta's.
+    let (_, text) = snapshot.trim_start_matches("---").split_once("\n---\n").unwrap();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    assert!(lines.len() > 300, "{} lines", lines.len());
+    lines
+}
+
+/// A message without its path and the name before it: `PATH, line 3: text`.
+fn without_path(message: &str) -> &str {
+    let level = message.strip_prefix("warning: ").unwrap_or(message);
+    match level.split_once(": ") {
+        Some((path, text)) if path.contains(['/', '.']) => text,
+        _ => level,
+    }
+}
+
 fn splat(args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_splat")).args(args).output().unwrap();
     assert!(output.status.success(), "splat {args:?}: {output:?}");
@@ -132,6 +153,18 @@ fn sentences_begin_with_their_subject_or_verb() {
         wrong.extend(found.into_iter().map(|start| format!("splat {name} --help: {start}")));
     }
     assert!(wrong.is_empty(), "{} sentences:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn messages_are_short_and_begin_with_their_subject_or_verb() {
+    let messages = messages();
+    let long: Vec<&String> =
+        messages.iter().filter(|line| line.chars().count() > MESSAGE_LETTERS).collect();
+    assert!(long.is_empty(), "{} lines:\n{long:#?}", long.len());
+    // Each line is a text of its own.
+    let found: Vec<String> =
+        messages.iter().flat_map(|line| bad_openings(&[without_path(line)])).collect();
+    assert!(found.is_empty(), "{} sentences:\n{}", found.len(), found.join("\n"));
 }
 
 #[test]

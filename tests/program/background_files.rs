@@ -79,7 +79,7 @@ fn least_limit(place: &TestFolder) -> String {
 #[test]
 fn training_continues_while_files_are_written_and_they_hold_the_same() {
     let place = place_with_many_points();
-    let ended = end(place.train().args(FLAGS)).done();
+    end(place.train().args(FLAGS)).done();
     assert_no_litter(&place.model());
     let log = events(&place.model());
     // The next iteration was done before the file was there.
@@ -113,13 +113,11 @@ fn training_continues_while_files_are_written_and_they_hold_the_same() {
         assert!(tensors(&a) == tensors(&b), "checkpoint of {iteration}");
     }
 
-    // The last line says where the time went.
     let finished = log.last().unwrap();
     let seconds = |name: &str| finished[&format!("{name}_seconds")].as_f64().unwrap();
     let parts = ["training", "start", "evaluation", "saving", "waiting"].map(seconds);
     assert!(parts.iter().all(|&part| part >= 0.0) && parts[0] > 0.0, "{parts:?}");
     assert!(parts.iter().sum::<f64>() <= seconds("wall"), "{parts:?}");
-    ended.says(&["s were training", "s start", "s evaluation", "s waiting for files"]);
 }
 
 #[test]

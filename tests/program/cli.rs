@@ -12,17 +12,17 @@ use splat::config::Config;
 /// The folder of the demonstration, as a user may call one.
 const DEMO_MODEL: &str = "it's a demo";
 
-/// The demonstration, run from its folder; what it said is in `stdout`.
+/// The demonstration, run from its folder; its messages are in `stderr`.
 static DEMO: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("demo", |place| {
         let demo = ["train", "--demo", "--device", "cpu", "--iterations", "5", "-m", DEMO_MODEL];
         let ended = end(splat().current_dir(place.path(".")).args(demo)).done();
-        fs::write(place.path("stdout"), ended.stdout).unwrap();
+        fs::write(place.path("stderr"), ended.stderr).unwrap();
     })
 });
 
 fn demo_says() -> String {
-    fs::read_to_string(DEMO.path("stdout")).unwrap()
+    fs::read_to_string(DEMO.path("stderr")).unwrap()
 }
 
 fn config(place: &TestFolder, model: &str) -> Config {

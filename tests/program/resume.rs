@@ -237,7 +237,7 @@ fn fewer_iterations_than_are_done_change_nothing() {
     let before = files_below(&place.model());
     let checkpoint = place.checkpoint(8);
     let resume = |more: &[&str]| end(place.train().arg("--resume").args(more));
-    let parts = ["8 iterations are done already", "5 are requested", "nothing is changed"];
+    let parts = ["8 iterations are done", "5 requested", "nothing to train"];
     let ended = resume(&["--iterations=5"]).done().says(&parts).says(&[text(&checkpoint)]);
     ended.says(&["With the options that it had, the run continues to 20", "--start-checkpoint"]);
     let named = ["--start-checkpoint", text(&checkpoint), "--iterations=5"];
@@ -246,7 +246,7 @@ fn fewer_iterations_than_are_done_change_nothing() {
     // A run that has reached its end is asked for more.
     place.trained_into("whole", 6, &[]);
     let whole = end(place.train_into("whole").args(["--resume", "--iterations=5"]));
-    whole.done().says(&["6 iterations are done already", "Ask for more with --iterations"]);
+    whole.done().says(&["6 iterations are done", "Ask for more with --iterations"]);
     resume(&[]).done();
     assert!(place.ply(20).is_file());
 }

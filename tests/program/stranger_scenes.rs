@@ -796,7 +796,7 @@ fn what_a_folder_holds_is_listed() {
     end(splat()
         .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
         .arg(scene.parent().unwrap()))
-    .refused(3, &["holds no scene", &format!("Use -s {}", text(&scene))]);
+    .refused(3, &["and no scene", &format!("Use -s {}", text(&scene))]);
     end(splat()
         .args(["train", "--device=cpu", "-m", text(&place.model()), "-s"])
         .arg(scene.join("images")))

@@ -71,19 +71,63 @@ fn creep_on_the_processor_is_what_the_gaussians_do_not_explain() {
     end(splat().arg("profile").arg(place.model())).done();
 }
 
+/// A run with more notices than are shown: a photograph is missing, and no option has an effect.
+fn noticed(place: &TestFolder, flags: &[&str]) -> Vec<String> {
+    let mut command = splat();
+    command.args(["train", "--device=cpu", "--iterations=5", "-s"]).arg(place.scene());
+    command.args(["--test-iterations=99", "--save-iterations=99", "--checkpoint-iterations=99"]);
+    let ended = end(command.arg("-m").arg(place.model()).args(flags)).done();
+    ended.stderr.lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn a_run_that_ends_in_a_terminal_names_the_commands_that_follow() {
+fn at_most_four_lines_come_before_the_progress_and_the_log_has_all() {
+    let place = TestFolder::with_scene();
+    std::fs::remove_file(place.image(3)).unwrap();
+    let lines = noticed(&place, &[]);
+    let before = lines.iter().position(|line| line.starts_with("Training 1/5")).unwrap();
+    assert_eq!(before, 4, "{lines:#?}");
+    assert!(lines[1].contains("view_003.png") && lines[2].contains("3 warnings"), "{lines:#?}");
+    let log = std::fs::read_to_string(place.model().join("run.jsonl")).unwrap();
+    let events = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let notices: Vec<_> = events.filter(|event| event["event"] == "log").collect();
+    let is_warning = |notice: &&serde_json::Value| notice["level"] == "warning";
+    assert_eq!(notices.iter().filter(is_warning).count(), 4, "{notices:#?}");
+    for flag in ["--verbose", "--quiet"] {
+        let lines = noticed(&place, &[flag]);
+        let warnings = lines.iter().filter(|line| line.starts_with("warning: ")).count();
+        // The earlier run is moved aside, which is one more.
+        assert_eq!(warnings, 5, "{flag}: {lines:#?}");
+    }
+}
+
+#[test]
+fn notices_of_a_run_that_cannot_begin_come_before_its_error() {
+    let place = TestFolder::with_scene();
+    let flags = ["--iterations=5", "--test-iterations=99", "--save-iterations=99"];
+    let mut command = splat();
+    command.args(["train", "--device=cpu", "-s"]).arg(place.path("nowhere")).args(flags);
+    let ended = end(command.args(["--checkpoint-iterations=99", "-m"]).arg(place.model()));
+    let ended = ended.refused(3, &["nowhere"]);
+    let kinds: Vec<&str> =
+        ended.stderr.lines().filter_map(|line| line.split(": ").next()).collect();
+    assert_eq!(kinds, ["warning", "warning", "warning", "error"], "{ended:#?}");
+}
+
+#[test]
+fn a_run_that_ends_names_the_commands_that_follow() {
     let place = TestFolder::with_scene();
     let train = ["train", "-s", "scene", "-m", "my model", "--device=cpu", "--iterations=5"];
     let plain = [("TERM", "dumb"), ("NO_COLOR", "")];
-    let next =
-        "Next: splat view -m 'my model', splat export -m 'my model' -o scene.html, splat mesh -m";
+    let next = "  view      splat view -m 'my model'";
     let run = shown(&place, &train, plain).done().stdout;
     assert!(run.contains(next), "{run:?}");
     for silent in ["--quiet", "--progress=json"] {
         let run = shown(&place, &[&train[..], &[silent]].concat(), plain).done().stdout;
-        assert!(!run.contains("Next: "), "{run:?}");
+        assert!(!run.contains("splat view"), "{run:?}");
     }
-    // Nor does a script that reads what is said.
-    assert!(!place.trained(5, &[]).stderr.contains("Next: "));
+    let ended = place.trained(5, &[]);
+    let block = ended.stderr.lines().skip_while(|line| !line.starts_with("Training complete"));
+    let commands: Vec<&str> = block.filter(|line| line.contains("splat ")).collect();
+    assert!(commands.len() >= 4, "{ended:#?}");
 }

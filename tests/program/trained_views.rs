@@ -20,7 +20,7 @@ fn refused(place: &TestFolder, flags: &[&str], parts: &[&str]) {
         ("render", Some("--skip-train"), "or use --skip-test"),
     ] {
         let flags: Vec<&str> = more.iter().copied().chain(flags.iter().copied()).collect();
-        let parts = [&[text(&record), "would be meaningless", instead], parts].concat();
+        let parts = [&[text(&record), "trained on", instead], parts].concat();
         run(place, command, &flags).refused(3, &parts);
     }
     assert!(files_below(&place.model()) == before, "nothing is changed");

@@ -220,7 +220,7 @@ fn control_characters_of_names_are_escaped_in_messages() {
     patch(&images, b"view_001.png", b"v\x1b[31m\r\n.png");
     let trained = place.trained(2, &[]).says(&[r"v\u{1b}[31m\r\n.png"]);
     assert!(trained.stderr.chars().all(|letter| letter == '\n' || !letter.is_control()));
-    place.trained_into("new\nline", 1, &[]).says(&[r"Output folder: ", r"new\nline"]);
+    place.trained_into("new\nline", 1, &[]).says(&[", into ", r"new\nline"]);
     let nowhere = place.path("no\u{9b}2J\nerror: all is lost");
     let refused = end(splat().args(["train", "--device", "cpu", "-s"]).arg(&nowhere));
     let refused = refused.refused(3, &[r"no\u{9b}2J\nerror: all is lost"]);

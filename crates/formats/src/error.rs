@@ -32,8 +32,8 @@ pub enum SplatFileError {
     },
     /// Neither its content nor its name tells a format.
     #[error(
-        "{path}: is of no format of Gaussians that is known: give a .ply, .compressed.ply, .splat, \
-         .ksplat, .spz, .sog or .glb, or a folder with meta.json or lod-meta.json"
+        "{path}: has an unknown format. Give a .ply, .compressed.ply, .splat, .ksplat, .spz, .sog or .glb, or a \
+         folder with meta.json or lod-meta.json"
     )]
     Unknown {
         /// The file or folder.

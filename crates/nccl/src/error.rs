@@ -9,13 +9,12 @@ use crate::Version;
 pub enum NcclError {
     /// The library is nowhere.
     #[error(
-        "NCCL is not found; looked for {}; install NCCL {} or later, for instance \
-         `pip install nvidia-nccl-cu13`, and name its folder in SPLAT_NCCL",
-        looked_in.join(", "),
+        "not found, needed for --gpus. Install NCCL {} or later, and name its folder in SPLAT_NCCL: \
+         pip install nvidia-nccl-cu13",
         Version::OLDEST
     )]
     NotFound {
-        /// The places, in the order of the search.
+        /// The places, in the order of the search, for `Debug`.
         looked_in: Vec<String>,
     },
     /// `SPLAT_NCCL` names a place without the library. No other place is looked at.
@@ -70,8 +69,7 @@ pub enum NcclError {
     NotBlocking,
     /// A call of NCCL fails. The communicator is of no more use.
     #[error(
-        "{call} failed: {message} (result {code}); see the other ranks' messages; with \
-         NCCL_DEBUG=WARN in the environment NCCL says more"
+        "{call} failed: {message} (result {code}). Read the other ranks' messages; NCCL_DEBUG=WARN shows more"
     )]
     Failed {
         /// NCCL's function.
@@ -83,8 +81,8 @@ pub enum NcclError {
     },
     /// Something that was enqueued before has failed. The communicator is of no more use.
     #[error(
-        "an exchange between ranks has failed: {message} (result {code}); see the network and the \
-         other ranks' messages; with NCCL_DEBUG=WARN in the environment NCCL says more"
+        "an exchange between ranks failed: {message} (result {code}). Read the other ranks' messages; \
+         NCCL_DEBUG=WARN shows more"
     )]
     Broken {
         /// NCCL's result.

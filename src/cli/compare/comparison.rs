@@ -122,9 +122,8 @@ impl<'a> Comparison<'a> {
         let test = others.get_key_value(Split::Test.name());
         if let Some((split, difference)) = test.or_else(|| others.first_key_value()) {
             return Some(format!(
-                "{} and {}: their {split} views are not the same, so that no quality can be compared: \
-                 {difference}. Train one of them again with the other's scene, resolution and held-out \
-                 views",
+                "{} and {}: their {split} views differ: {difference}. Train one again with the other's scene, \
+                 resolution and held-out views",
                 baseline.path, run.path
             ));
         }
@@ -146,9 +145,8 @@ impl<'a> Comparison<'a> {
             ));
         };
         Some(format!(
-            "{}: has no PSNR, SSIM or LPIPS to compare. Train with --eval, or measure the model with \
-             splat eval -m {} (--split train where no view was held out), which writes its \
-             summary.json anew{}",
+            "{}: has no PSNR, SSIM or LPIPS to compare. Run splat eval -m {} (--split train without held-out \
+             views){}",
             bare.path, bare.origin.folder, bare.origin.afterwards
         ))
     }

@@ -1,8 +1,11 @@
 //! What to do about what was found.
 
+use serde::{Serialize, Serializer};
+
 use super::findings::{Findings, capabilities};
 use crate::backend::nvidia::{Fit, Gpu};
 use crate::cli::device::REBUILD;
+use crate::cli::holders::{LISTED, in_words};
 use crate::memory::Bytes;
 
 /// Less than this, and not even a small model can be written.
@@ -17,65 +20,115 @@ const RAM_WANTED: Bytes = Bytes(6 << 30);
 /// Others have so much of a GPU that it is worth a word, per cent.
 const FOREIGN_PERCENT: f64 = 10.0;
 
-/// What to do, the most important first.
-pub(super) fn advice(findings: &Findings) -> Vec<String> {
+/// A part of the machine or of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Program,
+    Processor,
+    Ram,
+    Disk,
+    Kernels,
+    Gpu,
+    Nvml,
+    Wsl,
+    Preset,
+    Nccl,
+    Lpips,
+}
+
+impl Part {
+    /// A line about the part.
+    pub(super) fn line(self, text: &str) -> String {
+        let name = match self {
+            Self::Program => "splat",
+            Self::Processor => "CPU",
+            Self::Ram => "RAM",
+            Self::Disk => "disk",
+            Self::Kernels => "CUDA",
+            Self::Gpu => "GPU",
+            Self::Nvml => "NVML",
+            Self::Wsl => "WSL",
+            Self::Preset => "preset",
+            Self::Nccl => "NCCL",
+            Self::Lpips => "LPIPS",
+        };
+        format!("{name:<11}{text}")
+    }
+}
+
+/// A thing to do about a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) part: Part,
+    pub(super) text: String,
+}
+
+impl Advice {
+    fn new(part: Part, text: impl Into<String>) -> Self {
+        Self { part, text: text.into() }
+    }
+}
+
+/// The text alone: the part is for the terminal.
+impl Serialize for Advice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
+    }
+}
+
+/// Things to do, the most important first.
+pub(super) fn advice(findings: &Findings) -> Vec<Advice> {
     let mut advice = Vec::new();
     gpu(findings, &mut advice);
-    for gpu in &findings.gpus {
-        advice.extend(foreign(gpu));
-    }
+    advice.extend(findings.gpus.iter().filter_map(foreign));
     memory(findings, &mut advice);
     host(findings, &mut advice);
     advice
 }
 
-/// What keeps a GPU from being used, or makes its start slow.
-fn gpu(findings: &Findings, advice: &mut Vec<String>) {
+/// Advice about a GPU that is not used, or starts slowly.
+fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     if findings.kernels.is_none() {
-        advice.push(format!(
-            "This program was built without CUDA kernels and trains on the CPU only. {REBUILD}, and \
-             it trains on an NVIDIA GPU."
-        ));
-    } else if let Some(problem) = findings.gpu_problem.as_ref().filter(|_| findings.gpu_is_full) {
-        advice.push(format!("The NVIDIA GPU has too little free memory: {problem}."));
+        let text = format!("no kernels in this program: it trains on the CPU only. {REBUILD}");
+        advice.push(Advice::new(Part::Kernels, text));
     } else if let Some(problem) = &findings.gpu_problem {
-        advice.push(format!("There is an NVIDIA GPU, but it cannot be used: {problem}."));
+        let what = if findings.gpu_is_full { "too little free memory" } else { "cannot be used" };
+        advice.push(Advice::new(Part::Gpu, format!("{what}: {problem}")));
     }
     if findings.gpu_problem.is_some() {
-        advice.push(
-            "Until then, `splat train --device cpu` trains on the processor, far slower; without \
-             that flag training refuses to start on a machine with a GPU."
-                .to_owned(),
-        );
+        let text = "until then, `splat train --device cpu` trains on the processor, far slower";
+        advice.push(Advice::new(Part::Gpu, text));
     }
     for gpu in &findings.gpus {
         let Some((build, arch)) = findings.kernels.zip(gpu.arch) else { continue };
         if build.fit(arch) == Fit::CompiledByDriver && findings.trains_on_gpu.is_some() {
-            advice.push(format!(
-                "The program has no machine code for compute capability {}: the driver compiles the \
-                 kernels at the first start, which takes a while, and they may run slower. Build it \
-                 with SPLAT_CUDA_ARCHS={arch}.",
+            let text = format!(
+                "no machine code for compute capability {}: the first start is slow. Build with \
+                 SPLAT_CUDA_ARCHS={arch}",
                 capabilities(&[arch])
-            ));
+            );
+            advice.push(Advice::new(Part::Kernels, text));
         }
     }
     if findings.gpus.len() > 1 {
-        advice.push(format!(
-            "There are {} GPUs; training uses the first that the driver shows. Choose another with \
-             CUDA_VISIBLE_DEVICES=1 (and so on).",
+        let text = format!(
+            "{} GPUs: training uses the first. Use all with --gpus all, another one with \
+             CUDA_VISIBLE_DEVICES=1",
             findings.gpus.len()
-        ));
+        );
+        advice.push(Advice::new(Part::Gpu, text));
     }
     if let (Some(reason), Some(_)) = (&findings.nvml, &findings.trains_on_gpu) {
-        advice.push(format!(
-            "Runs will not show load and heat of the GPU ({reason}). The library, libnvidia-ml.so.1, \
-             comes with the driver; a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility."
-        ));
+        let text = format!(
+            "no load and heat of the GPU: {reason}. Install the driver's libnvidia-ml.so.1; containers need \
+             NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        );
+        advice.push(Advice::new(Part::Nvml, text));
     }
 }
 
-/// What others hold of a GPU that this program could use.
-fn foreign(gpu: &Gpu) -> Option<String> {
+/// Advice about memory that other programs hold of a GPU.
+fn foreign(gpu: &Gpu) -> Option<Advice> {
     let used = Bytes(gpu.memory.0.saturating_sub(gpu.free.0));
     if used.gib() * 100.0 < FOREIGN_PERCENT * gpu.memory.gib() {
         return None;
@@ -83,64 +136,63 @@ fn foreign(gpu: &Gpu) -> Option<String> {
     let who = match gpu.users.as_deref() {
         Some([]) => " by programs that the driver does not name".to_owned(),
         Some(users) => {
-            let pids: Vec<String> = users.iter().map(|user| user.pid.to_string()).collect();
-            format!(" by others (process {})", pids.join(", "))
+            let mut named: Vec<String> = users.iter().take(LISTED).map(in_words).collect();
+            if users.len() > LISTED {
+                named.push(format!("{} more", users.len() - LISTED));
+            }
+            format!(" by {}", named.join("; "))
         }
         None => String::new(),
     };
-    Some(format!(
-        "{}: {:.1} of {:.1} GiB are in use{who}. Training makes do with the rest: end the other \
-         programs for more room, or set --vram-limit if they will need more.",
-        gpu.name,
+    let text = format!(
+        "{:.1} of {:.1} GiB are in use{who}. End other programs, or set --vram-limit",
         used.gib(),
         gpu.memory.gib()
-    ))
+    );
+    Some(Advice::new(Part::Gpu, text))
 }
 
-/// What is unusual about the GPU's memory.
-fn memory(findings: &Findings, advice: &mut Vec<String>) {
+/// Advice about unusual memory of the GPU.
+fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     let Some(gpu) = &findings.trains_on_gpu else { return };
     if findings.wsl {
-        advice.push(
-            "Under WSL more memory can be taken than the GPU has: what is beyond moves to the host's \
-             RAM, and everything becomes many times slower without a word. This program keeps within \
-             --vram-threshold (97 %) of the card, beside what others use; do not raise it, and keep a \
-             --vram-limit below the card where Windows programs come and go. Some figures of the GPU \
-             are not to be had under WSL."
-                .to_owned(),
-        );
+        let text = "memory beyond the card spills to RAM and is many times slower. Set a --vram-limit below \
+                    the card, and keep --vram-threshold at 0.97 or less";
+        advice.push(Advice::new(Part::Wsl, text));
     }
     if !gpu.virtual_memory {
-        advice.push(
-            "Memory of the GPU cannot be mapped piece by piece here, so that what grows is copied \
-             and needs room for old and new at once. A newer driver may help (and SPLAT_NO_VMM \
-             should not be set); else cap the Gaussians with --max-points."
-                .to_owned(),
-        );
+        let text = "memory grows by copying, which needs room for old and new. Update the driver, unset \
+                    SPLAT_NO_VMM, or set --max-points";
+        advice.push(Advice::new(Part::Gpu, text));
     }
 }
 
-/// RAM and disk.
-fn host(findings: &Findings, advice: &mut Vec<String>) {
+/// Advice about RAM and disk.
+fn host(findings: &Findings, advice: &mut Vec<Advice>) {
     if let Some(total) = findings.host_memory.filter(|&total| total < RAM_WANTED) {
-        advice.push(format!(
-            "The process may use {:.1} GiB of RAM. Images give way to --host-limit (60%); where that \
-             is still too much, lower --image-cache and train smaller images with -r.",
+        let of_machine = match findings.host_machine {
+            Some(machine) if machine > total => format!(" of {:.1}", machine.gib()),
+            _ => String::new(),
+        };
+        let text = format!(
+            "{:.1}{of_machine} GiB for this process. If training stops for RAM, lower --image-cache or train \
+             with -r 2",
             total.gib()
-        ));
+        );
+        advice.push(Advice::new(Part::Ram, text));
     }
     let Some(free) = findings.disk_free.filter(|&free| free < DISK_WANTED) else { return };
-    let what = "A PLY takes 248 MB for a million Gaussians of degree 3, a checkpoint 716 MB";
-    let (free, is_too_little) = (free.mib(), free < DISK_NEEDED);
-    advice.push(if is_too_little {
-        format!("The disk has only {free:.0} MiB free here: nothing can be written. {what}.")
-    } else {
-        format!("The disk has {free:.0} MiB free here. {what}: make room, or choose -m elsewhere.")
-    });
+    let (mib, is_too_little) = (free.mib(), free < DISK_NEEDED);
+    let what = if is_too_little { ", too little to train" } else { "" };
+    let text = format!(
+        "{mib:.0} MiB free here{what}; a million Gaussians take 248 MB, a checkpoint 716 MB. Make room, or \
+         choose -m on another disk"
+    );
+    advice.push(Advice::new(Part::Disk, text));
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::cli) mod tests {
     use super::*;
     use crate::backend::gpu::NcclFinding;
     use crate::backend::nvidia::{KernelBuild, User};
@@ -193,115 +245,106 @@ mod tests {
         }
     }
 
-    /// The one piece of advice that this machine gets.
-    fn only(findings: &Findings) -> String {
-        let mut all = advice(findings);
-        assert_eq!(all.len(), 1, "{all:#?}");
-        all.remove(0)
-    }
-
-    #[test]
-    fn where_nothing_is_wrong_nothing_is_advised() {
-        let findings = well();
-        assert_eq!(advice(&findings), Vec::<String>::new());
-        assert!(findings.can_train());
-        let text = findings.text();
-        for part in [
-            "8.9 (kernels fit)",
-            "15.0 GiB may be taken",
-            "grows in place",
-            "RAM        32.0",
-            "preset     16gb, for a card of 16.0 GiB (--preset auto)",
-        ] {
-            assert!(text.contains(part), "{part}:\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_gpu_that_cannot_be_used_keeps_training_from_running() {
-        let problem = Some("the driver is too old".to_owned());
-        let findings = Findings { gpu_problem: problem, trains_on_gpu: None, ..well() };
-        assert!(!findings.can_train());
-        let all = advice(&findings);
-        assert!(all[0].contains("the driver is too old"), "{all:#?}");
-        assert!(all[1].contains("--device cpu"), "{all:#?}");
-        assert!(findings.text().contains("not usable"));
-    }
-
-    #[test]
-    fn a_gpu_whose_memory_others_hold_is_not_called_unusable() {
-        let gpu_problem = Some("`sort` needs 2.0 MiB more".to_owned());
-        let findings = Findings { gpu_problem, gpu_is_full: true, trains_on_gpu: None, ..well() };
-        let all = advice(&findings);
-        assert!(all[0].contains("too little free memory: `sort` needs 2.0 MiB more"), "{all:#?}");
-        assert!(findings.text().contains("its memory is taken by other programs"));
-        let all = all.join("\n") + &findings.text();
-        assert!(!all.contains("cannot be used") && !all.contains("not usable"), "{all}");
-    }
-
-    #[test]
-    fn a_machine_without_a_gpu_trains_on_the_processor() {
-        let gpus = Vec::new();
-        let nvml = Some("not installed".to_owned());
-        let findings = Findings { gpus, nvml, kernels: None, trains_on_gpu: None, ..well() };
-        assert!(findings.can_train());
-        assert!(only(&findings).contains(REBUILD));
-        assert!(findings.text().contains("none found"));
-    }
-
-    #[test]
-    fn who_else_uses_the_gpu_is_named() {
+    /// Machines by what is wrong with them.
+    pub(in crate::cli) fn machines() -> Vec<(&'static str, Findings)> {
         let user = |pid, name: Option<&str>| User {
             pid,
             name: name.map(str::to_owned),
             memory: Some(Bytes(3 * GIB)),
         };
-        let users = Some(vec![user(17, Some("/bin/game")), user(23, None)]);
-        let findings = Findings { gpus: vec![Gpu { users, ..gpu(9) }], ..well() };
-        let advice = only(&findings);
-        assert!(advice.contains("7.0 of 16.0 GiB") && advice.contains("17, 23"), "{advice}");
-        let text = findings.text();
-        assert!(text.contains("used by process 17 (/bin/game), 3.00 GiB"), "{text}");
-        assert!(text.contains("used by process 23 (name unknown), 3.00 GiB"), "{text}");
-        let silent = Findings { gpus: vec![Gpu { users: None, ..gpu(9) }], ..well() };
-        assert!(silent.text().contains("does not report who else"), "{}", silent.text());
-        assert!(only(&silent).contains("7.0 of 16.0 GiB are in use. "));
+        let shared = vec![user(17, Some("/bin/game")), user(23, None), user(29, None)];
+        let used = |users| vec![Gpu { users, ..gpu(9) }];
+        let mut copying = well();
+        if let Some(gpu) = &mut copying.trains_on_gpu {
+            gpu.virtual_memory = false;
+        }
+        let build = |archs| Some(KernelBuild { archs, nvcc: "13.0" });
+        let too_old = Some("the driver is too old".to_owned());
+        let full = Some("`sort` needs 2.0 MiB more".to_owned());
+        let nvml = || Some("the management library is not installed".to_owned());
+        vec![
+            ("nothing is wrong", well()),
+            (
+                "the GPU cannot be used",
+                Findings { gpu_problem: too_old, trains_on_gpu: None, ..well() },
+            ),
+            (
+                "the GPU is full",
+                Findings { gpu_problem: full, gpu_is_full: true, trains_on_gpu: None, ..well() },
+            ),
+            (
+                "no GPU and no kernels",
+                Findings {
+                    gpus: Vec::new(),
+                    nvml: nvml(),
+                    kernels: None,
+                    trains_on_gpu: None,
+                    ..well()
+                },
+            ),
+            ("others use the GPU", Findings { gpus: used(Some(shared)), ..well() }),
+            ("unnamed programs use the GPU", Findings { gpus: used(Some(Vec::new())), ..well() }),
+            ("who uses the GPU is unknown", Findings { gpus: used(None), ..well() }),
+            ("WSL", Findings { wsl: true, ..well() }),
+            ("no virtual memory", copying),
+            ("kernels of an earlier card", Findings { kernels: build(&[75]), ..well() }),
+            ("no NVML", Findings { nvml: nvml(), gpus: Vec::new(), ..well() }),
+            ("two GPUs", Findings { gpus: vec![gpu(15), gpu(15)], ..well() }),
+            ("little RAM", Findings { host_memory: Some(Bytes(4 * GIB)), ..well() }),
+            ("a nearly full disk", Findings { disk_free: Some(Bytes(GIB)), ..well() }),
+            ("a full disk", Findings { disk_free: Some(Bytes(1 << 20)), ..well() }),
+        ]
+        .into_iter()
+        .map(|(name, findings)| {
+            let advice = advice(&findings);
+            (name, Findings { advice, ..findings })
+        })
+        .collect()
     }
 
     #[test]
-    fn what_slows_memory_down_is_explained() {
-        let advice = only(&Findings { wsl: true, ..well() });
-        assert!(advice.contains("slower") && advice.contains("--vram-threshold"), "{advice}");
-        let mut findings = well();
-        findings.trains_on_gpu.as_mut().unwrap().virtual_memory = false;
-        assert!(only(&findings).contains("old and new at once"));
-        assert!(findings.text().contains("grows by copying"));
+    fn each_problem_is_one_of_its_part_and_only_some_keep_training_from_running() {
+        let found: Vec<(Vec<Part>, bool)> = machines()
+            .iter()
+            .map(|(_, it)| (it.advice.iter().map(|advice| advice.part).collect(), it.can_train()))
+            .collect();
+        let expected = [
+            (vec![], true),
+            (vec![Part::Gpu, Part::Gpu], false),
+            (vec![Part::Gpu, Part::Gpu], false),
+            (vec![Part::Kernels], true),
+            (vec![Part::Gpu], true),
+            (vec![Part::Gpu], true),
+            (vec![Part::Gpu], true),
+            (vec![Part::Wsl], true),
+            (vec![Part::Gpu], true),
+            (vec![Part::Kernels], true),
+            (vec![Part::Nvml], true),
+            (vec![Part::Gpu], true),
+            (vec![Part::Ram], true),
+            (vec![Part::Disk], true),
+            (vec![Part::Disk], false),
+        ];
+        assert_eq!(found, expected);
+        let of_8_6 = Some(KernelBuild { archs: &[75, 86], nvcc: "13.0" });
+        assert!(advice(&Findings { kernels: of_8_6, ..well() }).is_empty(), "8.6 runs on 8.9");
     }
 
     #[test]
-    fn kernels_that_the_driver_has_to_compile_and_a_silent_library_are_told() {
-        let kernels = Some(KernelBuild { archs: &[75, 86], nvcc: "13.0" });
-        let mut findings = Findings { kernels, ..well() };
-        assert!(findings.text().contains("kernels fit"));
-        assert!(advice(&findings).is_empty(), "8.6 runs on 8.9 as it is");
-        findings.kernels = Some(KernelBuild { archs: &[75], nvcc: "13.0" });
-        assert!(only(&findings).contains("SPLAT_CUDA_ARCHS=89"));
-        let nvml = Some("NVIDIA's management library is not installed".to_owned());
-        let advice = only(&Findings { nvml, gpus: Vec::new(), ..well() });
-        assert!(advice.contains("libnvidia-ml.so.1"), "{advice}");
-        let two = Findings { gpus: vec![gpu(15), gpu(15)], ..well() };
-        assert!(only(&two).contains("CUDA_VISIBLE_DEVICES"));
+    fn a_part_that_is_ok_says_so_and_no_other() {
+        for (name, findings) in machines() {
+            let text = findings.text();
+            for advice in &findings.advice {
+                assert!(text.contains(&advice.part.line(&advice.text)), "{name}:\n{text}");
+                assert!(!text.contains(&advice.part.line("ok")), "{name}:\n{text}");
+            }
+            assert!(text.contains(&Part::Processor.line("ok: 8 threads")), "{name}:\n{text}");
+        }
     }
 
     #[test]
-    fn little_ram_and_a_full_disk_are_told() {
-        let host_memory = Some(Bytes(4 * GIB));
-        let findings = Findings { host_memory, ..well() };
-        assert!(only(&findings).contains("--host-limit"));
-        assert!(findings.text().contains("4.0 of 32.0 GiB (held to that by a control group)"));
-        let tight = Findings { disk_free: Some(Bytes(GIB)), ..well() };
-        assert!(only(&tight).contains("1024 MiB") && tight.can_train());
-        let full = Findings { disk_free: Some(Bytes(1 << 20)), ..well() };
-        assert!(only(&full).contains("nothing can be written") && !full.can_train());
+    fn advice_is_text_in_json() {
+        let advice = Advice::new(Part::Disk, "make room");
+        assert_eq!(serde_json::to_string(&[advice]).unwrap(), r#"["make room"]"#);
     }
 }

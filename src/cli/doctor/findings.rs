@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::advice::Advice;
 use crate::backend::gpu::NcclFinding;
 use crate::backend::nvidia::{Gpu, KernelBuild};
 use crate::cli::device::UsableGpu;
@@ -48,8 +49,8 @@ pub(super) struct Findings {
     pub(super) nccl: NcclFinding,
     /// Weights with which LPIPS can be measured.
     pub(super) lpips: LpipsFinding,
-    /// What to do.
-    pub(super) advice: Vec<String>,
+    /// Things to do, the most important first.
+    pub(super) advice: Vec<Advice>,
 }
 
 /// Weights of LPIPS on this machine.
@@ -86,7 +87,7 @@ impl LpipsFinding {
 
     pub(super) fn line(&self) -> String {
         match (self.net, &self.problem) {
-            (Some(net), _) => format!("{}, {}", net.name(), in_words(&self.files)),
+            (Some(net), _) => format!("ok: {}, {}", net.name(), in_words(&self.files)),
             (None, Some(problem)) if self.files.is_empty() => format!("no weights. {problem}"),
             (None, Some(problem)) => format!("weights that cannot be used: {problem}"),
             (None, None) => "not looked for".to_owned(),
@@ -97,10 +98,8 @@ impl LpipsFinding {
 /// NCCL in a line.
 pub(super) fn nccl_line(found: &NcclFinding) -> String {
     match (&found.version, &found.path, &found.problem) {
-        (Some(version), Some(path), _) => {
-            format!("{version}, {}: several GPUs can train a model (--gpus)", path.display())
-        }
-        (.., Some(problem)) => format!("not usable, so that --gpus is not: {problem}"),
+        (Some(version), Some(path), _) => format!("ok: {version}, {}, for --gpus", path.display()),
+        (.., Some(problem)) => problem.clone(),
         _ => "not looked for".to_owned(),
     }
 }

@@ -94,8 +94,8 @@ pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), Usage
     }
     if !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder) {
         return Err(UsageError(
-            "--refit is for SOG in one file (.sog) or in a folder (meta.json): other formats lose too little, \
-             and the coarser levels of a streamed SOG fit no photograph. Leave it out"
+            "--refit is for SOG in one file (.sog) or a folder (meta.json), not for other formats or streamed SOG. Leave it \
+                 out"
                 .to_owned(),
         ));
     }

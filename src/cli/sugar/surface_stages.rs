@@ -196,6 +196,8 @@ pub(super) struct MachineOptions {
     _run: RunOptions,
     #[arg(id = "quiet", long = "quiet")]
     _quiet: bool,
+    #[arg(id = "verbose", long = "verbose")]
+    _verbose: bool,
     #[arg(id = "progress", long = "progress", value_enum, default_value_t = ProgressStyle::Bar)]
     _progress: ProgressStyle,
 }

@@ -1,9 +1,9 @@
 //! What is said of a training before it begins.
 
 use crate::backend::Rows as _;
-use crate::cli::settle::OF_PIXELS;
 use crate::config::{Config, PrimitiveName, TrainingBackground};
 use crate::dataset::{AlphaMeaning, Dataset, ImageSource};
+use crate::telemetry::grouped;
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::forecast;
 
@@ -36,26 +36,47 @@ pub(super) fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
     }
 }
 
-/// Says what a model grows to, from so many, where that follows from the scene.
-pub(super) fn tell_goal(config: &Config, dataset: &Dataset, [now, goal]: [u64; 2]) {
+/// Number of Gaussians of a run.
+pub(super) struct Growth {
+    /// At the start.
+    pub(super) now: u64,
+    /// Most that they grow to, if it follows from the photographs.
+    pub(super) goal: Option<u64>,
+    /// Preset that the run took by itself.
+    pub(super) preset: Option<&'static str>,
+}
+
+/// Prints the first line of a run: length, growth and preset.
+pub(super) fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
     let is_trained = config.sugar.checkpoint_path.is_some();
-    if is_trained || !forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
-        return;
-    }
-    let (growing, rows) = match config.optimize.primitive {
-        PrimitiveName::Triangles => ("growing to at most", "vertices"),
-        PrimitiveName::Gaussians | PrimitiveName::Surfels => ("growing to", "Gaussians"),
+    let grows = !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
+    let line = run_line(config, &Growth { goal: growth.goal.filter(|_| grows), ..*growth });
+    tracing::info!(is_headline = true, "{line}");
+}
+
+fn run_line(config: &Config, &Growth { now, goal, preset }: &Growth) -> String {
+    let number = |count: u64| grouped(usize::try_from(count).unwrap_or(usize::MAX));
+    let iterations = |count: u32| format!("{} iterations", number(count.into()));
+    let length = match config.optimize.time_budget {
+        Some(budget) => format!("{budget} of training"),
+        None if config.has_coarse_stage() => format!(
+            "{}, coarse stage to {}",
+            iterations(config.optimize.iterations),
+            number(config.last_iteration().into())
+        ),
+        None => iterations(config.optimize.iterations),
     };
-    if goal > now {
-        tracing::info!(
-            "{growing} {goal} {rows}, chosen {OF_PIXELS}; --max-points names another number"
-        );
-    } else {
-        tracing::info!(
-            "the start has {now} {rows}, as many as the training views have room for, and more are not made; \
-             --max-points names another number"
-        );
-    }
+    let rows = match config.optimize.primitive {
+        PrimitiveName::Triangles => "vertices",
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => "Gaussians",
+    };
+    let growth = match goal {
+        Some(goal) if goal > now => format!(", up to {} {rows}", number(goal)),
+        Some(_) => format!(", {} {rows} throughout (raise --max-points)", number(now)),
+        None => String::new(),
+    };
+    let preset = preset.map_or(String::new(), |preset| format!(" (--preset {preset})"));
+    format!("{length}{growth}{preset}")
 }
 
 /// Nobody who names a number of Gaussians should get another without a word.
@@ -69,12 +90,42 @@ pub(super) fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) 
         return;
     }
     tracing::warn!(
-        "this run has no round of density control: it ends with the {start} Gaussians that it starts with, \
-         and not with --max-points {goal}. Rounds come between --densify-from-iter {} and \
-         --densify-until-iter {} or the last iteration, {}, every --densification-interval {}",
+        "--max-points {goal} is not reached: no densification step falls between --densify-from-iter {} and \
+         iteration {}; the run keeps its {start} Gaussians",
         densify.densify_from_iter,
-        densify.densify_until_iter,
-        config.optimize.iterations,
-        densify.densification_interval
+        densify.densify_until_iter.min(config.optimize.iterations)
     );
+}
+
+#[cfg(test)]
+pub(in crate::cli) mod tests {
+    use super::*;
+
+    /// First lines of runs.
+    pub(in crate::cli) fn samples() -> Vec<String> {
+        let mut config = Config::default();
+        config.optimize.iterations = 6000;
+        let growth = |goal, preset| Growth { now: 12_449, goal, preset };
+        let mut lines = vec![
+            run_line(&config, &growth(Some(246_768), Some("fast"))),
+            run_line(&config, &growth(Some(12_449), None)),
+            run_line(&config, &growth(None, None)),
+        ];
+        config.optimize.time_budget = "90s".parse().ok();
+        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        config.optimize.time_budget = None;
+        config.sugar.regularize = crate::config::Regularize::Density;
+        lines.push(run_line(&config, &growth(None, None)));
+        config.sugar.regularize = crate::config::Regularize::None;
+        config.optimize.primitive = PrimitiveName::Triangles;
+        lines.push(run_line(&config, &growth(Some(879_106), None)));
+        lines
+    }
+
+    #[test]
+    fn the_first_line_names_length_growth_and_preset() {
+        let lines = samples();
+        assert_eq!(lines[0], "6,000 iterations, up to 246,768 Gaussians (--preset fast)");
+        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:#?}");
+    }
 }

@@ -86,9 +86,8 @@ pub enum ColmapError {
     },
     /// A camera model that is known, but cannot be straightened.
     #[error(
-        "{path}: camera {camera} has the model {model}, which splat cannot straighten. Run \
-         `colmap image_undistorter` and train on its output, or solve again with one of PINHOLE, \
-         SIMPLE_PINHOLE, SIMPLE_RADIAL, RADIAL, OPENCV, FULL_OPENCV, OPENCV_FISHEYE"
+        "{path}: camera {camera} has the unsupported model {model}. Train on the output of `colmap \
+         image_undistorter`, or solve again with OPENCV or OPENCV_FISHEYE"
     )]
     UnsupportedModel {
         /// The file.

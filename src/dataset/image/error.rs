@@ -110,8 +110,8 @@ pub enum ImageError {
     },
     /// A map has other proportions than its photograph.
     #[error(
-        "{path}: the {kind} map is {}x{} px, but its photograph {photograph} is {}x{} px. Make the map of \
-         this photograph, or remove it from the folder of {flag}",
+        "{path}: the {kind} map has {}x{} px, but {photograph} has {}x{}. Make it again, or remove it from the folder \
+         of {flag}",
         .size[0], .size[1], .photograph_size[0], .photograph_size[1]
     )]
     MapShape {

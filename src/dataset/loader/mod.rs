@@ -313,7 +313,7 @@ impl LoaderShared {
                  only {granted_text} are left for decoded photographs: each is decoded when it is needed"
             );
         } else {
-            tracing::info!(
+            tracing::debug!(
                 "decoded photographs may take {granted_text}; more would take the program \
                  beyond the {limit_text} of --host-limit"
             );

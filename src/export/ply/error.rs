@@ -137,8 +137,7 @@ pub enum PlyFacesError {
     },
     /// Lines of the header that are not those of triangles.
     #[error(
-        "{path}: `element face` has `{found}`, where one `property list uchar int vertex_indices` is expected, and numbers beside it at \
-         most. Export it again with that"
+        "{path}: `element face` has `{found}`, not one `property list uchar int vertex_indices`. Export it again"
     )]
     Property {
         /// The file.

@@ -22,7 +22,7 @@ pub enum LogError {
         path: PathBuf,
     },
     /// The system refuses it.
-    #[error("{path}: cannot be read: {source}")]
+    #[error("{path}: cannot be read: {source}. Check its permissions")]
     Unreadable {
         /// The log.
         path: PathBuf,

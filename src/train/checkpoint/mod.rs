@@ -89,7 +89,7 @@ impl Checkpoint {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be opened or read.
-    #[error("{path}: the checkpoint cannot be read: {source}")]
+    #[error("{path}: the checkpoint cannot be read: {source}. Check its permissions")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -117,9 +117,8 @@ pub enum CheckpointError {
     },
     /// It holds fewer harmonics than were asked for.
     #[error(
-        "{path}: the checkpoint has SH degree {found}, but --sh-degree {wanted} is asked for. \
-         Harmonics of higher degrees are only gained by training from the start; resume with \
-         --sh-degree {found} or less"
+        "{path}: has SH degree {found}, below --sh-degree {wanted}. Resume with --sh-degree {found} or less, or \
+         train from the start"
     )]
     ShDegree {
         /// The file.

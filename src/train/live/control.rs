@@ -26,8 +26,8 @@ pub struct ControlRequest {
 pub(super) enum ControlFault {
     /// It is no request.
     #[error(
-        "{path}: {problem}. It is removed, and training goes on. A request is such as {{\"id\": \"1\", \
-         \"action\": \"pause\"}}; others are resume, checkpoint and stop"
+        "{path}: {problem}. The request is dropped. Write {{\"id\": \"1\", \"action\": \"pause\"}}, or resume, \
+         checkpoint or stop"
     )]
     Unreadable { path: PathBuf, problem: String },
     /// It cannot be taken away, so that it would be obeyed again and again.

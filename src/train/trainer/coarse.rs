@@ -76,8 +76,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.warn_of_lone_views()?;
         if iteration > schedule.prune && iteration == schedule.start {
             self.warn(format!(
-                "the reference's schedule removes transparent Gaussians behind iteration {}, and the \
-                 stage starts behind {iteration}: they stay. --sugar-schedule relative removes them",
+                "transparent Gaussians stay: their prune follows iteration {}, and the coarse stage starts after \
+                 {iteration}. To remove them: --sugar-schedule relative",
                 schedule.prune
             ))?;
         }

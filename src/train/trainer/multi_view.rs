@@ -10,9 +10,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
         if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
             self.warn(
-                "--multi-view compares nothing: no training view has another one beside it that looks \
-                 at the same from 2 to 30 degrees aside, by the points of the scene. Train with more \
-                 photographs, or with the points that the cameras were found by"
+                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
+                 sees the same points. Train with more photographs or with COLMAP's points"
                     .to_owned(),
             )?;
         }

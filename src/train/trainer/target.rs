@@ -84,9 +84,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
             return Ok(());
         }
         self.warn(format!(
-            "the {gaussians} Gaussians stay, in spite of --target-gaussians {target}: the prune comes \
-             after iteration {iteration}, and the run continues from iteration {}. Start from an \
-             earlier checkpoint, or train anew",
+            "--target-gaussians {target} has no effect on the {gaussians} Gaussians: its prune follows iteration \
+             {iteration}, and the run continues from {}. Start from an earlier checkpoint",
             self.last_step.after
         ))?;
         Ok(())

@@ -51,7 +51,7 @@ const SLOW_ANSWERS: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The system refuses what it needs.
-    #[error("the page cannot be served: {0}")]
+    #[error("the page cannot be served: {0}. Try another --port")]
     System(#[from] io::Error),
 }
 

@@ -2,7 +2,9 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 const [WIDTH, HEIGHT] = [300, 72];
-const STROKE = 8;
+
+/** Room around the curves, so that no end is cut. */
+const MARGIN = 4;
 
 /** Points of a curve, and rows of its table. */
 const MOST_POINTS = 300;
@@ -54,12 +56,14 @@ export class Chart {
     const [low, high] = values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
     const first = Math.min(...this.lists.filter(list => list.length).map(list => list[0].iteration));
     const last = Math.max(...this.lists.filter(list => list.length).map(list => list.at(-1).iteration));
-    const x = iteration => (last > first ? (iteration - first) / (last - first) : 0.5) * WIDTH;
-    const y = value => HEIGHT - 3 - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 6);
+    const x = iteration => MARGIN + (last > first ? (iteration - first) / (last - first) : 0.5) * (WIDTH - 2 * MARGIN);
+    const y = value => HEIGHT - MARGIN - (high > low ? (value - low) / (high - low) : 0.5) * (HEIGHT - 2 * MARGIN);
     this.lists.forEach((points, i) => {
       const line = some(points, MOST_POINTS).map(({ iteration, value }) => [x(iteration), y(value)]);
-      // One point is a short stroke.
-      if (line.length === 1) line.unshift([line[0][0] - STROKE, line[0][1]]);
+      // The round caps of a line without length are a dot.
+      const isDot = line.length === 1;
+      this.curves[i].setAttribute('class', `curve curve-${i}${isDot ? ' dot' : ''}`);
+      if (isDot) line.push(line[0]);
       this.curves[i].setAttribute('points', line.map(at => at.map(part => part.toFixed(1)).join()).join(' '));
     });
     this.limit.setAttribute('visibility', limit === null ? 'hidden' : 'visible');

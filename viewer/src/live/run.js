@@ -66,6 +66,11 @@ export class Run {
     this.rungs.set(rung, { iteration, isGivenUp, bytes });
   }
 
+  /** A notice from before the run began. */
+  on_log({ level, message }) {
+    if (level === 'warning') this.on_warning({ message });
+  }
+
   on_warning({ message }) {
     this.said = [...this.said, message].slice(-MOST_SAID);
   }

@@ -69,7 +69,7 @@ fn what_is_no_file_of_gaussians_is_named() {
         assert!(message.starts_with(&path.display().to_string()), "{message}");
     }
     let error = read(&text).unwrap_err().to_string();
-    assert!(error.contains("is of no format of Gaussians"), "{error}");
+    assert!(error.contains("has an unknown format"), "{error}");
     assert_eq!(SplatFormat::of_name(&text), None);
 }
 

@@ -41,9 +41,8 @@ pub enum JoinError {
     },
     /// What calls itself the coordinator does not know the secret.
     #[error(
-        "rank {rank} does not trust the coordinator at {address}: it cannot prove that it knows \
-         the secret of this run; give all ranks the same SPLAT_TOKEN, and see which program listens \
-         there"
+        "rank {rank}: the coordinator at {address} does not know the secret of this run. Give all ranks the same \
+         SPLAT_TOKEN, and check which program listens there"
     )]
     Unproven {
         /// This rank.

@@ -79,8 +79,8 @@ pub enum LaunchError {
     },
     /// The ranks are on several hosts and nothing says where they meet.
     #[error(
-        "the environment variable {name} is {here}, of {world} ranks in all: for ranks on several \
-         hosts set SPLAT_RENDEZVOUS=HOST:PORT, where rank 0 runs on HOST and PORT is free"
+        "{name} is {here}, of {world} ranks in all. For ranks on several hosts, set SPLAT_RENDEZVOUS=HOST:PORT with the \
+         host of rank 0 and a free port"
     )]
     NoPlace {
         /// The variable with the ranks of this host.

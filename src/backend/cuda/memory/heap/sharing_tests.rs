@@ -23,12 +23,10 @@ fn a_card_that_others_have_filled_is_said_with_what_helps() {
     let slot = Slot::<u8, _>::unlisted("sort");
     let error = heap.take(&slot, &(2 * MIB)).map(drop).unwrap_err();
     assert!(error.is_out_of_memory() && error.is_short_beside_others());
-    assert_eq!(
-        error.to_string(),
-        "`sort` needs 2.0 MiB more of the GPU's memory, but other programs hold 136.0 of the card's \
-         140.0 GiB, and 4.2 GiB stay free (--vram-threshold): 0.0 MiB are left for this program, \
-         which holds 0.0. End other programs, or raise --vram-threshold"
-    );
+    let text = error.to_string();
+    for part in ["`sort` needs 2.0 MiB", "136.0 of 140.0 GiB", "4.2 stay free", "0.0 of 0.0 MiB"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
@@ -41,7 +39,7 @@ fn context_and_code_that_find_no_room_are_not_counted_as_held_by_others() {
     assert_eq!(heap.total(), Bytes(529 * MIB));
     let full = beside(136 * GIB + 529 * MIB);
     let error = full.charge_fixed(Bytes(529 * MIB)).unwrap_err().to_string();
-    assert!(error.contains("other programs hold 136.0 of the card's 140.0 GiB"), "{error}");
+    assert!(error.contains("other programs hold 136.0 of 140.0 GiB"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! Each message that users see, for the reviewed snapshot `tests/snapshots/messages.snap`.
+//!
+//! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
+
+mod crates;
+mod program;
+
+use std::fmt::{Display, Write as _};
+use std::io;
+
+use super::{doctor, next, train};
+use crate::telemetry::closing_blocks;
+
+/// A heading and the messages below it.
+type Section = (String, Vec<String>);
+
+/// Most letters of an error message.
+const MOST: usize = 200;
+
+fn section(name: &str, messages: &[&dyn Display]) -> Section {
+    (name.to_owned(), messages.iter().map(ToString::to_string).collect())
+}
+
+fn denied() -> io::Error {
+    io::Error::from(io::ErrorKind::PermissionDenied)
+}
+
+/// All errors, by type.
+fn errors() -> Vec<Section> {
+    [program::errors(), crates::errors()].concat()
+}
+
+/// What is no error: lines of a run, and what `splat doctor` says.
+fn others() -> Vec<Section> {
+    let mut sections = vec![("First line of a run".to_owned(), train::run_lines())];
+    let blocks = closing_blocks().into_iter();
+    sections.extend(blocks.map(|(name, lines)| (format!("End of {name}"), lines)));
+    let rows = next::tests::samples().into_iter();
+    sections.extend(rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines)));
+    let machines = doctor::samples().into_iter();
+    sections.extend(machines.map(|(name, lines)| (format!("Doctor: {name}"), lines)));
+    sections
+}
+
+#[test]
+fn messages_are_as_reviewed() {
+    let mut text = String::new();
+    for (name, messages) in errors().iter().chain(&others()) {
+        writeln!(text, "\n## {name}\n").unwrap();
+        messages.iter().for_each(|message| writeln!(text, "{message}").unwrap());
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!("messages", text));
+}
+
+#[test]
+fn errors_are_short_and_single_lines() {
+    // The parser of TOML shows the place in the file.
+    let shows_a_file = |message: &str| message.contains("not valid TOML");
+    let long: Vec<String> = errors()
+        .into_iter()
+        .flat_map(|(_, messages)| messages)
+        .filter(|message| !shows_a_file(message))
+        .filter(|message| message.chars().count() > MOST || message.contains('\n'))
+        .collect();
+    assert!(long.is_empty(), "{} messages:\n{}", long.len(), long.join("\n"));
+}

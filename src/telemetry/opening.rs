@@ -1,0 +1,210 @@
+//! The notices of a run before its progress: at most a few lines on the terminal, all of them in `run.jsonl`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::logging::{Format, Text, json_line};
+
+/// Notices that are shown before a run. Two more lines are about the run itself.
+const MOST_SHOWN: usize = 2;
+
+/// Modules whose notices count.
+const OWN: &str = "splat";
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Notice {
+    level: Level,
+    /// True if it says that a part of the input is not used.
+    is_about_data: bool,
+    message: String,
+}
+
+impl Notice {
+    /// Lower for the more important.
+    fn rank(&self) -> u8 {
+        match (self.level, self.is_about_data) {
+            (_, true) => 0,
+            (Level::WARN, false) => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// Layer of the log that keeps the notices until a run begins.
+#[derive(Clone, Debug)]
+pub(super) struct Opening {
+    format: Format,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// True while notices wait for the run.
+    is_held: bool,
+    /// True until a run has taken the notices.
+    is_open: bool,
+    notices: Vec<Notice>,
+}
+
+impl Opening {
+    /// Keeps what is logged, and holds it back from the terminal if `is_held`.
+    pub(super) fn new(format: Format, is_held: bool) -> Self {
+        let state = State { is_held, is_open: true, notices: Vec::new() };
+        Self { format, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The layer of the current log.
+    fn current() -> Option<Self> {
+        tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if a line of this level waits for the run.
+    pub(super) fn holds(&self, level: Level) -> bool {
+        is_notice(level) && self.lock().is_held
+    }
+
+    /// Ends the opening; returns the notices that waited.
+    fn close(&self) -> Vec<Notice> {
+        let State { is_held, is_open, notices } = &mut *self.lock();
+        *is_open = false;
+        let notices = std::mem::take(notices);
+        let shown = std::mem::take(is_held);
+        notices.into_iter().filter(|notice| shown && is_notice(notice.level)).collect()
+    }
+}
+
+/// True for a warning and for news, not for details.
+fn is_notice(level: Level) -> bool {
+    level == Level::WARN || level == Level::INFO
+}
+
+impl<S: Subscriber> Layer<S> for Opening {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let about = event.metadata();
+        let level = *about.level();
+        if !about.target().starts_with(OWN) || !(is_notice(level) || level == Level::DEBUG) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.is_open {
+            let text = Text::of(event);
+            // It is shown at once.
+            if !text.is_headline {
+                let is_about_data = text.is_about_data;
+                state.notices.push(Notice { level, is_about_data, message: text.message() });
+            }
+        }
+    }
+}
+
+/// The most important notices first, and how many are left out.
+fn shortened(mut notices: Vec<Notice>) -> Vec<Notice> {
+    if notices.len() <= MOST_SHOWN {
+        return notices;
+    }
+    notices.sort_by_key(Notice::rank);
+    let hidden = notices.split_off(MOST_SHOWN - 1);
+    let warnings = hidden.iter().filter(|notice| notice.level == Level::WARN).count();
+    let of_these = match warnings {
+        0 => String::new(),
+        1 => " (1 warning)".to_owned(),
+        _ => format!(" ({warnings} warnings)"),
+    };
+    let message = format!("{} more notices{of_these}: --verbose or run.jsonl", hidden.len());
+    notices.push(Notice { level: Level::INFO, is_about_data: false, message });
+    notices
+}
+
+/// Lines of `run.jsonl` about the notices so far, newlines included.
+pub(super) fn notices_as_json() -> String {
+    let Some(opening) = Opening::current() else { return String::new() };
+    let state = opening.lock();
+    let line = |notice: &Notice| format!("{}\n", json_line(notice.level, &notice.message));
+    state.notices.iter().map(line).collect()
+}
+
+/// Ends the opening as a run begins; returns the lines to show before its progress.
+pub(super) fn begin_run() -> Vec<String> {
+    let Some(opening) = Opening::current() else { return Vec::new() };
+    let notices = shortened(opening.close());
+    notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
+}
+
+/// Ends the opening of a program that begins no run; returns all lines that waited.
+pub(super) fn give_up_run() -> Vec<String> {
+    let Some(opening) = Opening::current() else { return Vec::new() };
+    let notices = opening.close();
+    notices.iter().map(|notice| opening.format.line(notice.level, &notice.message)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    fn logged(is_held: bool, events: impl FnOnce()) -> (Vec<String>, String) {
+        let log = tracing_subscriber::registry().with(Opening::new(Format::Plain, is_held));
+        tracing::subscriber::with_default(log, || {
+            events();
+            let json = notices_as_json();
+            let shown = begin_run();
+            assert!(begin_run().is_empty() && give_up_run().is_empty());
+            tracing::warn!("too late");
+            assert_eq!(notices_as_json(), "");
+            (shown, json)
+        })
+    }
+
+    fn many() {
+        tracing::info!("continuing");
+        tracing::warn!("--near has no effect");
+        tracing::debug!("grey is behind the views");
+        tracing::info!(is_headline = true, "6,000 iterations");
+        tracing::warn!(is_about_data = true, "2 photographs are missing");
+        tracing::warn!(target: "hyper", "of a library");
+    }
+
+    #[test]
+    fn data_that_is_not_used_comes_first_and_the_rest_is_counted() {
+        let (shown, json) = logged(true, many);
+        let more = "2 more notices (1 warning): --verbose or run.jsonl";
+        assert_eq!(shown, ["warning: 2 photographs are missing", more]);
+        let messages: Vec<(String, String)> = json
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .inspect(|line| assert_eq!(line["event"], "log"))
+            .map(|line| ["level", "message"].map(|key| line[key].as_str().unwrap().to_owned()))
+            .map(|[level, message]| (level, message))
+            .collect();
+        let of = |level: &str, message: &str| (level.to_owned(), message.to_owned());
+        assert_eq!(
+            messages,
+            [
+                of("info", "continuing"),
+                of("warning", "--near has no effect"),
+                of("debug", "grey is behind the views"),
+                of("warning", "2 photographs are missing"),
+            ]
+        );
+    }
+
+    #[test]
+    fn few_notices_are_shown_in_their_order_and_none_twice() {
+        let few = || {
+            tracing::info!("continuing");
+            tracing::warn!(is_about_data = true, "2 photographs are missing");
+        };
+        let (shown, _) = logged(true, few);
+        assert_eq!(shown, ["continuing", "warning: 2 photographs are missing"]);
+        let (shown, json) = logged(false, few);
+        assert_eq!((shown.len(), json.lines().count()), (0, 2));
+    }
+}
