@@ -43,7 +43,7 @@ pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done
     if of_reach {
         let is_cut_out = shares.empty > CUT_OUT;
         config.optimize.reg_reach = if is_cut_out { RegReach::All } else { RegReach::Seen };
-        tracing::info!(
+        tracing::debug!(
             "{:.0} % of the photographs' pixels are masked or background: {} (--reg-reach)",
             100.0 * shares.empty,
             if is_cut_out {

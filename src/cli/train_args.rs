@@ -11,6 +11,7 @@ use crate::telemetry::{LogDetail, ProgressStyle};
 
 /// Arguments of `splat train`.
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "switches, of which any may be given")]
 pub(super) struct TrainArgs {
     /// Make a small synthetic scene and train it
     ///
