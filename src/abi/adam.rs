@@ -124,7 +124,7 @@ abi! {
         pub size_exponent: f32,
         /// Logarithm of the factor of that rate for a Gaussian of size 1.
         pub size_offset: f32,
-        /// Not 0: `d_opacity` and `d_scale` act only on rows to which the views give a gradient.
+        /// Not 0: `d_opacity` and `d_scale` act only on rows to whose opacities the views give a gradient.
         pub seen_only: u32,
     }
 

@@ -137,7 +137,7 @@ pub enum Reach {
     /// All Gaussians, in each step.
     #[default]
     All,
-    /// Gaussians to which the views of the step give a gradient. Adam moves a parameter by about its learning rate however
+    /// Gaussians to whose opacities the views of the step give a gradient. Adam moves a parameter by about its learning rate however
     /// small the gradient is: what few views show would otherwise vanish between these views.
     Seen,
 }

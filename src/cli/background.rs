@@ -1,4 +1,4 @@
-//! What the photographs of a scene decide: what is behind the training views, and where weights act.
+//! Choices that follow from the photographs: the background of the training views, and where weights act.
 
 use crate::config::{Color, Config, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
@@ -16,11 +16,10 @@ struct Likeness {
 
 /// What a JPEG file makes of a flat colour, and a backdrop that is not quite of that colour. Shadows of real scenes are seldom
 /// as dark as the first, and seldom fill as much as the second.
-const LIKENESSES: [Likeness; 2] =
-    [Likeness { tolerance: 2, most: 0.05 }, Likeness { tolerance: 16, most: 1.0 / 3.0 }];
+const LIKENESSES: [Likeness; 2] = [Likeness { tolerance: 2, most: 0.05 }, NEAR];
 
-/// More than this share of the photographs' pixels is masked or background where an object was cut out.
-const CUT_OUT: f64 = 1.0 / 3.0;
+/// A colour about that of the background. An object was cut out if more of the photographs is masked or has this colour.
+const NEAR: Likeness = Likeness { tolerance: 16, most: 1.0 / 3.0 };
 
 /// Settles what the photographs decide: what is behind the training views, unless density control is over after the
 /// iterations that are done, and the Gaussians on which the weights of opacity and scale act.
@@ -41,16 +40,12 @@ pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done
         config.densify.training_background = background_for(&shares);
     }
     if of_reach {
-        let is_cut_out = shares.empty > CUT_OUT;
+        let is_cut_out = shares.empty > NEAR.most;
         config.optimize.reg_reach = if is_cut_out { RegReach::All } else { RegReach::Seen };
         tracing::debug!(
-            "{:.0} % of the photographs' pixels are masked or background: {} (--reg-reach)",
+            "{:.0} % of the photographs' pixels are masked or background: --reg-reach {}",
             100.0 * shares.empty,
-            if is_cut_out {
-                "what no view shows is removed"
-            } else {
-                "what few views show is kept"
-            }
+            if is_cut_out { "all" } else { "seen" }
         );
     }
 }

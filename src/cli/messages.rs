@@ -30,7 +30,7 @@ fn errors() -> Vec<Section> {
     [program::errors(), crates::errors()].concat()
 }
 
-/// What is no error: lines of a run, and what `splat doctor` says.
+/// Lines of a run and of `splat doctor`.
 fn others() -> Vec<Section> {
     let mut sections = vec![("First line of a run".to_owned(), train::run_lines())];
     let blocks = closing_blocks().into_iter();

@@ -13,8 +13,6 @@ const COLUMNS: usize = 66;
 pub(super) struct Trained<'a> {
     /// The model, or what `splat clean` left of it.
     pub(super) model: &'a Path,
-    /// Folder of the run.
-    pub(super) run: &'a Path,
     pub(super) config: &'a Config,
     pub(super) is_demo: bool,
 }
@@ -39,43 +37,21 @@ fn next_lines(trained: &Trained<'_>) -> Vec<String> {
     if !is_mesh {
         rows.push(("mesh", format!("splat mesh -m {model}")));
     }
-    let better = if trained.is_demo {
+    rows.push(if trained.is_demo {
         ("your own", "splat train -s SCENE -m MODEL --eval".to_owned())
     } else {
-        ("improve", improvement(trained))
-    };
-    rows.push(better);
+        let guide = match trained.config.optimize.primitive {
+            PrimitiveName::Gaussians => "splat help quality",
+            PrimitiveName::Surfels => "splat help surfaces",
+            PrimitiveName::Triangles => "splat help triangles",
+        };
+        ("improve", guide.to_owned())
+    });
     let rows = rows.iter().flat_map(|(name, command)| {
         let names = std::iter::once(*name).chain(std::iter::repeat(""));
         names.zip(folded(command)).map(|(name, part)| closing_row(name, &part))
     });
     rows.collect()
-}
-
-/// The command that makes a better model, or the guide that explains how.
-fn improvement(trained: &Trained<'_>) -> String {
-    let Config { scene, optimize, .. } = trained.config;
-    let guide = match optimize.primitive {
-        PrimitiveName::Gaussians => "splat help quality",
-        PrimitiveName::Surfels => "splat help surfaces",
-        PrimitiveName::Triangles => "splat help triangles",
-    };
-    let better = match optimize.iterations {
-        _ if optimize.primitive != PrimitiveName::Gaussians
-            || trained.config.has_coarse_stage() =>
-        {
-            return guide.to_owned();
-        }
-        0..6000 => "normal",
-        6000..24_000 => "high",
-        _ => return guide.to_owned(),
-    };
-    let Some(source) = &scene.source_path else { return guide.to_owned() };
-    let mut model = trained.run.as_os_str().to_owned();
-    model.push(format!("-{better}"));
-    let eval = if scene.eval { " --eval" } else { "" };
-    let (source, model) = (shell_word(source), shell_word(Path::new(&model)));
-    format!("splat train -s {source} -m {model} --quality {better}{eval}")
 }
 
 /// A command in lines that a shell reads as one, broken before options.
@@ -108,7 +84,7 @@ pub(super) mod tests {
             config.optimize.primitive = primitive;
             config.optimize.iterations = iterations;
             let model = Path::new(model);
-            next_lines(&Trained { model, run: model, config: &config, is_demo })
+            next_lines(&Trained { model, config: &config, is_demo })
         };
         vec![
             ("of the default", lines("out/fox", PrimitiveName::Gaussians, 6000, false)),

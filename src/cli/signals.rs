@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use anyhow::Context;
 
 use super::exit::Exit;
+use crate::telemetry::release_notices;
 
 /// What the run at work looks at; none while no run could stop with a checkpoint.
 static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
@@ -76,6 +77,7 @@ fn handle() -> Result<(), ctrlc::Error> {
         let was_set = running.map(|stop| stop.swap(true, Ordering::Relaxed));
         if is_second || was_set.is_none() {
             remove_litter();
+            release_notices();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
         tell_of_stop();

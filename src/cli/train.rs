@@ -70,7 +70,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
     let cleaned = if args.clean { Some(clean_trained(&model_path)?) } else { None };
     let model = cleaned.as_deref().unwrap_or(&model_path);
-    let trained = Trained { model, run: &model_path, config: &config, is_demo: args.demo };
+    let trained = Trained { model, config: &config, is_demo: args.demo };
     tell_next(&trained, args.style());
     Ok(())
 }

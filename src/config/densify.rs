@@ -15,6 +15,8 @@ pub(super) struct DensifiedRun {
     pub(super) primitive: PrimitiveName,
     /// Whether the model is there already, and the coarse stage is all that follows.
     pub(super) is_trained: bool,
+    /// Whether the number of Gaussians is given.
+    pub(super) has_max_points: bool,
     /// Whether every iteration has another background.
     pub(super) has_random_background: bool,
     /// The iteration at which it ends.
@@ -143,8 +145,8 @@ options! {
         /// less).
         #[arg(value_name = "N")]
         pixels_per_gaussian: u32 = 350, is count, idle Idle::When {
-            is: |run| run.is_trained || !run.strategy.grows_to_a_number(),
-            words: "with -c or without --strategy budget",
+            is: |run| run.is_trained || run.has_max_points || !run.strategy.grows_to_a_number(),
+            words: "with -c, without --strategy budget, or with --max-points, also that of a preset or an earlier run",
         }, OF_TRIANGLES;
 
         /// Background of training views in density control

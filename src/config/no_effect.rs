@@ -16,6 +16,7 @@ impl Config {
             strategy: self.densify.strategy,
             primitive: self.optimize.primitive,
             is_trained: self.sugar.checkpoint_path.is_some(),
+            has_max_points: self.densify.max_points.is_some(),
             has_random_background: self.optimize.random_background,
             until: self.densify.densify_until_iter,
         };

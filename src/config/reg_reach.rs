@@ -1,4 +1,4 @@
-//! Which Gaussians the weights of opacity and scale act on.
+//! Gaussians on which the weights of opacity and scale act.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

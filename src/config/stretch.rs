@@ -35,6 +35,14 @@ const OF_TRIANGLES: [(&str, &str); 16] = [
     (TrianglesOptions::NAME, "hidden_interval"),
 ];
 
+/// Intervals of the preset `best` that are a share of its iterations, as those of `fast` are when both make 65 passes.
+const OF_BEST: [(&str, &str); 4] = [
+    (OptimizeOptions::NAME, "sh_degree_interval"),
+    (DensifyOptions::NAME, "densify_from_iter"),
+    (DensifyOptions::NAME, "densification_interval"),
+    (DensifyOptions::NAME, "opacity_reset_interval"),
+];
+
 /// Density control starts before this part of the iterations at which it ends: one in so many.
 const LATEST_START: i64 = 4;
 
@@ -51,8 +59,7 @@ const PASSES: [&str; 2] = ["min_passes", MAX_PASSES];
 
 const MAX_PASSES: &str = "max_passes";
 
-/// Least limit of passes of a run whose length a clock gives. More passes over few views overfit: castle (26 views) loses
-/// 1.4 dB from 65 to 600 passes, while lego (100 views) gains until 300.
+/// Least limit of passes of a run whose length a clock gives. More passes over few views overfit.
 const PASSES_BY_CLOCK: i64 = 300;
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
@@ -61,10 +68,11 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
-    for (section, key) in SHARES {
-        let value = preset.get_mut(section).and_then(|section| section.get_mut(key));
+    let intervals = if unaliased(name) == "best" { &OF_BEST[..] } else { &[] };
+    for (section, key) in SHARES.iter().chain(intervals) {
+        let value = preset.get_mut(*section).and_then(|section| section.get_mut(*key));
         if let Some(Value::Integer(value)) = value {
-            *value = value.saturating_mul(given) / own;
+            *value = (value.saturating_mul(given) / own).max((*value).min(1));
         }
     }
     start_in_time(&mut preset);
@@ -162,6 +170,14 @@ mod tests {
         let rounds = ["densify_from_iter", "densify_until_iter"];
         assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
         let preset = table("[optimize]\niterations = 6000\nmin_passes = 28\nmax_passes = 65\n");
+        let best =
+            table("[optimize]\niterations = 24000\n[densify]\nopacity_reset_interval = 2000\n");
+        let halvings = |iterations: u32| {
+            let above = table(&format!("[optimize]\niterations = {iterations}\n"));
+            stretched("best", best.clone(), &[above])["densify"]["opacity_reset_interval"]
+                .as_integer()
+        };
+        assert_eq!([6000, 2].map(halvings), [Some(500), Some(1)]);
         let passes = |above: &str| {
             let optimize =
                 stretched("fast", preset.clone(), &[table(above)])[OptimizeOptions::NAME].clone();

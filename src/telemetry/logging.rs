@@ -44,7 +44,7 @@ pub enum LogDetail {
     Details,
     /// News, warnings and errors.
     All,
-    /// The same, but only the most important lines before a run begins.
+    /// Like `All`, but with little news before a run begins.
     Brief,
     /// Warnings and errors.
     Warnings,

@@ -1,4 +1,4 @@
-//! The notices of a run before its progress: at most a few lines on the terminal, all of them in `run.jsonl`.
+//! The notices of a run before its progress: all warnings and little news on the terminal, all of them in `run.jsonl`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use tracing_subscriber::layer::Context;
 
 use super::logging::{Format, Text, json_line};
 
-/// Notices that are shown before a run. Two more lines are about the run itself.
+/// Notices that are shown before a run, unless there are more warnings. Two more lines are about the run itself.
 const MOST_SHOWN: usize = 2;
 
 /// Modules whose notices count.
@@ -29,10 +29,13 @@ impl Notice {
         match (self.level, self.is_about_data) {
             (_, true) => 0,
             (Level::WARN, false) => 1,
-            _ => 2,
+            _ => NEWS,
         }
     }
 }
+
+/// Rank of notices that no result depends on.
+const NEWS: u8 = 2;
 
 /// Layer of the log that keeps the notices until a run begins.
 #[derive(Clone, Debug)]
@@ -93,33 +96,32 @@ impl<S: Subscriber> Layer<S> for Opening {
         if !about.target().starts_with(OWN) || !(is_notice(level) || level == Level::DEBUG) {
             return;
         }
-        let mut state = self.lock();
-        if state.is_open {
-            let text = Text::of(event);
-            // It is shown at once.
-            if !text.is_headline {
-                let is_about_data = text.is_about_data;
-                state.notices.push(Notice { level, is_about_data, message: text.message() });
-            }
+        if !self.lock().is_open {
+            return;
+        }
+        // A value that is shown may log, and takes the lock then.
+        let text = Text::of(event);
+        // A headline is shown at once.
+        if !text.is_headline {
+            let is_about_data = text.is_about_data;
+            self.lock().notices.push(Notice { level, is_about_data, message: text.message() });
         }
     }
 }
 
-/// The most important notices first, and how many are left out.
+/// Returns all warnings, the most important first, and as much news as there is room for. A line says how much is left out.
 fn shortened(mut notices: Vec<Notice>) -> Vec<Notice> {
     if notices.len() <= MOST_SHOWN {
         return notices;
     }
     notices.sort_by_key(Notice::rank);
-    let hidden = notices.split_off(MOST_SHOWN - 1);
-    let warnings = hidden.iter().filter(|notice| notice.level == Level::WARN).count();
-    let of_these = match warnings {
-        0 => String::new(),
-        1 => " (1 warning)".to_owned(),
-        _ => format!(" ({warnings} warnings)"),
-    };
-    let message = format!("{} more notices{of_these}: --verbose or run.jsonl", hidden.len());
-    notices.push(Notice { level: Level::INFO, is_about_data: false, message });
+    let important = notices.iter().filter(|notice| notice.rank() < NEWS).count();
+    let hidden = notices.split_off(important.max(MOST_SHOWN - 1).min(notices.len()));
+    if !hidden.is_empty() {
+        let lines = if hidden.len() == 1 { "line" } else { "lines" };
+        let message = format!("{} more {lines}: --verbose or run.jsonl", hidden.len());
+        notices.push(Notice { level: Level::INFO, is_about_data: false, message });
+    }
     notices
 }
 
@@ -173,10 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_not_used_comes_first_and_the_rest_is_counted() {
+    fn all_warnings_are_shown_those_about_data_first_and_news_is_counted() {
         let (shown, json) = logged(true, many);
-        let more = "2 more notices (1 warning): --verbose or run.jsonl";
-        assert_eq!(shown, ["warning: 2 photographs are missing", more]);
+        let more = "1 more line: --verbose or run.jsonl";
+        let warnings = ["warning: 2 photographs are missing", "warning: --near has no effect"];
+        assert_eq!(shown, [warnings[0], warnings[1], more]);
         let messages: Vec<(String, String)> = json
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())

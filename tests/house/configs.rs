@@ -316,7 +316,7 @@ fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
         Some(ConfigLayer { origin: "base.toml", text: "[optimize]\ntime_budget = \"3s\"\n" });
     let resumed = resolve(Layers { base, preset: Some("fast"), ..Layers::default() }).unwrap();
     assert_eq!(resumed.optimize.max_passes, 300);
-    for (preset, expected) in [("draft", [2000, 0, 50]), ("best", [24_000, 0, 65])] {
+    for (preset, expected) in [("draft", [2000, 0, 50]), ("best", [24_000, 28, 65])] {
         let optimize = of_new_run(&[], Some(preset)).optimize;
         assert_eq!([optimize.iterations, optimize.min_passes, optimize.max_passes], expected);
     }

@@ -23,9 +23,9 @@ const FAULTS: &str = "SPLAT_TEST_FAULTS";
 
 /// Largest difference in PSNR of the same pixels and cameras, dB.
 const SAME: f64 = 0.005;
-/// The same of scenes far away and in other units, dB.
+/// Tolerance for scenes far away and in other units, dB.
 const MOVED: f64 = 0.05;
-/// The same where poses or pixels differ a little, dB.
+/// Tolerance where poses or pixels differ a little, dB.
 const NEAR: f64 = 0.2;
 
 /// A copy of all faults, and the PSNR of the scene without a fault.

@@ -1,4 +1,4 @@
-//! `--training-background`: what is behind the training views while density control runs.
+//! `--training-background` and `--reg-reach`, which follow from the photographs.
 
 use std::fs;
 
@@ -18,8 +18,36 @@ fn gaussians(place: &TestFolder, model: &str) -> Vec<u8> {
 }
 
 fn stored(place: &TestFolder, model: &str) -> String {
+    stored_line(place, model, "training_background")
+}
+
+fn stored_line(place: &TestFolder, model: &str, key: &str) -> String {
     let config = fs::read_to_string(place.path(model).join("config.toml")).unwrap();
-    config.lines().find(|line| line.starts_with("training_background")).unwrap().to_owned()
+    config.lines().find(|line| line.starts_with(key)).unwrap().to_owned()
+}
+
+#[test]
+fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
+    let place = TestFolder::with_scene();
+    let train = |model: &str, reach: &str, background: &str| {
+        let [reach, background] =
+            [format!("--reg-reach={reach}"), format!("--background={background}")];
+        trained(&place, model, &["--opacity-reg=0.01", &reach, &background])
+    };
+    let reach = |model| stored_line(&place, model, "reg_reach");
+    // The photographs have a black background, which is empty before black and a wall before red.
+    train("object", "auto", "0,0,0").says(&["masked or background: --reg-reach all"]);
+    assert_eq!(reach("object"), "reg_reach = \"all\"");
+    train("place", "auto", "1,0,0").says(&["masked or background: --reg-reach seen"]);
+    assert_eq!(reach("place"), "reg_reach = \"seen\"");
+    train("seen", "seen", "1,0,0");
+    assert!(gaussians(&place, "place") == gaussians(&place, "seen"));
+    train("all", "all", "1,0,0");
+    assert!(gaussians(&place, "all") != gaussians(&place, "seen"));
+    // A resumed run keeps the choice, though it shows other photographs.
+    let longer = ["--resume", "--iterations=20", "--background=0,0,0"];
+    end(place.train_into("place").args(longer)).done();
+    assert_eq!(reach("place"), "reg_reach = \"seen\"");
 }
 
 #[test]

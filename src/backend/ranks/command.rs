@@ -11,7 +11,7 @@ use crate::dataset::View;
 use crate::math::morton::Cube;
 
 /// The form of what ranks send each other: another number where a command, or what it moves, has changed.
-pub const RANK_PROTOCOL: u32 = 2;
+pub const RANK_PROTOCOL: u32 = 3;
 
 /// Something that all ranks do together.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -24,7 +24,7 @@ use super::supervise::resume_command;
 use crate::backend::DeviceError;
 use crate::backend::ranks::{RANK_PROTOCOL, RankLine};
 use crate::config::Config;
-use crate::telemetry::log_error;
+use crate::telemetry::{log_error, release_notices};
 use crate::train::obey::fingerprint_of;
 
 /// How often a rank looks whether it was asked to stop.
@@ -146,6 +146,7 @@ fn claims() -> Vec<Claim> {
 /// Ends this process since another rank is gone. The supervisor, where there is one, says so.
 #[expect(clippy::exit, reason = "the thread that trains waits for a rank that is gone")]
 fn end() {
+    release_notices();
     process::exit(i32::from(Exit::Device.code()));
 }
 

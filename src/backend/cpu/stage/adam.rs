@@ -14,6 +14,7 @@ use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
 use crate::backend::{AdamStep, Capability, DeviceError, Noise, Reach, Regularisers};
+use crate::layout::Rate;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
 use crate::math::noise::{jitter, standard_normals};
@@ -47,6 +48,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
     if step.by_size.is_some() {
         density_field(model, Capability::SizedRates)?;
     }
+    let mut columns = P::SCHEMA.columns.iter().zip(&spans);
+    let of_opacity = columns
+        .find(|(column, _)| column.rate == Rate::OpacityLogits)
+        .map(|(_, span)| span.clone());
     let packed = PackedStep::new(model, &splat_from_row, step, seed);
     let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
@@ -55,8 +60,8 @@ pub(crate) fn step<R: Real, P: Drawable>(
         d_rows.par_chunks_mut(width).zip(block.clone()).for_each(|(d_row, row)| {
             d_row.fill(R::ZERO);
             parameter_gradient(model, gradients, &splat_from_row, row, d_row);
-            let is_reached =
-                step.regularisers.reach == Reach::All || d_row.iter().any(|&d| d != R::ZERO);
+            let is_reached = step.regularisers.reach == Reach::All
+                || of_opacity.clone().is_some_and(|at| d_row[at].iter().any(|&d| d != R::ZERO));
             if regularises
                 && is_reached
                 && let Some(field) = P::density_field(model)
