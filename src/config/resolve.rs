@@ -324,11 +324,7 @@ fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), C
         let Some(keys) = value.get_ref().as_table() else { continue };
         if let Some(key) = keys.keys().find(|key| !section.has(key.get_ref())) {
             let found = key.get_ref().as_ref();
-            let remedy = place_of(&sections, found).unwrap_or_else(|| {
-                let keys: Vec<_> =
-                    section.flags.iter().map(|flag| flag.get_id().as_str()).collect();
-                format!("this section has {}. {}", keys.join(", "), all_sections(&sections))
-            });
+            let remedy = place_of(&sections, found).unwrap_or_else(|| nearest(section, found));
             return Err(unknown(
                 key.span(),
                 format!("key `{found}` in [{}]", section.name),
@@ -348,6 +344,24 @@ fn place_of(sections: &[Section], key: &str) -> Option<String> {
     let section = sections.iter().find(|section| section.has(&spelled))?;
     Some(format!("write `{spelled}` in section [{}]", section.name))
 }
+
+/// Names the key of a section that is spelled most like another one. A model of another version of the program has keys
+/// that this one lacks.
+fn nearest(section: &Section, key: &str) -> String {
+    let likeness = |name: &&str| strsim::jaro_winkler(name, key);
+    let keys = section.flags.iter().map(|flag| flag.get_id().as_str());
+    let best = keys.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    match best.filter(|best| likeness(best) > LIKE) {
+        Some(best) => format!("do you mean `{best}`? All keys: splat train --help"),
+        None => {
+            "remove it, or use the version of splat that wrote it. All keys: splat train --help"
+                .to_owned()
+        }
+    }
+}
+
+/// Jaro-Winkler similarity from which a name is taken for a misspelt one; clap takes about the same.
+const LIKE: f64 = 0.8;
 
 fn all_sections(sections: &[Section]) -> String {
     let names: Vec<_> = sections.iter().map(|section| format!("[{}]", section.name)).collect();

@@ -424,7 +424,7 @@ fn a_key_that_does_not_exist_is_named_with_its_line_and_its_place() {
         ("\niterations = 3\n", "line 2|outside of sections `iterations`|section [optimize]"),
         ("[optimize]\nsh-degree = 1\n", "line 2|`sh-degree`|write `sh_degree`"),
         ("[memory]\nlow_dram = true\n", "high_dram = false"),
-        ("[run]\nsede = 1\n", "line 2|`sede`|this section has seed, device"),
+        ("[run]\nsede = 1\n", "line 2|`sede`|do you mean `seed`?"),
     ] {
         let message = resolved(toml, &[]).unwrap_err().to_string();
         for part in parts.split('|').chain(["base.toml"]) {
