@@ -7,7 +7,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use self::advice::{Advice, Part};
+use self::findings::{Advice, Part};
 use self::findings::{Findings, LpipsFinding, capabilities, nccl_line};
 use super::device::try_gpu;
 use super::output::print;

@@ -172,7 +172,7 @@ mod tests {
         fs::write(folder.path().join("d.png"), "text").unwrap();
         let maps = found(folder.path().to_owned(), &["a.jpg", "b.jpg", "c.jpg", "d.jpg"]).unwrap();
         assert_eq!(maps.files.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
-        let parts = ["is no normal map", "is 3x4 px", "neither JPEG"];
+        let parts = ["is no normal map", "has 3x4 px", "neither JPEG"];
         for (reason, part) in maps.without.iter().zip(parts) {
             assert!(reason.contains(part), "no `{part}` in: {reason}");
         }
@@ -187,7 +187,7 @@ mod tests {
         let fits_nothing = found(folder.path().to_owned(), &["a.jpg", "c.jpg"]);
         for (result, parts) in [
             (missing, ["nowhere", "no such folder", "--normals"]),
-            (fits_nothing, ["none of the 2", "a.png", "--normals"]),
+            (fits_nothing, ["of the 2", "a.png", "--normals"]),
         ] {
             let error = result.unwrap_err().to_string();
             for part in parts {

@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn errors_name_what_is_wrong() {
         let cases: [(&[u8], &str); 8] = [
-            (b"", "not a PLY"),
+            (b"", "the file is empty"),
             (b"solid", "not a PLY"),
             (b"ply\n", "before a line `end_header`"),
             (b"ply\nformat binary_middle_endian 1.0\n", "binary_middle_endian"),

@@ -4,6 +4,7 @@ mod cadence;
 mod closing;
 mod escape;
 mod jsonl;
+mod log_line;
 mod logging;
 mod measured_views;
 mod on_thread;

@@ -6,7 +6,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::logging::{Format, Text, json_line};
+use super::log_line::{Format, Text, json_line};
 
 /// Notices that are shown before a run, unless there are more warnings. Two more lines are about the run itself.
 const MOST_SHOWN: usize = 2;

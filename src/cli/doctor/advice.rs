@@ -1,8 +1,6 @@
 //! What to do about what was found.
 
-use serde::{Serialize, Serializer};
-
-use super::findings::{Findings, capabilities};
+use super::findings::{Advice, Findings, Part, capabilities};
 use crate::backend::nvidia::{Fit, Gpu};
 use crate::cli::device::REBUILD;
 use crate::cli::holders::{LISTED, in_words};
@@ -19,62 +17,6 @@ const RAM_WANTED: Bytes = Bytes(6 << 30);
 
 /// Others have so much of a GPU that it is worth a word, per cent.
 const FOREIGN_PERCENT: f64 = 10.0;
-
-/// A part of the machine or of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Program,
-    Processor,
-    Ram,
-    Disk,
-    Kernels,
-    Gpu,
-    Nvml,
-    Wsl,
-    Preset,
-    Nccl,
-    Lpips,
-}
-
-impl Part {
-    /// A line about the part.
-    pub(super) fn line(self, text: &str) -> String {
-        let name = match self {
-            Self::Program => "splat",
-            Self::Processor => "CPU",
-            Self::Ram => "RAM",
-            Self::Disk => "disk",
-            Self::Kernels => "CUDA",
-            Self::Gpu => "GPU",
-            Self::Nvml => "NVML",
-            Self::Wsl => "WSL",
-            Self::Preset => "preset",
-            Self::Nccl => "NCCL",
-            Self::Lpips => "LPIPS",
-        };
-        format!("{name:<11}{text}")
-    }
-}
-
-/// A thing to do about a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Advice {
-    pub(super) part: Part,
-    pub(super) text: String,
-}
-
-impl Advice {
-    fn new(part: Part, text: impl Into<String>) -> Self {
-        Self { part, text: text.into() }
-    }
-}
-
-/// The text alone: the part is for the terminal.
-impl Serialize for Advice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.text.serialize(serializer)
-    }
-}
 
 /// Things to do, the most important first.
 pub(super) fn advice(findings: &Findings) -> Vec<Advice> {

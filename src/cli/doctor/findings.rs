@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::advice::Advice;
 use crate::backend::gpu::NcclFinding;
 use crate::backend::nvidia::{Gpu, KernelBuild};
 use crate::cli::device::UsableGpu;
@@ -13,6 +12,62 @@ use crate::memory::Bytes;
 use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
+
+/// A part of the machine or of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Program,
+    Processor,
+    Ram,
+    Disk,
+    Kernels,
+    Gpu,
+    Nvml,
+    Wsl,
+    Preset,
+    Nccl,
+    Lpips,
+}
+
+impl Part {
+    /// A line about the part.
+    pub(super) fn line(self, text: &str) -> String {
+        let name = match self {
+            Self::Program => "splat",
+            Self::Processor => "CPU",
+            Self::Ram => "RAM",
+            Self::Disk => "disk",
+            Self::Kernels => "CUDA",
+            Self::Gpu => "GPU",
+            Self::Nvml => "NVML",
+            Self::Wsl => "WSL",
+            Self::Preset => "preset",
+            Self::Nccl => "NCCL",
+            Self::Lpips => "LPIPS",
+        };
+        format!("{name:<11}{text}")
+    }
+}
+
+/// A thing to do about a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) part: Part,
+    pub(super) text: String,
+}
+
+impl Advice {
+    pub(super) fn new(part: Part, text: impl Into<String>) -> Self {
+        Self { part, text: text.into() }
+    }
+}
+
+/// The text alone: the part is for the terminal.
+impl Serialize for Advice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
+    }
+}
 
 /// What was found.
 #[derive(Serialize)]

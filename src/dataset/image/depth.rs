@@ -174,7 +174,7 @@ mod tests {
         assert!(error.contains("is no depth map"), "{error}");
         let narrow = write(&folder, [20, 30], |_, _| Luma([7_u16]));
         let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
-        for part in ["a.png", "20x30 px", "a.jpg", "40x30 px", "--depths"] {
+        for part in ["a.png", "20x30 px", "a.jpg", "40x30", "--depths"] {
             assert!(error.contains(part), "no `{part}` in: {error}");
         }
     }

@@ -194,7 +194,7 @@ fn harmonics_above_a_lower_degree_are_left_out_with_their_moments() {
     let path = written(folder.path(), 6);
     let error = StoredCheckpoint::open(&path).unwrap().lower_sh_degree(3).unwrap_err();
     assert!(matches!(error, CheckpointError::ShDegree { found: 2, wanted: 3, .. }), "{error}");
-    assert!(error.to_string().contains("training from the start"), "{error}");
+    assert!(error.to_string().contains("train from the start"), "{error}");
 }
 
 #[test]

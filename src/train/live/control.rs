@@ -115,7 +115,7 @@ mod tests {
         let (request, left) = taken(text);
         let message = request.unwrap_err().to_string();
         assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
-        assert!(message.contains("training goes on"), "{message}");
+        assert!(message.contains("The request is dropped"), "{message}");
         assert_eq!(left, 0);
     }
 

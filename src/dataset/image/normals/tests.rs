@@ -111,7 +111,7 @@ fn what_is_no_normal_map_is_refused_by_name() {
     assert!(error.contains("a.png: is no normal map"), "{error}");
     let narrow = write(&folder, [20, 30], |_, _| Rgb([128_u8, 128, 0]));
     let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
-    for part in ["a.png", "normal map is 20x30 px", "a.jpg", "40x30 px", "--normals"] {
+    for part in ["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"] {
         assert!(error.contains(part), "no `{part}` in: {error}");
     }
 }

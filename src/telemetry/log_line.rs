@@ -1,0 +1,99 @@
+//! A line of the log: its text and its forms.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level};
+
+use super::escape::{Newlines, escape_controls};
+use super::time::unix_seconds;
+
+/// Form of a line of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// `warning: text`.
+    Plain,
+    /// The same with a coloured level.
+    Colored,
+    /// `{"time":..,"event":"log","level":"warning","message":".."}`.
+    Json,
+}
+
+impl Format {
+    /// A line without its newline.
+    pub(super) fn line(self, level: Level, message: &str) -> String {
+        let color = match level {
+            Level::ERROR => "\x1b[1;31m",
+            Level::WARN => "\x1b[1;33m",
+            _ => "\x1b[2m",
+        };
+        let name = name_of(level);
+        let shown = escape_controls(message, Newlines::Escaped);
+        match self {
+            // Which escapes by itself.
+            Self::Json => json_line(level, message).to_string(),
+            // News needs no heading.
+            _ if level == Level::INFO => shown,
+            Self::Plain => format!("{name}: {shown}"),
+            Self::Colored => format!("{color}{name}:\x1b[0m {shown}"),
+        }
+    }
+}
+
+/// A line of the log as JSON.
+pub(super) fn json_line(level: Level, message: &str) -> serde_json::Value {
+    serde_json::json!({
+        "time": unix_seconds(), "event": "log", "level": name_of(level), "message": message,
+    })
+}
+
+fn name_of(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warning",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
+    }
+}
+
+/// The message of an event, and its other fields as ` key=value`.
+#[derive(Default)]
+pub(super) struct Text {
+    message: String,
+    fields: String,
+    /// True if the line is about the run itself and never waits.
+    pub(super) is_headline: bool,
+    /// True if a part of the input is not used.
+    pub(super) is_about_data: bool,
+}
+
+impl Text {
+    pub(super) fn of(event: &Event<'_>) -> Self {
+        let mut text = Self::default();
+        event.record(&mut text);
+        text
+    }
+
+    pub(super) fn message(self) -> String {
+        self.message + &self.fields
+    }
+}
+
+impl Visit for Text {
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        match field.name() {
+            "is_headline" => self.is_headline = value,
+            "is_about_data" => self.is_about_data = value,
+            _ => self.record_debug(field, &value),
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        match field.name() {
+            "message" => write!(self.message, "{value:?}").ok(),
+            name => write!(self.fields, " {name}={value:?}").ok(),
+        };
+    }
+}
