@@ -517,7 +517,8 @@ fn without_held_out_views_eval_says_what_to_do() {
 #[test]
 fn the_demonstration_trains_and_says_what_is_next() {
     let said = demo_says();
-    for part in ["scene", "point_cloud.ply", "results.json", "tensorboard"] {
+    for part in ["quality", "memory", "point_cloud/iteration_5", "splat view -m", "splat export -m"]
+    {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
     assert!(DEMO.ply_of(DEMO_MODEL, 5).exists());

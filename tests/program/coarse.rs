@@ -237,7 +237,7 @@ fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
     on(&["--iterations=400"]).refused(2, &["coarse stage", &format!("--iterations {START}")]);
     on(&["--regularize=none", "--iterations=400"]).refused(2, &["--regularize as it was"]);
     on(&["--sugar-iterations=4000"]).refused(2, &["prune", "--sugar-iterations"]);
-    on(&[]).done().says(&["Ask for more with --sugar-iterations"]);
+    on(&[]).done().says(&["To train longer, give --sugar-iterations"]);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn the_references_iterations_are_those_of_a_model_that_is_loaded() {
         end(command.args(["--iteration-to-load", start, "-c"]).arg(&model).args(more))
     };
     // The last 40 of the reference's, behind its prune.
-    run("late", "14960", &[]).done().says(&["they stay"]);
+    run("late", "14960", &[]).done().says(&["transparent Gaussians stay"]);
     assert!(place.ply_of("late", 15_000).exists());
     assert!(events(&place, "late", "pruned").is_empty());
     run("over", "15000", &[]).refused(2, &["15000", "relative"]);

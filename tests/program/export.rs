@@ -98,8 +98,9 @@ fn a_run_starts_from_an_spz_of_any_axes() {
     let start = |name: &str, flags: &[&str]| {
         let from = place.path(name);
         let flags = [&["--init", text(&from), "--densify-until-iter=0"], flags].concat();
-        place.trained_into(name, 1, &flags);
-        psnr(&place, &place.ply_of(name, 1))
+        let model = format!("from_{name}");
+        place.trained_into(&model, 1, &flags);
+        psnr(&place, &place.ply_of(&model, 1))
     };
     export(&place, &["-m", "model", "-o", "rub.spz"]).done();
     export(&place, &["-m", "model", "-o", "luf.spz", "--spz-axes=luf"]).done();
@@ -224,7 +225,7 @@ fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
 #[case::nothing_left(&["-m", "model", "-o", "a.ply", "--crop=90,90,90,91,91,91"], 3, &["point_cloud.ply", "--crop"])]
 #[case::no_model(&["-m", "nowhere", "-o", "a.ply"], 3, &["nowhere"])]
 #[case::no_file(&["nowhere.spz", "-o", "a.ply"], 3, &["nowhere.spz"])]
-#[case::other_file(&["model/config.toml", "-o", "a.ply"], 3, &["config.toml", "no format"])]
+#[case::other_file(&["model/config.toml", "-o", "a.ply"], 3, &["config.toml", "unknown format"])]
 #[case::cut_off(&["cut.spz", "-o", "a.ply"], 3, &["cut.spz"])]
 #[case::box_turned(&["-m", "model", "-o", "a.ply", "--crop=1,0,0,0,1,1"], 2, &["lesser corner"])]
 #[case::few_numbers(&["-m", "model", "-o", "a.ply", "--translate=1,2"], 2, &["3 finite numbers"])]
@@ -236,7 +237,7 @@ fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
 #[case::others_files(&["-m", "model", "-o", "model/meta.json"], 2, &["model: is not empty", "--overwrite"])]
 #[case::folder(&["-m", "model", "-o", "a.sog", "--format=sog-folder"], 2, &["meta.json"])]
 #[case::refit_of_a_file(&["model/config.toml", "-o", "a.sog", "--refit"], 2, &["--refit", "-m MODEL"])]
-#[case::refit_of_spz(&["-m", "model", "-o", "a.spz", "--refit"], 2, &["--refit is for SOG", "levels"])]
+#[case::refit_of_spz(&["-m", "model", "-o", "a.spz", "--refit"], 2, &["--refit is for SOG", "Leave it out"])]
 #[case::refit_of_a_part(&["-m", "model", "-o", "a.sog", "--refit", "--crop=0,0,0,1,1,1"], 2, &["--crop", "cut off"])]
 #[case::refit_without_scene(&["-m", "model", "-s", "gone", "-o", "a.sog", "--refit"], 3, &["gone"])]
 #[case::nothing_named(&["-o", "a.ply"], 2, &["FILE"])]

@@ -181,7 +181,7 @@ const TABLE: [(&str, Check); 29] = [
         // The test views differ: a table, and code 3.
         let mut compare = splat();
         compare.arg("compare").current_dir(all.path(name)).args(["a.json", "b.json"]);
-        let ended = end(&mut compare).says(&["a.json and b.json", "test views are not the same"]);
+        let ended = end(&mut compare).says(&["a.json and b.json", "test views differ"]);
         assert!(ended.code == Some(3) && ended.stdout.contains("test PSNR"), "{ended:#?}");
         assert!(ended.stdout.lines().all(|line| line.chars().count() < 200), "{ended:#?}");
     }),

@@ -33,7 +33,7 @@ fn the_demonstration_trains_and_says_what_is_missing() {
     let model = place.path("demo");
     let demo = ["train", "--demo", "--iterations", "3", "-m", model.to_str().unwrap()];
     let Some(ended) = on_gpu_machine(&place, &demo) else { return };
-    let said = ["warning", "built without CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
+    let said = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
     ended.done().says(&said);
     // What comes next works there, too.
     let render = ["render", "--skip-train", "-m", model.to_str().unwrap()];

@@ -151,7 +151,7 @@ fn what_is_shown_is_what_the_ply_of_that_iteration_is_exported_as() {
     ended.done().says(&[
         &format!("[ITER {iteration}] Paused from the page"),
         &format!("[ITER {iteration}] Resumed from the page"),
-        " s paused, ",
+        " s, paused ",
     ]);
     assert_unchanged(&place);
 
@@ -273,7 +273,7 @@ fn a_broken_request_is_removed_with_a_warning_and_training_goes_on() {
     assert!(message.contains("control_1.json: cannot be understood"), "{message}");
     assert!(!run.live("control_1.json").exists());
     let (place, ended) = run.end();
-    ended.done().says(&["warning: ", "training goes on"]);
+    ended.done().says(&["warning: ", "The request is dropped"]);
     assert_unchanged(&place);
 }
 

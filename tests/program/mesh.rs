@@ -346,7 +346,7 @@ fn points_without_memory_are_refused_before_anything_is_drawn() {
     let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
     // That is enough to draw the views, and not for what is made of them.
     meshed(&place, &["--method=tetrahedra", &limit])
-        .refused(4, &["tetrahedra over 24000 opaque Gaussians", "enough for ", "--method tsdf"]);
+        .refused(4, &["tetrahedra over 24000 Gaussians", "enough for ", "--method tsdf"]);
     meshed(&place, &["--method=poisson", &limit])
         .refused(4, &["307200 points of the surface", "Give --surface-points "]);
     assert!(!place.model().join("mesh").exists(), "something was written");

@@ -171,7 +171,7 @@ fn what_is_wrong_with_normals_is_named_with_a_remedy() {
     let place = scene_with_normals(0..0);
     let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
     train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
-    let none = ["none of the 8", "a.png", "--normals", "(no map) and 5 more"];
+    let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
     train(&["--normals", "normals"]).refused(3, &none);
     let idle = ["--normals-frame=world", "--lambda-normals-super=1", "--normals-from-iter=1"];
     let words = idle.map(|flag| {
@@ -218,7 +218,7 @@ fn a_map_that_is_none_costs_its_term_and_a_warning() {
     let ended = place.trained(12, &["--normals=normals", "--normals-from-iter=0"]);
     let ended = ended
         .says(&["2 of 8 photographs are trained without", "view_003.png: is no normal map"])
-        .says(&["normals/view_004.png", "the normal map is 36x48 px", "48x36 px"]);
+        .says(&["normals/view_004.png", "the normal map has 36x48 px", "48x36"]);
     assert!(!ended.stderr.contains("view is left out"), "{}", ended.stderr);
 }
 

@@ -444,7 +444,7 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
     } });
     stream.write_all(&framed(&welcome)).unwrap();
     let ended = Ended::from(rank.wait_with_output().unwrap());
-    ended.refused(5, &["does not trust the coordinator", "SPLAT_TOKEN"]);
+    ended.refused(5, &["does not know the secret of this run", "SPLAT_TOKEN"]);
 
     // Nor does it meet anybody where no secret can be kept.
     let mut homeless = launched(&place, &[], &variables);

@@ -192,7 +192,7 @@ fn command_lines_parse() {
 static NAMED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("readme", |place| {
         let synth = "synth -o SCENE --scene sphere --views 8 --width 48 --height 36 --points 500 --truth-cells 16";
-        let train = "train -s SCENE -m MODEL --device cpu --iterations 20 --max-points 300 --eval";
+        let train = "train -s SCENE -m MODEL --device cpu --iterations 20 --max-points 300 --init-opacity 0.9 --eval";
         let mesh =
             "mesh -m MODEL --device cpu --force --mesh-resolution 24 --decimation-target 500";
         for line in [synth, train, mesh] {

@@ -58,7 +58,7 @@ fn a_run_that_stopped_before_its_first_checkpoint_starts_again_as_it_was() {
     fs::remove_dir_all(place.model().join("checkpoints")).unwrap();
     let path = place.model().join("config.toml");
     let said = ["has no checkpoint; training starts", "the options of", text(&path), "previous_1"];
-    resumed(&place, &[]).done().says(&said);
+    resumed(&place, &["--verbose"]).done().says(&said);
     assert!(fs::read(place.ply(2)).unwrap() == ply, "other options than before");
     let scene = fs::canonicalize(place.scene()).unwrap();
     assert_eq!(config(&place.model()).scene.source_path, Some(scene));
@@ -76,7 +76,9 @@ fn a_coarse_stage_that_stopped_before_its_first_checkpoint_starts_again() {
     end(place.train().args(stage).arg(place.path("photometric"))).done();
     let ply = fs::read(place.ply(13)).unwrap();
     fs::remove_dir_all(place.model().join("checkpoints")).unwrap();
-    resumed(&place, &["--device=cpu"]).done().says(&["starting the coarse stage", "iteration 5"]);
+    resumed(&place, &["--device=cpu", "--verbose"])
+        .done()
+        .says(&["starting the coarse stage", "iteration 5"]);
     assert!(fs::read(place.ply(13)).unwrap() == ply, "other options than before");
 }
 

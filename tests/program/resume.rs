@@ -210,7 +210,7 @@ fn schedules_that_follow_the_iterations_do_so_only_with_their_preset() {
     let place = TestFolder::with_scene();
     place.trained(10, &["--preset=fast"]);
     let ended = resumed(&place, &["--iterations=20"]);
-    ended.says(&["--position-lr-max-steps 10 ", "-until-iter 5 ", "--preset fast --iterations 20"]);
+    ended.says(&["continues a schedule of 10", "--preset fast --iterations 20"]);
     let ended = resumed(&place, &["--preset=fast", "--iterations=30"]);
     assert!(!ended.stderr.contains("--position-lr-max-steps"), "{}", ended.stderr);
     let config = fs::read_to_string(place.model().join("config.toml")).unwrap();

@@ -39,7 +39,11 @@ fn views_that_move_up_where_a_photograph_was_lost_are_not_measured() {
     place.trained(2, &["--eval"]);
     fs::remove_file(place.image(0)).unwrap();
     let restore = "The scene has changed since: restore its photographs, or use";
-    refused(&place, &[], &["1 of the held-out views was trained on, view_001.png", restore]);
+    refused(
+        &place,
+        &[],
+        &["1 of the held-out views was trained on, for instance view_001.png", restore],
+    );
     run(&place, "eval", &["--split=train"]).done();
     run(&place, "render", &["--skip-test"]).done();
     assert!(!place.model().join("test").exists());
@@ -52,7 +56,7 @@ fn what_is_left_of_the_held_out_views_can_be_named() {
     place.trained(2, &["--test-views=3"]);
     fs::remove_file(place.image(0)).unwrap();
     let such_as = "name views that it was not trained on with --test-list, such as view_002.png";
-    let seen = "2 of the held-out views were trained on, view_001.png for instance";
+    let seen = "2 of the held-out views were trained on, for instance view_001.png";
     refused(&place, &[], &[seen, "restore its photographs", such_as]);
     let tables = fs::read(place.model().join("results.json")).unwrap();
     let left = list(&place, "view_002.png\nview_005.png\n");
@@ -103,7 +107,7 @@ fn the_record_knows_since_when_a_view_is_trained_on() {
     fs::write(place.image(3), photograph).unwrap();
     let third = list(&place, "view_003.png\n");
     refused(&place, &[&third], &["view_003.png"]);
-    resume(&["--iterations=8", &third]).refused(2, &["it has seen view_003.png"]);
+    resume(&["--iterations=8", &third]).refused(2, &["has seen view_003.png"]);
     // From an earlier checkpoint, the view is new again.
     let start = place.checkpoint(2);
     let flags = ["--start-checkpoint", text(&start), "--iterations=3", "--eval"];
@@ -123,7 +127,10 @@ fn a_coarse_stage_starts_from_no_model_that_has_seen_its_held_out_views() {
         end(command.args(flags))
     };
     let changed = "the scene has changed since the model of -c was trained";
-    coarse(&[]).refused(3, &[changed, "1 of its held-out views was trained on, view_001.png"]);
+    coarse(&[]).refused(
+        3,
+        &[changed, "1 of its held-out views was trained on, for instance view_001.png"],
+    );
     assert!(!place.path("coarse").exists());
     // What the model has seen is in the record of the next.
     fs::remove_file(place.image(1)).unwrap();
@@ -140,7 +147,7 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
     let record = place.model().join("trained_views.json");
     for content in ["", "[]", "{\"view_000.png\": -1}"] {
         fs::write(&record, content).unwrap();
-        let parts = [text(&record), "cannot be used", "Restore the file, or remove it"];
+        let parts = [text(&record), "cannot be used", "Restore it, or remove it"];
         run(&place, "eval", &["--eval"]).refused(3, &parts);
         end(place.train().args(["--resume", "--iterations=4"])).refused(3, &parts);
     }

@@ -133,7 +133,7 @@ fn thresholds_of_density_control_say_that_the_coarse_stage_has_none() {
 fn mip_splattings_switches_are_ignored_with_a_notice() {
     let place = TestFolder::with_scene();
     let mut train = splat();
-    let line = "train --device=cpu --iterations=2 --ray_jitter --resample_gt_image --load_allres \
+    let line = "train --verbose --device=cpu --iterations=2 --ray_jitter --resample_gt_image --load_allres \
                 --sample_more_highres";
     train.args(line.split_whitespace()).args(["-s", text(&place.scene())]);
     train.args(["-m", text(&place.model())]);

@@ -231,7 +231,7 @@ fn progress_names_the_coarse_stage_once_it_has_begun() {
         fs::read_to_string(path).unwrap()
     };
     let plain = shown(ProgressStyle::Plain);
-    let lines: Vec<&str> = plain.lines().skip(2).collect();
+    let lines: Vec<&str> = plain.lines().skip(1).collect();
     assert!(lines[0].starts_with("Training 700/9000 │ "), "{plain}");
     assert_eq!(
         lines[1..5],
