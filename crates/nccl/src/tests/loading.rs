@@ -19,18 +19,17 @@ fn a_file_that_is_no_library_is_unusable_and_named() {
 }
 
 #[test]
-fn what_is_nowhere_is_told_with_each_place_and_a_remedy() {
+fn what_is_nowhere_is_told_with_a_remedy_and_keeps_each_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("libnccl.so.2");
-    let places = [Candidate::Loader("libsplat-is-nowhere.so"), Candidate::File(file.clone())];
+    let places = [Candidate::Loader("libsplat-is-nowhere.so"), Candidate::File(file)];
     let error = Library::first_of(&places).expect_err("nothing is there");
     assert!(
         matches!(&error, NcclError::NotFound { looked_in } if looked_in.len() == 2),
         "{error:?}"
     );
     let said = error.to_string();
-    for part in ["libsplat-is-nowhere.so by", file.to_str().expect("a name"), "2.18", "SPLAT_NCCL"]
-    {
+    for part in ["2.18", "SPLAT_NCCL"] {
         assert!(said.contains(part), "{part} is not in: {said}");
     }
 }
