@@ -15,7 +15,7 @@ pub(super) struct DensifiedRun {
     pub(super) primitive: PrimitiveName,
     /// Whether the model is there already, and the coarse stage is all that follows.
     pub(super) is_trained: bool,
-    /// Whether the number of Gaussians is given.
+    /// True if the number of Gaussians is given.
     pub(super) has_max_points: bool,
     /// Whether every iteration has another background.
     pub(super) has_random_background: bool,

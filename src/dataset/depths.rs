@@ -52,7 +52,7 @@ pub enum DepthsError {
     },
     /// The scales are no JSON of the expected form.
     #[error(
-        "{path}: {source}. Make the file anew: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
+        "{path}: {source}. Make the file again: {{\"NAME\": {{\"scale\": 1.0, \"offset\": 0.0}}, ...}} with an entry \
          for each photograph"
     )]
     ParametersDamaged {
@@ -64,7 +64,7 @@ pub enum DepthsError {
     },
     /// A value that no scene has.
     #[error(
-        "{path}: the {key} of {name:?} is {value:e}, beyond {LARGEST:e}. Make the file anew with the \
+        "{path}: the {key} of {name:?} is {value:e}, beyond {LARGEST:e}. Make the file again with the \
          make_depth_scale.py of 3D Gaussian splatting"
     )]
     TooLarge {

@@ -13,7 +13,7 @@ use super::time::unix_seconds;
 pub(super) enum Format {
     /// `warning: text`.
     Plain,
-    /// The same with a coloured level.
+    /// `Plain` with a coloured level.
     Colored,
     /// `{"time":..,"event":"log","level":"warning","message":".."}`.
     Json,

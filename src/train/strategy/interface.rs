@@ -56,7 +56,7 @@ impl StepExtras {
         let scale = options.scale_reg / scene.unit;
         let reach = match options.reg_reach {
             RegReach::Seen => Reach::Seen,
-            // Where it was not settled there were no photographs to settle it.
+            // `Auto` is left only if there were no photographs to settle it.
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
