@@ -27,6 +27,8 @@ const SAME: f64 = 0.005;
 const MOVED: f64 = 0.05;
 /// Tolerance where poses or pixels differ a little, dB.
 const NEAR: f64 = 0.2;
+/// PSNR of the base with the preset of which the folders give figures, dB. Theirs move with it.
+const GIVEN_BASE: f64 = 23.57;
 
 /// A copy of all faults, and the PSNR of the scene without a fault.
 struct Faults {
@@ -208,7 +210,9 @@ const TABLE: [(&str, Check); 29] = [
         all.run(name).reaches(all.base, SAME).says(&["16 photographs were found under another"]);
     }),
     ("blender-points3d", |all, name| {
-        all.run(name).reaches(20.5, NEAR).says(&["14 views, 2 held out, 1.5k Gaussians"]);
+        all.run(name)
+            .reaches(all.base + 20.5 - GIVEN_BASE, NEAR)
+            .says(&["14 views, 2 held out, 1.5k Gaussians"]);
     }),
     ("dup-frames", |all, name| {
         let ran = all.run(name);
@@ -229,7 +233,7 @@ const TABLE: [(&str, Check); 29] = [
     ("is-fisheye", |all, name| {
         let path = all.path(name).join("scene/transforms.json");
         let json = fs::read_to_string(&path).unwrap();
-        let found = all.run(name).reaches(24.9, NEAR).psnr();
+        let found = all.run(name).reaches(all.base + 24.9 - GIVEN_BASE, NEAR).psnr();
         let model = "\"camera_model\": \"OPENCV_FISHEYE\"";
         fs::write(&path, json.replace("\"is_fisheye\": true", model)).unwrap();
         all.run(name).reaches(found, SAME);
@@ -301,7 +305,7 @@ const TABLE: [(&str, Check); 29] = [
     ("two-models", |all, name| {
         all.run(name).reaches(all.base, SAME).says(&["sparse/1", "sparse/0"]);
     }),
-    ("_base", |all, _| assert!((all.base - 23.57).abs() < NEAR, "{}", all.base)),
+    ("_base", |all, _| assert!((all.base - GIVEN_BASE).abs() < NEAR, "{}", all.base)),
 ];
 
 /// Signals and kills leave no unfinished file, and a rerun works.

@@ -121,7 +121,7 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
     given.remove(at("net.slice1.0.weight"));
     says(
         &refused(&path, &given),
-        &["no tensor `net.slice1.0.weight` or `features.0.weight`", "save_file"],
+        &["no tensor `net.slice1.0.weight` or `features.0.weight`", "splat help measuring"],
     );
 
     let mut given = alex();

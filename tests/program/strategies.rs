@@ -147,7 +147,7 @@ fn a_number_that_no_round_grows_to_is_said() {
     let place = TestFolder::with_scene();
     let flags = ["--strategy=budget", "--densify-from-iter=20", "--max-points=300"];
     let ended = place.trained(20, &flags);
-    let words = ["no densification step", "the 200 Gaussians", "--max-points 300"];
+    let words = ["no densification step", "its 200 Gaussians", "--max-points 300"];
     ended.says(&words);
     // None was asked for.
     let ended = place.trained_into("enough", 20, &[&flags[..2], &["--max-points=200"]].concat());
