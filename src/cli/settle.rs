@@ -51,6 +51,52 @@ fn room_for(pixels: u64, pixels_for_one: u32) -> u64 {
     (pixels / u64::from(pixels_for_one.max(1))).clamp(least, MOST)
 }
 
+/// Images and pixels up to which few training views have more passes.
+const FEW_IMAGES: u64 = 6000;
+const FEW_PIXELS_TRAINED: u64 = 5_600_000_000;
+
+/// Passes over few training views after density control: fewer leave surfaces transparent, more overfit.
+const LAST_PASSES: u64 = 32;
+
+/// Passes between two halvings of the opacities over few training views.
+const HALVING_PASSES: u64 = 6;
+
+/// Settles the passes of a run over so few training views with so many pixels. With them density control lasts longer and opacities are halved
+/// as often per pass. What follows is no longer up to the scene, and a run that goes on from a checkpoint keeps it.
+pub(super) fn settle_passes(config: &mut Config, views: usize, pixels: u64) {
+    let (optimize, densify) = (&mut config.optimize, &mut config.densify);
+    let few = std::mem::take(&mut optimize.few_view_passes);
+    let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
+    let passes = passes_for(few, views, pixels);
+    let is_timed = optimize.time_budget.is_some();
+    let is_allowed = if is_timed { passes == few } else { passes > optimize.max_passes };
+    let is_asked = few > 0 && optimize.max_passes > 0 && densify.strategy.grows_to_a_number();
+    if !(is_asked && is_allowed) {
+        return;
+    }
+    optimize.max_passes = passes;
+    let images = if is_timed { passes.saturating_mul(views) } else { optimize.images(views) };
+    let iterations_of = |passes: u64| {
+        let iterations = u64::from(optimize.iterations) * passes * u64::from(views);
+        u32::try_from(iterations / u64::from(images.max(1))).unwrap_or(u32::MAX)
+    };
+    let end = optimize.iterations.saturating_sub(iterations_of(LAST_PASSES));
+    densify.densify_until_iter = densify.densify_until_iter.max(end);
+    densify.opacity_reset_interval =
+        densify.opacity_reset_interval.min(iterations_of(HALVING_PASSES).max(1));
+    tracing::debug!(
+        "--few-view-passes {few}: {views} training views have up to {passes} passes, and density control lasts \
+         until iteration {}",
+        densify.densify_until_iter
+    );
+}
+
+/// Returns how many of these passes over the training views, which have so many pixels, few views allow.
+fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
+    let allowed = (FEW_IMAGES / u64::from(views)).min(FEW_PIXELS_TRAINED / pixels.max(1));
+    few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
+}
+
 /// Who says so, for messages.
 pub(super) const OF_PIXELS: &str = "by the pixels of the training views";
 
@@ -59,6 +105,7 @@ mod tests {
     use clap::{Args as _, Command};
 
     use super::*;
+    use crate::config::StrategyName;
 
     #[test]
     fn small_photographs_have_room_for_one_gaussian_in_forty_pixels() {
@@ -72,6 +119,55 @@ mod tests {
         ] {
             assert_eq!(room_for(pixels, 350), gaussians, "{pixels} pixels");
         }
+    }
+
+    #[test]
+    fn few_views_have_more_passes_unless_they_are_large() {
+        for (views, pixels, passes) in [
+            // castle, fox, cattoy, bonsai.
+            (26, 26 * 1536 * 1024, 100),
+            (43, 43 * 1061 * 1894, 64),
+            (68, 68 * 800 * 800, 88),
+            (255, 255 * 800 * 533, 23),
+            (1, 0, 100),
+        ] {
+            assert_eq!(passes_for(100, views, pixels), passes, "{views} views");
+        }
+        assert_eq!(passes_for(0, 26, 1), 0);
+    }
+
+    #[test]
+    fn density_control_lasts_until_the_last_passes_over_few_views() {
+        let fast = |few_view_passes, time_budget: Option<&str>| {
+            let mut config = Config::default();
+            let time_budget = time_budget.map(|text| text.parse().unwrap());
+            let limits = (time_budget.map_or(65, |_| 130), few_view_passes, time_budget);
+            let optimize = &mut config.optimize;
+            (optimize.max_passes, optimize.few_view_passes, optimize.time_budget) = limits;
+            (optimize.iterations, optimize.min_passes) = (6000, 28);
+            config.densify.strategy = StrategyName::Budget;
+            (config.densify.densify_until_iter, config.densify.opacity_reset_interval) =
+                (3000, 500);
+            config
+        };
+        let settled = |mut config: Config, views: usize| {
+            settle_passes(&mut config, views, 1000 * views as u64);
+            let again = config.clone();
+            settle_passes(&mut config, views, 1000 * views as u64);
+            assert_eq!(config, again, "a run that goes on");
+            let (optimize, densify) = (config.optimize, config.densify);
+            (optimize.max_passes, [densify.densify_until_iter, densify.opacity_reset_interval])
+        };
+        // 100 passes over 26 views are 2,600 images, so that 32 are 1,920 iterations and 6 are 360.
+        assert_eq!(settled(fast(100, None), 26), (100, [4080, 360]));
+        assert_eq!(settled(fast(100, None), 75), (80, [3600, 450]));
+        assert_eq!(settled(fast(100, None), 93), (65, [3000, 500]), "many views");
+        assert_eq!(settled(fast(0, None), 26), (65, [3000, 500]), "turned off");
+        assert_eq!(settled(fast(100, Some("9s")), 26), (100, [4080, 360]));
+        assert_eq!(settled(fast(100, Some("9s")), 75), (130, [3000, 500]));
+        let mut gradients = fast(100, None);
+        gradients.densify.strategy = StrategyName::Adc;
+        assert_eq!(settled(gradients, 26), (65, [3000, 500]));
     }
 
     #[test]
@@ -96,6 +192,7 @@ mod tests {
         for (flag, numbers) in [
             ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
             ("pixels_per_gaussian", &["5,000,000", "200,000", "40 pixels"]),
+            ("few_view_passes", &["6,000 images", "5.6 billion", "32 passes", "every 6 passes"]),
         ] {
             let flag = command.get_arguments().find(|given| given.get_id() == flag).unwrap();
             let help = flag.get_long_help().unwrap().to_string();

@@ -26,7 +26,7 @@ use super::offloaded::Offloaded;
 use super::output::shell_word;
 use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_to_train, refuse_hidden};
-use super::settle::settle;
+use super::settle::{settle, settle_passes};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::timelapse::check_timelapse;
@@ -171,6 +171,7 @@ impl Task for Training<'_> {
         };
         let is_new = intent.checkpoint.is_none();
         let now = intent.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len());
+        settle_passes(&mut intent.config, dataset.train.len(), dataset.train_pixels());
         let goal = settle(&mut intent.config, &dataset, now as u64);
         match &intent.checkpoint {
             Some(checkpoint) => warn_of_cap(checkpoint, &intent.config),

@@ -108,10 +108,22 @@ options! {
         /// Maximum number of passes over the training views
         ///
         /// The schedule passes faster if N passes are fewer images than --iterations. 0 disables the limit. A preset's
-        /// value counts if --iterations is not given; with --time-budget it is at least 300, also for a resumed run that
+        /// value counts if --iterations is not given; with --time-budget it is at least 130, also for a resumed run that
         /// gets its first --time-budget.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
+
+        /// Maximum number of passes over few training views
+        ///
+        /// --max-passes rises to N while the run trains on at most 6,000 images and 5.6 billion pixels; with
+        /// --time-budget, if N passes are not more than that. Density control then goes on until 32 passes are left,
+        /// and opacities are halved every 6 passes. 0 disables it. A preset's value counts if none of --iterations,
+        /// --max-passes, --densify-until-iter and --opacity-reset-interval is given. The run stores what it settled.
+        #[arg(value_name = "N")]
+        few_view_passes: u32 = 0, idle Idle::When {
+            is: |config| !config.densify.strategy.grows_to_a_number(),
+            words: "without --strategy budget",
+        };
 
         /// End once views have this PSNR, dB
         ///

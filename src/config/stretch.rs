@@ -55,16 +55,31 @@ pub fn follows_iterations(preset: &str) -> bool {
 pub(super) const LENGTH: &str = "iterations";
 
 /// Limits of passes, which are for the preset's own length.
-const PASSES: [&str; 2] = ["min_passes", MAX_PASSES];
+const PASSES: [&str; 3] = ["min_passes", MAX_PASSES, FEW_VIEW_PASSES];
+
+const FEW_VIEW_PASSES: &str = "few_view_passes";
+
+/// Options whose values few training views would change.
+const OF_FEW_VIEWS: [(&str, &str); 3] = [
+    (OptimizeOptions::NAME, MAX_PASSES),
+    (DensifyOptions::NAME, "densify_until_iter"),
+    (DensifyOptions::NAME, "opacity_reset_interval"),
+];
 
 const MAX_PASSES: &str = "max_passes";
 
-/// Least limit of passes of a run whose length a clock gives. More passes over few views overfit.
-const PASSES_BY_CLOCK: i64 = 300;
+/// Least limit of passes of a run whose length a clock gives. More passes overfit.
+const PASSES_BY_CLOCK: i64 = 130;
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
 pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table {
+    if OF_FEW_VIEWS
+        .iter()
+        .any(|(section, key)| above.iter().any(|layer| gives(layer, section, key)))
+    {
+        lift(&mut preset, &[FEW_VIEW_PASSES]);
+    }
     let given = above.iter().rev().find_map(iterations);
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
@@ -76,7 +91,7 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
         }
     }
     start_in_time(&mut preset);
-    lift_passes(&mut preset);
+    lift(&mut preset, &PASSES);
     preset
 }
 
@@ -85,17 +100,17 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
 pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
     let given = above.iter().rev().find_map(iterations);
     if given.is_some() && given != iterations(before) {
-        lift_passes(before);
+        lift(before, &PASSES);
     } else if above.iter().any(has_clock) && !has_clock(before) {
         raise_passes(before);
     }
 }
 
-/// Lifts the limits of passes that a layer has.
-fn lift_passes(layer: &mut Table) {
+/// Lifts these limits of passes where a layer has them.
+fn lift(layer: &mut Table, limits: &[&str]) {
     let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     for (key, passes) in optimize.into_iter().flatten() {
-        if PASSES.contains(&key.as_str()) {
+        if limits.contains(&key.as_str()) {
             *passes = Value::Integer(0);
         }
     }
@@ -113,7 +128,12 @@ pub(super) fn raise_passes(layer: &mut Table) {
 
 /// Whether a layer gives the run a time budget.
 pub(super) fn has_clock(layer: &Table) -> bool {
-    layer.get(OptimizeOptions::NAME).is_some_and(|optimize| optimize.get("time_budget").is_some())
+    gives(layer, OptimizeOptions::NAME, "time_budget")
+}
+
+/// Whether a layer gives an option.
+fn gives(layer: &Table, section: &str, key: &str) -> bool {
+    layer.get(section).is_some_and(|section| section.get(key).is_some())
 }
 
 /// Has the schedules of a run of triangles be for one of so many iterations. What is not 0 stays so.
@@ -169,7 +189,9 @@ mod tests {
         let found = stretched("fast", table(FAST), &[short]);
         let rounds = ["densify_from_iter", "densify_until_iter"];
         assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
-        let preset = table("[optimize]\niterations = 6000\nmin_passes = 28\nmax_passes = 65\n");
+        let preset = table(
+            "[optimize]\niterations = 6000\nmin_passes = 28\nmax_passes = 65\nfew_view_passes = 100\n",
+        );
         let best =
             table("[optimize]\niterations = 24000\n[densify]\nopacity_reset_interval = 2000\n");
         let halvings = |iterations: u32| {
@@ -183,8 +205,15 @@ mod tests {
                 stretched("fast", preset.clone(), &[table(above)])[OptimizeOptions::NAME].clone();
             PASSES.map(|key| optimize[key].as_integer().unwrap())
         };
-        assert_eq!(passes("[run]\nseed = 1\n"), [28, 65]);
-        assert_eq!(passes("[optimize]\niterations = 9\n"), [0, 0]);
+        assert_eq!(passes("[run]\nseed = 1\n"), [28, 65, 100]);
+        assert_eq!(passes("[optimize]\niterations = 9\n"), [0, 0, 0]);
+        for given in [
+            "[optimize]\nmax_passes = 9\n",
+            "[densify]\ndensify_until_iter = 9\n",
+            "[densify]\nopacity_reset_interval = 9\n",
+        ] {
+            assert_eq!(passes(given), [28, 65, 0], "{given}");
+        }
         let longest = table("[optimize]\niterations = 4294967295\n");
         let found = stretched("fast", table(FAST), &[longest]);
         assert_eq!(found["densify"]["densify_until_iter"].as_integer(), Some(3_435_973_836));

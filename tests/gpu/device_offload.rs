@@ -303,7 +303,7 @@ fn a_host_limit_refuses_colours_before_they_are_taken() {
     let refused = device.upload(&uneven(400_000, 3, 3).parameters).map(drop).unwrap_err();
     assert!(matches!(refused, DeviceError::HostRefused(_)), "{refused}");
     let message = refused.to_string();
-    for part in ["`sh` needs", "more of the host's memory", "--host-limit 64MiB"] {
+    for part in ["`sh` needs", "MiB of RAM", "--host-limit 64MiB"] {
         assert!(message.contains(part), "{message}");
     }
     assert_eq!(taken(&mut device), [0, 0]);
