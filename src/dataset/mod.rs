@@ -48,6 +48,7 @@ use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::quantile::median;
 use describe::{Description, describe};
 use image::check_mask;
+use lens::Implausible;
 use listing::first_few;
 use shot::Shot;
 use split::{KnownViews, held_out};
@@ -231,13 +232,15 @@ fn keep(
     root: &Path,
     options: &SceneOptions,
 ) -> Result<KeptViews, DatasetError> {
-    let opened: Vec<Result<(View, ImageSource), Unusable>> =
-        scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
+    let opened: Vec<Result<Opened, Unusable>> =
+        scene.shots.par_iter().map(|shot| open(shot, options, scene)).collect();
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
+    let mut doubts = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
         match opened {
-            Ok((view, source)) => {
+            Ok(Opened { view, source, doubt }) => {
+                doubts.extend(doubt.map(|doubt| (shot, doubt)));
                 kept.views.push(view);
                 kept.sources.push(source);
                 kept.held_out.push(shot.held_out);
@@ -247,6 +250,14 @@ fn keep(
         }
     }
     let count = scene.shots.len();
+    if let Some((shot, Implausible { found, remedy, .. })) = doubts.first() {
+        scene.warnings.push(format!(
+            "{}: {} of {count} cameras are unusual, that of {} first: {found}. {remedy}",
+            shot.described_in.display(),
+            doubts.len(),
+            shot.name
+        ));
+    }
     if kept.views.is_empty() {
         let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
         let others = folders::with_photographs(root);
@@ -268,12 +279,16 @@ enum Unusable {
     Stop(Box<DatasetError>),
 }
 
+/// A usable photograph.
+struct Opened {
+    view: View,
+    source: ImageSource,
+    /// A number of its camera that hardly any camera has.
+    doubt: Option<Implausible>,
+}
+
 /// Looks at the header of a photograph and makes its view.
-fn open(
-    shot: &Shot,
-    options: &SceneOptions,
-    alpha: AlphaMeaning,
-) -> Result<(View, ImageSource), Unusable> {
+fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Opened, Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
     let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
@@ -284,7 +299,14 @@ fn open(
             [header.width, header.height]
         }
     };
-    let fitted = photographs::fit(&shot.optics, &header, &path, own_px).map_err(stop)?;
+    let lens = shot.optics.lens(own_px);
+    let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
+    let doubt = lens.implausible(&scene.length_keys);
+    if let Some(Implausible { is_impossible: true, found, remedy }) = doubt {
+        let (path, view) = (shot.described_in.clone(), shot.name.clone());
+        return Err(stop(DatasetError::Camera { path, view, found, remedy }));
+    }
+    let fitted = photographs::fit(lens, &header, &path).map_err(stop)?;
     if let Some(mask) = &shot.mask {
         let upright = fitted.apply_orientation;
         check_mask(mask, upright, &path, header.size(upright))
@@ -302,11 +324,11 @@ fn open(
         size,
         apply_orientation: fitted.apply_orientation,
         undistort: fitted.undistort,
-        alpha,
+        alpha: scene.alpha,
         depth: None,
         normals: None,
     };
-    Ok((view, source))
+    Ok(Opened { view, source, doubt })
 }
 
 /// True if a folder holds a scene: a COLMAP model with a folder of photographs, or a transforms file.
