@@ -128,7 +128,7 @@ fn warn_of_sizes(to: &Path, splats: &Splats) {
     const MIDDLE: f64 = -4.0;
     let largest = |scales: &[f32; 3]| scales.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sizes: Vec<f32> = splats.columns().log_scales.iter().map(largest).collect();
-    let lost = sizes.iter().filter(|size| !SPZ_LOG_SCALES.contains(size)).count();
+    let lost = sizes.iter().filter(|size| !SPZ_LOG_SCALES.contains(*size)).count();
     if lost as f64 <= MANY * sizes.len() as f64 {
         return;
     }

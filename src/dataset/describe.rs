@@ -165,6 +165,14 @@ fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64
             dropped + points.positions.len()
         ));
     }
+    if !points.colors.is_empty()
+        && points.colors.iter().all(|color| *color == points_ply::UNKNOWN_COLOR)
+    {
+        warnings.push(format!(
+            "{}: its points have no red, green and blue, so that all Gaussians start grey",
+            path.display()
+        ));
+    }
     Ok(points)
 }
 

@@ -207,7 +207,14 @@ fn unused(finder: &Finder, located: &Located) -> Option<String> {
 }
 
 fn missing(root: &Path, path: PathBuf) -> DatasetError {
-    DatasetError::ImagesMissing { path, others: with_photographs(root) }
+    let mut others = with_photographs(root);
+    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && model(folder).is_some();
+    if others.is_empty()
+        && let Some(scene) = root.ancestors().skip(1).take(2).find(is_scene)
+    {
+        others = format!(", or use -s {}", scene.display());
+    }
+    DatasetError::ImagesMissing { path, others }
 }
 
 /// Folders of a scene that hold photographs, after a colon; empty if there are none.
@@ -275,6 +282,9 @@ fn unsolved(root: &Path, names: &[String]) -> String {
     if let Some((_, command)) = program {
         return format!("{command} {shown}");
     }
+    if let Some(name) = misnamed_transforms(root) {
+        return format!("Rename {name} to {}", transforms::NERFSTUDIO);
+    }
     let photographs = names.iter().find(|name| photographs_in(&root.join(name)) > 0);
     match (photographs, photographs_in(root)) {
         (None, 0) => "Give the folder that holds sparse and images after -s".to_owned(),
@@ -287,6 +297,17 @@ fn unsolved(root: &Path, names: &[String]) -> String {
             )
         }
     }
+}
+
+/// A file that is named nearly as a transforms file.
+fn misnamed_transforms(root: &Path) -> Option<String> {
+    let names = fs::read_dir(root).ok()?.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    names.sort_unstable();
+    names.into_iter().find(|name| {
+        let name = name.to_lowercase();
+        name.starts_with("transforms") && name.ends_with(".json")
+    })
 }
 
 /// Names of the folders in a folder, in order; none where it cannot be listed.

@@ -123,6 +123,13 @@ impl Dataset {
             return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
         }
         scene.warnings.extend(stray_cameras(&views));
+        if options.eval && test.is_empty() {
+            scene.warnings.push(format!(
+                "--eval: {} holds out none of its {} views. Choose some with --test-views or --test-list",
+                root.display(),
+                views.len()
+            ));
+        }
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
             let mut found = depths::find(root.join(folder), &scene.depth_scales, trained)?;
@@ -181,6 +188,15 @@ impl Dataset {
         let mean = self.centre();
         let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
+    }
+
+    /// True if a training camera sees one of the points, coordinates of the frame.
+    pub fn sees_any(&self, points: &[[f32; 3]]) -> bool {
+        let views: Vec<&View> = self.train.iter().map(|&index| &self.views[index]).collect();
+        points.par_iter().any(|point| {
+            let point = point.map(f64::from);
+            views.iter().any(|view| view.sees(point))
+        })
     }
 
     /// How far the training cameras are from what they look at, world units; zero where all stand in

@@ -148,7 +148,7 @@ const HARMLESS_KEYS: [&str; 41] = [
     "file_path",
     "transform_matrix",
     "mask_path",
-    "ply_file_path",
+    POINTS_KEY,
     "rotation",
     TRAIN_KEY,
     HELD_OUT_KEYS[0],
@@ -188,6 +188,8 @@ const HARMLESS_KEYS: [&str; 41] = [
     "version",
     "comment",
 ];
+/// The key that names the points.
+const POINTS_KEY: &str = "ply_file_path";
 /// Lists of nerfstudio.
 const TRAIN_KEY: &str = "train_filenames";
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
@@ -235,7 +237,11 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     };
     let whole_file = |found| TransformsError::File { path: path.to_owned(), found };
     let shared = CameraKeys::read(&file).map_err(whole_file)?;
-    let mut read = Transforms { points: text(&file, "ply_file_path"), ..Transforms::default() };
+    if let Some(value) = file.get(POINTS_KEY).filter(|value| is_meant(value) && !value.is_string())
+    {
+        return Err(whole_file(format!("has {POINTS_KEY} = {value}, which is no name of a file")));
+    }
+    let mut read = Transforms { points: text(&file, POINTS_KEY), ..Transforms::default() };
     let mut stretch = None;
     let mut unused: BTreeSet<&str> = unused_keys(&file).collect();
     for (number, frame) in frames.iter().enumerate() {

@@ -527,7 +527,7 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
         (2, "cx", -5000.0, 3, &["outside of a photograph of 48 px", "Give it in px"]),
         (3, "cy", 1e7, 3, &["outside of a photograph of 36 px"]),
         (0, "fl_x", 1e9, 3, &["a field of view of 2.8e-6 degrees over 48 px", "Give it in px"]),
-        (1, "fl_y", 1e-3, 3, &["a field of view of 180.00 degrees over 36 px"]),
+        (1, "fl_y", 1e-3, 3, &["a field of view of 179.99 degrees over 36 px"]),
         // A share of the width.
         (0, "fl_x", 0.9, 3, &["a field of view of"]),
         (0, "fl_x", -40.0, 3, &["focal length", "no camera has"]),
@@ -620,12 +620,16 @@ fn files_with_the_content_of_something_else_are_named() {
 
 #[test]
 fn data_of_other_programs_is_named_with_a_command() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["keyframes/cameras/1.json"], "ns-process-data polycam --data"),
         (&["metadata", "rgb/0.png"], "ns-process-data record3d --data"),
         (&["reconstruction.json"], "opensfm export_colmap"),
         (&["odm_report/shots.geojson"], "ns-process-data odm --data"),
         (&["cameras.xml"], "ns-process-data metashape"),
+        (
+            &["images/a.png", "Transforms_Test.json"],
+            "Rename Transforms_Test.json to transforms.json",
+        ),
         (&["images/a.png"], "colmap automatic_reconstructor"),
     ];
     for (files, command) in cases {
@@ -637,6 +641,68 @@ fn data_of_other_programs_is_named_with_a_command() {
         }
         refused(&place, &[], &["and no scene", command, text(&place.scene())]);
     }
+}
+
+#[test]
+fn a_start_that_no_camera_sees_is_refused() {
+    let place = TestFolder::with_scene();
+    place.trained_into("first", 2, &[]);
+    let model = place.ply_of("first", 2);
+    let far = place.path("far.ply");
+    let export = |flags: &[&str]| {
+        end(splat().arg("export").arg(&model).args(["--overwrite", "-o", text(&far)]).args(flags))
+            .done()
+    };
+    export(&["--translate", "5e4,0,0"]);
+    refused(
+        &place,
+        &["--init", text(&far)],
+        &["far.ply", "no training camera sees any of its 200"],
+    );
+    export(&["--translate", "0.1,0,0"]);
+    place.trained(1, &["--init", text(&far)]);
+    let header = fs::read(&model).unwrap();
+    let length = header.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
+    let header = String::from_utf8_lossy(&header[..length]).into_owned();
+    fs::write(&far, header.replace("vertex 200", "vertex 0")).unwrap();
+    refused(&place, &["--init", text(&far)], &["far.ply", "holds no Gaussians"]);
+    // Points of another coordinate system than the cameras.
+    let moved = changed(|_, scene| {
+        each_frame(scene, |_, frame| {
+            let x = frame["transform_matrix"][0][3].as_f64().unwrap();
+            frame["transform_matrix"][0][3] = json!(x + 5e5);
+        });
+    });
+    refused(&moved, &[], &["scene", "no training camera sees any of its 200 points"]);
+}
+
+#[test]
+fn the_folder_of_a_model_leads_to_its_scene() {
+    let place = TestFolder::with_scene();
+    for folder in ["sparse", "sparse/0"] {
+        let mut train = splat();
+        train.args(["train", "--device=cpu", "-m", text(&place.model()), "-s"]);
+        end(train.arg(place.scene().join(folder))).refused(
+            3,
+            &["no such folder of photographs", &format!("or use -s {}", text(&place.scene()))],
+        );
+    }
+}
+
+#[test]
+fn what_a_scene_lacks_is_said() {
+    let without_colors = |place: &TestFolder, _: &mut Value| {
+        let path = place.scene().join("p.ply");
+        let ply = fs::read_to_string(&path).unwrap();
+        fs::write(path, ply.replace("uchar red", "uchar scalar_r")).unwrap();
+    };
+    changed(without_colors).trained(1, &[]).says(&["p.ply", "start grey"]);
+    let place = changed(|place, scene| {
+        fs::write(place.scene().join("transforms_train.json"), scene.to_string()).unwrap();
+    });
+    place.trained(1, &["--eval"]).says(&["holds out none of its 8 views", "--test-views"]);
+    let place = changed(|_, scene| scene["ply_file_path"] = 5.into());
+    refused(&place, &[], &["ply_file_path = 5, which is no name of a file"]);
 }
 
 fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
