@@ -539,7 +539,7 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
             0,
             &["8 of 8 cameras are unusual", "at the edge of", "Right for crops alone"],
         ),
-        (3, "cy", 60.0, 0, &["outside of a photograph of 36 px"]),
+        (3, "cy", 37.0, 0, &["outside of a photograph of 36 px"]),
         (0, "fl_x", 6.0, 0, &["a field of view of 151.93 degrees"]),
         (1, "fl_y", 200.0, 0, &["pixels that are far from square"]),
     ];

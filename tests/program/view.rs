@@ -556,16 +556,15 @@ fn the_page_shows_a_scene_anywhere_as_at_the_origin() {
                 assert!(off.abs() < 0.1, "mesh at {offset:?}: {off}");
             }
         }
-        // Rotations differ by rounding alone.
         assert!(is_near(&there.others, &here.others), "{} {}", there.others, here.others);
     }
 }
 
-/// True if all of two values is equal, numbers to a millionth.
+/// True if all of two values is equal, numbers to 1e-4, since PSNR of two trainings differs in its last digits.
 fn is_near(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
-            (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-6
+            (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-4
         }
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(a, b))
