@@ -551,8 +551,8 @@ fn the_page_shows_a_scene_anywhere_as_at_the_origin() {
             let of = |mesh: &[[f64; 3]], axis: usize| {
                 mesh.iter().map(|vertex| vertex[axis]).reduce(corner).unwrap()
             };
-            for axis in 0..3 {
-                let off = of(&there.mesh, axis) - of(&here.mesh, axis) - moved[axis];
+            for (axis, moved) in moved.into_iter().enumerate() {
+                let off = of(&there.mesh, axis) - of(&here.mesh, axis) - moved;
                 assert!(off.abs() < 0.1, "mesh at {offset:?}: {off}");
             }
         }
