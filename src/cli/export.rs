@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    HtmlOptions, PlacementError, ReadSplats, SogOptions, SplatFileError, SplatFileKind,
-    SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors,
-    WriteReport, read_with_axes,
+    HtmlOptions, PlacementError, ReadSplats, SPZ_LOG_SCALES, ScenePlacement, SogOptions,
+    SplatFileError, SplatFileKind, SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion,
+    StreamedOptions, WorstErrors, WriteReport, middle_and_radius, read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -34,6 +34,7 @@ use crate::config::PrimitiveName;
 use crate::dataset::Frame;
 use crate::export::{frame_of_file, read_ply_primitive};
 use crate::files::{OutputError, create_folder, follow_links, remove_abandoned};
+use crate::math::quantile::median;
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -63,7 +64,10 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     warn_of_idle(Some(&format), matches);
     let file = frame_of_file(&from)?;
     let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
-    let placement = args.place.placements(&file, &splats.columns().means)?;
+    let mut placement = args.place.placements(&file, &splats.columns().means)?;
+    if matches!(format, SplatFormat::Html(_)) {
+        placement.steps.extend(unit_of_page(&splats, args.place.scale));
+    }
     if let Some(iteration) = iteration {
         add_cameras(&mut format, args, iteration, &file, &placement)?;
     }
@@ -75,6 +79,9 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     if splats.is_empty() {
         let why = match left_out {
             0 => "holds no Gaussians".to_owned(),
+            count if count == dropped => format!(
+                "none of its {count} Gaussians has finite values and a rotation. Export the file again"
+            ),
             count => format!(
                 "none of its {count} Gaussians is left. Give a larger --crop or --crop-sphere, a lower \
                  --min-opacity, or a smaller --scale or --translate"
@@ -87,6 +94,9 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     }
     splats.flatten_for(&format);
     let to = target(args)?;
+    if matches!(format, SplatFormat::Spz(_)) {
+        warn_of_sizes(&args.output, &splats);
+    }
     let near = RenderSettings::DEFAULT.near * args.place.scale;
     let export =
         SogExport { to: &to, splats: &splats, format: &format, near, refit: refit.as_ref() };
@@ -102,6 +112,37 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let text =
         if args.json { serde_json::to_string_pretty(&exported)? } else { described(&exported) };
     Ok(print(&text)?)
+}
+
+/// Brings a very small or very large scene to a size that a page can hold: the page has Gaussians as SPZ.
+fn unit_of_page(splats: &Splats, scale: f64) -> Option<ScenePlacement> {
+    let (_, radius) = middle_and_radius(&splats.columns().means);
+    let unit = Frame::unit_of(scale * f64::from(radius));
+    (unit != 1.0).then(|| ScenePlacement { scale: 1.0 / unit, ..ScenePlacement::default() })
+}
+
+/// Warns if an SPZ cannot hold the sizes of many Gaussians, which are then drawn too large or too small.
+fn warn_of_sizes(to: &Path, splats: &Splats) {
+    const MANY: f64 = 0.05;
+    /// Logarithm of a size in the middle of the range.
+    const MIDDLE: f64 = -4.0;
+    let largest = |scales: &[f32; 3]| scales.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sizes: Vec<f32> = splats.columns().log_scales.iter().map(largest).collect();
+    let lost = sizes.iter().filter(|size| !SPZ_LOG_SCALES.contains(*size)).count();
+    if lost as f64 <= MANY * sizes.len() as f64 {
+        return;
+    }
+    let usual = median(sizes.iter().copied().filter(|size| size.is_finite()).map(f64::from));
+    let power = ((MIDDLE - usual) / std::f64::consts::LN_10).round();
+    if power == 0.0 {
+        return;
+    }
+    tracing::warn!(
+        "{}: SPZ cannot hold the sizes of {lost} of {} Gaussians and stores its nearest. Add --scale 1e{power}, or \
+         write a .sog",
+        to.display(),
+        sizes.len()
+    );
 }
 
 /// The place of the file, in a folder that is there.

@@ -48,15 +48,34 @@ impl<'a> Start<'a> {
     /// The model of `--init` if given; otherwise the scene's points, or random ones if it has none.
     /// Never more than `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
-        match &config.optimize.init {
-            Some(path) => starting_model(path, config, &dataset.frame),
+        let (start, from) = match &config.optimize.init {
+            Some(path) => (starting_model(path, config, &dataset.frame)?, path),
             None => {
                 let points = starting_points(dataset, config)?;
-                Ok(match config.optimize.primitive {
+                let start = match config.optimize.primitive {
                     PrimitiveName::Triangles => Self::Soup(points),
                     PrimitiveName::Gaussians | PrimitiveName::Surfels => Self::Points(points),
-                })
+                };
+                (start, &dataset.root)
             }
+        };
+        if !dataset.sees_any(start.positions()) {
+            return Err(DataError(format!(
+                "{}: no training camera sees any of its {} points. They are in other coordinates than the \
+                 cameras: export both again, or move them with splat export --translate",
+                from.display(),
+                start.positions().len()
+            ))
+            .into());
+        }
+        Ok(start)
+    }
+
+    fn positions(&self) -> &[[f32; 3]] {
+        match self {
+            Self::Points(points) | Self::Soup(points) => &points.positions,
+            Self::Model(model) => model.means.as_chunks::<3>().0,
+            Self::Mesh(mesh) => mesh.vertices.means.as_chunks::<3>().0,
         }
     }
 
@@ -98,6 +117,13 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     check_init(path)?;
     let axes = config.optimize.init_spz_axes.as_deref().and_then(SpzAxes::of_name);
     let PlyModel { gaussians: mut model, primitive, triangles } = read_model_file(path, axes)?;
+    if model.is_empty() {
+        return Err(DataError(format!(
+            "{}: holds no Gaussians. Name another file, or leave --init out",
+            path.display()
+        ))
+        .into());
+    }
     check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
     refuse_unlike(path, primitive, config.optimize.primitive)?;

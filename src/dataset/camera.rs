@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::math::Divisor;
-use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul_transposed, scale, sub};
+use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul, mul_transposed, scale, sub};
 use crate::math::quantile::median;
 
 /// A pinhole camera at one resolution.
@@ -87,6 +87,18 @@ pub struct View {
 }
 
 impl View {
+    /// True if a point of the world is before the camera and inside of the image.
+    pub fn sees(&self, point_world: Vec3<f64>) -> bool {
+        let Pose { rotation, translation } = &self.pose;
+        let [x, y, z] = add(mul(rotation, point_world), *translation);
+        let Camera { width, height, focal_px, centre_px } = self.camera;
+        let px = [x, y].map(|plane| plane / z);
+        let is_inside = |axis: usize, side: u32| {
+            (0.0..=f64::from(side)).contains(&(px[axis] * focal_px[axis] + centre_px[axis]))
+        };
+        z > 0.0 && is_inside(0, width) && is_inside(1, height)
+    }
+
     /// The name without its extension: `left/a.b` of `left/a.b.jpg`.
     pub fn stem(&self) -> &str {
         stem(&self.name)
@@ -132,6 +144,25 @@ mod tests {
         let x_px = |camera: &Camera| camera.focal_px[0] * 0.48 + camera.centre_px[0];
         assert!(x_px(&camera) > 40.0 && x_px(&wider) < 40.0);
         assert_eq!(wider, Camera { focal_px: [40.0; 2], ..camera });
+    }
+
+    #[test]
+    fn a_point_is_seen_before_the_camera_and_inside_of_the_image() {
+        let camera = Camera { width: 40, height: 30, focal_px: [50.0; 2], centre_px: [20.0, 15.0] };
+        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let pose = Pose { rotation, translation: [0.0, 0.0, 2.0] };
+        let view = View { name: String::new(), camera, pose };
+        for (point, is_seen) in [
+            ([0.0, 0.0, 0.0], true),
+            ([0.0, 0.0, -1.99], true),
+            ([0.0, 0.0, -2.0], false),
+            ([0.0, 0.0, -5.0], false),
+            ([0.79, 0.0, 0.0], true),
+            ([0.81, 0.0, 0.0], false),
+            ([0.0, -0.61, 0.0], false),
+        ] {
+            assert_eq!(view.sees(point), is_seen, "{point:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,12 @@ use super::lens::Lens;
 use super::listing::first_few;
 use super::points::PointCloud;
 
+/// Deepest folder below the scene that is searched for a model.
+const DEEPEST: usize = 3;
+
+/// Most folders of a depth that are searched for a model.
+const MOST_FOLDERS: usize = 500;
+
 /// Folders of a scene that usually hold its model.
 pub const USUAL_FOLDERS: [&str; 2] = ["sparse/0", "sparse"];
 
@@ -99,16 +105,38 @@ pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     groups.extend(["undistorted/sparse", "distorted/sparse", "colmap"].map(|it| scene.join(it)));
     groups.push(scene.to_owned());
     groups.truncate(if only_usual { 1 } else { groups.len() });
-    groups.iter().find_map(|group| largest(scene, group))
+    groups.iter().find_map(|group| largest(scene, &with_numbered(group)))
 }
 
-/// The largest model in a folder or its numbered folders.
-fn largest(scene: &Path, group: &Path) -> Option<FoundModel> {
-    let has_model =
-        |folder: &PathBuf| ["cameras", "images"].iter().any(|file| part(folder, file).is_some());
+/// Finds a model in any folder of a scene, [`DEEPEST`] below it at most; the one with the most images.
+///
+/// A folder with photographs of its own is another scene.
+pub fn find_anywhere(scene: &Path, is_other_scene: &dyn Fn(&Path) -> bool) -> Option<FoundModel> {
+    let mut found = Vec::new();
+    let mut level = vec![scene.to_owned()];
+    for _ in 0..DEEPEST {
+        let below = level.iter().flat_map(|folder| subfolders(folder));
+        level = below.filter(|folder| !is_other_scene(folder)).take(MOST_FOLDERS).collect();
+        let has_both = |folder: &&PathBuf| {
+            ["cameras", "images"].iter().all(|file| part(folder, file).is_some())
+        };
+        found.extend(level.iter().filter(has_both).cloned());
+    }
+    largest(scene, &found)
+}
+
+/// The numbered folders in a folder, and the folder itself.
+fn with_numbered(group: &Path) -> Vec<PathBuf> {
     let mut folders = numbered(group);
     folders.push(group.to_owned());
-    folders.retain(has_model);
+    folders
+}
+
+/// The largest of the models in some folders.
+fn largest(scene: &Path, folders: &[PathBuf]) -> Option<FoundModel> {
+    let has_model =
+        |folder: &&PathBuf| ["cameras", "images"].iter().any(|file| part(folder, file).is_some());
+    let folders: Vec<PathBuf> = folders.iter().filter(has_model).cloned().collect();
     let shown = |folder: &Path| match folder.strip_prefix(scene) {
         Ok(below) if !below.as_os_str().is_empty() => below.display().to_string(),
         _ => folder.display().to_string(),
@@ -132,6 +160,17 @@ fn largest(scene: &Path, group: &Path) -> Option<FoundModel> {
         first_few(&rest)
     );
     Some(FoundModel { folder: folders[best].clone(), notice: Some(notice) })
+}
+
+/// The folders in a folder, in the order of their names.
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    // Links are not followed: they may lead back.
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let mut folders: Vec<PathBuf> =
+        entries.flatten().filter(is_folder).map(|entry| entry.path()).collect();
+    folders.sort_unstable();
+    folders
 }
 
 /// Folders in a folder whose names are numbers, in the order of these.
@@ -203,16 +242,25 @@ pub fn read(folder: &Path) -> Result<Reconstruction, ColmapError> {
     Ok(Reconstruction { cameras_path, cameras, images, points: points.kept, warnings })
 }
 
-/// The binary file of this name, else the text file, else none.
+/// The binary file of this name, else the text file, else one whose name differs in its case, else none.
 fn part(folder: &Path, name: &str) -> Option<PathBuf> {
-    ["bin", "txt"]
-        .iter()
-        .map(|extension| folder.join(format!("{name}.{extension}")))
-        .find(|path| path.is_file())
+    let names = ["bin", "txt"].map(|extension| format!("{name}.{extension}"));
+    let as_written = names.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    as_written.or_else(|| {
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+        files.sort_unstable();
+        names.iter().find_map(|name| {
+            let is_it = |path: &&PathBuf| {
+                path.file_name().is_some_and(|it| it.eq_ignore_ascii_case(name)) && path.is_file()
+            };
+            files.iter().find(is_it).cloned()
+        })
+    })
 }
 
 fn is_binary(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "bin")
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"))
 }
 
 /// Drops images without a pose; refuses names listed twice and cameras not listed.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::colmap::FoundModel;
 use super::error::DatasetError;
 use super::finder::{Finder, ForeignName, Reach, Wanted, find_file};
+use super::lens::LengthKeys;
 use super::listing::first_few;
 use super::masks::Masks;
 use super::points::PointCloud;
@@ -34,6 +35,8 @@ pub(super) struct Description {
     pub(super) random_half_side: Option<f64>,
     /// Scales of the photographs' depth maps, where there are any.
     pub(super) depth_scales: PathBuf,
+    /// Names of a camera's numbers in the scene's files.
+    pub(super) length_keys: LengthKeys,
 }
 
 /// Reads the description of the scene in a folder.
@@ -43,6 +46,9 @@ pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Descriptio
     }
     let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
     if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
+        if let Some(model) = folders::model_anywhere(root, &options.images) {
+            return describe_colmap(root, &model, options);
+        }
         for folder in colmap::USUAL_FOLDERS {
             DatasetError::check_folder(&root.join(folder))?;
         }
@@ -95,6 +101,7 @@ fn describe_transforms(
             name: name_of(frame, path.as_deref(), root),
             pose: frame.pose,
             optics: frame.optics,
+            described_in: frame.described_in.clone(),
             sized_by,
             path,
             mask: named_masks.files[at].clone().or_else(|| beside[at].clone()),
@@ -132,6 +139,7 @@ fn describe_transforms(
         holdout,
         random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
         depth_scales: root.join(colmap::USUAL_FOLDERS[0]).join(depths::PARAMETERS),
+        length_keys: LengthKeys { focal: ["fl_x", "fl_y"], centre: ["cx", "cy"] },
     })
 }
 
@@ -155,6 +163,14 @@ fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64
             "{}: {dropped} of its {} points have coordinates that are not finite; they are left out",
             path.display(),
             dropped + points.positions.len()
+        ));
+    }
+    if !points.colors.is_empty()
+        && points.colors.iter().all(|color| *color == points_ply::UNKNOWN_COLOR)
+    {
+        warnings.push(format!(
+            "{}: its points have no red, green and blue, so that all Gaussians start grey",
+            path.display()
         ));
     }
     Ok(points)
@@ -279,6 +295,7 @@ fn describe_colmap(
             name: image.name.clone(),
             pose: image.pose,
             optics: Optics::Lens(lens),
+            described_in: model.cameras_path.clone(),
             sized_by: None,
             path,
             mask,
@@ -301,5 +318,6 @@ fn describe_colmap(
         holdout: Holdout::EveryNth,
         random_half_side: None,
         depth_scales: found.folder.join(depths::PARAMETERS),
+        length_keys: LengthKeys { focal: ["fx", "fy"], centre: ["cx", "cy"] },
     })
 }

@@ -128,6 +128,18 @@ pub enum DatasetError {
         #[source]
         source: LensError,
     },
+    /// A camera that no useful picture can come of.
+    #[error("{path}: the camera of {view} has {found}. {remedy}")]
+    Camera {
+        /// The file that describes the camera.
+        path: PathBuf,
+        /// The name of the photograph in the scene.
+        view: String,
+        /// The value and what it means.
+        found: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A resolution that is not a size.
     #[error("--resolution {value} is no resolution. Give -1, 1, 2, 4, 8 or a width in px")]
     Resolution {

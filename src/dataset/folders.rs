@@ -41,6 +41,20 @@ pub(super) fn model(root: &Path) -> Option<FoundModel> {
     colmap::find(root, has_transforms(root))
 }
 
+/// The COLMAP model of a scene in an unusual folder, beside its photographs.
+pub(super) fn model_anywhere(root: &Path, images: &str) -> Option<FoundModel> {
+    let has_own = |folder: &Path| !beside_model(folder, images).is_empty();
+    has_own(root).then(|| colmap::find_anywhere(root, &has_own)).flatten()
+}
+
+/// Folders that exist and may hold the photographs of a scene.
+fn beside_model(root: &Path, images: &str) -> Vec<PathBuf> {
+    let mut folders = vec![root.join(images)];
+    folders.extend(beside(root));
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
 /// Finds the photographs of a COLMAP model.
 pub(super) fn of_colmap(
     root: &Path,
@@ -149,8 +163,12 @@ fn folders(root: &Path, model: &Path, images: &str) -> Vec<PathBuf> {
 
 /// Folders of photographs beside the usual one that exist: smaller copies last, the largest first.
 fn beside(root: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = OTHERS.iter().map(|name| root.join(name)).collect();
-    let copies = names_in(root).into_iter().filter_map(|name| {
+    let names = names_in(root);
+    let others = [USUAL].into_iter().chain(OTHERS).flat_map(|other| {
+        names.iter().filter(move |name| name.eq_ignore_ascii_case(other) && *name != USUAL)
+    });
+    let mut folders: Vec<PathBuf> = others.map(|name| root.join(name)).collect();
+    let copies = names.iter().cloned().filter_map(|name| {
         let divisor: u32 = name.strip_prefix("images_")?.parse().ok()?;
         Some((divisor, name))
     });
@@ -189,7 +207,14 @@ fn unused(finder: &Finder, located: &Located) -> Option<String> {
 }
 
 fn missing(root: &Path, path: PathBuf) -> DatasetError {
-    DatasetError::ImagesMissing { path, others: with_photographs(root) }
+    let mut others = with_photographs(root);
+    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && model(folder).is_some();
+    if others.is_empty()
+        && let Some(scene) = root.ancestors().skip(1).take(2).find(is_scene)
+    {
+        others = format!(", or use -s {}", scene.display());
+    }
+    DatasetError::ImagesMissing { path, others }
 }
 
 /// Folders of a scene that hold photographs, after a colon; empty if there are none.
@@ -219,7 +244,7 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
         .find(|folder| !folder.as_os_str().is_empty() && model(folder).is_some());
     let remedy = match (scene.as_deref(), above) {
         (Some(scene), _) | (None, Some(scene)) => format!("Use -s {}", scene.display()),
-        (None, None) => "Give the folder that holds sparse and images after -s".to_owned(),
+        (None, None) => unsolved(root, &names),
     };
     let described = names.iter().map(|name| match photographs_in(&root.join(name)) {
         0 => format!("{name}/"),
@@ -232,6 +257,57 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
         (true, count) => format!("{count} photographs"),
     };
     DatasetError::NotAScene { path: root.to_owned(), content, remedy }
+}
+
+/// Says how a folder without a scene becomes one.
+fn unsolved(root: &Path, names: &[String]) -> String {
+    let shown = root.display();
+    /// Files or folders of data of other programs, and the command that makes a scene of the data.
+    const PROGRAMS: [(&[&str], &str); 6] = [
+        (&["keyframes/cameras"], "Convert Polycam's data: ns-process-data polycam --data"),
+        (
+            &["keyframes/corrected_cameras"],
+            "Convert Polycam's data: ns-process-data polycam --data",
+        ),
+        (&["metadata", "rgb"], "Convert Record3D's data: ns-process-data record3d --data"),
+        (&["reconstruction.json"], "Convert OpenSfM's data: opensfm export_colmap"),
+        (&["odm_report"], "Convert OpenDroneMap's data: ns-process-data odm --data"),
+        (
+            &["cameras.xml"],
+            "Convert Metashape's data: ns-process-data metashape --xml cameras.xml --data",
+        ),
+    ];
+    let program =
+        PROGRAMS.iter().find(|(marks, _)| marks.iter().all(|mark| root.join(mark).exists()));
+    if let Some((_, command)) = program {
+        return format!("{command} {shown}");
+    }
+    if let Some(name) = misnamed_transforms(root) {
+        return format!("Rename {name} to {}", transforms::NERFSTUDIO);
+    }
+    let photographs = names.iter().find(|name| photographs_in(&root.join(name)) > 0);
+    match (photographs, photographs_in(root)) {
+        (None, 0) => "Give the folder that holds sparse and images after -s".to_owned(),
+        (folder, _) => {
+            let folder = folder.map_or_else(|| root.to_owned(), |name| root.join(name));
+            format!(
+                "Solve the cameras: colmap automatic_reconstructor --dense 0 --workspace_path {shown} \
+                 --image_path {}",
+                folder.display()
+            )
+        }
+    }
+}
+
+/// A file that is named nearly as a transforms file.
+fn misnamed_transforms(root: &Path) -> Option<String> {
+    let names = fs::read_dir(root).ok()?.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    names.sort_unstable();
+    names.into_iter().find(|name| {
+        let name = name.to_lowercase();
+        name.starts_with("transforms") && name.ends_with(".json")
+    })
 }
 
 /// Names of the folders in a folder, in order; none where it cannot be listed.

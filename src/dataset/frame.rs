@@ -125,12 +125,17 @@ impl Frame {
             // Written with decimals, the offset is short.
             middle.map(|x| rounded(x, step))
         };
-        let unit = if USUAL_SIZES.contains(&size) {
+        Self { offset, unit: Self::unit_of(size) }
+    }
+
+    /// The unit for a scene of this size, scene units: 1, or a power of two where the scene is very small or very
+    /// large.
+    pub fn unit_of(size: f64) -> f64 {
+        if USUAL_SIZES.contains(&size) || !size.is_normal() {
             1.0
         } else {
             (size / CHANGED_SIZE).log2().round().clamp(-100.0, 100.0).exp2()
-        };
-        Self { offset, unit }
+        }
     }
 }
 

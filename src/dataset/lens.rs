@@ -5,10 +5,12 @@
 //! before the camera, (x/z, y/z).
 
 mod distortion;
+mod plausible;
 #[cfg(test)]
 mod tests;
 
 pub use distortion::Distortion;
+pub(super) use plausible::{Implausible, LengthKeys, POSSIBLE_FIELDS};
 
 use super::camera::Camera;
 

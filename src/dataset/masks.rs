@@ -7,8 +7,8 @@ use super::listing::first_few;
 use super::shot::Shot;
 use super::transforms::Frame;
 
-/// Name of the folder of masks, which lies beside the folder of the photographs.
-const FOLDER: &str = "masks";
+/// Names of the folder of masks, which lies beside the folder of the photographs.
+const FOLDERS: [&str; 3] = ["masks", "mask", "Masks"];
 
 /// The folder of masks of a scene.
 #[derive(Debug)]
@@ -28,8 +28,10 @@ impl Masks {
     /// The folder of masks beside the photographs, else in the scene, where there is one.
     pub(super) fn beside(photographs: &Path, root: &Path) -> Self {
         let above = photographs.parent().filter(|above| above.starts_with(root));
-        let folders = above.into_iter().chain([root]).map(|folder| folder.join(FOLDER));
-        let folder = folders.into_iter().find(|folder| folder.is_dir());
+        let mut folders = above.into_iter().chain([root]);
+        let folder = folders.find_map(|above| {
+            FOLDERS.iter().map(|name| above.join(name)).find(|folder| folder.is_dir())
+        });
         Self { finder: folder.map(|folder| Finder::new(folder, Reach::Anywhere)) }
     }
 

@@ -48,6 +48,7 @@ use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::quantile::median;
 use describe::{Description, describe};
 use image::check_mask;
+use lens::Implausible;
 use listing::first_few;
 use shot::Shot;
 use split::{KnownViews, held_out};
@@ -122,6 +123,13 @@ impl Dataset {
             return Err(DatasetError::NothingToTrain { path: root, count: views.len() });
         }
         scene.warnings.extend(stray_cameras(&views));
+        if options.eval && test.is_empty() {
+            scene.warnings.push(format!(
+                "--eval: {} holds out none of its {} views. Choose some with --test-views or --test-list",
+                root.display(),
+                views.len()
+            ));
+        }
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
             let mut found = depths::find(root.join(folder), &scene.depth_scales, trained)?;
@@ -182,6 +190,15 @@ impl Dataset {
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
     }
 
+    /// True if a training camera sees one of the points, coordinates of the frame.
+    pub fn sees_any(&self, points: &[[f32; 3]]) -> bool {
+        let views: Vec<&View> = self.train.iter().map(|&index| &self.views[index]).collect();
+        points.par_iter().any(|point| {
+            let point = point.map(f64::from);
+            views.iter().any(|view| view.sees(point))
+        })
+    }
+
     /// How far the training cameras are from what they look at, world units; zero where all stand in
     /// one place.
     pub fn viewing_distance(&self) -> f64 {
@@ -231,13 +248,15 @@ fn keep(
     root: &Path,
     options: &SceneOptions,
 ) -> Result<KeptViews, DatasetError> {
-    let opened: Vec<Result<(View, ImageSource), Unusable>> =
-        scene.shots.par_iter().map(|shot| open(shot, options, scene.alpha)).collect();
+    let opened: Vec<Result<Opened, Unusable>> =
+        scene.shots.par_iter().map(|shot| open(shot, options, scene)).collect();
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
+    let mut doubts = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
         match opened {
-            Ok((view, source)) => {
+            Ok(Opened { view, source, doubt }) => {
+                doubts.extend(doubt.map(|doubt| (shot, doubt)));
                 kept.views.push(view);
                 kept.sources.push(source);
                 kept.held_out.push(shot.held_out);
@@ -247,6 +266,14 @@ fn keep(
         }
     }
     let count = scene.shots.len();
+    if let Some((shot, Implausible { found, remedy, .. })) = doubts.first() {
+        scene.warnings.push(format!(
+            "{}: {} of {count} cameras are unusual, that of {} first: {found}. {remedy}",
+            shot.described_in.display(),
+            doubts.len(),
+            shot.name
+        ));
+    }
     if kept.views.is_empty() {
         let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
         let others = folders::with_photographs(root);
@@ -268,12 +295,16 @@ enum Unusable {
     Stop(Box<DatasetError>),
 }
 
+/// A usable photograph.
+struct Opened {
+    view: View,
+    source: ImageSource,
+    /// A number of its camera that hardly any camera has.
+    doubt: Option<Implausible>,
+}
+
 /// Looks at the header of a photograph and makes its view.
-fn open(
-    shot: &Shot,
-    options: &SceneOptions,
-    alpha: AlphaMeaning,
-) -> Result<(View, ImageSource), Unusable> {
+fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Opened, Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
     let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
@@ -284,7 +315,14 @@ fn open(
             [header.width, header.height]
         }
     };
-    let fitted = photographs::fit(&shot.optics, &header, &path, own_px).map_err(stop)?;
+    let lens = shot.optics.lens(own_px);
+    let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
+    let doubt = lens.implausible(&scene.length_keys);
+    if let Some(Implausible { is_impossible: true, found, remedy }) = doubt {
+        let (path, view) = (shot.described_in.clone(), shot.name.clone());
+        return Err(stop(DatasetError::Camera { path, view, found, remedy }));
+    }
+    let fitted = photographs::fit(lens, &header, &path).map_err(stop)?;
     if let Some(mask) = &shot.mask {
         let upright = fitted.apply_orientation;
         check_mask(mask, upright, &path, header.size(upright))
@@ -302,11 +340,11 @@ fn open(
         size,
         apply_orientation: fitted.apply_orientation,
         undistort: fitted.undistort,
-        alpha,
+        alpha: scene.alpha,
         depth: None,
         normals: None,
     };
-    Ok((view, source))
+    Ok(Opened { view, source, doubt })
 }
 
 /// True if a folder holds a scene: a COLMAP model with a folder of photographs, or a transforms file.

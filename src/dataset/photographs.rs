@@ -5,8 +5,7 @@ use std::path::Path;
 use super::camera::Camera;
 use super::error::DatasetError;
 use super::image::ImageHeader;
-use super::lens::Undistortion;
-use super::shot::Optics;
+use super::lens::{Lens, Undistortion};
 
 /// With `-r -1`, wider photographs are scaled to this width, px.
 const WIDEST_BY_DEFAULT: u32 = 1600;
@@ -27,22 +26,10 @@ pub(super) struct Fitted {
 /// The stored size decides first, because structure from motion often ignores EXIF: equal to the
 /// camera's, or of the same shape, and the stored pixels are used. Otherwise the size after EXIF's
 /// turn is tried in the same way.
-///
-/// A lens without a size is for photographs of `own_px`, which is the stored size or that of the
-/// photograph that this one is a smaller copy of.
-pub(super) fn fit(
-    optics: &Optics,
-    header: &ImageHeader,
-    path: &Path,
-    own_px: [u32; 2],
-) -> Result<Fitted, DatasetError> {
+pub(super) fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetError> {
     let stored = [header.width, header.height];
     let turned = [header.height, header.width];
     let failed = |source| DatasetError::Lens { path: path.to_owned(), source };
-    let lens = match optics {
-        Optics::Lens(lens) => *lens,
-        Optics::Sizeless(lens) => lens.of_size(own_px).map_err(failed)?,
-    };
     let solved = lens.size();
     let (size, apply_orientation) = if same_shape(stored, solved) {
         (stored, false)
@@ -122,8 +109,8 @@ fn size_px(size: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::lens::{Distortion, Lens};
-    use crate::dataset::shot::{Focal, SizelessLens};
+    use crate::dataset::lens::Distortion;
+    use crate::dataset::shot::{Focal, Optics, SizelessLens};
 
     #[test]
     fn resolutions_are_those_of_inria() {
@@ -144,14 +131,14 @@ mod tests {
         }
     }
 
-    fn lens(width: u32, height: u32) -> Optics {
+    fn lens(width: u32, height: u32) -> Lens {
         let camera = Camera { width, height, focal_px: [900.0, 910.0], centre_px: [500.0, 900.0] };
-        Optics::Lens(Lens::new(camera, Distortion::NONE).unwrap())
+        Lens::new(camera, Distortion::NONE).unwrap()
     }
 
     fn fit_to(width: u32, height: u32, orientation_swaps: bool) -> Result<Fitted, DatasetError> {
         let header = ImageHeader { width, height, orientation_swaps, has_colors: true };
-        fit(&lens(1061, 1894), &header, Path::new("a.jpg"), [width, height])
+        fit(lens(1061, 1894), &header, Path::new("a.jpg"))
     }
 
     #[test]
@@ -201,8 +188,8 @@ mod tests {
         let angle = Focal::Angle { axis: 0, angle: std::f64::consts::FRAC_PI_2 };
         let lens =
             SizelessLens { focal: [angle; 2], centre_px: [None; 2], distortion: Distortion::NONE };
-        let optics = Optics::Sizeless(lens);
-        let fitted = fit(&optics, &header, Path::new("r_0.png"), [800, 600]).unwrap();
+        let lens = Optics::Sizeless(lens).lens([800, 600]).unwrap();
+        let fitted = fit(lens, &header, Path::new("r_0.png")).unwrap();
         // tan 45° is 1 to rounding.
         assert!((fitted.camera.focal_px[0] - 400.0).abs() < 1e-9);
         assert_eq!(fitted.camera.focal_px[0], fitted.camera.focal_px[1]);

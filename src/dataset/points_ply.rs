@@ -15,6 +15,9 @@ use crate::ply::{self, PlyFileError, offset_of};
 /// Colour of points that have none.
 const GREY: u8 = 128;
 
+/// Colour of points whose file has none.
+pub const UNKNOWN_COLOR: [u8; 3] = [GREY; 3];
+
 /// A PLY of points that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PointsPlyError {

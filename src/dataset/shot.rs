@@ -9,8 +9,10 @@ use super::lens::{Distortion, Lens, LensError};
 pub(super) const EXTENSIONS: [&str; 7] = ["png", "jpg", "jpeg", "webp", "tif", "tiff", "bmp"];
 
 /// Extensions of photographs that are not read, lower case: an error says what they are.
-pub(super) const UNREAD_EXTENSIONS: [&str; 13] =
-    ["avif", "heic", "heif", "gif", "jxl", "jp2", "dng", "cr2", "cr3", "nef", "arw", "raf", "exr"];
+pub(super) const UNREAD_EXTENSIONS: [&str; 22] = [
+    "avif", "heic", "heif", "gif", "jxl", "jp2", "j2k", "dng", "cr2", "cr3", "nef", "arw", "raf",
+    "rw2", "orf", "exr", "hdr", "ppm", "pgm", "tga", "psd", "ico",
+];
 
 /// A photograph as the scene describes it, before its file was looked at.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(super) struct Shot {
     pub(super) pose: Pose,
     /// What took it.
     pub(super) optics: Optics,
+    /// The file that describes its camera.
+    pub(super) described_in: PathBuf,
     /// The file, where it exists.
     pub(super) path: Option<PathBuf>,
     /// The photograph whose size the camera is of, if that is another file.
@@ -63,6 +67,16 @@ pub(super) enum Focal {
         /// In radians.
         angle: f64,
     },
+}
+
+impl Optics {
+    /// The lens for photographs of `own_px`, if it does not say how large its photographs are.
+    pub(super) fn lens(&self, own_px: [u32; 2]) -> Result<Lens, LensError> {
+        match self {
+            Self::Lens(lens) => Ok(*lens),
+            Self::Sizeless(lens) => lens.of_size(own_px),
+        }
+    }
 }
 
 impl SizelessLens {

@@ -24,6 +24,21 @@ pub(super) fn is_utf16(start: &[u8]) -> bool {
     matches!(utf8(start), Cow::Owned(_))
 }
 
+/// Says what a file is whose first bytes are those of something else than its name says, and what to do.
+pub(super) fn other_content(start: &[u8]) -> Option<&'static str> {
+    let text = utf8(start).trim_ascii_start().to_ascii_lowercase();
+    if start.starts_with(splat_formats::LFS_POINTER) {
+        Some(splat_formats::LFS_SAID)
+    } else if text.starts_with(b"<!doctype") || text.starts_with(b"<html") {
+        Some("is a web page. Download the file itself")
+    } else {
+        None
+    }
+}
+
+/// Number of first bytes that [`other_content`] needs.
+pub(super) const START_BYTES: u64 = 64;
+
 fn from_utf16(text: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
     let units = text.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
     let letters = char::decode_utf16(units).map(|it| it.unwrap_or(char::REPLACEMENT_CHARACTER));

@@ -5,7 +5,7 @@
 
 mod camera_keys;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::finder::ForeignName;
 use super::lens::LensError;
 use super::listing::first_few;
 use super::shot::Optics;
-use super::text::utf8;
+use super::text::{other_content, utf8};
 use camera_keys::{CameraFault, CameraKeys, is_meant, is_of_camera, number};
 
 use crate::math::linalg::{cross, dot, length, mul, scale};
@@ -54,9 +54,17 @@ pub enum TransformsError {
         #[source]
         source: serde_json::Error,
     },
-    /// A number of Python that JSON does not have.
+    /// A file with the content of something else.
+    #[error("{path}: {found}")]
+    OtherContent {
+        /// The file.
+        path: PathBuf,
+        /// What the file is, and what to do.
+        found: &'static str,
+    },
+    /// A value of Python that JSON does not have.
     #[error(
-        "{path}, line {line}, column {column}: {word} is no number of JSON. Correct it, or remove the frame"
+        "{path}, line {line}, column {column}: {word} is no value of JSON. Correct it, or remove the frame"
     )]
     NoNumber {
         /// The file.
@@ -127,6 +135,8 @@ pub(super) struct Frame {
     pub(super) name: String,
     pub(super) pose: Pose,
     pub(super) optics: Optics,
+    /// The file that lists it.
+    pub(super) described_in: PathBuf,
     /// Its `mask_path`.
     pub(super) mask: Option<String>,
     pub(super) held_out: bool,
@@ -138,7 +148,7 @@ const HARMLESS_KEYS: [&str; 41] = [
     "file_path",
     "transform_matrix",
     "mask_path",
-    "ply_file_path",
+    POINTS_KEY,
     "rotation",
     TRAIN_KEY,
     HELD_OUT_KEYS[0],
@@ -178,6 +188,8 @@ const HARMLESS_KEYS: [&str; 41] = [
     "version",
     "comment",
 ];
+/// The key that names the points.
+const POINTS_KEY: &str = "ply_file_path";
 /// Lists of nerfstudio.
 const TRAIN_KEY: &str = "train_filenames";
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
@@ -204,6 +216,10 @@ pub(super) fn read_nerfstudio(scene: &Path) -> Result<Transforms, TransformsErro
 fn read(path: &Path) -> Result<Transforms, TransformsError> {
     let bytes = fs::read(path)
         .map_err(|source| TransformsError::Unreadable { path: path.to_owned(), source })?;
+    let empty = bytes.trim_ascii().is_empty().then_some("is empty. Export the scene again");
+    if let Some(found) = empty.or_else(|| other_content(&bytes)) {
+        return Err(TransformsError::OtherContent { path: path.to_owned(), found });
+    }
     let bytes = utf8(&bytes);
     let file: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|source| {
         let path = path.to_owned();
@@ -221,7 +237,11 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     };
     let whole_file = |found| TransformsError::File { path: path.to_owned(), found };
     let shared = CameraKeys::read(&file).map_err(whole_file)?;
-    let mut read = Transforms { points: text(&file, "ply_file_path"), ..Transforms::default() };
+    if let Some(value) = file.get(POINTS_KEY).filter(|value| is_meant(value) && !value.is_string())
+    {
+        return Err(whole_file(format!("has {POINTS_KEY} = {value}, which is no name of a file")));
+    }
+    let mut read = Transforms { points: text(&file, POINTS_KEY), ..Transforms::default() };
     let mut stretch = None;
     let mut unused: BTreeSet<&str> = unused_keys(&file).collect();
     for (number, frame) in frames.iter().enumerate() {
@@ -246,14 +266,14 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
     Ok(read)
 }
 
-/// The word that stands where JSON failed, if it is a number of Python that JSON does not have.
+/// The word that stands where JSON failed, if it is a value of Python that JSON does not have.
 fn word_at(text: &[u8], error: &serde_json::Error) -> Option<&'static str> {
     let line = text.split(|&byte| byte == b'\n').nth(error.line().checked_sub(1)?)?;
     let start = error.column().saturating_sub(1);
     let before = line.get(..start.min(line.len()))?;
-    // The parser stops at the first letter that it does not expect: `N`, or the `I` after a sign.
+    // The parser stops at the first letter that it does not expect: `N`, the `I` after a sign, the `a` of `nan`.
     let rest = line.get(before.len().saturating_sub(1)..)?;
-    ["NaN", "-Infinity", "Infinity"]
+    ["NaN", "-Infinity", "Infinity", "nan", "-inf", "inf", "None", "True", "False"]
         .into_iter()
         .find(|word| rest.windows(word.len()).take(3).any(|part| part == word.as_bytes()))
 }
@@ -307,7 +327,17 @@ fn read_frame<'a>(
         CameraFault::Found(found) => wrong(found, REMEDY),
     })?;
     let mask = text(keys, "mask_path");
-    Ok((Frame { name: name.to_owned(), pose, optics, mask, held_out: false }, (camera, keys)))
+    Ok((
+        Frame {
+            name: name.to_owned(),
+            pose,
+            optics,
+            described_in: path.to_owned(),
+            mask,
+            held_out: false,
+        },
+        (camera, keys),
+    ))
 }
 
 /// Holds out what nerfstudio's lists say, and leaves out what no list has where all frames are listed.
@@ -316,11 +346,14 @@ fn apply_lists(
     read: &mut Transforms,
     path: &Path,
 ) -> Result<(), TransformsError> {
+    let frames = FrameNames::of(&read.frames);
     let list = |key: &'static str| match file.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Array(names)) if names.iter().all(Value::is_string) => {
             let names = names.iter().filter_map(Value::as_str);
-            Ok(Some(names.map(|name| ForeignName::new(name).folded()).collect()))
+            let names = names.map(|name| frames.listed(ForeignName::new(name).folded()));
+            // An empty list says nothing.
+            Ok(Some(names.collect()).filter(|names: &HashSet<String>| !names.is_empty()))
         }
         Some(_) => {
             let found = format!("has {key}, which is no list of names");
@@ -329,7 +362,7 @@ fn apply_lists(
     };
     let train: Option<HashSet<String>> = list(TRAIN_KEY)?;
     let held_out: [Option<HashSet<String>>; 2] = [list(HELD_OUT_KEYS[0])?, list(HELD_OUT_KEYS[1])?];
-    read.has_split = held_out.iter().flatten().any(|names| !names.is_empty());
+    read.has_split = held_out.iter().any(Option::is_some);
     if !read.has_split && train.is_none() {
         return Ok(());
     }
@@ -346,7 +379,10 @@ fn apply_lists(
     let listed = lists.into_iter().flatten().flatten();
     let without_frame = listed.filter(|name| !named.contains(*name)).count();
     if read.frames.is_empty() {
-        let found = "has no frame that its lists of file names name".to_owned();
+        let found = format!(
+            "{TRAIN_KEY}, {} and {} name none of its frames",
+            HELD_OUT_KEYS[0], HELD_OUT_KEYS[1]
+        );
         return Err(TransformsError::File { path: path.to_owned(), found });
     }
     if read.frames.len() < all {
@@ -363,6 +399,37 @@ fn apply_lists(
         ));
     }
     Ok(())
+}
+
+/// Names of frames, folded for comparisons.
+struct FrameNames {
+    whole: HashSet<String>,
+    /// By the name without its folders; none if several frames have it.
+    by_base: HashMap<String, Option<String>>,
+}
+
+impl FrameNames {
+    fn of(frames: &[Frame]) -> Self {
+        let mut names = Self { whole: HashSet::new(), by_base: HashMap::new() };
+        for frame in frames {
+            let name = ForeignName::new(&frame.name).folded();
+            let base = name.rsplit_once('/').map_or(name.as_str(), |(_, base)| base).to_owned();
+            if names.whole.insert(name.clone()) {
+                let place = names.by_base.entry(base);
+                place.and_modify(|other| *other = None).or_insert(Some(name));
+            }
+        }
+        names
+    }
+
+    /// The name of the frame that a list means: by its path, else by its file name alone.
+    fn listed(&self, name: String) -> String {
+        let base = name.rsplit_once('/').map_or(name.as_str(), |(_, base)| base);
+        match self.by_base.get(base) {
+            Some(Some(frame)) if !self.whole.contains(&name) => frame.clone(),
+            _ => name,
+        }
+    }
 }
 
 /// World-to-camera with OpenCV's axes, from camera-to-world with OpenGL's.

@@ -156,6 +156,30 @@ fn a_run_far_away_resumes_where_it_was() {
 }
 
 #[test]
+fn exports_of_a_tiny_scene_keep_its_sizes_or_say_what_does() {
+    let place = trained(1e-5, [0.0; 3]);
+    let export = |from: &TestFolder, name: &str, flags: &[&str]| {
+        let to = place.path(name);
+        end(splat().arg("export").arg(ply(from)).args(["--overwrite", "-o", text(&to)]).args(flags))
+            .done()
+    };
+    let has_clipped = |ended: &Ended| ended.stdout.contains("beyond the range");
+    let spz =
+        export(&place, "a.spz", &[]).says(&["SPZ cannot hold the sizes of", "Add --scale 1e"]);
+    assert!(has_clipped(&spz));
+    for (from, name, flags) in [
+        (&place, "a.spz", ["--scale", "1e5"].as_slice()),
+        (&place, "a.html", &[]),
+        (&place, "a.sog", &[]),
+        (&ORIGIN, "a.spz", &[]),
+        (&ORIGIN, "a.html", &[]),
+    ] {
+        let ended = export(from, name, flags);
+        assert!(!has_clipped(&ended) && !ended.stderr.contains("cannot hold"), "{ended:#?}");
+    }
+}
+
+#[test]
 fn exports_start_other_runs_and_are_cut_in_scene_coordinates() {
     let place = TestFolder::beside(&FAR);
     let export = |flags: &[&str]| end(splat().arg("export").arg(ply(&FAR)).args(flags)).done();

@@ -420,6 +420,9 @@ fn a_camera_that_is_not_read_is_named() {
 #[rstest]
 #[case::nan("NaN")]
 #[case::infinite("-Infinity")]
+#[case::small_nan("nan")]
+#[case::small_infinite("-inf")]
+#[case::none("None")]
 fn numbers_of_python_are_named_with_their_line(#[case] word: &str) {
     let place = changed(|_, scene| scene["frames"][1]["transform_matrix"][0][3] = 7777.into());
     let path = place.scene().join("transforms.json");
@@ -488,6 +491,220 @@ fn lists_of_file_names_choose_the_held_out_views() {
         .says(&["--test-every 3: not used"]);
 }
 
+#[test]
+fn lists_name_frames_by_their_files_and_say_nothing_if_empty() {
+    let whole = |number: usize| format!("images/view_{number:03}.png");
+    let base = |number: usize| format!("view_{number:03}.png");
+    let stem = |number: usize| format!("view_{number:03}");
+    for name in [whole, base, stem] {
+        let place = changed(|_, scene| {
+            scene["train_filenames"] = (0..6).map(name).collect();
+            scene["test_filenames"] = (6..8).map(name).collect();
+        });
+        assert_silent(&trained(&place, &[]).1.says(&["6 views, 2 held out"]));
+    }
+    let place = changed(|_, scene| {
+        (scene["train_filenames"], scene["test_filenames"]) = (json!([]), json!([]));
+    });
+    assert_silent(&assert_usual(&place, &[]));
+    // Two frames have the name.
+    let place = changed(|place, scene| {
+        fs::create_dir(place.scene().join("b")).unwrap();
+        fs::copy(place.image(1), place.scene().join("b/view_000.png")).unwrap();
+        scene["frames"][1]["file_path"] = "b/view_000.png".into();
+        scene["train_filenames"] = json!(["view_000.png"]);
+    });
+    refused(&place, &["--eval"], &["transforms.json", "train_filenames", "none of its frames"]);
+}
+
+/// A number of a camera in each form of a scene, and what becomes of the scene.
+type Intrinsic = (usize, &'static str, f64, u8, &'static [&'static str]);
+
+#[test]
+fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
+    // Places in the parameters of PINHOLE.
+    let cases: [Intrinsic; 11] = [
+        (2, "cx", -5000.0, 3, &["outside of a photograph of 48 px", "Give it in px"]),
+        (3, "cy", 1e7, 3, &["outside of a photograph of 36 px"]),
+        (0, "fl_x", 1e9, 3, &["a field of view of 2.8e-6 degrees over 48 px", "Give it in px"]),
+        (1, "fl_y", 1e-3, 3, &["a field of view of 179.99 degrees over 36 px"]),
+        // A share of the width.
+        (0, "fl_x", 0.9, 3, &["a field of view of"]),
+        (0, "fl_x", -40.0, 3, &["focal length", "no camera has"]),
+        (0, "fl_x", 0.0, 3, &["focal length", "no camera has"]),
+        (
+            2,
+            "cx",
+            0.5,
+            0,
+            &["8 of 8 cameras are unusual", "at the edge of", "Right for crops alone"],
+        ),
+        (3, "cy", 37.0, 0, &["outside of a photograph of 36 px"]),
+        (0, "fl_x", 6.0, 0, &["a field of view of 151.93 degrees"]),
+        (1, "fl_y", 200.0, 0, &["pixels that are far from square"]),
+    ];
+    for (place_of, key, value, code, parts) in cases {
+        println!("{key} = {value}");
+        let transforms = changed(|_, scene| scene[key] = value.into());
+        let text_scene = TestFolder::with_scene();
+        let mut model = text_model(view_name, "\n", None);
+        let mut fields: Vec<String> = model[0].split(' ').map(str::to_owned).collect();
+        fields[4 + place_of] = format!("{value}");
+        model[0] = fields.join(" ");
+        write_model(&text_scene, &model, utf8);
+        let binary = TestFolder::with_scene();
+        let path = binary.scene().join("sparse/0/cameras.bin");
+        let mut bytes = fs::read(&path).unwrap();
+        let at = 32 + 8 * place_of;
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        for (place, file) in
+            [(transforms, "transforms.json"), (text_scene, "cameras.txt"), (binary, "cameras.bin")]
+        {
+            let key = if file == "transforms.json" { key } else { &key.replace("fl_", "f") };
+            let shown = if value.abs() < 1e7 { format!("{value}") } else { format!("{value:e}") };
+            let named = [file, &format!("{key} = {shown} ")];
+            let named =
+                if value > 0.0 || code == 0 || key == "cx" { &named[..] } else { &named[..1] };
+            let parts = [named, parts].concat();
+            if code == 3 {
+                refused(&place, &[], &parts);
+                assert!(!place.model().exists());
+            } else {
+                place.trained(2, &[]).says(&parts);
+            }
+        }
+    }
+    // Without a size in the file, the photograph's counts.
+    let place = changed(|_, scene| {
+        remove(scene, &["w", "h"]);
+        scene["cx"] = json!(-5000);
+    });
+    refused(&place, &[], &["transforms.json", "view_000.png has cx = -5000 px"]);
+    for (key, value) in [("camera_angle_x", 55.0), ("camera_angle_x", 1e-7), ("x_fov", 179.9)] {
+        let place = changed(|_, scene| {
+            remove(scene, &["fl_x", "fl_y"]);
+            scene[key] = value.into();
+        });
+        let unit = if key == "x_fov" { "degrees" } else { "radians" };
+        refused(&place, &[], &["transforms.json", key, &format!("no field of view in {unit}")]);
+    }
+}
+
+#[test]
+fn files_with_the_content_of_something_else_are_named() {
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    for (content, said) in [
+        (pointer, "git lfs pull"),
+        ("<!DOCTYPE html><html><body>404", "is a web page"),
+        ("\n<html lang=\"en\">", "is a web page"),
+    ] {
+        for part in ["cameras", "images", "points3D"] {
+            let place = TestFolder::with_scene();
+            let path = place.scene().join(format!("sparse/0/{part}.bin"));
+            fs::write(&path, content).unwrap();
+            refused(&place, &[], &[text(&path), said]);
+            fs::rename(&path, path.with_extension("txt")).unwrap();
+            refused(&place, &[], &[&format!("{part}.txt"), said]);
+        }
+        let place = changed(|_, _| {});
+        fs::write(place.scene().join("transforms.json"), content).unwrap();
+        refused(&place, &[], &["transforms.json", said]);
+    }
+    for empty in ["", " \n"] {
+        let place = changed(|_, _| {});
+        fs::write(place.scene().join("transforms.json"), empty).unwrap();
+        refused(&place, &[], &["transforms.json", "is empty"]);
+    }
+}
+
+#[test]
+fn data_of_other_programs_is_named_with_a_command() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["keyframes/cameras/1.json"], "ns-process-data polycam --data"),
+        (&["metadata", "rgb/0.png"], "ns-process-data record3d --data"),
+        (&["reconstruction.json"], "opensfm export_colmap"),
+        (&["odm_report/shots.geojson"], "ns-process-data odm --data"),
+        (&["cameras.xml"], "ns-process-data metashape"),
+        (
+            &["images/a.png", "Transforms_Test.json"],
+            "Rename Transforms_Test.json to transforms.json",
+        ),
+        (&["images/a.png"], "colmap automatic_reconstructor"),
+    ];
+    for (files, command) in cases {
+        let place = TestFolder::empty();
+        for file in files {
+            let path = place.scene().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        refused(&place, &[], &["and no scene", command, text(&place.scene())]);
+    }
+}
+
+#[test]
+fn a_start_that_no_camera_sees_is_refused() {
+    let place = TestFolder::with_scene();
+    place.trained_into("first", 2, &[]);
+    let model = place.ply_of("first", 2);
+    let far = place.path("far.ply");
+    let export = |flags: &[&str]| {
+        end(splat().arg("export").arg(&model).args(["--overwrite", "-o", text(&far)]).args(flags))
+            .done()
+    };
+    export(&["--translate", "5e4,0,0"]);
+    refused(
+        &place,
+        &["--init", text(&far)],
+        &["far.ply", "no training camera sees any of its 200"],
+    );
+    export(&["--translate", "0.1,0,0"]);
+    place.trained(1, &["--init", text(&far)]);
+    let header = fs::read(&model).unwrap();
+    let length = header.windows(11).position(|part| part == b"end_header\n").unwrap() + 11;
+    let header = String::from_utf8_lossy(&header[..length]).into_owned();
+    fs::write(&far, header.replace("vertex 200", "vertex 0")).unwrap();
+    refused(&place, &["--init", text(&far)], &["far.ply", "holds no Gaussians"]);
+    // Points of another coordinate system than the cameras.
+    let moved = changed(|_, scene| {
+        each_frame(scene, |_, frame| {
+            let x = frame["transform_matrix"][0][3].as_f64().unwrap();
+            frame["transform_matrix"][0][3] = json!(x + 5e5);
+        });
+    });
+    refused(&moved, &[], &["scene", "no training camera sees any of its 200 points"]);
+}
+
+#[test]
+fn the_folder_of_a_model_leads_to_its_scene() {
+    let place = TestFolder::with_scene();
+    for folder in ["sparse", "sparse/0"] {
+        let mut train = splat();
+        train.args(["train", "--device=cpu", "-m", text(&place.model()), "-s"]);
+        end(train.arg(place.scene().join(folder))).refused(
+            3,
+            &["no such folder of photographs", &format!("or use -s {}", text(&place.scene()))],
+        );
+    }
+}
+
+#[test]
+fn what_a_scene_lacks_is_said() {
+    let without_colors = |place: &TestFolder, _: &mut Value| {
+        let path = place.scene().join("p.ply");
+        let ply = fs::read_to_string(&path).unwrap();
+        fs::write(path, ply.replace("uchar red", "uchar scalar_r")).unwrap();
+    };
+    changed(without_colors).trained(1, &[]).says(&["p.ply", "start grey"]);
+    let place = changed(|place, scene| {
+        fs::write(place.scene().join("transforms_train.json"), scene.to_string()).unwrap();
+    });
+    place.trained(1, &["--eval"]).says(&["holds out none of its 8 views", "--test-views"]);
+    let place = changed(|_, scene| scene["ply_file_path"] = 5.into());
+    refused(&place, &[], &["ply_file_path = 5, which is no name of a file"]);
+}
+
 fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
     for number in 0..VIEWS {
         let path = place.scene().join(name(number));
@@ -500,7 +717,8 @@ fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
 
 #[test]
 fn masks_of_transforms_count_as_those_of_colmap() {
-    let cases: [(&str, Name, Change); 6] = [
+    let cases: [(&str, Name, Change); 7] = [
+        ("singular", |number| format!("mask/view_{number:03}.png"), |_, _| {}),
         ("beside", |number| format!("masks/view_{number:03}.png"), |_, _| {}),
         ("as_colmap", |number| format!("masks/view_{number:03}.png.png"), |_, _| {}),
         ("with_folder", |number| format!("masks/images/view_{number:03}.png"), |_, _| {}),
@@ -605,6 +823,12 @@ fn moved(moves: &[(&str, &str)]) -> TestFolder {
 }
 
 #[rstest]
+#[case::below_output(&[("sparse", "output/sparse")], &["read from output/sparse/0"])]
+#[case::named(&[("sparse/0", "sparse/best")], &["read from sparse/best"])]
+#[case::of_another_name(&[("sparse/0", "model")], &["read from model"])]
+#[case::deep(&[("sparse/0", "a/b/c")], &["read from a/b/c"])]
+#[case::upper_case(&[("images", "Images")], &["taken from Images"])]
+#[case::lower_case(&[("sparse/0/points3D.bin", "sparse/0/points3d.BIN")], &["200 Gaussians"])]
 #[case::of_nerfstudio(&[("sparse", "colmap/sparse")], &["read from colmap/sparse/0"])]
 #[case::of_colmap(&[("sparse/0", "dense/sparse"), ("images", "dense/images")], &["dense/sparse", "dense/images"])]
 #[case::of_automatic_colmap(&[("sparse/0", "dense/0/sparse"), ("images", "dense/0/images")], &["dense/0/sparse"])]
@@ -771,6 +995,7 @@ fn photographs_of_other_formats_train_the_same(#[case] extension: &str) {
 #[case::heic(b"\0\0\0\x1cftypheic\0\0\0\0heicmif1", &["HEIC", "magick"])]
 #[case::pointer(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", &["git lfs pull"])]
 #[case::page(b"<!DOCTYPE html><html>", &["web page"])]
+#[case::ppm(b"P6\n1 1\n255\n\0\0\0", &["PNM", "magick mogrify -format png /"])]
 #[case::gif(b"GIF89a\x01\0\x01\0", &["GIF", "magick"])]
 fn what_is_no_photograph_is_named(#[case] bytes: &[u8], #[case] said: &[&str]) {
     let place = TestFolder::with_scene();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use splat::math::linalg::{length, sub};
+use splat_mesh::file::read_glb;
 
 use crate::common::http::{Answer, exchange, request};
 use crate::common::moved::with_moved_scene;
@@ -472,6 +473,107 @@ fn places_on_page(served: &Served) -> [[f64; 3]; 4] {
         .map(|row| [number(row), number(&row[4..]), number(&row[8..])])
         .collect();
     [camera(0), camera(1), middle(&splats.columns().means), middle(&points)]
+}
+
+/// All that the page shows in coordinates, and the rest of each camera.
+struct ShownScene {
+    cameras: Vec<[f64; 3]>,
+    splats: Vec<[f64; 3]>,
+    points: Vec<[f64; 3]>,
+    mesh: Vec<[f64; 3]>,
+    center: [f64; 3],
+    others: Value,
+}
+
+fn shown_scene(place: &TestFolder) -> ShownScene {
+    let served = Served::of(place, &[]);
+    let mut scene = served.json("/api/scene");
+    let position = |value: &Value| [0, 1, 2].map(|axis| value[axis].as_f64().unwrap());
+    let center = position(&scene["center"]);
+    let cameras = scene["cameras"].as_array_mut().unwrap();
+    let positions = cameras.iter_mut().map(|camera| position(&camera["position"].take())).collect();
+    let cameras_without_places = scene["cameras"].clone();
+    let rows = |rows: &[[f32; 3]]| rows.iter().map(|row| row.map(f64::from)).collect::<Vec<_>>();
+    let generation = served.json("/api/run")["splats"]["generation"].clone();
+    let spz = served.get(&format!("/api/splats/{generation}")).body;
+    let splats = splat_formats::parse_spz(&spz, None).unwrap().splats;
+    let points = served.get("/api/points").body;
+    let number = |bytes: &[u8]| f32::from_le_bytes(*bytes.first_chunk().unwrap());
+    let points: Vec<[f32; 3]> = points
+        .chunks_exact(16)
+        .map(|row| [number(row), number(&row[4..]), number(&row[8..])])
+        .collect();
+    let glb = place.path("shown.glb");
+    fs::write(&glb, served.get("/api/mesh/0").body).unwrap();
+    let mesh = read_glb(&glb).unwrap().mesh;
+    ShownScene {
+        cameras: positions,
+        splats: rows(&splats.columns().means),
+        points: rows(&points),
+        mesh: rows(&mesh.vertices),
+        center,
+        others: serde_json::json!([cameras_without_places, scene["up"], scene["points"]]),
+    }
+}
+
+#[test]
+fn the_page_shows_a_scene_anywhere_as_at_the_origin() {
+    let shown = |offset| {
+        let place = with_moved_scene(1.0, offset);
+        place.trained(10, &["--eval"]);
+        end(splat()
+            .args(["mesh", "--device=cpu", "--mesh-resolution=24", "-m"])
+            .arg(place.model()))
+        .done();
+        shown_scene(&place)
+    };
+    let here = shown([0.0; 3]);
+    assert!(here.mesh.len() > 50 && here.splats.len() > 50 && here.points.len() > 50);
+    for offset in [[1e4, -9e3, 1e3], [5e5, 4.5e6, 120.0], [5e6, -4e6, 3e6]] {
+        let there = shown(offset);
+        // The page is near the origin, where its 32-bit numbers are exact.
+        assert!(length(there.center) < 100.0, "{:?}", there.center);
+        let moved = sub(there.cameras[0], here.cameras[0]);
+        // Steps of an SPZ, 2^-12, which the two round apart; of doubles at 5e6; and of a training that differs
+        // in its last digits.
+        for (kind, here, there, tolerance) in [
+            ("cameras", &here.cameras, &there.cameras, 1e-7),
+            ("points", &here.points, &there.points, 1e-5),
+            ("splats", &here.splats, &there.splats, 2e-3),
+        ] {
+            assert_eq!(here.len(), there.len(), "{kind} at {offset:?}");
+            for (here, there) in here.iter().zip(there) {
+                let off = length(sub(sub(*there, *here), moved));
+                assert!(off < tolerance, "{kind} at {offset:?}: {off}");
+            }
+        }
+        for corner in [f64::min, f64::max] {
+            let of = |mesh: &[[f64; 3]], axis: usize| {
+                mesh.iter().map(|vertex| vertex[axis]).reduce(corner).unwrap()
+            };
+            for (axis, moved) in moved.into_iter().enumerate() {
+                let off = of(&there.mesh, axis) - of(&here.mesh, axis) - moved;
+                assert!(off.abs() < 0.1, "mesh at {offset:?}: {off}");
+            }
+        }
+        assert!(is_near(&there.others, &here.others), "{} {}", there.others, here.others);
+    }
+}
+
+/// True if all of two values is equal, numbers to 1e-4, since PSNR of two trainings differs in its last digits.
+fn is_near(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-4
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_near(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| is_near(a, b)))
+        }
+        _ => a == b,
+    }
 }
 
 #[test]

@@ -83,7 +83,10 @@ pub use splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, SplatsError, sh_rest_count,
 };
-pub use spz::{SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz, parse_spz};
+pub use spz::{
+    SPZ_LOG_SCALES, SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz,
+    parse_spz,
+};
 pub use streamed::{StreamedOptions, read_streamed, write_streamed};
 pub use unfinished::{UnfinishedFile, follow_links, remove_abandoned};
 pub use worst::WorstErrors;

@@ -23,6 +23,9 @@ const ZIP_MAGIC: &[u8] = b"PK";
 /// First bytes of a Git LFS pointer.
 pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
+/// Message about a file without content.
+const EMPTY_SAID: &str = "is empty (0 bytes). Copy or export the file again";
+
 /// Message about a Git LFS pointer.
 pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
@@ -87,6 +90,9 @@ pub fn read_with_axes(
     let mut start = Vec::new();
     (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
+    if start.is_empty() {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_SAID.to_owned())));
+    }
     if start.starts_with(LFS_POINTER) {
         return Err(SplatFileError::content(path, FormatFault::Unsupported(LFS_SAID.to_owned())));
     }

@@ -126,6 +126,12 @@ pub(super) fn errors() -> Vec<Section> {
                     path: "data/fox".into(),
                     source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
                 },
+                &DatasetError::Camera {
+                    path: "data/fox/sparse/0/cameras.txt".into(),
+                    view: "0012.jpg".to_owned(),
+                    found: "cx = -5000 px, outside of a photograph of 640 px".to_owned(),
+                    remedy: "Give it in px of the photograph, or solve the cameras again",
+                },
                 &DatasetError::Resolution { value: 7 },
                 &DatasetError::NothingToTrain { path: "data/fox".into(), count: 50 },
                 &DatasetError::TestListUnreadable { path: "data/fox".into(), source: denied() },
@@ -145,6 +151,10 @@ pub(super) fn errors() -> Vec<Section> {
                 &ColmapError::Unreadable {
                     path: "data/fox/sparse/0/images.txt".into(),
                     source: denied(),
+                },
+                &ColmapError::OtherContent {
+                    path: "data/fox/sparse/0/images.txt".into(),
+                    found: splat_formats::LFS_SAID,
                 },
                 &ColmapError::Truncated {
                     path: "data/fox/sparse/0/images.txt".into(),
@@ -206,6 +216,10 @@ pub(super) fn errors() -> Vec<Section> {
                 &TransformsError::Json {
                     path: "data/lego/transforms_train.json".into(),
                     source: json(),
+                },
+                &TransformsError::OtherContent {
+                    path: "data/lego/transforms_train.json".into(),
+                    found: splat_formats::LFS_SAID,
                 },
                 &TransformsError::NoNumber {
                     path: "data/lego/transforms_train.json".into(),

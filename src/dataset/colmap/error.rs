@@ -28,6 +28,14 @@ pub enum ColmapError {
         #[source]
         source: io::Error,
     },
+    /// A file with the content of something else.
+    #[error("{path}: {found}")]
+    OtherContent {
+        /// The file.
+        path: PathBuf,
+        /// What the file is, and what to do.
+        found: &'static str,
+    },
     /// A binary file ends too early.
     #[error(
         "{path}: ends inside {reading}: {needed} more bytes belong there, {left} are left. Copy \

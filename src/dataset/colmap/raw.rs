@@ -1,11 +1,13 @@
 //! What both formats read, before it is checked.
 
 use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::Path;
 
 use super::error::ColmapError;
 use crate::dataset::camera::Pose;
 use crate::dataset::points::{FARTHEST, PointCloud};
+use crate::dataset::text::{START_BYTES, other_content};
 use crate::math::linalg::rotation;
 
 /// An image as read, before it is checked.
@@ -47,8 +49,14 @@ impl Points {
 /// A file and its length.
 pub(super) fn open(path: &Path) -> Result<(File, u64), ColmapError> {
     let fail = |source| ColmapError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(fail)?;
+    let mut file = File::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len();
+    let mut start = Vec::new();
+    file.by_ref().take(START_BYTES).read_to_end(&mut start).map_err(fail)?;
+    if let Some(found) = other_content(&start) {
+        return Err(ColmapError::OtherContent { path: path.to_owned(), found });
+    }
+    file.rewind().map_err(fail)?;
     Ok((file, length))
 }
 

@@ -17,8 +17,8 @@ pub enum ImageError {
     },
     /// The content is of no format that is supported.
     #[error(
-        "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it, for instance with \
-         `magick mogrify -format png FILE`"
+        "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it: magick mogrify \
+         -format png {path}"
     )]
     UnknownFormat {
         /// The file.

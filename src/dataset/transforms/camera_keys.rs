@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 
 use serde_json::{Map, Value};
 
-use crate::dataset::lens::{Distortion, LensError};
+use crate::dataset::lens::{Distortion, LensError, POSSIBLE_FIELDS};
 use crate::dataset::shot::{Focal, Optics, SizelessLens};
 
 /// Largest difference of the focal lengths that two fields of view of square pixels explain.
@@ -303,11 +303,11 @@ fn angle(keys: &Map<String, Value>, axis: usize) -> Result<Option<f64>, String> 
     let of = |key: &str, scale: f64| {
         let Some(value) = keys.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
         let angle = scale * number_of(key, value)?;
-        // Half a turn or more has no pinhole, and none has no width.
-        if angle > 0.0 && angle < PI {
+        if POSSIBLE_FIELDS.contains(&angle.to_degrees()) {
             Ok(Some(angle))
         } else {
-            Err(format!("has {key} = {}, which is no field of view", shown(value)))
+            let unit = if scale == 1.0 { "radians" } else { "degrees" };
+            Err(format!("has {key} = {}, which is no field of view in {unit}", shown(value)))
         }
     };
     match of(RADIANS_KEYS[axis], 1.0)? {

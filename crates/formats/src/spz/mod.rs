@@ -13,6 +13,7 @@ mod write;
 
 pub use axes::SpzAxes;
 pub use read::parse_spz;
+pub use rows::SPZ_LOG_SCALES;
 pub use write::{SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz};
 
 pub(crate) use header::{GZIP_MAGIC, SPZ_MAGIC};

@@ -46,7 +46,7 @@ pub(super) fn unpack_color(byte: u8) -> f32 {
 pub(crate) const LEAST_SPZ_LOG_SCALE: f32 = -10.0;
 
 /// Logarithms of scales that are stored within half a step.
-pub(super) const LOG_SCALES: RangeInclusive<f32> =
+pub const SPZ_LOG_SCALES: RangeInclusive<f32> =
     LEAST_SPZ_LOG_SCALE - 0.5 / 16.0..=LEAST_SPZ_LOG_SCALE + 255.5 / 16.0;
 
 pub(super) fn pack_scale(log_scale: f32) -> u8 {

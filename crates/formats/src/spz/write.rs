@@ -8,7 +8,7 @@ use super::container::{Effort, gzip_blocks, zstd_streams};
 use super::header::{KINDS, SpzHeader};
 use super::read::parse_spz;
 use super::rows::{
-    LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation,
+    SPZ_LOG_SCALES, fraction_bits, pack_color, pack_coordinate, pack_harmonic, pack_rotation,
     pack_scale,
 };
 use crate::encoded::EncodedSplats;
@@ -69,7 +69,10 @@ pub enum SpzOptionsError {
 pub fn encode_spz(splats: &Splats, options: &SpzOptions) -> Result<EncodedSplats, SpzOptionsError> {
     let bytes = packed(in_axes(splats, options.axes)?.as_ref(), options, Effort::Usual)?;
     let stored = parse_spz(&bytes, None).map_err(io::Error::other)?.splats;
-    Ok(EncodedSplats { worst: WorstErrors::between_within(splats, &stored, &LOG_SCALES), bytes })
+    Ok(EncodedSplats {
+        worst: WorstErrors::between_within(splats, &stored, &SPZ_LOG_SCALES),
+        bytes,
+    })
 }
 
 /// Packs Gaussians as [`encode_spz`] does, but quickly, and reads nothing back: for those that are looked at

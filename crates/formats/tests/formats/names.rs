@@ -74,17 +74,19 @@ fn what_is_no_file_of_gaussians_is_named() {
 }
 
 #[test]
-fn a_git_lfs_pointer_is_named_whatever_its_name() {
+fn a_git_lfs_pointer_and_an_empty_file_are_named_whatever_their_name() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
     for name in ["a.ply", "a.spz", "a.sog", "a.splat", "a.glb", "a.ksplat", "a"] {
-        let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
-        let message = read(&path).unwrap_err().to_string();
-        assert!(
-            message.contains("Git LFS pointer") && message.contains("git lfs pull"),
-            "{message}"
-        );
+        for (text, parts) in [
+            (pointer, ["is a Git LFS pointer", "git lfs pull"]),
+            ("", ["is empty (0 bytes)", "Copy or export"]),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let message = read(&path).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
     }
 }
 
