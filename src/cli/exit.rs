@@ -60,10 +60,17 @@ pub(super) struct NothingToTrain(pub(super) String);
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// The run was asked to stop; the command goes on with it.
+/// A run that was asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Continue with: {0}")]
-pub(super) struct Interrupted(pub(super) String);
+#[error("interrupted; the checkpoint is written{}", continuation(.command.as_deref()))]
+pub(super) struct Interrupted {
+    /// The command that continues the run, unless the closing block names the command.
+    pub(super) command: Option<String>,
+}
+
+fn continuation(command: Option<&str>) -> String {
+    command.map_or(String::new(), |command| format!(". Continue with: {command}"))
+}
 
 /// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,7 @@
 //!
 //! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
 
+mod commands;
 mod crates;
 mod program;
 
@@ -27,12 +28,13 @@ fn denied() -> io::Error {
 
 /// All errors, by type.
 fn errors() -> Vec<Section> {
-    [program::errors(), crates::errors()].concat()
+    [commands::errors(), program::errors(), crates::errors()].concat()
 }
 
 /// Lines of a run and of `splat doctor`.
 fn others() -> Vec<Section> {
-    let mut sections = vec![("First line of a run".to_owned(), train::run_lines())];
+    let mut sections = commands::parser_errors();
+    sections.push(("First line of a run".to_owned(), train::run_lines()));
     let blocks = closing_blocks().into_iter();
     sections.extend(blocks.map(|(name, lines)| (format!("End of {name}"), lines)));
     let rows = next::tests::samples().into_iter();

@@ -621,7 +621,13 @@ pub(super) fn errors() -> Vec<Section> {
         section("ServerError", &[&ServerError::System(denied())]),
         section("Refusal", &[&refusal(false), &refusal(true)]),
         section("PrintError", &[&PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
-        section("Interrupted", &[&Interrupted("splat train --resume -m out/fox".to_owned())]),
+        section(
+            "Interrupted",
+            &[
+                &Interrupted { command: None },
+                &Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
+            ],
+        ),
         section("TooManyBound", &[&TooManyBound { faces: 1 << 31, each: 6 }]),
         section("OutputError", &[&full()]),
     ]
