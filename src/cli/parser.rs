@@ -36,7 +36,11 @@ pub(super) fn command_of<A: Args>(name: &'static str) -> clap::Command {
 }
 
 /// Shortens an error of the parser to the error, the nearest name, and the command that explains more.
-pub(super) fn briefly(error: clap::Error, program: &clap::Command, args: &[OsString]) -> clap::Error {
+pub(super) fn briefly(
+    error: clap::Error,
+    program: &clap::Command,
+    args: &[OsString],
+) -> clap::Error {
     // Without a command, the error lists the commands.
     if error.kind() == ErrorKind::MissingSubcommand {
         return error;

@@ -106,8 +106,7 @@ pub(super) fn train(
     }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
-            "trains on the processor, far slower than the GPU of this machine: the program has no CUDA kernels. \
-             {REBUILD}"
+            "trains on the processor, far slower than the GPU: the program has no CUDA kernels. {REBUILD}"
         );
         // It is stored, so that eval, render and --resume do the same.
         intent.config.run.device = DeviceChoice::Cpu;
@@ -125,7 +124,8 @@ pub(super) fn train(
         intent.config.output.lpips_weights = Some(absolute(network));
     }
     let Some(party) = party else {
-        let options = DeviceOptions::of(&intent.config);
+        // Nobody typed the options of a preset.
+        let options = DeviceOptions::of_earlier(&intent.config, matches);
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
     party.refuse(&intent.config)?;

@@ -72,7 +72,7 @@ pub struct Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wanted, held, budget) = (self.wanted.mib(), self.held.mib(), self.budget.mib());
-        write!(f, "`{}` needs {wanted:.1} MiB more of the GPU's memory, but ", self.label)?;
+        write!(f, "`{}` needs {wanted:.1} MiB more of the GPU: ", self.label)?;
         let most = held_most(&self.largest);
         let Some(CardSharing { card, foreign, reserve }) = self.sharing else {
             return write!(
@@ -92,17 +92,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What follows the sum of what entries hold: `, most in sh 512.0 MiB, splats 60.0 MiB`; nothing
-/// where nothing is held.
+/// Returns the entry that holds most, after a comma; nothing where nothing is held.
 pub fn held_most(entries: &[Entry]) -> String {
-    if entries.is_empty() {
-        return String::new();
-    }
-    let words: Vec<_> = entries
-        .iter()
-        .map(|entry| format!("{} {:.1} MiB", entry.label, entry.mapped.mib()))
-        .collect();
-    format!(", most in {}", words.join(", "))
+    entries.first().map_or(String::new(), |entry| {
+        format!(", most in {} {:.1} MiB", entry.label, entry.mapped.mib())
+    })
 }
 
 /// The books of a device's memory.

@@ -79,9 +79,18 @@ pub fn fit<B: TrainDevice>(
     let (inside, around) = parted(points, world_box, options.mesh_background);
     // A point stands for a part of the views.
     let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
-    let mut fitted = vec![surface(inside, weight, independent, options, consistency, room, drawn.told)?];
+    let mut fitted =
+        vec![surface(inside, weight, independent, options, consistency, room, drawn.told)?];
     if options.mesh_background {
-        match surface(around, background_weight, independent, options, consistency, room, drawn.told) {
+        match surface(
+            around,
+            background_weight,
+            independent,
+            options,
+            consistency,
+            room,
+            drawn.told,
+        ) {
             Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }

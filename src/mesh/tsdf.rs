@@ -115,7 +115,8 @@ fn surveyed<B: TrainDevice>(
     space: Space,
 ) -> Result<Survey, ExtractionError> {
     let mut survey = drawn.device.new_survey(space)?;
-    drawn.each_frame(SURVEY, |device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
+    drawn
+        .each_frame(SURVEY, |device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
     Ok(drawn.device.read_survey(survey)?)
 }
 

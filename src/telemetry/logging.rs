@@ -265,7 +265,8 @@ mod tests {
             .event_format(LogLines { format, opening: Opening::new(format, false) })
             .with_writer(move || SharedBuffer(sink.clone()))
             .with_filter(EnvFilter::new("info"));
-        let log = tracing_subscriber::registry().with(lines).with(Console::stderr(ProgressStyle::Bar));
+        let log =
+            tracing_subscriber::registry().with(lines).with(Console::stderr(ProgressStyle::Bar));
         tracing::subscriber::with_default(log, || {
             tracing::info!("50 views");
             tracing::warn!(count = 3, "images are missing");

@@ -66,7 +66,11 @@ impl WorkProgress {
             Some(bar) => {
                 bar.set_prefix(name);
                 bar.set_message(stage.described(share));
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to FULL")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "0 to FULL"
+                )]
                 bar.set_position((share.clamp(0.0, 1.0) * FULL as f64) as u64);
             }
             None if self.is_shown && stage.shown.elapsed() >= LINE_INTERVAL => {

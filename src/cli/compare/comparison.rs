@@ -122,8 +122,8 @@ impl<'a> Comparison<'a> {
         let test = others.get_key_value(Split::Test.name());
         if let Some((split, difference)) = test.or_else(|| others.first_key_value()) {
             return Some(format!(
-                "{} and {}: their {split} views differ: {difference}. Train one again with the other's scene, \
-                 resolution and held-out views",
+                "{} and {}: their {split} views differ: {difference}. Train both with the same scene, -r and held-out \
+                 views",
                 baseline.path, run.path
             ));
         }
