@@ -60,6 +60,18 @@ fn messages_are_as_reviewed() {
 }
 
 #[test]
+fn errors_of_commands_end_with_a_remedy() {
+    let has_remedy = |message: &String| {
+        let sentences = message.rsplit_once(". ").or_else(|| message.rsplit_once("? "));
+        let names_values = ["; allowed: ", ": must be "].iter().any(|it| message.contains(it));
+        sentences.is_some_and(|(_, last)| last.starts_with(char::is_uppercase)) || names_values
+    };
+    let errors = commands::errors().into_iter().flat_map(|(_, errors)| errors);
+    let without: Vec<String> = errors.filter(|message| !has_remedy(message)).collect();
+    assert!(without.is_empty(), "{without:#?}");
+}
+
+#[test]
 fn errors_are_short_and_single_lines() {
     // The parser of TOML shows the place in the file.
     let shows_a_file = |message: &str| message.contains("not valid TOML");

@@ -101,7 +101,7 @@ fn bad_usage_names_the_flag_and_ends_with_2(#[case] line: &str, #[case] part: &s
     let ended = end(command.current_dir(place.path("")).args(line.split_whitespace()));
     assert_eq!(ended.code, Some(2), "{ended:#?}");
     assert_eq!(ended.stdout, "");
-    ended.says(&[part]);
+    let ended = ended.says(&[part]);
     assert!(files_below(&place.path("")).is_empty(), "something was written");
     if !line.is_empty() {
         assert!(ended.stderr.lines().count() <= 4, "{}", ended.stderr);

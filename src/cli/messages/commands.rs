@@ -191,11 +191,9 @@ fn fill(folder: &Path) {
     fs::create_dir_all(path("no_images/images")).unwrap();
     let ply = "point_cloud/iteration_2/point_cloud.ply";
     copy(&format!("out/{ply}"), &format!("no_scene/{ply}"));
-    let checkpoint = fs::read(path("out/checkpoints/chkpnt_2.safetensors")).unwrap();
-    fs::write(path("cut.safetensors"), &checkpoint[..3000]).unwrap();
+    fs::write(path("cut.safetensors"), b"\x02\0\0\0\0\0\0\0{}").unwrap();
     for (name, text) in [
         ("photo.jpg", "no photograph"),
-        ("model.pth", "\u{80}\u{2}"),
         ("empty.json", "[]"),
         ("my.toml", "[optimize]\niteration = 5\n"),
         ("mesh.ply", ""),
