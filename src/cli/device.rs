@@ -302,7 +302,7 @@ pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
         DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     DeviceError::Unavailable(format!(
-        "{asked} program was built without CUDA kernels. {REBUILD}, or use --device cpu, which is slower"
+        "{asked} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
     ))
 }
 

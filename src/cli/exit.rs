@@ -327,6 +327,7 @@ pub(super) fn message(error: &anyhow::Error) -> String {
             || cause.is::<OutOfSpace>()
             || cause.is::<DoesNotFit>()
             || cause.is::<ConfigError>()
+            || matches!(cause.downcast_ref(), Some(TrainError::OutOfMemory { .. }))
     };
     let newlines = if error.chain().any(has_lines) { Newlines::Kept } else { Newlines::Escaped };
     let mut message = String::new();

@@ -41,8 +41,11 @@ pub(super) fn briefly(
     program: &clap::Command,
     args: &[OsString],
 ) -> clap::Error {
-    // Without a command, the error lists the commands.
-    if error.kind() == ErrorKind::MissingSubcommand {
+    // Without a command, the help lists the commands.
+    if matches!(
+        error.kind(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
         return error;
     }
     let shown = error.render().ansi().to_string();

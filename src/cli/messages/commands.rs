@@ -141,7 +141,7 @@ const WRONG: &[(&str, &[&str])] = &[
             "-m DIR/out --file DIR/photo.jpg",
         ],
     ),
-    ("view", &["-m DIR/nowhere", "-m DIR/empty", "-m DIR/out --listen 192.0.2.1 --port 80"]),
+    ("view", &["-m DIR/nowhere", "-m DIR/empty"]),
     (
         "plan",
         &[

@@ -104,7 +104,7 @@ pub(super) fn errors() -> Vec<Section> {
                     origin: "my.toml".to_owned(),
                     line: 12,
                     name: "key `iteration` in [optimize]".to_owned(),
-                    remedy: "Write `iterations`".to_owned(),
+                    remedy: "do you mean `iterations`? All keys: splat train --help".to_owned(),
                 },
                 &ConfigError::WrongType {
                     origin: "my.toml".to_owned(),
@@ -325,7 +325,7 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &ImageError::MapShape {
                     path: "data/fox/depths/0001.png".to_owned(),
-                    kind: "depth map",
+                    kind: "depth",
                     flag: "-d",
                     size: [640, 480],
                     photograph: "data/fox/images/0001.jpg".to_owned(),
@@ -469,7 +469,7 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &PlyFacesError::Comment {
                     path: "out/fox/point_cloud.ply".into(),
-                    key: "SplatSigma",
+                    key: "SplatSigma ",
                     value: "-1".to_owned(),
                     allowed: "0 to 1",
                 },
