@@ -229,7 +229,7 @@ fn refuse_unlike(
             "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
         ))),
         (false, true) => Err(UsageError(format!(
-            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out"
+            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
         ))),
         _ => Ok(()),
     }
