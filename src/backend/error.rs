@@ -308,7 +308,7 @@ pub enum DeviceError {
     #[error(transparent)]
     HostRefused(Box<HostRefusal>),
     /// The driver or a library refused a call.
-    #[error("{call} failed: {reason}")]
+    #[error("{call} failed: {reason}. Check the GPU: splat doctor")]
     Driver {
         /// The call.
         call: &'static str,

@@ -174,11 +174,13 @@ fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output
 
 /// The processor with these options.
 pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
-    let is_worth_a_word =
-        |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
-    let idle = options.memory.idle_on_cpu(is_worth_a_word)?;
+    let is_typed = |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
+    let idle = options.memory.idle_on_cpu(is_typed)?;
     if !idle.is_empty() {
         tracing::info!("without effect on the CPU: {}", idle.join(", "));
+    }
+    if is_typed("preset") && options.memory.idle_on_cpu(|_| true)?.len() > idle.len() {
+        tracing::info!("the preset's limits of GPU memory are without effect on the CPU");
     }
     Ok(Cpu::with_storage(options.memory.optimize_memory.storage_on_cpu(), options.seed))
 }
@@ -197,7 +199,8 @@ fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
         return error;
     }
     let gpus = nvidia::list().unwrap_or_default();
-    error.context(holders::short_of_memory(&gpus, uuid))
+    tracing::warn!("{}", holders::short_of_memory(&gpus, uuid));
+    error
 }
 
 /// The GPU, or why it cannot be used.
@@ -292,18 +295,17 @@ fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Outp
 }
 
 /// Why a program without kernels does not train where it was asked to.
-#[cfg(not(kernels))]
+#[cfg(any(not(kernels), test))]
 pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
     let asked = match options.device {
         DeviceChoice::Cuda => "--device cuda: this",
         DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     DeviceError::Unavailable(format!(
-        "{asked} program was built without CUDA kernels. {REBUILD}, or train on the processor, far \
-         slower, with --device cpu"
+        "{asked} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
     ))
 }
 
 /// How a program comes by CUDA kernels.
-pub(super) const REBUILD: &str = "Build it again where nvcc of the CUDA toolkit 13.0 or newer is on \
-                                  the PATH or named by NVCC or CUDA_HOME";
+pub(super) const REBUILD: &str =
+    "Build it again with nvcc of CUDA 13.0 or newer on the PATH or named by NVCC or CUDA_HOME";

@@ -60,10 +60,17 @@ pub(super) struct NothingToTrain(pub(super) String);
 #[error("{0}")]
 pub(super) struct DataError(pub(super) String);
 
-/// The run was asked to stop; the command goes on with it.
+/// A run that was asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the checkpoint is written. Continue with: {0}")]
-pub(super) struct Interrupted(pub(super) String);
+#[error("interrupted; the checkpoint is written{}", continuation(.command.as_deref()))]
+pub(super) struct Interrupted {
+    /// The command that continues the run, unless the closing block names the command.
+    pub(super) command: Option<String>,
+}
+
+fn continuation(command: Option<&str>) -> String {
+    command.map_or(String::new(), |command| format!(". Continue with: {command}"))
+}
 
 /// The run ran out of GPU memory and ended after writing a checkpoint.
 #[derive(Debug, thiserror::Error)]
@@ -320,6 +327,7 @@ pub(super) fn message(error: &anyhow::Error) -> String {
             || cause.is::<OutOfSpace>()
             || cause.is::<DoesNotFit>()
             || cause.is::<ConfigError>()
+            || matches!(cause.downcast_ref(), Some(TrainError::OutOfMemory { .. }))
     };
     let newlines = if error.chain().any(has_lines) { Newlines::Kept } else { Newlines::Escaped };
     let mut message = String::new();
@@ -358,11 +366,8 @@ mod tests {
         ] {
             let found = device_error(&error).unwrap();
             assert!(found.is_short_beside_others(), "{found}");
-            let named = error.context("the NVIDIA GPU has too little free memory");
-            assert_eq!(Exit::of(&named), Exit::Memory, "{named:#}");
-            let text = message(&named);
-            assert!(text.starts_with("the NVIDIA GPU has too little free memory: "), "{text}");
-            assert!(!text.contains("most in") && !text.contains("most by"), "{text}");
+            assert_eq!(Exit::of(&error), Exit::Memory, "{error:#}");
+            assert!(!message(&error).contains("most in"), "{error:#}");
         }
         assert!(device_error(&anyhow::anyhow!("another")).is_none());
     }

@@ -251,7 +251,7 @@ fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
         [Some(format), of_name].into_iter().flatten().find_map(ExportFormat::file_of_folder);
     if let Some(name) = folder.filter(|_| of_name != Some(format)) {
         return Err(UsageError(format!(
-            "-o {shown}: only a SOG that is a folder has a {name}, and has it under that name: give \
+            "-o {shown}: only a SOG that is a folder has a {name}, and has it under that name. Give \
              -o FOLDER/{name} without --format, or another name"
         )));
     }

@@ -57,10 +57,8 @@ pub(super) fn check_coarse_model(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
         FileKind::PyTorch => Err(pytorch(path, "-c")),
         FileKind::Checkpoint => Err(DataError(format!(
-            "-c {}: is a checkpoint of this program. To continue its run, use --start-checkpoint {}; to \
-             start a coarse stage, {}",
+            "-c {}: is a checkpoint. Continue its run with --start-checkpoint; to start a coarse stage, {}",
             path.display(),
-            shell_word(path),
             with_ply(path, "-c")
         ))),
         FileKind::Folder | FileKind::Ply | FileKind::Other => Ok(()),
@@ -86,7 +84,7 @@ pub(super) fn model_folder_of(path: &Path) -> Result<(PathBuf, Option<u32>), Dat
             shell_word(path)
         ))),
         _ => Err(DataError(format!(
-            "--coarse-checkpoint {shown}: is neither a model folder nor a PLY in one"
+            "--coarse-checkpoint {shown}: is neither a model folder nor a PLY in one. Name the folder of a model"
         ))),
     }
 }
@@ -96,10 +94,8 @@ pub(super) fn check_init(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
         FileKind::PyTorch => Err(pytorch(path, "--init")),
         FileKind::Checkpoint => Err(DataError(format!(
-            "--init {}: is a checkpoint of this program. To continue its run, use --start-checkpoint {}; \
-             to start another, {}",
+            "--init {}: is a checkpoint. Continue its run with --start-checkpoint; to start another, {}",
             path.display(),
-            shell_word(path),
             with_ply(path, "--init")
         ))),
         FileKind::Folder => Err(DataError(format!(
@@ -119,8 +115,7 @@ pub(super) fn check_checkpoint(path: &Path) -> Result<(), DataError> {
     match FileKind::of(path) {
         FileKind::PyTorch => Err(pytorch(path, "--start-checkpoint")),
         FileKind::Ply => Err(DataError(format!(
-            "--start-checkpoint {shown}: is a PLY, which holds no state of an optimiser. To start a run \
-             from its Gaussians, use --init {0}; for SuGaR's coarse stage, -c {0}",
+            "--start-checkpoint {shown}: is a PLY, not a checkpoint. Use --init {}, or -c for SuGaR's coarse stage",
             shell_word(path)
         ))),
         FileKind::Folder => Err(DataError(match checkpoint::list(path).first() {
@@ -142,8 +137,7 @@ pub(super) fn check_checkpoint(path: &Path) -> Result<(), DataError> {
 fn pytorch(path: &Path, flag: &str) -> DataError {
     let wanted = if flag == "-c" || flag == "--coarse-checkpoint" { "-c" } else { "--init" };
     DataError(format!(
-        "{flag} {}: is a PyTorch checkpoint, which this program does not read. It starts from the PLY that \
-         the same run saved: {}",
+        "{flag} {}: is a PyTorch checkpoint, which this program does not read. Start from the PLY of its run: {}",
         path.display(),
         with_ply(path, wanted)
     ))

@@ -228,7 +228,7 @@ pub(super) fn point_cloud(
         let saved: Vec<String> = found.iter().map(|(i, _)| i.to_string()).collect();
         DataError(match wanted {
             Some(wanted) if !saved.is_empty() => format!(
-                "{folder}: no point cloud of iteration {wanted}; saved are {}",
+                "{folder}: no point cloud of iteration {wanted}; saved are {}. Name one of these iterations",
                 saved.join(", ")
             ),
             _ => format!(

@@ -227,8 +227,8 @@ fn imported_model(
     let ply = model.ply.display();
     if !config.has_coarse_stage() {
         return Err(UsageError(format!(
-            "-c {ply}: SuGaR's coarse stage starts from this model. Choose its terms, for instance \
-             with --regularize density; to train the model's Gaussians further, use --init"
+            "-c {ply}: SuGaR's coarse stage needs its terms. Give --regularize density, or use --init to train the \
+             Gaussians further"
         ))
         .into());
     }

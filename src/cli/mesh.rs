@@ -34,6 +34,7 @@ use crate::mesh::{
     WorldBox, check_consistency, cut_tetrahedra, finish, fit, fuse, meshed_box, postprocess,
     texture, view_maps, write_mesh,
 };
+use crate::telemetry::WorkProgress;
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_footprint};
 
@@ -68,7 +69,11 @@ pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<
     let room = host_room(&model)?;
     let opened = model.open_within(room)?;
     check_writable(&args.model.model_path)?;
-    let options = &args.options;
+    let mut options = args.options.clone();
+    if device::is_on_processor(&opened.config) {
+        options.tsdf.fit_processor();
+    }
+    let options = &options;
     let exposures = exposures(options.texture.texture, &args.model.model_path, &opened)?;
     let made = device::on(
         &DeviceOptions::of_surface(&opened.config, matches),
@@ -236,7 +241,7 @@ impl Meshing<'_> {
         } else {
             let world_box = meshed_box(dataset, gaussians, options)?;
             let of_scene = world_box.converted(&dataset.frame, &Frame::SCENE);
-            tracing::info!("meshing the box {of_scene}");
+            tracing::info!("meshing the box {of_scene}{}", detail(options));
             Some(world_box)
         };
         self.check_device(device, world_box.as_ref())?;
@@ -248,7 +253,9 @@ impl Meshing<'_> {
             ..RenderSettings::DEFAULT
         };
         let room = room(config.memory.host_limit);
-        let mut drawn = DrawnModel { device, model: &model, views, settings };
+        let progress = WorkProgress::to_stderr();
+        let told = &|stage, share| progress.tell(stage, share);
+        let mut drawn = DrawnModel { device, model: &model, views, settings, told };
         let started = Instant::now();
         let seed = config.run.seed;
         // The points of the other method are checked themselves, and surfels have no density to find any by.
@@ -278,6 +285,16 @@ impl Meshing<'_> {
             finished,
             texture,
         })
+    }
+}
+
+/// The voxels of the fused depths, behind the box.
+fn detail(options: &MeshOptions) -> String {
+    match (options.method, options.tsdf.voxel) {
+        (MeshMethod::Tsdf, None) => {
+            format!(", {} voxels along it (--mesh-resolution)", options.tsdf.resolution())
+        }
+        _ => String::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! After a change: `INSTA_UPDATE=always cargo test --lib messages`, then read the difference.
 
+mod commands;
 mod crates;
 mod program;
 
@@ -27,12 +28,13 @@ fn denied() -> io::Error {
 
 /// All errors, by type.
 fn errors() -> Vec<Section> {
-    [program::errors(), crates::errors()].concat()
+    [commands::errors(), program::errors(), crates::errors()].concat()
 }
 
 /// Lines of a run and of `splat doctor`.
 fn others() -> Vec<Section> {
-    let mut sections = vec![("First line of a run".to_owned(), train::run_lines())];
+    let mut sections = commands::parser_errors();
+    sections.push(("First line of a run".to_owned(), train::run_lines()));
     let blocks = closing_blocks().into_iter();
     sections.extend(blocks.map(|(name, lines)| (format!("End of {name}"), lines)));
     let rows = next::tests::samples().into_iter();
@@ -58,14 +60,30 @@ fn messages_are_as_reviewed() {
 }
 
 #[test]
+fn errors_of_commands_end_with_a_remedy() {
+    let has_remedy = |message: &String| {
+        let sentences = message.rsplit_once(". ").or_else(|| message.rsplit_once("? "));
+        let names_values = ["; allowed: ", ": must be "].iter().any(|it| message.contains(it));
+        sentences.is_some_and(|(_, last)| last.starts_with(char::is_uppercase)) || names_values
+    };
+    let errors = commands::errors().into_iter().flat_map(|(_, errors)| errors);
+    let without: Vec<String> = errors.filter(|message| !has_remedy(message)).collect();
+    assert!(without.is_empty(), "{without:#?}");
+}
+
+#[test]
 fn errors_are_short_and_single_lines() {
-    // The parser of TOML shows the place in the file.
-    let shows_a_file = |message: &str| message.contains("not valid TOML");
+    // The parser of TOML shows the place in the file. Below a run without memory stands a table.
+    let has_lines = |message: &str| {
+        ["not valid TOML", "Nothing more can be given up"].iter().any(|it| message.contains(it))
+    };
+    let is_long = |line: &str| line.chars().count() > MOST;
     let long: Vec<String> = errors()
         .into_iter()
         .flat_map(|(_, messages)| messages)
-        .filter(|message| !shows_a_file(message))
-        .filter(|message| message.chars().count() > MOST || message.contains('\n'))
+        .filter(|message| {
+            message.lines().any(is_long) || (message.contains('\n') && !has_lines(message))
+        })
         .collect();
     assert!(long.is_empty(), "{} messages:\n{}", long.len(), long.join("\n"));
 }

@@ -69,7 +69,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subc
 
 use self::exit::Exit;
 use self::output::print_help;
-use self::parser::shaped;
+use self::parser::{briefly, shaped};
 use self::short_help::{grouped, is_short_help_wanted, shortened};
 use self::usual::with_usual_defaults;
 use crate::config::normalize_args;
@@ -210,7 +210,8 @@ fn run(args: Vec<OsString>) -> Exit {
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) if error.use_stderr() => {
-            refusal_without_controls(error, &normalized.args).print().ok();
+            let refusal = refusal_without_controls(error, &normalized.args);
+            briefly(refusal, &command(), &normalized.args).print().ok();
             return Exit::Usage;
         }
         Err(help) => {
@@ -227,7 +228,7 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => (args.detail(LogDetail::Brief), args.style()),
         Command::Eval(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
         Command::Render(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
-        Command::Mesh(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
+        Command::Mesh(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Bar),
         Command::Clean(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
         Command::Export(args) => (LogDetail::of(args.quiet), ProgressStyle::Plain),
         Command::Video(args) => (LogDetail::of(args.model.quiet), ProgressStyle::Plain),
@@ -248,7 +249,9 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Train(args) => ranks::leaves_words_to_rank_0(args),
         _ => false,
     };
-    init_logging(if leaves_words { LogDetail::Errors } else { detail }, style);
+    let has_run =
+        matches!(&cli.command, Command::Train(_) | Command::Refine(_) | Command::Sugar(_));
+    init_logging(if leaves_words { LogDetail::Errors } else { detail }, style, has_run);
     for notice in &normalized.notices {
         tracing::info!("{notice}");
     }
@@ -259,7 +262,22 @@ fn run(args: Vec<OsString>) -> Exit {
     // The parser has found the command, so its matches are there.
     let empty = ArgMatches::default();
     let matches = matches.subcommand().map_or(&empty, |(_, matches)| matches);
-    let result = match cli.command {
+    let result = dispatch(cli.command, matches);
+    release_notices();
+    match result {
+        Ok(()) => Exit::Done,
+        Err(error) => {
+            if !error.is::<ranks::EndedRank>() {
+                log_error(style, &exit::message(&error));
+            }
+            Exit::of(&error)
+        }
+    }
+}
+
+/// Runs a command with the matches of its options.
+fn dispatch(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
+    match command {
         Command::Train(args) => train::run(&args, matches),
         Command::Eval(args) => eval::run(&args, matches),
         Command::Render(args) => render::run(&args, matches),
@@ -277,18 +295,8 @@ fn run(args: Vec<OsString>) -> Exit {
         Command::Profile(args) => profile::run(&args, matches),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Completions(args) => completions::run(&args, command()),
-        Command::Help(args) => help::run(&args, command()),
-    };
-    release_notices();
-    match result {
-        Ok(()) => Exit::Done,
-        Err(error) => {
-            if !error.is::<ranks::EndedRank>() {
-                log_error(style, &exit::message(&error));
-            }
-            Exit::of(&error)
-        }
+        Command::Completions(args) => completions::run(&args, self::command()),
+        Command::Help(args) => help::run(&args, self::command()),
     }
 }
 

@@ -1,7 +1,10 @@
-//! The rows of a closing block that name what to do with a trained model.
+//! The rows of a closing block that name what to do after a run, and the summary of the demonstration.
 
 use std::path::Path;
 
+use super::base::DEMO_SCENE;
+use super::exit::Interrupted;
+use super::folder::point_clouds;
 use super::output::shell_word;
 use crate::config::{Config, PrimitiveName};
 use crate::telemetry::{ProgressStyle, closing_row};
@@ -14,16 +17,52 @@ pub(super) struct Trained<'a> {
     /// The model, or what `splat clean` left of it.
     pub(super) model: &'a Path,
     pub(super) config: &'a Config,
-    pub(super) is_demo: bool,
 }
 
 /// Names the commands that follow, below the figures of the run.
 pub(super) fn tell_next(trained: &Trained<'_>, style: ProgressStyle) {
-    if matches!(style, ProgressStyle::Bar | ProgressStyle::Plain) {
-        for line in next_lines(trained) {
-            tracing::info!(is_headline = true, "{line}");
-        }
+    if has_block(style) {
+        tell(&next_lines(trained));
     }
+}
+
+/// Names the command that continues an interrupted run, below its figures or in the error.
+pub(super) fn interrupted(command: &str, style: ProgressStyle) -> Interrupted {
+    if !has_block(style) {
+        return Interrupted { command: Some(command.to_owned()) };
+    }
+    tell(&command_rows("continue", command));
+    Interrupted { command: None }
+}
+
+/// True if a run ends with a closing block.
+fn has_block(style: ProgressStyle) -> bool {
+    matches!(style, ProgressStyle::Bar | ProgressStyle::Plain)
+}
+
+fn tell(lines: &[String]) {
+    for line in lines {
+        tracing::info!(is_headline = true, "{line}");
+    }
+}
+
+/// Returns what the demonstration prints as its result.
+pub(super) fn demo_summary(model: &Path) -> String {
+    let folder = model.display();
+    // A run may have ended before its last iteration.
+    let last = point_clouds(model).last().map_or(0, |(iteration, _)| *iteration);
+    let word = shell_word(model);
+    format!(
+        "\nThe demonstration is trained.\n\
+         \n  scene        {folder}/{DEMO_SCENE}\
+         \n  Gaussians    {folder}/point_cloud/iteration_{last}/point_cloud.ply\
+         \n  metrics      {folder}/results.json\
+         \n\nWhat next:\n\
+         \n  splat export -m {word} -o scene.html     makes a page to look at\
+         \n  splat render -m {word}     writes renders beside the photographs\
+         \n  tensorboard --logdir {word}\
+         \n  splat train -s SCENE -m MODEL --eval     trains a scene of yours"
+    )
 }
 
 fn next_lines(trained: &Trained<'_>) -> Vec<String> {
@@ -37,21 +76,19 @@ fn next_lines(trained: &Trained<'_>) -> Vec<String> {
     if !is_mesh {
         rows.push(("mesh", format!("splat mesh -m {model}")));
     }
-    rows.push(if trained.is_demo {
-        ("your own", "splat train -s SCENE -m MODEL --eval".to_owned())
-    } else {
-        let guide = match trained.config.optimize.primitive {
-            PrimitiveName::Gaussians => "splat help quality",
-            PrimitiveName::Surfels => "splat help surfaces",
-            PrimitiveName::Triangles => "splat help triangles",
-        };
-        ("improve", guide.to_owned())
-    });
-    let rows = rows.iter().flat_map(|(name, command)| {
-        let names = std::iter::once(*name).chain(std::iter::repeat(""));
-        names.zip(folded(command)).map(|(name, part)| closing_row(name, &part))
-    });
-    rows.collect()
+    let guide = match trained.config.optimize.primitive {
+        PrimitiveName::Gaussians => "splat help quality",
+        PrimitiveName::Surfels => "splat help surfaces",
+        PrimitiveName::Triangles => "splat help triangles",
+    };
+    rows.push(("improve", guide.to_owned()));
+    rows.iter().flat_map(|(name, command)| command_rows(name, command)).collect()
+}
+
+/// Returns the rows of a command with this name.
+fn command_rows(name: &str, command: &str) -> Vec<String> {
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    names.zip(folded(command)).map(|(name, part)| closing_row(name, &part)).collect()
 }
 
 /// A command in lines that a shell reads as one, broken before options.
@@ -80,19 +117,22 @@ pub(super) mod tests {
         let mut config = Config::default();
         config.scene.source_path = Some("data/fox".into());
         config.scene.eval = true;
-        let mut lines = |model: &str, primitive, iterations, is_demo| {
+        let mut lines = |model: &str, primitive, iterations| {
             config.optimize.primitive = primitive;
             config.optimize.iterations = iterations;
             let model = Path::new(model);
-            next_lines(&Trained { model, config: &config, is_demo })
+            next_lines(&Trained { model, config: &config })
         };
         vec![
-            ("of the default", lines("out/fox", PrimitiveName::Gaussians, 6000, false)),
-            ("in a folder with a blank", lines("out/my fox", PrimitiveName::Gaussians, 30, false)),
-            ("of the reference", lines("out/fox", PrimitiveName::Gaussians, 30_000, false)),
-            ("of surfels", lines("out/fox", PrimitiveName::Surfels, 30_000, false)),
-            ("of triangles", lines("out/fox", PrimitiveName::Triangles, 30_000, false)),
-            ("of the demonstration", lines("out/demo", PrimitiveName::Gaussians, 6000, true)),
+            ("of the default", lines("out/fox", PrimitiveName::Gaussians, 6000)),
+            ("in a folder with a blank", lines("out/my fox", PrimitiveName::Gaussians, 30)),
+            ("of the reference", lines("out/fox", PrimitiveName::Gaussians, 30_000)),
+            ("of surfels", lines("out/fox", PrimitiveName::Surfels, 30_000)),
+            ("of triangles", lines("out/fox", PrimitiveName::Triangles, 30_000)),
+            (
+                "that was interrupted",
+                command_rows("continue", "splat train --resume -m out/fox --ranks 2 --clean"),
+            ),
         ]
     }
 
@@ -100,10 +140,9 @@ pub(super) mod tests {
     fn commands_name_the_folder_as_a_shell_takes_it_within_80_columns() {
         for (name, lines) in samples() {
             assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
-            assert!(lines[0].contains("splat view -m "), "{name}: {lines:#?}");
         }
         let (_, lines) = &samples()[1];
-        assert!(lines[0].ends_with("-m 'out/my fox'"), "{lines:#?}");
+        assert!(lines[0].ends_with("splat view -m 'out/my fox'"), "{lines:#?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 
@@ -32,6 +33,34 @@ pub(super) fn shaped(command: clap::Command) -> clap::Command {
 /// The parser of one command, for lines that the program itself writes.
 pub(super) fn command_of<A: Args>(name: &'static str) -> clap::Command {
     shaped(A::augment_args(clap::Command::new(name))).no_binary_name(true)
+}
+
+/// Shortens an error of the parser to the error, the nearest name, and the command that explains more.
+pub(super) fn briefly(
+    error: clap::Error,
+    program: &clap::Command,
+    args: &[OsString],
+) -> clap::Error {
+    // Without a command, the help lists the commands.
+    if matches!(
+        error.kind(),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    ) {
+        return error;
+    }
+    let shown = error.render().ansi().to_string();
+    let shown = shown.split_once("error:").map_or(shown.as_str(), |(_, text)| text);
+    let shown = shown.strip_prefix("\u{1b}[0m").unwrap_or(shown).trim_start();
+    let is_left_out =
+        |part: &&str| !part.contains("Usage:") && !part.contains("For more information");
+    let parts = shown.split("\n\n");
+    let mut lines: Vec<&str> = parts.clone().take(1).collect();
+    lines.extend(parts.skip(1).filter(is_left_out));
+    let command = args.get(1).and_then(|name| program.find_subcommand(name));
+    let name = command.map_or(String::new(), |command| format!(" {}", command.get_name()));
+    let help = format!("  help: splat{name} -h\n");
+    lines.push(&help);
+    clap::Error::raw(error.kind(), lines.join("\n")).with_cmd(program)
 }
 
 /// Parses such a line.

@@ -19,9 +19,10 @@ use self::input::{mesh_file, prepared};
 use self::memory::{check_device, explained, host_room};
 use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{DataError, Interrupted};
+use super::exit::DataError;
 use super::folder;
 use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
+use super::next::interrupted;
 use super::output::print_paths;
 use super::parser::command_of;
 use super::scene::Opened;
@@ -36,7 +37,7 @@ use crate::mesh::{
     write_mesh,
 };
 use crate::model::Gaussians;
-use crate::telemetry::{Sinks, SummaryFile};
+use crate::telemetry::{Sinks, SummaryFile, WorkProgress};
 use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
@@ -227,7 +228,7 @@ impl Task for Refining<'_> {
         }
         let Refined { outcome, after, state, sh_dc } = refiner.run()?;
         if outcome == Outcome::Interrupted {
-            return Err(Interrupted(command).into());
+            return Err(interrupted(&command, args.style()).into());
         }
         let mesh = refined_mesh(topology, &state.values.vertices, &sh_dc);
         let ply = point_cloud(rule.iterations);
@@ -264,7 +265,9 @@ fn textured<B: TrainDevice>(
         ..RenderSettings::DEFAULT
     };
     let room = room(config.memory.host_limit);
-    let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings };
+    let progress = WorkProgress::to_stderr();
+    let told = &|stage, share| progress.tell(stage, share);
+    let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings, told };
     let made = texture(&mut drawn, mesh, &args.texture, &exposures, room)?;
     for warning in views.take_warnings() {
         tracing::warn!("{warning}");

@@ -137,7 +137,8 @@ impl Task for Rendering<'_> {
             return Ok(printed?);
         }
         Err(UsageError(
-            "no view is left to render: the model has no held-out views, or both splits are skipped"
+            "no view is left to render: the model has no held-out views, or both splits are skipped. Leave \
+             --skip-train out"
                 .to_owned(),
         )
         .into())

@@ -252,12 +252,10 @@ fn refuse_unlike(
     let shown = path.display();
     match (found == PrimitiveName::Triangles, wanted == PrimitiveName::Triangles) {
         (true, false) => Err(UsageError(format!(
-            "--init {shown}: holds triangles, which cannot become Gaussians. Give --primitive triangles, or \
-             leave --init out to start from the scene's points"
+            "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
         ))),
         (false, true) => Err(UsageError(format!(
-            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to \
-             start from the scene's points, or name the PLY of a run of triangles"
+            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
         ))),
         _ => Ok(()),
     }

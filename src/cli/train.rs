@@ -14,16 +14,16 @@ use self::warnings::{Growth, tell_run, warn_of_background, warn_of_cap, warn_of_
 use super::background::settle_by_photographs;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{Interrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
+use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::held_out::refuse_seen;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
 use super::images::open_images;
 use super::intent::Intent;
 use super::less_memory::less_memory;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::next::{Trained, tell_next};
+use super::next::{Trained, demo_summary, interrupted, tell_next};
 use super::offloaded::Offloaded;
-use super::output::shell_word;
+use super::output::{print, shell_word};
 use super::ranks::{self, Party, RankRole};
 use super::scene::{absolute, open_to_train, refuse_hidden};
 use super::settle::{settle, settle_passes};
@@ -69,9 +69,11 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     };
     let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
     let cleaned = if args.clean { Some(clean_trained(&model_path)?) } else { None };
+    if args.demo {
+        return Ok(print(&demo_summary(&model_path))?);
+    }
     let model = cleaned.as_deref().unwrap_or(&model_path);
-    let trained = Trained { model, config: &config, is_demo: args.demo };
-    tell_next(&trained, args.style());
+    tell_next(&Trained { model, config: &config }, args.style());
     Ok(())
 }
 
@@ -104,8 +106,7 @@ pub(super) fn train(
     }
     if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
         tracing::warn!(
-            "trains on the processor, far slower than the GPU of this machine: the program has no CUDA kernels. \
-             {REBUILD}"
+            "trains on the processor, far slower than the GPU: the program has no CUDA kernels. {REBUILD}"
         );
         // It is stored, so that eval, render and --resume do the same.
         intent.config.run.device = DeviceChoice::Cpu;
@@ -123,7 +124,8 @@ pub(super) fn train(
         intent.config.output.lpips_weights = Some(absolute(network));
     }
     let Some(party) = party else {
-        let options = DeviceOptions::of(&intent.config);
+        // Nobody typed the options of a preset.
+        let options = DeviceOptions::of_earlier(&intent.config, matches);
         return device::on(&options, Training { args, intent, lpips, started }).map(Some);
     };
     party.refuse(&intent.config)?;
@@ -242,7 +244,7 @@ impl Task for Training<'_> {
         };
         let command = resume_command(args, &intent);
         match trainer.run().map_err(|error| explained(error, &intent, &command))? {
-            Outcome::Interrupted => Err(Interrupted(command).into()),
+            Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
                 let Intent { model_path, mut config, .. } = intent;
                 // As it was typed, for messages.

@@ -202,7 +202,7 @@ fn read_file(
 ) -> anyhow::Result<FramesFile> {
     if !args.path.exists() {
         return Err(UsageError(format!(
-            "--path {}: is neither orbit, ellipse nor cameras, and there is no file of this name",
+            "--path {}: there is no such file. Name a file, or give orbit, ellipse or cameras",
             args.path.display()
         ))
         .into());
@@ -215,7 +215,7 @@ fn frame_count(seconds: f64, fps: f64) -> Result<usize, UsageError> {
     let frames = (seconds * fps).round().max(1.0);
     if frames > MOST_FRAMES {
         return Err(UsageError(format!(
-            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MOST_FRAMES} are the most"
+            "--seconds {seconds} --fps {fps}: are {frames} frames, and {MOST_FRAMES} are the most. Give fewer seconds"
         )));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 1e6")]

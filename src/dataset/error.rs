@@ -75,7 +75,7 @@ pub enum DatasetError {
     },
     /// Every photograph is missing or unreadable.
     #[error(
-        "{folder}: none of the scene's {count} photographs can be used: {reasons}. Name their folder with \
+        "{folder}: none of the scene's {count} photographs can be used, first: {first}. Name their folder with \
          --images{others}"
     )]
     NoImageLeft {
@@ -83,8 +83,8 @@ pub enum DatasetError {
         folder: PathBuf,
         /// How many the scene lists.
         count: usize,
-        /// Why, for the first few.
-        reasons: String,
+        /// The first, and why.
+        first: String,
         /// Folders that hold photographs, after a colon.
         others: String,
     },

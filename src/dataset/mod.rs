@@ -275,9 +275,10 @@ fn keep(
         ));
     }
     if kept.views.is_empty() {
-        let (folder, reasons) = (scene.folder.clone(), first_few(&reasons));
+        let folder = scene.folder.clone();
+        let first = reasons.into_iter().next().unwrap_or_default();
         let others = folders::with_photographs(root);
-        return Err(DatasetError::NoImageLeft { folder, count, reasons, others });
+        return Err(DatasetError::NoImageLeft { folder, count, first, others });
     }
     if !reasons.is_empty() {
         let named = first_few(&reasons);

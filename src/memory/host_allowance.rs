@@ -127,8 +127,8 @@ impl fmt::Display for HostRefusal {
         };
         write!(
             f,
-            "`{}` needs {:.1} MiB of RAM, and {:.1} are left: the program holds {:.1} of --host-limit {} ({:.1}), \
-             and {:.1} are free{shared}. ",
+            "`{}` needs {:.1} MiB of RAM, {:.1} are left: {:.1} of --host-limit {} ({:.1}) are taken, {:.1} \
+             are free{shared}. ",
             self.label,
             self.wanted.mib(),
             self.left.mib(),

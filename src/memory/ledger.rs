@@ -72,9 +72,9 @@ pub struct Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (wanted, held, budget) = (self.wanted.mib(), self.held.mib(), self.budget.mib());
-        write!(f, "`{}` needs {wanted:.1} MiB more of the GPU's memory, but ", self.label)?;
-        let most = held_most(&self.largest);
+        write!(f, "`{}` needs {wanted:.1} MiB more of the GPU: ", self.label)?;
         let Some(CardSharing { card, foreign, reserve }) = self.sharing else {
+            let most = held_most(&self.largest);
             return write!(
                 f,
                 "{held:.1} of {budget:.1} MiB are taken{most}. Raise --vram-limit, lower \
@@ -84,7 +84,7 @@ impl fmt::Display for Refusal {
         write!(
             f,
             "other programs hold {:.1} of {:.1} GiB, {:.1} stay free, and {held:.1} of {budget:.1} MiB are \
-             taken{most}. End other programs, or raise --vram-threshold",
+             taken. End other programs, or raise --vram-threshold",
             foreign.gib(),
             card.gib(),
             reserve.gib()
@@ -92,17 +92,11 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What follows the sum of what entries hold: `, most in sh 512.0 MiB, splats 60.0 MiB`; nothing
-/// where nothing is held.
+/// Returns the entry that holds most, after a comma; nothing where nothing is held.
 pub fn held_most(entries: &[Entry]) -> String {
-    if entries.is_empty() {
-        return String::new();
-    }
-    let words: Vec<_> = entries
-        .iter()
-        .map(|entry| format!("{} {:.1} MiB", entry.label, entry.mapped.mib()))
-        .collect();
-    format!(", most in {}", words.join(", "))
+    entries.first().map_or(String::new(), |entry| {
+        format!(", most in {} {:.1} MiB", entry.label, entry.mapped.mib())
+    })
 }
 
 /// The books of a device's memory.
@@ -363,7 +357,7 @@ mod tests {
         ledger.charge("sh", Kind::Region, Bytes(3 << 20)).unwrap();
         ledger.set_budget(Bytes(4 << 20), sharing(gib(160), gib(155), gib(4)));
         let text = ledger.charge("more", Kind::Scratch, Bytes(2 << 20)).unwrap_err().to_string();
-        for part in ["3.0 of 4.0 MiB are taken, most in sh 3.0 MiB", "--vram-threshold"] {
+        for part in ["3.0 of 4.0 MiB are taken.", "--vram-threshold"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -33,6 +33,8 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     pub views: &'a mut Views<'d>,
     /// How it is drawn: on black.
     pub settings: RenderSettings,
+    /// Receives a stage's name and the share that is done, 0 to 1.
+    pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
 impl<B: TrainDevice> DrawnModel<'_, '_, B> {
@@ -40,22 +42,24 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// has a mask count where the mask is white; those whose mask cannot be read are left out.
     pub(super) fn each(
         &mut self,
+        stage: &'static str,
         depth: PixelDepth,
         visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
-        self.each_nth(ALL_VIEWS, depth, visit)
+        self.each_nth(stage, ALL_VIEWS, depth, visit)
     }
 
     /// The same with every n-th training view.
     pub(super) fn each_nth(
         &mut self,
+        stage: &'static str,
         every: usize,
         depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let look = depth.look();
         let settings = self.settings;
-        self.each_view(every, |device, model, seen| {
+        self.each_view(stage, every, |device, model, seen| {
             let rendered = {
                 let frame = device.render(model, seen.view, &settings, look)?;
                 device.image(&frame)?
@@ -68,10 +72,11 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// are.
     pub(super) fn each_frame(
         &mut self,
+        stage: &'static str,
         mut visit: impl FnMut(&mut B, &B::Frame<Shown>, MaskedView<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), ExtractionError> {
         let settings = self.settings;
-        self.each_view(ALL_VIEWS, |device, model, seen| {
+        self.each_view(stage, ALL_VIEWS, |device, model, seen| {
             let frame = device.render(model, seen.view, &settings, Look::MEDIAN)?;
             Ok(visit(device, &frame, seen)?)
         })
@@ -92,7 +97,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         let settings = self.settings;
         // Those that no view has seen to be outside yet.
         let mut open: Vec<usize> = (0..places.len()).collect();
-        self.each_view(ALL_VIEWS, |device, model, MaskedView { view, mask }| {
+        self.each_view("tetrahedra", ALL_VIEWS, |device, model, MaskedView { view, mask }| {
             let mut still_open = Vec::with_capacity(open.len());
             for asked in open.chunks(PLACES_AT_ONCE) {
                 let narrow: Vec<[f32; 3]> =
@@ -118,11 +123,15 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// are left out.
     fn each_view(
         &mut self,
+        stage: &'static str,
         every: usize,
         mut visit: impl FnMut(&mut B, &B::Model, MaskedView<'_>) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
         let mut visited = 0;
-        for &index in self.views.split(Split::Train).iter().step_by(every.max(1)) {
+        let order = self.views.split(Split::Train);
+        let drawn = order.len().div_ceil(every.max(1));
+        for (done, &index) in order.iter().step_by(every.max(1)).enumerate() {
+            (self.told)(stage, done as f64 / drawn as f64);
             let photograph = if self.views.may_have_mask(index) {
                 match self.views.fetch(index) {
                     Some(photograph) => Some(photograph),

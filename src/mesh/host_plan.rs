@@ -40,8 +40,8 @@ impl MeshOptions {
         match self.method {
             MeshMethod::Tsdf => {
                 // A node more than there are voxels.
-                let along = (self.tsdf.mesh_resolution / BRICK_SIDE).saturating_add(1);
-                let filled = bricks(self.tsdf.mesh_resolution.into());
+                let along = (self.tsdf.resolution() / BRICK_SIDE).saturating_add(1);
+                let filled = bricks(self.tsdf.resolution().into());
                 SurfaceDrawing::FusedDepths { along: [along; 3], filled }
             }
             MeshMethod::Poisson => {
@@ -65,7 +65,7 @@ pub fn mesh_host_rows(options: &MeshOptions, scene: &MeshedScene) -> Vec<Planned
     let mut rows = vec![row("maps of a drawn view", view_maps(scene.largest).0)];
     match options.method {
         MeshMethod::Tsdf => {
-            let bricks = bricks(options.tsdf.mesh_resolution.into());
+            let bricks = bricks(options.tsdf.resolution().into());
             rows.push(row("bricks of fused depths", bricks * tsdf::BRICK_BYTES));
         }
         MeshMethod::Poisson => {

@@ -181,7 +181,7 @@ pub struct TetrahedraOptions {
 }
 
 /// How depths are fused.
-#[derive(Args, Clone, Debug, PartialEq)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Mesh by depths (--method tsdf)")]
 pub struct TsdfOptions {
     /// Mesh everything, not only a box
@@ -190,9 +190,9 @@ pub struct TsdfOptions {
     #[arg(long, conflicts_with_all = ["bbox_min", "bbox_max"])]
     pub unbounded: bool,
 
-    /// Voxels along the longest side
-    #[arg(long, value_name = "N", alias = "mesh-res", default_value_t = Self::default().mesh_resolution)]
-    pub mesh_resolution: u32,
+    /// Voxels along the longest side [default: 1024; on the CPU 512]
+    #[arg(long, value_name = "N", alias = "mesh-res")]
+    pub mesh_resolution: Option<u32>,
 
     /// Side of a voxel, scene units, in place of --mesh-resolution
     #[arg(long, value_name = "LENGTH", alias = "voxel-size", conflicts_with = "unbounded")]
@@ -281,7 +281,7 @@ impl MeshOptions {
                 reason = "a number of voxels"
             )]
             let along = (world_box.longest_side() / voxel).ceil().min(MOST_VOXELS) as u32;
-            fitted.tsdf.mesh_resolution = along;
+            fitted.tsdf.mesh_resolution = Some(along);
         }
         fitted
     }
@@ -302,7 +302,7 @@ impl MeshOptions {
         let density_min = density_min.unwrap_or(0.0);
         let max_edge = self.tetrahedra.max_edge.unwrap_or(f64::INFINITY);
         let threshold = self.postprocess.postprocess_density_threshold;
-        let resolution = f64::from(self.tsdf.mesh_resolution);
+        let resolution = f64::from(self.tsdf.resolution());
         let rules = [
             (
                 "surface-level",
@@ -323,9 +323,19 @@ impl MeshOptions {
     }
 }
 
-impl Default for TsdfOptions {
-    fn default() -> Self {
-        Self { unbounded: false, mesh_resolution: 1024, voxel: None }
+impl TsdfOptions {
+    /// Voxels along the longest side if none are given.
+    const RESOLUTION: u32 = 1024;
+    const RESOLUTION_ON_PROCESSOR: u32 = 512;
+
+    /// Voxels along the longest side.
+    pub fn resolution(&self) -> u32 {
+        self.mesh_resolution.unwrap_or(Self::RESOLUTION)
+    }
+
+    /// Takes the processor's default where nothing is given.
+    pub fn fit_processor(&mut self) {
+        self.mesh_resolution.get_or_insert(Self::RESOLUTION_ON_PROCESSOR);
     }
 }
 

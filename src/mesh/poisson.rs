@@ -77,11 +77,9 @@ pub fn fit<B: TrainDevice>(
         begun.elapsed().as_secs_f64()
     );
     let (inside, around) = parted(points, world_box, options.mesh_background);
-    // A point stands for a part of the views.
-    let (weight, background_weight) = (inside.len() as f64, around.len() as f64);
-    let mut fitted = vec![surface(inside, weight, independent, options, consistency, room)?];
+    let mut fitted = vec![surface(inside, independent, options, consistency, room, drawn.told)?];
     if options.mesh_background {
-        match surface(around, background_weight, independent, options, consistency, room) {
+        match surface(around, independent, options, consistency, room, drawn.told) {
             Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
@@ -137,18 +135,20 @@ fn parted(
 /// The closed surface through some points of `independent` Gaussians.
 fn surface(
     mut points: OrientedPoints,
-    weight: f64,
     independent: usize,
     options: &PoissonOptions,
     consistency: Consistency,
     room: Bytes,
+    told: &(dyn Fn(&'static str, f64) + Sync),
 ) -> Result<FittedSurface, ExtractionError> {
+    // A point stands for a part of the views.
+    let weight = points.len() as f64;
     checked(&mut points, FEWEST_POINTS)?;
     let outliers = drop_outliers(&mut points, options)?;
     let agreement = agreement(&points, independent, consistency)?;
     tracing::info!("{:.0} % of their normals agree with their neighbours'", 100.0 * agreement);
     let stop = AtomicBool::new(false);
-    let watch = Watch { stop: &stop, told: &|_, _| {} };
+    let watch = Watch { stop: &stop, told };
     let settings = PoissonSettings {
         depth: Depth::UpTo(options.poisson_depth),
         bricks: usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX),

@@ -65,6 +65,9 @@ pub struct TextureFigures {
     pub bake_seconds: f64,
 }
 
+/// Stage of the progress.
+const TEXTURE: &str = "texture";
+
 /// Bakes the texture of a checked mesh that is seen from outside, in at most `room` of the host's memory;
 /// nothing where none is asked for. `exposures` are those of the training photographs.
 pub fn texture<B: TrainDevice>(
@@ -158,7 +161,7 @@ fn of_gaussians<B: TrainDevice>(
 ) -> Result<Baked, ExtractionError> {
     let near = drawn.settings.near;
     let mut bake = Bake::new(mesh, atlas, false);
-    drawn.each(PixelDepth::Mean, |view| {
+    drawn.each(TEXTURE, PixelDepth::Mean, |view| {
         let pixels = view.camera().width * view.camera().height;
         let color = |pixel| view.color(pixel).map(|channel| byte(f64::from(channel)));
         let colors: Vec<[u8; 3]> = (0..pixels).map(color).collect();
@@ -188,7 +191,10 @@ fn of_photographs<B: TrainDevice>(
         let order = views.split(Split::Train);
         views.schedule_decoding(order);
         let mut seen = 0;
-        for &index in order {
+        let rounds = (ROUNDS + 1) as f64;
+        for (done, &index) in order.iter().enumerate() {
+            let of_round = done as f64 / order.len() as f64;
+            (drawn.told)(TEXTURE, (round as f64 + of_round) / rounds);
             let Some(photograph) = views.fetch(index) else { continue };
             let view = views.view(index);
             let (colors, _) = photograph.rgb.as_chunks::<3>();

@@ -18,6 +18,10 @@ use crate::memory::Bytes;
 /// extracted, the key, neighbours and directions.
 pub(super) const BRICK_BYTES: u64 = 512 * (8 + 4) + 512;
 
+/// Stages of the progress.
+const SURVEY: &str = "finding the surface";
+const FUSION: &str = "fusing depths";
+
 /// Fuses the training views within a box, or in all of the world where there is none, in at most
 /// `room` of the host's memory. Each view is drawn twice, so that none is kept.
 pub fn fuse<B: TrainDevice>(
@@ -28,15 +32,15 @@ pub fn fuse<B: TrainDevice>(
     room: Bytes,
 ) -> Result<Extracted, ExtractionError> {
     let stop = AtomicBool::new(false);
-    let watch = Watch { stop: &stop, told: &|_, _| {} };
+    let watch = Watch { stop: &stop, told: drawn.told };
     let space = match world_box {
         Some(WorldBox { low, high }) => {
             let voxel = options.voxel.unwrap_or_else(|| {
-                world_box.map_or(0.0, WorldBox::longest_side) / f64::from(options.mesh_resolution)
+                world_box.map_or(0.0, WorldBox::longest_side) / f64::from(options.resolution())
             });
             Space::in_box(*low, *high, voxel)?
         }
-        None => Space::contracted(focus.centre, focus.radius, options.mesh_resolution)?,
+        None => Space::contracted(focus.centre, focus.radius, options.resolution())?,
     };
     let mut place = FusionPlace::Device;
     let begun = Instant::now();
@@ -111,7 +115,8 @@ fn surveyed<B: TrainDevice>(
     space: Space,
 ) -> Result<Survey, ExtractionError> {
     let mut survey = drawn.device.new_survey(space)?;
-    drawn.each_frame(|device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
+    drawn
+        .each_frame(SURVEY, |device, frame, seen| device.survey_depths(&mut survey, frame, seen))?;
     Ok(drawn.device.read_survey(survey)?)
 }
 
@@ -121,7 +126,7 @@ fn surveyed_on_host<B: TrainDevice>(
     watch: &Watch<'_>,
 ) -> Result<Survey, ExtractionError> {
     let mut survey = Survey::new(space);
-    drawn.each(PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), watch)?))?;
+    drawn.each(SURVEY, PixelDepth::Median, |view| Ok(survey.add(&view.depth_view(), watch)?))?;
     Ok(survey)
 }
 
@@ -131,7 +136,7 @@ fn fused<B: TrainDevice>(
     bricks: &Arc<SurveyedBricks>,
 ) -> Result<Fusion, ExtractionError> {
     let mut voxels = drawn.device.new_voxels(bricks)?;
-    drawn.each_frame(|device, frame, seen| device.fuse_depths(&mut voxels, frame, seen))?;
+    drawn.each_frame(FUSION, |device, frame, seen| device.fuse_depths(&mut voxels, frame, seen))?;
     Ok(drawn.device.read_voxels(voxels)?)
 }
 
@@ -141,7 +146,7 @@ fn fused_on_host<B: TrainDevice>(
     watch: &Watch<'_>,
 ) -> Result<Fusion, ExtractionError> {
     let mut fusion = Fusion::new(Arc::clone(bricks));
-    drawn.each(PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), watch)?))?;
+    drawn.each(FUSION, PixelDepth::Median, |view| Ok(fusion.add(&view.depth_view(), watch)?))?;
     Ok(fusion)
 }
 

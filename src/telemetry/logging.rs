@@ -8,6 +8,7 @@ use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
 use tracing::{Event, Level, Subscriber};
 use tracing_indicatif::IndicatifWriter;
 use tracing_indicatif::writer::Stderr;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::escape::{Newlines, escape_controls};
 use super::log_line::{Format, Text, json_line};
-use super::opening::{Opening, give_up_run};
+use super::opening::{OWN, Opening, give_up_run};
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -74,15 +75,16 @@ const LEVEL: &str = "SPLAT_LOG";
 const DRAWS_PER_SECOND: u8 = 20;
 
 /// Sends the log to stderr: `warning: ...`, without time and module; as JSON lines with
-/// [`ProgressStyle::Json`]. `SPLAT_LOG` overrides what is shown.
+/// [`ProgressStyle::Json`]. `SPLAT_LOG` overrides what is shown. Notices are kept for `run.jsonl` if the command
+/// `has_run`.
 ///
 /// A closed stderr is not an error: the log is lost, the program continues. Called again, it does
 /// nothing.
-pub fn init_logging(detail: LogDetail, style: ProgressStyle) {
+pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
     let default = || EnvFilter::new(detail.filter());
     let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
     let parsed = asked.as_deref().map(EnvFilter::try_new).transpose();
-    let console = Console::stderr();
+    let console = Console::stderr(style);
     let format = match style {
         ProgressStyle::Json => Format::Json,
         _ if escapes_wanted() => Format::Colored,
@@ -93,7 +95,8 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle) {
         Err(problem) => (default(), Some(problem)),
     };
     // Who names a level, or reads JSON, gets each line at once.
-    let is_held = detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
+    let is_held =
+        has_run && detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
     let opening = Opening::new(format, is_held);
     let lines = tracing_subscriber::fmt::layer()
         .event_format(LogLines { format, opening: opening.clone() })
@@ -101,6 +104,9 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle) {
         // Else a line that cannot be written is reported by a panic, on a stderr that is closed.
         .log_internal_errors(false)
         .with_filter(filter);
+    let kept = if has_run { LevelFilter::DEBUG } else { LevelFilter::OFF };
+    let opening = opening.with_filter(Targets::new().with_target(OWN, kept));
+    let console = console.with_filter(LevelFilter::OFF);
     tracing_subscriber::registry().with(lines).with(console).with(opening).try_init().ok();
     if let Some(problem) = problem {
         tracing::warn!("{LEVEL}: {problem}; write error, warn, info, debug or trace");
@@ -125,21 +131,23 @@ pub(super) fn escapes_wanted() -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     bars: MultiProgress,
+    /// Style of the command's progress.
+    pub(super) style: ProgressStyle,
 }
 
 impl<S: Subscriber> Layer<S> for Console {}
 
 impl Console {
-    fn stderr() -> Self {
+    fn stderr(style: ProgressStyle) -> Self {
         let terminal = Box::new(Patient(Term::stderr()));
         let target = ProgressDrawTarget::term_like_with_hz(terminal, DRAWS_PER_SECOND);
-        Self { bars: MultiProgress::with_draw_target(target) }
+        Self { bars: MultiProgress::with_draw_target(target), style }
     }
 
     /// The console of the log, or a new one where no log was set up.
     pub(super) fn current() -> Self {
         tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
-            .unwrap_or_else(Self::stderr)
+            .unwrap_or_else(|| Self::stderr(ProgressStyle::None))
     }
 
     /// Writes lines above the bars.
@@ -257,7 +265,8 @@ mod tests {
             .event_format(LogLines { format, opening: Opening::new(format, false) })
             .with_writer(move || SharedBuffer(sink.clone()))
             .with_filter(EnvFilter::new("info"));
-        let log = tracing_subscriber::registry().with(lines).with(Console::stderr());
+        let log =
+            tracing_subscriber::registry().with(lines).with(Console::stderr(ProgressStyle::Bar));
         tracing::subscriber::with_default(log, || {
             tracing::info!("50 views");
             tracing::warn!(count = 3, "images are missing");
@@ -302,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_progress_finds_the_console_of_the_log() {
-        let console = Console::stderr();
+        let console = Console::stderr(ProgressStyle::Bar);
         let bar = console.add(indicatif::ProgressBar::hidden());
         let log = tracing_subscriber::registry().with(console);
         tracing::subscriber::with_default(log, || {

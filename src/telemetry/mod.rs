@@ -20,6 +20,7 @@ mod tensorboard;
 mod time;
 mod timelapse;
 mod whole_records;
+mod work;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,6 +44,7 @@ pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
 pub use timelapse::{TIMELAPSE, TimelapseFolder, pictures as timelapse_pictures};
+pub use work::WorkProgress;
 
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;

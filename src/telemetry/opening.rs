@@ -12,7 +12,7 @@ use super::log_line::{Format, Text, json_line};
 const MOST_SHOWN: usize = 2;
 
 /// Modules whose notices count.
-const OWN: &str = "splat";
+pub(super) const OWN: &str = "splat";
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ pub enum TrainError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// There is too little of the device's memory, and nothing is left that could be given up.
-    #[error("{source}. Nothing more can be given up, so the run stops; {checkpoint} holds it")]
+    #[error("{source}.\nNothing more can be given up, so the run stops; {checkpoint} holds it")]
     OutOfMemory {
         /// What was refused.
         source: Box<DeviceError>,

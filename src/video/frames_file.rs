@@ -150,7 +150,9 @@ pub fn read_frames(
         ));
     };
     if file.cameras.is_empty() {
-        return Err(unusable("has no cameras: a path has one for each frame".to_owned()));
+        return Err(unusable(
+            "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
+        ));
     }
     if let Some(transform) = transform {
         file.cameras.iter_mut().for_each(|camera| transform.undo(camera));

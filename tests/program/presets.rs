@@ -56,10 +56,12 @@ fn a_preset_that_does_not_exist_is_refused_with_the_names_of_all() {
 }
 
 #[test]
-fn eval_names_only_typed_options_that_have_no_effect() {
+fn only_typed_options_are_named_that_have_no_effect() {
     let place = TestFolder::with_scene();
     let train = ["--preset", "16gb", "--eval"];
-    place.trained(2, &train).says(&["without effect on the CPU: --vram-limit"]);
+    let trained =
+        place.trained(2, &train).says(&["the preset's limits of GPU memory are without effect"]);
+    assert!(!trained.stderr.contains("--vram-limit"), "nobody typed it: {trained:#?}");
     let eval = |flags: &[&str]| {
         let mut eval = splat();
         end(eval.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags)).done()

@@ -358,7 +358,7 @@ fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
     let child = started_until(training(&place, &flags), &place.checkpoint(40));
     send(signal, &child);
     let ended = Ended::from(child.wait_with_output().unwrap());
-    ended.refused(130, &["--resume", text(&place.model())]);
+    ended.refused(130, &["  continue  splat train --resume", text(&place.model())]);
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());
     resumed(&place, &[]);

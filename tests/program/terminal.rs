@@ -142,3 +142,16 @@ fn a_run_that_ends_names_the_commands_that_follow() {
     let commands: Vec<&str> = block.filter(|line| line.contains("splat ")).collect();
     assert!(commands.len() >= 4, "{ended:#?}");
 }
+
+#[test]
+fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
+    let place = TestFolder::with_scene();
+    place.trained(20, &[]);
+    let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
+    let said = shown(&place, &mesh, [("TERM", "xterm"), ("NO_COLOR", "")]).stdout;
+    for part in ["512 voxels along it", "finding the surface"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let piped = end(splat().current_dir(place.path("")).args(mesh).arg("--quiet"));
+    assert!(!piped.stderr.contains("finding the surface"), "{piped:#?}");
+}

@@ -422,7 +422,7 @@ fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
 fn child_that_reports_to_stderr() {
     let Some(style) = std::env::var_os("SPLAT_TEST_PROGRESS") else { return };
     let style = if style == "json" { ProgressStyle::Json } else { ProgressStyle::Bar };
-    init_logging(LogDetail::All, style);
+    init_logging(LogDetail::All, style, true);
     run(&mut Progress::to_stderr(style), Path::new("out/fox"), 0, 1000);
     tracing::error!("the last line");
 }

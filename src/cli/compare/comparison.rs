@@ -122,8 +122,7 @@ impl<'a> Comparison<'a> {
         let test = others.get_key_value(Split::Test.name());
         if let Some((split, difference)) = test.or_else(|| others.first_key_value()) {
             return Some(format!(
-                "{} and {}: their {split} views differ: {difference}. Train one again with the other's scene, \
-                 resolution and held-out views",
+                "{} and {}: their {split} views differ: {difference}. Train one again on the same views",
                 baseline.path, run.path
             ));
         }

@@ -23,7 +23,7 @@ pub(super) fn check(args: &ExportArgs) -> Result<(), UsageError> {
 
 fn no_model() -> UsageError {
     UsageError(format!(
-        "{FLAG} fits colours to the photographs of a model's training: give -m MODEL instead of a file"
+        "{FLAG} fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
     ))
 }
 

@@ -85,7 +85,7 @@ pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), Usage
     }
     if args.model_path.is_none() {
         return Err(UsageError(
-            "--refit fits colours to the photographs of a model's training: give -m MODEL instead of a file"
+            "--refit fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
                 .to_owned(),
         ));
     }

@@ -36,7 +36,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &SplatFileError::Unreadable { path: "scene.spz".into(), source: denied() },
                 &SplatFileError::Content {
                     path: "scene.spz".into(),
-                    fault: FormatFault::Damaged("it ends in the header".to_owned()),
+                    fault: FormatFault::Damaged("ends in the header".to_owned()),
                 },
                 &SplatFileError::Unknown { path: "scene.spz".into() },
                 &SplatFileError::Unwritable { path: "scene.spz".into(), source: denied() },
@@ -48,7 +48,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &SplatFileError::Glb { path: "scene.spz".into(), source: GlbError::Empty },
                 &SplatFileError::Html {
                     path: "scene.spz".into(),
-                    source: HtmlError::Camera("0012.jpg".to_owned()),
+                    source: HtmlError::Camera("00012.jpg".to_owned()),
                 },
             ],
         ),
@@ -56,14 +56,20 @@ pub(super) fn errors() -> Vec<Section> {
             "FormatFault",
             &[
                 &FormatFault::Unreadable(denied()),
-                &FormatFault::Damaged("it is a mesh".to_owned()),
-                &FormatFault::Unsupported("it is a mesh".to_owned()),
+                &FormatFault::Damaged("ends after 17 of 900 Gaussians".to_owned()),
+                &FormatFault::Unsupported(
+                    "is of version 1 of glTF; 2 is read: export it as glTF 2.0".to_owned(),
+                ),
             ],
         ),
         section(
             "GlbError",
             &[
-                &GlbError::TooLarge { needed: 13000, limit: 4294967295, count: 50 },
+                &GlbError::TooLarge {
+                    needed: 13_000_000_000,
+                    limit: 4_294_967_295,
+                    count: 50_000_000,
+                },
                 &GlbError::Empty,
                 &GlbError::Write(denied()),
             ],
@@ -71,7 +77,7 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "HtmlError",
             &[
-                &HtmlError::Camera("it is a mesh".to_owned()),
+                &HtmlError::Camera("00012.jpg".to_owned()),
                 &HtmlError::Json(json()),
                 &HtmlError::Write(denied()),
             ],
@@ -79,32 +85,32 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "PlacementError",
             &[
-                &PlacementError::Scale(0.5),
+                &PlacementError::Scale(-0.5),
                 &PlacementError::Rotation([0.0; 4]),
-                &PlacementError::Translation([0.0, 1.0, 1e20]),
+                &PlacementError::Translation([0.0, 1.0, f64::INFINITY]),
             ],
         ),
         section(
             "SogError",
             &[
-                &SogError::Count(7),
+                &SogError::Count(300_000_000),
                 &SogError::Write(denied()),
                 &SogError::NotFitted,
-                &SogError::ReadBack(FormatFault::Damaged("it ends in the header".to_owned())),
+                &SogError::ReadBack(FormatFault::Damaged("ends in the header".to_owned())),
             ],
         ),
         section(
             "SplatsError",
             &[
-                &SplatsError::Degree(7),
+                &SplatsError::Degree(4),
                 &SplatsError::Length { column: "opacity", found: 12, expected: 7 },
             ],
         ),
         section(
             "SpzOptionsError",
             &[
-                &SpzOptionsError::ShBits(7),
-                &SpzOptionsError::Count(7),
+                &SpzOptionsError::ShBits(9),
+                &SpzOptionsError::Count(5_000_000_000),
                 &SpzOptionsError::Pack(denied()),
             ],
         ),
@@ -112,20 +118,24 @@ pub(super) fn errors() -> Vec<Section> {
             "AtlasError",
             &[
                 &AtlasError::NoArea { faces: 1000 },
-                &AtlasError::TooLarge { found: 12, most: 8 },
-                &AtlasError::TooSmall { charts: 7, side_px: 7 },
-                &AtlasError::Square { found: 12 },
+                &AtlasError::TooLarge { found: 65_536, most: 16_384 },
+                &AtlasError::TooSmall { charts: 7000, side_px: 64 },
+                &AtlasError::Square { found: 2 },
                 &AtlasError::Overlap { charts: 7, rounds: 7 },
             ],
         ),
         section(
             "MeshError",
             &[
-                &MeshError::UnknownVertex { face: 7, vertex: 7, vertices: 500 },
-                &MeshError::Unequal { what: "depths", found: 12, vertices: 500 },
-                &MeshError::NotFinite { vertex: 7, place: [0.0, 1.0, 2.0] },
-                &MeshError::NotFiniteValue { vertex: 7, what: "depths" },
-                &MeshError::TooMany { what: "depths", found: 12, limit: 100000 },
+                &MeshError::UnknownVertex { face: 7, vertex: 812, vertices: 500 },
+                &MeshError::Unequal { what: "normals", found: 12, vertices: 500 },
+                &MeshError::NotFinite { vertex: 7, place: [0.0, 1.0, f32::NAN] },
+                &MeshError::NotFiniteValue { vertex: 7, what: "normals" },
+                &MeshError::TooMany {
+                    what: "vertices",
+                    found: 5_000_000_000,
+                    limit: 4_294_967_295,
+                },
             ],
         ),
         section(
@@ -139,27 +149,27 @@ pub(super) fn errors() -> Vec<Section> {
             "CompareError",
             &[
                 &CompareError::Mesh {
-                    which: "mesh",
+                    which: "compared mesh",
                     source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
                 },
-                &CompareError::NoArea { which: "mesh", faces: 1000 },
-                &CompareError::Threshold { found: 0.5 },
+                &CompareError::NoArea { which: "compared mesh", faces: 1000 },
+                &CompareError::Threshold { found: -0.5 },
             ],
         ),
         section(
             "ExtractError",
             &[
-                &ExtractError::TooManyVertices { vertices: 500 },
-                &ExtractError::Length { values: 7, bricks: 7 },
+                &ExtractError::TooManyVertices { vertices: 5_000_000_000 },
+                &ExtractError::Length { values: 511, bricks: 1 },
             ],
         ),
         section(
             "DelaunayError",
             &[
                 &DelaunayError::UnfitPoint { index: 7, point: [0.0, 1.0, f64::NAN] },
-                &DelaunayError::TooManyPoints { count: 50, most: 8 },
-                &DelaunayError::Flat { distinct: 7 },
-                &DelaunayError::TooManyTetrahedra { most: 8 },
+                &DelaunayError::TooManyPoints { count: 5_000_000_000, most: 1_000_000_000 },
+                &DelaunayError::Flat { distinct: 3 },
+                &DelaunayError::TooManyTetrahedra { most: 1_000_000_000 },
                 &DelaunayError::Memory { bytes: 1000 },
             ],
         ),
@@ -170,22 +180,25 @@ pub(super) fn errors() -> Vec<Section> {
                 &MeshFileError::Line {
                     path: "mesh.ply".into(),
                     line: 12,
-                    found: "7 values".to_owned(),
+                    found: "`f 1 2` has 2 corners".to_owned(),
                 },
                 &MeshFileError::Row {
                     path: "mesh.ply".into(),
                     element: "face".to_owned(),
                     row: 17,
-                    found: "7 values".to_owned(),
+                    found: "ends early".to_owned(),
                 },
-                &MeshFileError::Nothing { path: "mesh.ply".into(), what: "depths" },
-                &MeshFileError::UnreadGlb { path: "mesh.ply".into() },
-                &MeshFileError::Glb { path: "mesh.ply".into(), found: "7 values".to_owned() },
+                &MeshFileError::Nothing { path: "mesh.ply".into(), what: "faces" },
+                &MeshFileError::UnreadGlb { path: "mesh.glb".into() },
+                &MeshFileError::Glb {
+                    path: "mesh.glb".into(),
+                    found: "its picture is no PNG".to_owned(),
+                },
                 &MeshFileError::Mesh {
                     path: "mesh.ply".into(),
                     source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
                 },
-                &MeshFileError::TooLarge { needed: 13000, limit: 4294967295 },
+                &MeshFileError::TooLarge { needed: 13_000_000_000, limit: 4_294_967_295 },
                 &MeshFileError::OtherAtlas { found: 12, faces: 1000 },
                 &MeshFileError::Invalid(MeshError::UnknownVertex {
                     face: 3,
@@ -197,16 +210,16 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "PointsError",
             &[
-                &PointsError::Lengths { places: 7, normals: 7, colors: 7 },
-                &PointsError::TooFew { found: 12, wanted: 7 },
+                &PointsError::Lengths { places: 7, normals: 7, colors: 6 },
+                &PointsError::TooFew { found: 12, wanted: 100 },
                 &PointsError::NotFinite { dropped: 7, count: 50 },
-                &PointsError::Inconsistent { agreeing: 0.5, needed: 0.5 },
-                &PointsError::BoxTurned { low: [0.0, 1.0, 1e20], high: [0.0, 1.0, 1e20] },
+                &PointsError::Inconsistent { agreeing: 0.5, needed: 0.6 },
+                &PointsError::BoxTurned { low: [0.0, 1.0, 2.0], high: [0.0, 0.5, 3.0] },
                 &PointsError::BoxEmpty {
-                    low: [0.0, 1.0, 1e20],
-                    high: [0.0, 1.0, 1e20],
-                    points_low: [0.0, 1.0, 2.0],
-                    points_high: [0.0, 1.0, 2.0],
+                    low: [0.0, 1.0, 2.0],
+                    high: [1.0, 2.0, 3.0],
+                    points_low: [4.0, 5.0, 6.0],
+                    points_high: [5.0, 6.0, 7.5],
                 },
             ],
         ),
@@ -214,16 +227,16 @@ pub(super) fn errors() -> Vec<Section> {
             "PoissonError",
             &[
                 &PoissonError::NoExtent { points: 7 },
-                &PoissonError::Depth { depth: 7, deepest: 7 },
-                &PoissonError::NotConverged { level: 7, steps: 7, residual: 0.5 },
-                &PoissonError::TooManyBricks { depth: 7, bricks: 7, granted: 7, fits: 900 },
+                &PoissonError::Depth { depth: 17, deepest: 14 },
+                &PoissonError::NotConverged { level: 7, steps: 400, residual: 0.5 },
+                &PoissonError::TooManyBricks { depth: 11, bricks: 9000, granted: 4000, fits: 10 },
                 &PoissonError::NoSurface { points: 7 },
             ],
         ),
         section(
             "RestrictedError",
             &[
-                &RestrictedError::Neighbours { neighbours: 7, tetrahedra: 7 },
+                &RestrictedError::Neighbours { neighbours: 0, tetrahedra: 7 },
                 &RestrictedError::Stray { tetrahedron: 7 },
                 &RestrictedError::UnfitTriangle { index: 7, corners: [[0.0, 1.0, f64::NAN]; 3] },
                 &RestrictedError::Apart { triangles: 7 },
@@ -232,8 +245,8 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "CutError",
             &[
-                &CutError::Labels { labels: 7, points: 7 },
-                &CutError::Corner { tetrahedron: 7, corner: 7, points: 7 },
+                &CutError::Labels { labels: 6, points: 7 },
+                &CutError::Corner { tetrahedron: 7, corner: 9, points: 7 },
                 &CutError::OneSide { inside: 7, points: 7 },
                 &CutError::NothingLeft { faces: 1000, longest: 0.5 },
             ],
@@ -243,10 +256,10 @@ pub(super) fn errors() -> Vec<Section> {
             &[
                 &FusionError::MapSize { map: "depth map", found: 12, width: 1061, height: 1894 },
                 &FusionError::Focal { focal_px: [0.0, 500.0] },
-                &FusionError::NoSize { side: 0.5, voxel: 0.5 },
-                &FusionError::TooFine { side: 0.5, voxel: 0.5, most: 8, fits: 0.5 },
+                &FusionError::NoSize { side: 0.5, voxel: 0.0 },
+                &FusionError::TooFine { side: 0.5, voxel: 1e-6, most: 65_536, fits: 8e-6 },
                 &FusionError::Empty { views: 43 },
-                &FusionError::TooManyBricks { bricks: 7, granted: 7, fits: 0.5 },
+                &FusionError::TooManyBricks { bricks: 9000, granted: 4000, fits: 0.5 },
                 &FusionError::NoSurface { views: 43 },
             ],
         ),
@@ -254,13 +267,13 @@ pub(super) fn errors() -> Vec<Section> {
             "ExchangeError",
             &[
                 &ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
-                &ExchangeError::Garbled { rank: 1, found: "7 values".to_owned() },
-                &ExchangeError::WrongParts { found: 12, world: 4 },
+                &ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
+                &ExchangeError::WrongParts { found: 3, world: 4 },
                 &ExchangeError::NothingGiven,
                 &ExchangeError::NotTheGiver { rank: 1 },
                 &ExchangeError::Aborted,
                 &ExchangeError::Stuck { seconds: 60 },
-                &ExchangeError::NoSuchRank { rank: 1, world: 4 },
+                &ExchangeError::NoSuchRank { rank: 7, world: 4 },
                 &ExchangeError::Missing {
                     ranks: vec![1, 3],
                     seconds: 60,
@@ -269,7 +282,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &ExchangeError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
                 &ExchangeError::System {
                     doing: "open a socket",
-                    why: "the connection is closed".to_owned(),
+                    why: "too many open files".to_owned(),
                 },
             ],
         ),
@@ -277,7 +290,10 @@ pub(super) fn errors() -> Vec<Section> {
             "JoinError",
             &[
                 &JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
-                &JoinError::Turned { rank: 1, why: "the connection is closed".to_owned() },
+                &JoinError::Turned {
+                    rank: 1,
+                    why: "another process has joined as rank 1".to_owned(),
+                },
                 &JoinError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
                 &JoinError::NoCoordinator {
                     rank: 1,
@@ -293,7 +309,7 @@ pub(super) fn errors() -> Vec<Section> {
                     rank: 1,
                     source: MessageError::Ended { peer: "rank 0".to_owned() },
                 },
-                &JoinError::System { rank: 1, what: "depths", source: denied() },
+                &JoinError::System { rank: 1, what: "a thread", source: denied() },
             ],
         ),
         section(
@@ -327,7 +343,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &NodeListError::Empty { list: "node[01".to_owned(), place: 7 },
                 &NodeListError::Nested { list: "node[01".to_owned() },
                 &NodeListError::Unbalanced { list: "node[01".to_owned() },
-                &NodeListError::Range { list: "node[01".to_owned(), found: "7 values".to_owned() },
+                &NodeListError::Range { list: "node[01".to_owned(), found: "1-".to_owned() },
             ],
         ),
         section(
@@ -338,7 +354,7 @@ pub(super) fn errors() -> Vec<Section> {
                     rank: 1,
                     source: denied(),
                 },
-                &SuperviseError::System { what: "depths", source: denied() },
+                &SuperviseError::System { what: "fork", source: denied() },
             ],
         ),
     ]

@@ -4,9 +4,10 @@ use std::io;
 
 use super::{Section, denied, section};
 use crate::backend::DeviceError;
+use crate::cli::device::{DeviceOptions, no_kernels};
 use crate::cli::exit::Interrupted;
 use crate::cli::output::PrintError;
-use crate::config::ConfigError;
+use crate::config::{Config, ConfigError};
 use crate::dataset::colmap::ColmapError;
 use crate::dataset::points_ply::PointsPlyError;
 use crate::dataset::{
@@ -14,7 +15,10 @@ use crate::dataset::{
 };
 use crate::export::{PlyError, PlyFacesError};
 use crate::files::{LockError, OutputError};
-use crate::memory::{Bytes, CardSharing, Refusal};
+use crate::memory::{
+    Bytes, CardSharing, Entry, HostAllowance, HostDemand, HostRefusal, HostState, Kind, Limit,
+    Refusal,
+};
 use crate::mesh::{BindError, ExtractionError};
 use crate::model::TooManyBound;
 use crate::perceptual::LpipsError;
@@ -50,6 +54,14 @@ fn unknown_preset() -> ConfigError {
 
 /// A refusal of memory on a card that other programs use, or on one of its own.
 fn refusal(is_shared: bool) -> Refusal {
+    let held = Entry {
+        label: "spherical harmonics",
+        kind: Kind::Region,
+        used: Bytes(5 << 30),
+        mapped: Bytes(5 << 30),
+        peak: Bytes(5 << 30),
+        at_peak: Bytes(5 << 30),
+    };
     let sharing =
         CardSharing { card: Bytes(16 << 30), foreign: Bytes(9 << 30), reserve: Bytes(1 << 29) };
     Refusal {
@@ -57,8 +69,23 @@ fn refusal(is_shared: bool) -> Refusal {
         wanted: Bytes(60 << 20),
         held: Bytes(7 << 30),
         budget: Bytes(7 << 30),
-        largest: Vec::new(),
+        largest: vec![held],
         sharing: is_shared.then_some(sharing),
+    }
+}
+
+/// A refusal of page-locked memory of the host.
+fn host_refusal() -> HostRefusal {
+    let gib = |gib: u64| Bytes(gib << 30);
+    HostRefusal {
+        label: "spherical harmonics",
+        wanted: gib(3),
+        demand: HostDemand::Growth,
+        left: gib(1),
+        held: gib(12),
+        allowance: HostAllowance::new(Limit::Percent(50.0), 1),
+        state: HostState { total: gib(32), available: gib(14), own: gib(3) },
+        is_limited: true,
     }
 }
 
@@ -69,28 +96,28 @@ pub(super) fn errors() -> Vec<Section> {
             &[
                 &ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
                 &ConfigError::UnknownPreset {
-                    name: "0012.jpg".to_owned(),
+                    name: "quick".to_owned(),
                     known: "fast, best".to_owned(),
                 },
                 &ConfigError::Syntax { origin: "my.toml".to_owned(), source: Box::new(toml()) },
                 &ConfigError::Unknown {
                     origin: "my.toml".to_owned(),
                     line: 12,
-                    name: "0012.jpg".to_owned(),
-                    remedy: "Name another folder".to_owned(),
+                    name: "key `iteration` in [optimize]".to_owned(),
+                    remedy: "do you mean `iterations`? All keys: splat train --help".to_owned(),
                 },
                 &ConfigError::WrongType {
                     origin: "my.toml".to_owned(),
                     line: 12,
                     section: "densify".to_owned(),
-                    key: "scale".to_owned(),
-                    message: "the value is a string".to_owned(),
+                    key: "max_points".to_owned(),
+                    message: "invalid type: string \"many\", expected u64".to_owned(),
                 },
                 &ConfigError::OutOfRange {
-                    flag: "--near".to_owned(),
-                    key: "scale",
-                    section: "densify",
-                    value: "-1".to_owned(),
+                    flag: "--lambda-dssim".to_owned(),
+                    key: "lambda_dssim",
+                    section: "optimize",
+                    value: "1.5".to_owned(),
                     allowed: "0 to 1",
                 },
             ],
@@ -104,26 +131,32 @@ pub(super) fn errors() -> Vec<Section> {
                 &DatasetError::SceneIsFile { path: "data/fox".into() },
                 &DatasetError::NotAScene {
                     path: "data/fox".into(),
-                    content: "2 files".to_owned(),
-                    remedy: "Name another folder".to_owned(),
+                    content: "images/ (50 photographs), video/".to_owned(),
+                    remedy: "Give the folder that holds sparse and images after -s".to_owned(),
                 },
-                &DatasetError::ImagesMissing { path: "data/fox".into(), others: "".to_owned() },
+                &DatasetError::ImagesMissing {
+                    path: "data/fox/images".into(),
+                    others: ": photos, photos_4".to_owned(),
+                },
                 &DatasetError::NoImageLeft {
-                    folder: "data/fox".into(),
+                    folder: "data/fox/images".into(),
                     count: 50,
-                    reasons: "0001.jpg: is empty".to_owned(),
-                    others: "".to_owned(),
+                    first: "0001.jpg (not found)".to_owned(),
+                    others: ": photos, photos_4".to_owned(),
                 },
-                &DatasetError::UnknownSize { path: "data/fox".into(), name: "0012.jpg".to_owned() },
+                &DatasetError::UnknownSize {
+                    path: "data/fox/transforms.json".into(),
+                    name: "0012.jpg".to_owned(),
+                },
                 &DatasetError::SizeMismatch {
-                    path: "data/fox".into(),
+                    path: "data/fox/images/0001.jpg".into(),
                     width: 1061,
                     height: 1894,
                     camera_width: 1060,
                     camera_height: 1894,
                 },
                 &DatasetError::Lens {
-                    path: "data/fox".into(),
+                    path: "data/fox/images/0001.jpg".into(),
                     source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
                 },
                 &DatasetError::Camera {
@@ -134,14 +167,14 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &DatasetError::Resolution { value: 7 },
                 &DatasetError::NothingToTrain { path: "data/fox".into(), count: 50 },
-                &DatasetError::TestListUnreadable { path: "data/fox".into(), source: denied() },
-                &DatasetError::EmptyTestList { path: "data/fox".into() },
+                &DatasetError::TestListUnreadable { path: "test.txt".into(), source: denied() },
+                &DatasetError::EmptyTestList { path: "test.txt".into() },
                 &DatasetError::UnknownTestViews {
-                    count: 50,
-                    names: "names".to_owned(),
-                    example: "example".to_owned(),
+                    count: 2,
+                    names: "0012.png, 0013.png".to_owned(),
+                    example: "0012.jpg".to_owned(),
                 },
-                &DatasetError::TooManyTestViews { wanted: 7, count: 50 },
+                &DatasetError::TooManyTestViews { wanted: 50, count: 50 },
             ],
         ),
         section(
@@ -165,23 +198,23 @@ pub(super) fn errors() -> Vec<Section> {
                 &ColmapError::Invalid {
                     path: "data/fox/sparse/0/images.txt".into(),
                     reading: "image 3".to_owned(),
-                    found: "7 values".to_owned(),
+                    found: "has no name".to_owned(),
                 },
                 &ColmapError::Line {
                     path: "data/fox/sparse/0/images.txt".into(),
                     line: 12,
-                    found: "7 values".to_owned(),
-                    expected: "8 values",
+                    found: "1 2 3".to_owned(),
+                    expected: "a number",
                 },
                 &ColmapError::UnknownModel {
                     path: "data/fox/sparse/0/images.txt".into(),
                     camera: 2,
-                    model: "OPENCV".to_owned(),
+                    model: "17".to_owned(),
                 },
                 &ColmapError::UnsupportedModel {
-                    path: "data/fox/sparse/0/images.txt".into(),
+                    path: "data/fox/sparse/0/cameras.txt".into(),
                     camera: 2,
-                    model: "OPENCV",
+                    model: "FULL_OPENCV",
                 },
                 &ColmapError::Lens {
                     path: "data/fox/sparse/0/images.txt".into(),
@@ -225,17 +258,17 @@ pub(super) fn errors() -> Vec<Section> {
                     path: "data/lego/transforms_train.json".into(),
                     line: 12,
                     column: 7,
-                    word: "word",
+                    word: "NaN",
                 },
                 &TransformsError::File {
                     path: "data/lego/transforms_train.json".into(),
-                    found: "7 values".to_owned(),
+                    found: "`applied_transform` is no matrix of 3 x 4 numbers".to_owned(),
                 },
                 &TransformsError::TransformsFrame {
                     path: "data/lego/transforms_train.json".into(),
                     frame: "train/r_0".to_owned(),
-                    found: "7 values".to_owned(),
-                    remedy: "Name another folder",
+                    found: "has a `transform_matrix` with 3 rows".to_owned(),
+                    remedy: "Export the scene again",
                 },
                 &TransformsError::Lens {
                     path: "data/lego/transforms_train.json".into(),
@@ -250,13 +283,13 @@ pub(super) fn errors() -> Vec<Section> {
             &[
                 &PointsPlyError::NoPoints {
                     path: "data/lego/points3d.ply".into(),
-                    found: "7 values".to_owned(),
+                    found: "has no element vertex".to_owned(),
                 },
                 &PointsPlyError::Vertex {
                     path: "data/lego/points3d.ply".into(),
                     index: 7,
                     count: 50,
-                    found: "7 values".to_owned(),
+                    found: "has a z that is not finite".to_owned(),
                 },
                 &PointsPlyError::TooFar {
                     path: "data/lego/points3d.ply".into(),
@@ -274,7 +307,7 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &ImageError::UnknownFormat {
                     path: "data/fox/images/0001.jpg".to_owned(),
-                    found: "7 values".to_owned(),
+                    found: "it begins with 00 00 00 18".to_owned(),
                 },
                 &ImageError::Empty { path: "data/fox/images/0001.jpg".to_owned() },
                 &ImageError::LfsPointer { path: "data/fox/images/0001.jpg".to_owned() },
@@ -299,32 +332,32 @@ pub(super) fn errors() -> Vec<Section> {
                     height: 1894,
                 },
                 &ImageError::MaskShape {
-                    path: "data/fox/images/0001.jpg".to_owned(),
+                    path: "data/fox/masks/0001.png".to_owned(),
                     size: [640, 480],
                     photograph: "data/fox/images/0001.jpg".to_owned(),
-                    photograph_size: [640, 480],
+                    photograph_size: [1061, 1894],
                 },
                 &ImageError::MapShape {
-                    path: "data/fox/images/0001.jpg".to_owned(),
-                    kind: "depth map",
-                    flag: "--near",
+                    path: "data/fox/depths/0001.png".to_owned(),
+                    kind: "depth",
+                    flag: "-d",
                     size: [640, 480],
                     photograph: "data/fox/images/0001.jpg".to_owned(),
-                    photograph_size: [640, 480],
+                    photograph_size: [1061, 1894],
                 },
-                &ImageError::NoDepthMap { path: "data/fox/images/0001.jpg".to_owned() },
-                &ImageError::NoNormalMap { path: "data/fox/images/0001.jpg".to_owned() },
+                &ImageError::NoDepthMap { path: "data/fox/depths/0001.png".to_owned() },
+                &ImageError::NoNormalMap { path: "data/fox/normals/0001.png".to_owned() },
                 &ImageError::NormalsFaceAway {
-                    path: "data/fox/images/0001.jpg".to_owned(),
+                    path: "data/fox/normals/0001.png".to_owned(),
                     percent: 70,
                 },
                 &ImageError::Resize {
                     path: "data/fox/images/0001.jpg".to_owned(),
-                    reason: "bad data".to_owned(),
+                    reason: "the size is 0".to_owned(),
                 },
                 &ImageError::Panicked {
                     path: "data/fox/images/0001.jpg".to_owned(),
-                    reason: "bad data".to_owned(),
+                    reason: "index out of bounds".to_owned(),
                 },
                 &ImageError::NoSuchImage { index: 7, count: 50 },
             ],
@@ -334,15 +367,18 @@ pub(super) fn errors() -> Vec<Section> {
             &[
                 &DepthsError::FolderMissing { path: "data/fox/depths".into() },
                 &DepthsError::ParametersMissing {
-                    path: "data/fox/depths".into(),
+                    path: "data/fox/sparse/0/depth_params.json".into(),
                     source: denied(),
                 },
-                &DepthsError::ParametersDamaged { path: "data/fox/depths".into(), source: json() },
+                &DepthsError::ParametersDamaged {
+                    path: "data/fox/sparse/0/depth_params.json".into(),
+                    source: json(),
+                },
                 &DepthsError::TooLarge {
-                    path: "data/fox/depths".into(),
+                    path: "data/fox/sparse/0/depth_params.json".into(),
                     name: "0012.jpg".to_owned(),
                     key: "scale",
-                    value: 0.5,
+                    value: 5e20,
                 },
                 &DepthsError::NoneFits {
                     path: "data/fox/depths".into(),
@@ -379,13 +415,13 @@ pub(super) fn errors() -> Vec<Section> {
                 &PlyFileError::Header {
                     path: "out/fox/point_cloud.ply".into(),
                     line: 12,
-                    found: "7 values".to_owned(),
+                    found: "`property flot x` is no property".to_owned(),
                 },
                 &PlyFileError::Truncated {
                     path: "out/fox/point_cloud.ply".into(),
-                    rows: 7,
-                    row_bytes: 7,
-                    found: 12,
+                    rows: 12_449,
+                    row_bytes: 248,
+                    found: 1_000_000,
                 },
             ],
         ),
@@ -407,20 +443,20 @@ pub(super) fn errors() -> Vec<Section> {
                 &PlyError::ColumnType {
                     path: "out/fox/point_cloud.ply".into(),
                     column: "opacity".to_owned(),
-                    found: "7 values".to_owned(),
+                    found: "uchar".to_owned(),
                 },
                 &PlyError::RestCount { path: "out/fox/point_cloud.ply".into(), count: 50 },
                 &PlyError::NotFinite {
                     path: "out/fox/point_cloud.ply".into(),
                     row: 17,
                     column: "opacity".to_owned(),
-                    value: 0.5,
+                    value: f64::NAN,
                 },
                 &PlyError::OutOfRange {
                     path: "out/fox/point_cloud.ply".into(),
                     row: 17,
                     column: "opacity".to_owned(),
-                    value: 0.5,
+                    value: 3e7,
                     range: -1e6..=1e6,
                 },
                 &PlyError::NoRotation { path: "out/fox/point_cloud.ply".into(), row: 17 },
@@ -432,22 +468,22 @@ pub(super) fn errors() -> Vec<Section> {
                 &PlyFacesError::Missing { path: "out/fox/point_cloud.ply".into() },
                 &PlyFacesError::Property {
                     path: "out/fox/point_cloud.ply".into(),
-                    found: "7 values".to_owned(),
+                    found: "property list uchar float vertex_indices".to_owned(),
                 },
                 &PlyFacesError::Corners {
                     path: "out/fox/point_cloud.ply".into(),
                     face: 7,
-                    corners: 0.5,
+                    corners: 4.0,
                 },
                 &PlyFacesError::NoVertex {
                     path: "out/fox/point_cloud.ply".into(),
                     face: 7,
-                    vertex: 0.5,
+                    vertex: 812.0,
                     vertices: 500,
                 },
                 &PlyFacesError::Comment {
                     path: "out/fox/point_cloud.ply".into(),
-                    key: "scale",
+                    key: "SplatSigma ",
                     value: "-1".to_owned(),
                     allowed: "0 to 1",
                 },
@@ -455,7 +491,7 @@ pub(super) fn errors() -> Vec<Section> {
         ),
         section(
             "LockError",
-            &[&LockError::InUse { folder: "data/fox".into(), holder: "process 17".to_owned() }],
+            &[&LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }],
         ),
         section(
             "LpipsError",
@@ -471,8 +507,8 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &LpipsError::Tensor {
                     path: "weights/vgg.pth".into(),
-                    tensor: "conv1.weight".to_owned(),
-                    problem: "it is empty".to_owned(),
+                    tensor: "features.0.weight".to_owned(),
+                    problem: "has not 64 x 3 x 3 x 3 numbers".to_owned(),
                     net: "vgg",
                 },
             ],
@@ -481,7 +517,7 @@ pub(super) fn errors() -> Vec<Section> {
             "TrainError",
             &[
                 &TrainError::OutOfMemory {
-                    source: Box::new(DeviceError::NoView),
+                    source: Box::new(refusal(false).into()),
                     checkpoint: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
                 },
                 &TrainError::NoSpace { source: full(), checkpoint: None },
@@ -497,16 +533,16 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &CheckpointError::Damaged {
                     path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    problem: "it is empty".to_owned(),
+                    problem: "it has no `iteration`".to_owned(),
                 },
                 &CheckpointError::Version {
                     path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    found: "7 values".to_owned(),
+                    found: "2".to_owned(),
                 },
                 &CheckpointError::ShDegree {
                     path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
-                    found: 12,
-                    wanted: 7,
+                    found: 1,
+                    wanted: 3,
                 },
                 &CheckpointError::Config {
                     path: "out/fox/checkpoints/chkpnt_3000.safetensors".into(),
@@ -517,28 +553,35 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "DeviceError",
             &[
-                &DeviceError::TargetSize { target_px: [640, 480], view_px: [640, 480] },
+                &DeviceError::TargetSize { target_px: [640, 480], view_px: [320, 240] },
                 &DeviceError::NotFinite {
                     primitive: "Gaussian",
                     index: 7,
                     group: "mean",
-                    value: 0.5,
+                    value: f64::NAN,
                 },
-                &DeviceError::LossNotFinite { value: 0.5 },
+                &DeviceError::LossNotFinite { value: f64::INFINITY },
                 &DeviceError::TooManyViews { most: 8 },
-                &DeviceError::OfRank { rank: 1, message: "the value is a string".to_owned() },
-                &DeviceError::RankDevice { rank: 1, problem: "it is empty".to_owned() },
-                &DeviceError::OtherScene { rank: 1, problem: "it is empty".to_owned() },
+                &DeviceError::OfRank { rank: 1, message: refusal(false).to_string() },
+                &DeviceError::RankDevice {
+                    rank: 1,
+                    problem: DeviceError::NoDriver.to_string(),
+                },
+                &DeviceError::OtherScene {
+                    rank: 1,
+                    problem: "data/fox: the scene here is not that of rank 0. Copy the same scene to all hosts"
+                        .to_owned(),
+                },
                 &DeviceError::Unsupported { primitives: "surfels", what: "depths" },
                 &DeviceError::NeedsSurfels { what: "depths" },
                 &DeviceError::NoView,
                 &DeviceError::MissingInput { term: "depth", input: "depths" },
                 &DeviceError::NoRoomForColors,
                 &DeviceError::NoMedianDepths,
-                &DeviceError::TooSmallForLpips { size: [640, 480], least: 1 },
-                &DeviceError::ImageTooLarge { size: [640, 480] },
-                &DeviceError::TooManyInstances { count: 50, most: 8 },
-                &DeviceError::TooManyGaussians { wanted: 7 },
+                &DeviceError::TooSmallForLpips { size: [24, 18], least: 32 },
+                &DeviceError::ImageTooLarge { size: [70_000, 480] },
+                &DeviceError::TooManyInstances { count: 5_000_000_000, most: 2_147_483_647 },
+                &DeviceError::TooManyGaussians { wanted: 5_000_000_000 },
                 &DeviceError::NoSuchRow { row: 17, len: 7 },
                 &DeviceError::OtherFaces { found: 12000, faces: 1000 },
                 &DeviceError::KeptNotAscending,
@@ -548,40 +591,49 @@ pub(super) fn errors() -> Vec<Section> {
                 &DeviceError::UnsuitedEdit,
                 &DeviceError::NeighbourCount { count: 50 },
                 &DeviceError::StaleNeighbours { found: 12000, len: 7 },
-                &DeviceError::Unavailable("it is a mesh".to_owned()),
+                &no_kernels(&DeviceOptions::of(&Config::default())),
                 &DeviceError::NoDriver,
                 &DeviceError::DriverTooOld { found: 12000, needed: 13000 },
                 &DeviceError::NoGpu { visible: Some("7".to_owned()) },
-                &DeviceError::NoCode { name: "0012.jpg".to_owned(), arch: 61, built: vec![75, 90] },
+                &DeviceError::NoCode {
+                    name: "NVIDIA GeForce GTX 1080".to_owned(),
+                    arch: 61,
+                    built: vec![75, 90],
+                },
                 &DeviceError::OutOfMemory {
                     label: "sort",
                     wanted: Bytes(3 << 30),
-                    held: Bytes(3 << 30),
-                    free: Bytes(3 << 30),
+                    held: Bytes(7 << 30),
+                    free: Bytes(1 << 30),
                     largest: Vec::new(),
                 },
                 &DeviceError::DriverOutOfMemory { call: "cuMemAlloc" },
-                &DeviceError::Driver { call: "cuMemAlloc", reason: "bad data".to_owned() },
+                &DeviceError::Driver {
+                    call: "cuMemAlloc",
+                    reason: "an illegal memory access was encountered".to_owned(),
+                },
             ],
         ),
         section(
             "ExtractionError",
             &[
-                &ExtractionError::EmptyBox { axis: 'x', low: 0.5, high: 0.5 },
-                &ExtractionError::OutOfRange { flag: "near", value: 0.5, allowed: "0 to 1" },
+                &ExtractionError::EmptyBox { axis: 'x', low: 1.5, high: 0.5 },
+                &ExtractionError::OutOfRange { flag: "density-trim", value: 1.5, allowed: "from 0 to below 1" },
                 &ExtractionError::HalfBox { given: "bbox-min", missing: "bbox-max" },
                 &ExtractionError::NoGaussians {
                     found: 12,
-                    all: 7,
-                    needed: 13000,
-                    advice: "Move --bbox-min".to_owned(),
+                    all: 900,
+                    needed: 100,
+                    advice: "Give a larger box (--bbox-min, --bbox-max)".to_owned(),
                 },
-                &ExtractionError::NoViews { reason: "bad data".to_owned() },
-                &ExtractionError::TooManyGaussians { found: 12 },
-                &ExtractionError::TooManyPoints { gaussians: 7, fits: 900 },
-                &ExtractionError::SurfacePoints { wanted: 7, fits: 900 },
+                &ExtractionError::NoViews {
+                    reason: "data/fox/images/0001.jpg: there is no such file".to_owned(),
+                },
+                &ExtractionError::TooManyGaussians { found: 5_000_000_000 },
+                &ExtractionError::TooManyPoints { gaussians: 1_200_000, fits: 900_000 },
+                &ExtractionError::SurfacePoints { wanted: 2_000_000, fits: 900_000 },
                 &ExtractionError::NoTexturedFormat,
-                &ExtractionError::TextureMemory { asked: 7, fits: 900 },
+                &ExtractionError::TextureMemory { asked: 16_384, fits: 8192 },
                 &ExtractionError::NothingLeft { faces: 1000, min_component: "1%".to_owned() },
                 &ExtractionError::DecimatedAway { faces: 1000, target: 7 },
                 &ExtractionError::PeeledAway { faces: 1000 },
@@ -591,10 +643,10 @@ pub(super) fn errors() -> Vec<Section> {
         section(
             "SynthError",
             &[
-                &SynthError::OutOfRange { flag: "near", value: 7, least: 1, most: 8 },
+                &SynthError::OutOfRange { flag: "views", value: 0, least: 1, most: 10_000 },
                 &SynthError::Occupied { path: "data/synthetic".into() },
                 &SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
-                &SynthError::Png { name: "0012.jpg".to_owned(), source: picture() },
+                &SynthError::Png { name: "00012.png".to_owned(), source: picture() },
             ],
         ),
         section(
@@ -605,7 +657,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &LogError::Damaged {
                     path: "out/fox/run.jsonl".into(),
                     line: 12,
-                    reason: "bad data".to_owned(),
+                    reason: "missing field `event`".to_owned(),
                 },
                 &LogError::Empty { path: "out/fox/run.jsonl".into() },
             ],
@@ -618,7 +670,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &SummaryError::Unreadable { path: "out/fox/summary.json".into(), source: denied() },
                 &SummaryError::Damaged {
                     path: "out/fox/summary.json".into(),
-                    reason: "bad data".to_owned(),
+                    reason: "missing field `event`".to_owned(),
                 },
             ],
         ),
@@ -628,14 +680,21 @@ pub(super) fn errors() -> Vec<Section> {
                 &FramesFileError::Unreadable { path: "cameras.json".into(), source: denied() },
                 &FramesFileError::Unusable {
                     path: "cameras.json".into(),
-                    problem: "it is empty".to_owned(),
+                    problem: "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
                 },
             ],
         ),
         section("ServerError", &[&ServerError::System(denied())]),
         section("Refusal", &[&refusal(false), &refusal(true)]),
+        section("HostRefusal", &[&host_refusal()]),
         section("PrintError", &[&PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
-        section("Interrupted", &[&Interrupted("splat train --resume -m out/fox".to_owned())]),
+        section(
+            "Interrupted",
+            &[
+                &Interrupted { command: None },
+                &Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
+            ],
+        ),
         section("TooManyBound", &[&TooManyBound { faces: 1 << 31, each: 6 }]),
         section("OutputError", &[&full()]),
     ]

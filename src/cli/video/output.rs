@@ -45,8 +45,8 @@ impl VideoOutput {
         }
         if !is_video && kind.is_some() && !file.is_dir() {
             return Err(UsageError(format!(
-                "--file {shown}: end the name with .mp4, .mkv or .webm for a video, or name a folder for \
-                 frames, without a dot"
+                "--file {shown}: is the name of neither a video nor a folder. End it with .mp4, .mkv or .webm, or \
+                 name a folder for frames, without a dot"
             )));
         }
         let holds = fs::read_dir(file).is_ok_and(|mut entries| entries.next().is_some());

@@ -38,7 +38,7 @@ pub enum GlbError {
     #[error("a GLB cannot hold a scene without Gaussians: crop less")]
     Empty,
     /// The file cannot be written.
-    #[error("GLB cannot be written: {0}")]
+    #[error("GLB cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
 }
 

@@ -27,10 +27,12 @@ pub enum HtmlError {
     )]
     Camera(String),
     /// The facts cannot be written as JSON.
-    #[error("the page's JSON cannot be made: {0}")]
+    #[error("the page's JSON cannot be made: {0}. Export another format, such as .spz")]
     Json(#[from] serde_json::Error),
     /// The system refuses to write.
-    #[error("{0}")]
+    #[error(
+        "the page cannot be written: {0}. Check the free space and the permissions of the folder"
+    )]
     Write(#[from] io::Error),
 }
 

@@ -75,13 +75,13 @@ pub enum SogError {
     #[error("SOG cannot hold {0} Gaussians in its pictures: crop the scene or write it streamed")]
     Count(usize),
     /// The parts cannot be packed or written.
-    #[error("SOG cannot be written: {0}")]
+    #[error("SOG cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
     /// The colours were to be fitted to photographs, and could not be.
-    #[error("the colours cannot be fitted")]
+    #[error("the colours cannot be fitted to photographs. Export without --refit")]
     NotFitted,
     /// What was written cannot be read.
-    #[error("SOG cannot be read back: it {0}")]
+    #[error("the SOG cannot be read back: it {0}")]
     ReadBack(#[from] FormatFault),
 }
 

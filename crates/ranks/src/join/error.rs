@@ -32,7 +32,7 @@ pub enum JoinError {
         seconds: u64,
     },
     /// The coordinator did not let this rank in.
-    #[error("rank {rank} was not let in: {why}")]
+    #[error("rank {rank} was rejected: {why}")]
     Turned {
         /// This rank.
         rank: u32,
@@ -110,7 +110,9 @@ pub enum JoinError {
         source: io::Error,
     },
     /// The conversation with the coordinator failed.
-    #[error("rank {rank} cannot join: {source}")]
+    #[error(
+        "rank {rank} cannot join: {source}. Read the messages of rank 0, then start all ranks again"
+    )]
     Conversation {
         /// This rank.
         rank: u32,
@@ -118,7 +120,9 @@ pub enum JoinError {
         source: MessageError,
     },
     /// The system refused something else.
-    #[error("rank {rank} cannot join, for {what} failed: {source}")]
+    #[error(
+        "rank {rank} cannot join, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
+    )]
     System {
         /// This rank.
         rank: u32,

@@ -113,7 +113,7 @@ fn a_wrong_token_is_turned_away_and_the_right_one_still_joins() {
     let lead = thread::spawn(move || join(&lead, &[], LONG));
     let launch = Launch { token: Some(Token::fresh().unwrap()), ..meeters.launch(1) };
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
-    assert!(error.contains("rank 1 was not let in") && error.contains("SPLAT_TOKEN"), "{error}");
+    assert!(error.contains("rank 1 was rejected") && error.contains("SPLAT_TOKEN"), "{error}");
     let other = join(&meeters.launch(1), &[], LONG).unwrap();
     leave(vec![lead.join().unwrap().unwrap(), other]);
 }

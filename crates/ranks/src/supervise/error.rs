@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
     /// The program cannot be started.
-    #[error("cannot start {program} as rank {rank}: {source}", program = program.display())]
+    #[error("cannot start {program} as rank {rank}: {source}. Check the program's permissions", program = program.display())]
     Start {
         /// The program.
         program: PathBuf,
@@ -17,7 +17,9 @@ pub enum SuperviseError {
         source: io::Error,
     },
     /// The system refused something else.
-    #[error("cannot supervise ranks, for {what} failed: {source}")]
+    #[error(
+        "cannot supervise ranks, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
+    )]
     System {
         /// What was tried.
         what: &'static str,
