@@ -6,7 +6,7 @@
 // nobody else writes them.
 //
 // Places are offsets from the lattice's origin along the world's axes; places in nodes count voxels from the first
-// node. What is single precision here is double in crates/mesh/src/tsdf/, whose twin this is: with a thousand
+// node. What is single precision here is double in src/crates/mesh/src/tsdf/, whose twin this is: with a thousand
 // voxels along a side places are right to a ten-thousandth of one.
 //
 // Shapes: depths and mask [h, w], marks a bit a brick, weighed [h, w, 2], image [h, w, 3], maps [h, w, 4],

@@ -1,9 +1,9 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
 //! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
-//! is a package of its own, `crates/mesh`, which knows nothing of Gaussians, and so are their files,
-//! `crates/formats`, which knows nothing of training, processes that work together, `crates/ranks`, and bytes
-//! between GPUs, `crates/nccl`.
+//! is a package of its own, `src/crates/mesh`, which knows nothing of Gaussians, and so are their files,
+//! `src/crates/formats`, which knows nothing of training, processes that work together, `src/crates/ranks`, and bytes
+//! between GPUs, `src/crates/nccl`.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
@@ -17,7 +17,7 @@
 //! | take them as rays meet them | `math/transmittance.rs` | `rays.rs` |
 //! | find where rays lose half of their light | `math/transmittance.rs` | `median.rs` |
 //! | find how much light passes to places | `math/transmittance.rs` | `transmittance.rs` |
-//! | fuse depths into voxels | `crates/mesh/src/tsdf/` | `fuse.rs` |
+//! | fuse depths into voxels | `src/crates/mesh/src/tsdf/` | `fuse.rs` |
 //! | change colours as the camera did | `math/appearance.rs` | `appearance.rs` |
 //! | make the photograph smaller | `math/divisor.rs` | `shrink.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
@@ -34,7 +34,7 @@
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | sum what each shows of itself | | `weights.rs` |
 //! | find what each adds to the likeness | `math/worth.rs` | `worth.rs` |
-//! | find which rows of harmonics are alike | `crates/formats/src/sog/search.rs` | `palette.rs` |
+//! | find which rows of harmonics are alike | `src/crates/formats/src/sog/search.rs` | `palette.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | move Gaussians with a mesh | `math/bound.rs`, `math/crease.rs` | `bind.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |

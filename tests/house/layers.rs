@@ -5,8 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the crates' sources, relative to the root.
-pub(super) const SOURCES: [&str; 5] =
-    ["src", "crates/formats/src", "crates/mesh/src", "crates/nccl/src", "crates/ranks/src"];
+pub(super) const SOURCES: [&str; 5] = [
+    "src",
+    "src/crates/formats/src",
+    "src/crates/mesh/src",
+    "src/crates/nccl/src",
+    "src/crates/ranks/src",
+];
 
 pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
@@ -25,7 +30,10 @@ pub(super) fn files_below(root: &Path) -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                open.push(path);
+                // Another package is no part of this one.
+                if !path.join("Cargo.toml").exists() {
+                    open.push(path);
+                }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
                 found.push((path.strip_prefix(root).unwrap().to_owned(), text));

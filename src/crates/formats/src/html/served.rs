@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::write::BUNDLE;
 
-/// What `viewer/rebuild` makes: the page with a slot for the program.
+/// What `src/viewer/rebuild` makes: the page with a slot for the program.
 const PAGE: &str = include_str!("../../../../viewer/dist/served.html");
 
 /// Where the page names its policy.
@@ -13,7 +13,7 @@ const POLICY: [&str; 2] = ["http-equiv=\"Content-Security-Policy\" content=\"", 
 
 /// A page with its program and style inside, and no data.
 ///
-/// `viewer/README.md` says what it asks of the server, by paths below `/api/`.
+/// `src/viewer/README.md` says what it asks of the server, by paths below `/api/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedPage {
     /// The page.

@@ -14,7 +14,7 @@ const INNER_PERCENT: usize = 90;
 /// The title of a page that was given none.
 const USUAL_TITLE: &str = "Gaussians";
 
-/// The JSON of a page; `viewer/src` reads it by these names.
+/// The JSON of a page; `src/viewer/src` reads it by these names.
 #[derive(Serialize)]
 pub(super) struct PageFacts<'a> {
     pub(super) title: &'a str,

@@ -18,7 +18,7 @@ use crate::token::{Prover, bytes_from_hex};
 use crate::wire::{Introduction, Said, Told};
 
 #[allow(unreachable_pub, reason = "other programs use it, too")]
-#[path = "../../../../../tests/common/fuzz.rs"]
+#[path = "../../../../../../tests/common/fuzz.rs"]
 mod inputs;
 
 use inputs::Fuzz;

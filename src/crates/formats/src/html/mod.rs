@@ -1,6 +1,6 @@
 //! HTML: a page that shows the Gaussians in any browser, with all it needs inside.
 //!
-//! The page, its program and their licences are built in `viewer/` and embedded in this crate. A
+//! The page, its program and their licences are built in `src/viewer/` and embedded in this crate. A
 //! written page holds the Gaussians as SPZ in base64 and a JSON about them and the cameras. It asks no
 //! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built. A served
 //! page ([`served_page`]) has the same program and asks its server instead.
