@@ -5,6 +5,7 @@ mod error;
 mod folder_lock;
 mod new_file;
 mod png;
+mod shell_word;
 mod table_lock;
 mod unfinished;
 
@@ -17,6 +18,7 @@ pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
 pub use new_file::NewFile;
 pub use png::write_png;
+pub use shell_word::shell_word;
 pub use splat_formats::{follow_links, remove_abandoned};
 pub use table_lock::TableLock;
 pub use unfinished::WorkFolder;

@@ -122,7 +122,7 @@ pub(super) fn refuse_spent(
     }
     let (path, passed) = (path.display(), about.progress());
     let views = about.train_views.len() as u64;
-    // What few views allow is settled later.
+    // Later, few views may raise the limit.
     let passes =
         if options.max_passes > 0 { options.max_passes.max(options.few_view_passes) } else { 0 };
     if passes > 0 && u64::from(passed.images) >= u64::from(passes) * views {

@@ -65,8 +65,13 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let file = frame_of_file(&from)?;
     let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
     let mut placement = args.place.placements(&file, &splats.columns().means)?;
-    if matches!(format, SplatFormat::Html(_)) {
-        placement.steps.extend(unit_of_page(&splats, args.place.scale));
+    let page_unit = match format {
+        SplatFormat::Html(_) => unit_of_page(&splats, args.place.scale),
+        _ => 1.0,
+    };
+    if page_unit != 1.0 {
+        let scale = 1.0 / page_unit;
+        placement.steps.push(ScenePlacement { scale, ..ScenePlacement::default() });
     }
     if let Some(iteration) = iteration {
         add_cameras(&mut format, args, iteration, &file, &placement)?;
@@ -95,13 +100,19 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     splats.flatten_for(&format);
     let to = target(args)?;
     if matches!(format, SplatFormat::Spz(_)) {
-        warn_of_sizes(&args.output, &splats);
+        warn_of_sizes(&args.output, &splats, args.place.scale);
     }
     let near = RenderSettings::DEFAULT.near * args.place.scale;
     let export =
         SogExport { to: &to, splats: &splats, format: &format, near, refit: refit.as_ref() };
     let written = export.write(args.sog.device)?;
     placement.write_offset(&to)?;
+    if page_unit != 1.0 {
+        let page = args.output.display();
+        tracing::info!(
+            "{page}: coordinates are divided by {page_unit}, to fit the range of a page"
+        );
+    }
     for note in &written.notes {
         tracing::warn!("{note}");
     }
@@ -114,15 +125,16 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     Ok(print(&text)?)
 }
 
-/// Brings a very small or very large scene to a size that a page can hold: the page has Gaussians as SPZ.
-fn unit_of_page(splats: &Splats, scale: f64) -> Option<ScenePlacement> {
+/// Returns the unit of a page, in units of the placed scene. A page stores SPZ, which cannot hold very small or very
+/// large scenes: their unit is not 1.
+fn unit_of_page(splats: &Splats, scale: f64) -> f64 {
     let (_, radius) = middle_and_radius(&splats.columns().means);
-    let unit = Frame::unit_of(scale * f64::from(radius));
-    (unit != 1.0).then(|| ScenePlacement { scale: 1.0 / unit, ..ScenePlacement::default() })
+    Frame::unit_of(scale * f64::from(radius))
 }
 
-/// Warns if an SPZ cannot hold the sizes of many Gaussians, which are then drawn too large or too small.
-fn warn_of_sizes(to: &Path, splats: &Splats) {
+/// Warns if an SPZ cannot hold the sizes of many Gaussians, which are then drawn too large or too small. The sizes
+/// are already multiplied by `scale`.
+fn warn_of_sizes(to: &Path, splats: &Splats, scale: f64) {
     const MANY: f64 = 0.05;
     /// Logarithm of a size in the middle of the range.
     const MIDDLE: f64 = -4.0;
@@ -138,11 +150,19 @@ fn warn_of_sizes(to: &Path, splats: &Splats) {
         return;
     }
     tracing::warn!(
-        "{}: SPZ cannot hold the sizes of {lost} of {} Gaussians and stores its nearest. Add --scale 1e{power}, or \
-         write a .sog",
+        "{}: SPZ cannot hold the sizes of {lost} of {} Gaussians and stores its nearest. Use --scale {}, or write a \
+         .sog",
         to.display(),
-        sizes.len()
+        sizes.len(),
+        shifted(scale, power)
     );
+}
+
+/// Returns `scale * 10^power` as text. Decimal digits are shifted, so nothing is rounded.
+fn shifted(scale: f64, power: f64) -> String {
+    let text = format!("{scale:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    format!("{digits}e{}", exponent.parse().unwrap_or(0.0) + power)
 }
 
 /// The place of the file, in a folder that is there.
@@ -420,4 +440,18 @@ fn described(exported: &Exported) -> String {
         .ok();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advised_scale_multiplies_the_given_one() {
+        for (given, power, advised) in
+            [(1.0, 5.0, "1e5"), (0.3, 5.0, "3e4"), (1000.0, -3.0, "1e0"), (12.5, -9.0, "1.25e-8")]
+        {
+            assert_eq!(shifted(given, power), advised);
+        }
+    }
 }

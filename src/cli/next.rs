@@ -7,7 +7,7 @@ use super::exit::Interrupted;
 use super::folder::point_clouds;
 use super::output::shell_word;
 use crate::config::{Config, PrimitiveName};
-use crate::telemetry::{ProgressStyle, closing_row};
+use crate::telemetry::{ProgressStyle, closing_row, shows_news};
 
 /// Columns of a row, without the name before it.
 const COLUMNS: usize = 66;
@@ -28,7 +28,7 @@ pub(super) fn tell_next(trained: &Trained<'_>, style: ProgressStyle) {
 
 /// Names the command that continues an interrupted run, below its figures or in the error.
 pub(super) fn interrupted(command: &str, style: ProgressStyle) -> Interrupted {
-    if !has_block(style) {
+    if !has_block(style) || !shows_news(module_path!()) {
         return Interrupted { command: Some(command.to_owned()) };
     }
     tell(&command_rows("continue", command));

@@ -1,7 +1,9 @@
-//! What goes to stdout, and how paths are written there.
+//! Output to stdout, and paths in it.
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+pub(super) use crate::files::shell_word;
 
 /// Results that did not reach stdout.
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +39,4 @@ pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(PrintError(error)),
     }
-}
-
-/// A path as one writes it in a shell's command.
-pub(super) fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:,@%".contains(letter);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

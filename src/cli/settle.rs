@@ -61,17 +61,21 @@ const LAST_PASSES: u64 = 32;
 /// Passes between two halvings of the opacities over few training views.
 const HALVING_PASSES: u64 = 6;
 
-/// Settles the passes of a run over so few training views with so many pixels. With them density control lasts longer and opacities are halved
-/// as often per pass. What follows is no longer up to the scene, and a run that goes on from a checkpoint keeps it.
+/// Sets the pass limit, the end of density control and the halving interval for few training views with `pixels` in all.
+/// The stored configuration then holds plain numbers, so that a resumed run keeps them.
 pub(super) fn settle_passes(config: &mut Config, views: usize, pixels: u64) {
+    let allows = config.allows_few_view_passes();
     let (optimize, densify) = (&mut config.optimize, &mut config.densify);
     let few = std::mem::take(&mut optimize.few_view_passes);
     let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
     let passes = passes_for(few, views, pixels);
     let is_timed = optimize.time_budget.is_some();
-    let is_allowed = if is_timed { passes == few } else { passes > optimize.max_passes };
-    let is_asked = few > 0 && optimize.max_passes > 0 && densify.strategy.grows_to_a_number();
-    if !(is_asked && is_allowed) {
+    let is_more = if is_timed {
+        passes == few && few >= optimize.max_passes
+    } else {
+        passes > optimize.max_passes
+    };
+    if !allows || few == 0 || !is_more {
         return;
     }
     optimize.max_passes = passes;
@@ -82,16 +86,19 @@ pub(super) fn settle_passes(config: &mut Config, views: usize, pixels: u64) {
     };
     let end = optimize.iterations.saturating_sub(iterations_of(LAST_PASSES));
     densify.densify_until_iter = densify.densify_until_iter.max(end);
-    densify.opacity_reset_interval =
-        densify.opacity_reset_interval.min(iterations_of(HALVING_PASSES).max(1));
+    // With the clock the number of passes is unknown, and halvings follow the passes themselves.
+    if !is_timed {
+        let interval = iterations_of(HALVING_PASSES).max(1);
+        densify.opacity_reset_interval = densify.opacity_reset_interval.min(interval);
+    }
     tracing::debug!(
-        "--few-view-passes {few}: {views} training views have up to {passes} passes, and density control lasts \
-         until iteration {}",
+        "--few-view-passes {few}: at most {passes} passes over {views} training views, density control until \
+         iteration {}",
         densify.densify_until_iter
     );
 }
 
-/// Returns how many of these passes over the training views, which have so many pixels, few views allow.
+/// Returns the passes, `few` at most, that stay within the limits of images and pixels.
 fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
     let allowed = (FEW_IMAGES / u64::from(views)).min(FEW_PIXELS_TRAINED / pixels.max(1));
     few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
@@ -141,7 +148,7 @@ mod tests {
         let fast = |few_view_passes, time_budget: Option<&str>| {
             let mut config = Config::default();
             let time_budget = time_budget.map(|text| text.parse().unwrap());
-            let limits = (time_budget.map_or(65, |_| 130), few_view_passes, time_budget);
+            let limits = (time_budget.map_or(65, |_| 100), few_view_passes, time_budget);
             let optimize = &mut config.optimize;
             (optimize.max_passes, optimize.few_view_passes, optimize.time_budget) = limits;
             (optimize.iterations, optimize.min_passes) = (6000, 28);
@@ -163,11 +170,19 @@ mod tests {
         assert_eq!(settled(fast(100, None), 75), (80, [3600, 450]));
         assert_eq!(settled(fast(100, None), 93), (65, [3000, 500]), "many views");
         assert_eq!(settled(fast(0, None), 26), (65, [3000, 500]), "turned off");
-        assert_eq!(settled(fast(100, Some("9s")), 26), (100, [4080, 360]));
-        assert_eq!(settled(fast(100, Some("9s")), 75), (130, [3000, 500]));
+        assert_eq!(settled(fast(100, Some("9s")), 26), (100, [4080, 500]));
+        assert_eq!(settled(fast(100, Some("9s")), 75), (100, [3000, 500]));
+        assert_eq!(settled(fast(20, Some("9s")), 26), (100, [3000, 500]), "no limit falls");
+        assert_eq!(settled(fast(0, Some("9s")), 26), (100, [3000, 500]));
         let mut gradients = fast(100, None);
         gradients.densify.strategy = StrategyName::Adc;
         assert_eq!(settled(gradients, 26), (65, [3000, 500]));
+        let mut triangles = fast(100, None);
+        triangles.optimize.primitive = PrimitiveName::Triangles;
+        assert_eq!(settled(triangles, 26), (65, [3000, 500]));
+        let mut unlimited = fast(100, None);
+        unlimited.optimize.max_passes = 0;
+        assert_eq!(settled(unlimited, 26), (0, [3000, 500]));
     }
 
     #[test]

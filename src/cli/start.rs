@@ -48,23 +48,31 @@ impl<'a> Start<'a> {
     /// The model of `--init` if given; otherwise the scene's points, or random ones if it has none.
     /// Never more than `--max-points`.
     pub(super) fn of(dataset: &'a Dataset, config: &Config) -> anyhow::Result<Self> {
-        let (start, from) = match &config.optimize.init {
-            Some(path) => (starting_model(path, config, &dataset.frame)?, path),
+        let (start, from, remedy) = match &config.optimize.init {
+            Some(path) => (
+                starting_model(path, config, &dataset.frame)?,
+                path,
+                "Move them to the cameras' coordinates with splat export --translate",
+            ),
             None => {
                 let points = starting_points(dataset, config)?;
                 let start = match config.optimize.primitive {
                     PrimitiveName::Triangles => Self::Soup(points),
                     PrimitiveName::Gaussians | PrimitiveName::Surfels => Self::Points(points),
                 };
-                (start, &dataset.root)
+                (
+                    start,
+                    &dataset.root,
+                    "Export cameras and points together, in one coordinate system",
+                )
             }
         };
-        if !dataset.sees_any(start.positions()) {
+        let positions = start.positions();
+        if !positions.is_empty() && !dataset.sees_any(positions) {
             return Err(DataError(format!(
-                "{}: no training camera sees any of its {} points. They are in other coordinates than the \
-                 cameras: export both again, or move them with splat export --translate",
+                "{}: no training camera sees any of its {} points. {remedy}",
                 from.display(),
-                start.positions().len()
+                positions.len()
             ))
             .into());
         }

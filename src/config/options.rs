@@ -108,21 +108,21 @@ options! {
         /// Maximum number of passes over the training views
         ///
         /// The schedule passes faster if N passes are fewer images than --iterations. 0 disables the limit. A preset's
-        /// value counts if --iterations is not given; with --time-budget it is at least 130, also for a resumed run that
+        /// value counts if --iterations is not given; with --time-budget it is at least 100, also for a resumed run that
         /// gets its first --time-budget.
         #[arg(value_name = "N")]
         max_passes: u32 = 0;
 
         /// Maximum number of passes over few training views
         ///
-        /// --max-passes rises to N while the run trains on at most 6,000 images and 5.6 billion pixels; with
-        /// --time-budget, if N passes are not more than that. Density control then goes on until 32 passes are left,
-        /// and opacities are halved every 6 passes. 0 disables it. A preset's value counts if none of --iterations,
-        /// --max-passes, --densify-until-iter and --opacity-reset-interval is given. The run stores what it settled.
+        /// Replaces a lower --max-passes if the run then trains on at most 6,000 images and 5.6 billion pixels. Density
+        /// control goes on until 32 passes are left. Opacities are halved every 6 passes. With --time-budget, both
+        /// limits hold for N passes. 0 disables the option. A preset's value counts if none of --iterations,
+        /// --max-passes, --densify-until-iter and --opacity-reset-interval is given.
         #[arg(value_name = "N")]
         few_view_passes: u32 = 0, idle Idle::When {
-            is: |config| !config.densify.strategy.grows_to_a_number(),
-            words: "without --strategy budget",
+            is: |config| !config.allows_few_view_passes(),
+            words: "without --strategy budget and a limit --max-passes",
         };
 
         /// End once views have this PSNR, dB

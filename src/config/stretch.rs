@@ -69,7 +69,7 @@ const OF_FEW_VIEWS: [(&str, &str); 3] = [
 const MAX_PASSES: &str = "max_passes";
 
 /// Least limit of passes of a run whose length a clock gives. More passes overfit.
-const PASSES_BY_CLOCK: i64 = 130;
+const PASSES_BY_CLOCK: i64 = 100;
 
 /// The preset for a run whose length one of the layers above gives; of another preset, or where none gives
 /// one, as it is.
@@ -131,7 +131,7 @@ pub(super) fn has_clock(layer: &Table) -> bool {
     gives(layer, OptimizeOptions::NAME, "time_budget")
 }
 
-/// Whether a layer gives an option.
+/// Returns true if a layer has an option.
 fn gives(layer: &Table, section: &str, key: &str) -> bool {
     layer.get(section).is_some_and(|section| section.get(key).is_some())
 }

@@ -3,7 +3,7 @@
 use super::values::{Checked, holds};
 use super::{
     Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, Regularize,
-    SceneOptions, SugarOptions,
+    SceneOptions, StrategyName, SugarOptions,
 };
 
 /// Opacity that a reset leaves at most.
@@ -123,6 +123,15 @@ impl SceneOptions {
             "with --eval, 2 and more (1 would leave no view to train on)",
         );
         named(Self::NAME, "test_every", test_every)
+    }
+}
+
+impl Config {
+    /// Returns whether --few-view-passes can have an effect.
+    pub fn allows_few_view_passes(&self) -> bool {
+        self.densify.strategy == StrategyName::Budget
+            && self.optimize.primitive != PrimitiveName::Triangles
+            && self.optimize.max_passes > 0
     }
 }
 

@@ -29,7 +29,7 @@ use super::points::PointCloud;
 /// Deepest folder below the scene that is searched for a model.
 const DEEPEST: usize = 3;
 
-/// Most folders of a depth that are searched for a model.
+/// Largest number of folders of a depth whose own folders are searched for a model.
 const MOST_FOLDERS: usize = 500;
 
 /// Folders of a scene that usually hold its model.
@@ -110,17 +110,31 @@ pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
 
 /// Finds a model in any folder of a scene, [`DEEPEST`] below it at most; the one with the most images.
 ///
-/// A folder with photographs of its own is another scene.
-pub fn find_anywhere(scene: &Path, is_other_scene: &dyn Fn(&Path) -> bool) -> Option<FoundModel> {
+/// Folders of other scenes are left out. Folders inside of a folder of photographs are not searched.
+pub fn find_anywhere(
+    scene: &Path,
+    is_other_scene: &dyn Fn(&Path) -> bool,
+    holds_photographs: &dyn Fn(&Path) -> bool,
+) -> Option<FoundModel> {
+    let has_both =
+        |folder: &Path| ["cameras", "images"].iter().all(|file| part(folder, file).is_some());
     let mut found = Vec::new();
     let mut level = vec![scene.to_owned()];
     for _ in 0..DEEPEST {
+        let mut searched_next = Vec::new();
         let below = level.iter().flat_map(|folder| subfolders(folder));
-        level = below.filter(|folder| !is_other_scene(folder)).take(MOST_FOLDERS).collect();
-        let has_both = |folder: &&PathBuf| {
-            ["cameras", "images"].iter().all(|file| part(folder, file).is_some())
-        };
-        found.extend(level.iter().filter(has_both).cloned());
+        for folder in below.filter(|folder| !is_other_scene(folder)) {
+            if searched_next.len() == MOST_FOLDERS {
+                break;
+            }
+            if has_both(&folder) {
+                found.push(folder.clone());
+            }
+            if !holds_photographs(&folder) {
+                searched_next.push(folder);
+            }
+        }
+        level = searched_next;
     }
     largest(scene, &found)
 }

@@ -12,6 +12,7 @@ use super::lens::LengthKeys;
 use super::listing::first_few;
 use super::masks::Masks;
 use super::points::PointCloud;
+use super::points_ply::PlyPoints;
 use super::shot::{Optics, Shot};
 use super::source::AlphaMeaning;
 use super::split::Holdout;
@@ -41,14 +42,11 @@ pub(super) struct Description {
 
 /// Reads the description of the scene in a folder.
 pub(super) fn describe(root: &Path, options: &SceneOptions) -> Result<Description, DatasetError> {
-    if let Some(model) = folders::model(root) {
+    if let Some(model) = folders::model(root, &options.images) {
         return describe_colmap(root, &model, options);
     }
     let is_blender = root.join(transforms::BLENDER_TRAIN).is_file();
     if !is_blender && !root.join(transforms::NERFSTUDIO).is_file() {
-        if let Some(model) = folders::model_anywhere(root, &options.images) {
-            return describe_colmap(root, &model, options);
-        }
         for folder in colmap::USUAL_FOLDERS {
             DatasetError::check_folder(&root.join(folder))?;
         }
@@ -157,7 +155,7 @@ fn points_beside(root: &Path) -> Option<PathBuf> {
 }
 
 fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64>, DatasetError> {
-    let (points, dropped) = points_ply::read_points_ply(path)?;
+    let PlyPoints { points, dropped, has_colors } = points_ply::read_points_ply(path)?;
     if dropped > 0 {
         warnings.push(format!(
             "{}: {dropped} of its {} points have coordinates that are not finite; they are left out",
@@ -165,9 +163,7 @@ fn read_points(path: &Path, warnings: &mut Vec<String>) -> Result<PointCloud<f64
             dropped + points.positions.len()
         ));
     }
-    if !points.colors.is_empty()
-        && points.colors.iter().all(|color| *color == points_ply::UNKNOWN_COLOR)
-    {
+    if !points.positions.is_empty() && !has_colors {
         warnings.push(format!(
             "{}: its points have no red, green and blue, so that all Gaussians start grey",
             path.display()

@@ -39,14 +39,14 @@ pub enum DatasetError {
         path: PathBuf,
     },
     /// The folder holds no scene.
-    #[error(
-        "{path}: holds {content}, and no scene: no sparse/0/cameras.bin or .txt, and no transforms.json. {remedy}"
-    )]
+    #[error("{path}: holds {content}, and no scene{sought}. {remedy}")]
     NotAScene {
         /// The folder.
         path: PathBuf,
         /// Contents of the folder.
         content: String,
+        /// Files that were looked for, after a colon; may be empty.
+        sought: &'static str,
         /// Remedy.
         remedy: String,
     },

@@ -1,13 +1,14 @@
 //! Finds models and photographs of a scene, and lists what a folder without a scene holds.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::colmap::FoundModel;
 use super::error::DatasetError;
 use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, photographs_in};
 use super::listing::first_few;
 use super::{colmap, transforms};
+use crate::files::shell_word;
 
 /// The folder of photographs where no other is named.
 const USUAL: &str = "images";
@@ -15,8 +16,17 @@ const USUAL: &str = "images";
 /// Folders of photographs beside [`USUAL`], in the order in which they are tried.
 const OTHERS: [&str; 6] = ["input", "image", "imgs", "photos", "rgb", "color"];
 
+/// Largest number of pictures in a folder of results, such as a preview of a model.
+const MOST_RESULTS: usize = 3;
+
 /// COLMAP models of photographs before their lenses were taken out, below the scene.
 const DISTORTED: &str = "distorted";
+
+/// Cameras that Metashape exports.
+const METASHAPE: &str = "cameras.xml";
+
+/// Missing files of a folder without a scene, for its error.
+const SOUGHT: &str = ": no sparse/0, no transforms.json";
 
 /// The photographs of a scene.
 #[derive(Debug)]
@@ -36,15 +46,33 @@ pub(super) fn has_transforms(root: &Path) -> bool {
     [transforms::BLENDER_TRAIN, transforms::NERFSTUDIO].iter().any(|name| root.join(name).is_file())
 }
 
-/// The COLMAP model of a scene, unless a transforms file describes the scene.
-pub(super) fn model(root: &Path) -> Option<FoundModel> {
+/// The COLMAP model of a scene, unless a transforms file describes the scene: in a usual folder, else in any.
+pub(super) fn model(root: &Path, images: &str) -> Option<FoundModel> {
+    usual_model(root).or_else(|| model_anywhere(root, images))
+}
+
+/// The COLMAP model of a scene in a usual folder.
+fn usual_model(root: &Path) -> Option<FoundModel> {
     colmap::find(root, has_transforms(root))
 }
 
 /// The COLMAP model of a scene in an unusual folder, beside its photographs.
-pub(super) fn model_anywhere(root: &Path, images: &str) -> Option<FoundModel> {
-    let has_own = |folder: &Path| !beside_model(folder, images).is_empty();
-    has_own(root).then(|| colmap::find_anywhere(root, &has_own)).flatten()
+fn model_anywhere(root: &Path, images: &str) -> Option<FoundModel> {
+    let own = beside_model(root, images);
+    if own.is_empty() || has_transforms(root) {
+        return None;
+    }
+    // Any other path, as `.` or an absolute one, exists in every folder.
+    let mut parts = Path::new(images).components();
+    let name = match (parts.next(), parts.next()) {
+        (Some(Component::Normal(_)), None) => images,
+        _ => USUAL,
+    };
+    let is_other_scene = |folder: &Path| !beside_model(folder, name).is_empty();
+    let holds_photographs = |folder: &Path| {
+        own.iter().any(|own| own == folder) || photographs_in(folder) > MOST_RESULTS
+    };
+    colmap::find_anywhere(root, &is_other_scene, &holds_photographs)
 }
 
 /// Folders that exist and may hold the photographs of a scene.
@@ -138,7 +166,7 @@ fn fill(files: &mut FoundFiles, names: &[&str], finder: &Finder) {
 
 /// True if there is a folder that may hold the photographs of a COLMAP model.
 pub(super) fn has_photographs(root: &Path, model: &Path, images: &str) -> bool {
-    folders(root, model, images).iter().any(|folder| folder != root)
+    folders(root, model, images).iter().any(|folder| images != USUAL || folder != root)
 }
 
 /// Folders that exist and may hold the photographs of a model, the likeliest first.
@@ -208,11 +236,11 @@ fn unused(finder: &Finder, located: &Located) -> Option<String> {
 
 fn missing(root: &Path, path: PathBuf) -> DatasetError {
     let mut others = with_photographs(root);
-    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && model(folder).is_some();
+    let is_scene = |folder: &&Path| folder.join(USUAL).is_dir() && usual_model(folder).is_some();
     if others.is_empty()
         && let Some(scene) = root.ancestors().skip(1).take(2).find(is_scene)
     {
-        others = format!(", or use -s {}", scene.display());
+        others = format!(", or use -s {}", shell_word(scene));
     }
     DatasetError::ImagesMissing { path, others }
 }
@@ -234,17 +262,28 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
     let names = names_in(root);
     let is_scene = |name: &&String| {
         let folder = root.join(name);
-        has_transforms(&folder) || model(&folder).is_some()
+        has_transforms(&folder) || usual_model(&folder).is_some()
     };
     let scene = names.iter().find(is_scene).map(|name| root.join(name));
     let above = root
         .ancestors()
         .skip(1)
         .take(2)
-        .find(|folder| !folder.as_os_str().is_empty() && model(folder).is_some());
+        .find(|folder| !folder.as_os_str().is_empty() && usual_model(folder).is_some());
+    let path = root.to_owned();
     let remedy = match (scene.as_deref(), above) {
-        (Some(scene), _) | (None, Some(scene)) => format!("Use -s {}", scene.display()),
-        (None, None) => unsolved(root, &names),
+        (Some(scene), _) | (None, Some(scene)) => format!("Use -s {}", shell_word(scene)),
+        (None, None) => match foreign(root, &names) {
+            Some((program, remedy)) => {
+                return DatasetError::NotAScene {
+                    path,
+                    content: format!("{program}'s data"),
+                    sought: "",
+                    remedy,
+                };
+            }
+            None => unsolved(root, &names),
+        },
     };
     let described = names.iter().map(|name| match photographs_in(&root.join(name)) {
         0 => format!("{name}/"),
@@ -256,46 +295,64 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
         (true, 0) => "no folders".to_owned(),
         (true, count) => format!("{count} photographs"),
     };
-    DatasetError::NotAScene { path: root.to_owned(), content, remedy }
+    DatasetError::NotAScene { path, content, sought: SOUGHT, remedy }
+}
+
+/// Name of the program whose data a folder holds, and how the data becomes a scene.
+fn foreign(root: &Path, names: &[String]) -> Option<(&'static str, String)> {
+    /// Files or folders of data of other programs, the program, and the command for the data.
+    const PROGRAMS: [(&[&str], &str, &str); 7] = [
+        (&["keyframes/cameras"], "Polycam", "polycam"),
+        (&["keyframes/corrected_cameras"], "Polycam", "polycam"),
+        (&["metadata", "rgb"], "Record3D", "record3d"),
+        (&["metadata.json", "rgb"], "Record3D", "record3d"),
+        (&["reconstruction.json"], "OpenSfM", ""),
+        (&["odm_report"], "OpenDroneMap", "odm"),
+        (&[METASHAPE], "Metashape", "metashape"),
+    ];
+    let is_there =
+        |(marks, ..): &&(&[&str], _, _)| marks.iter().all(|mark| root.join(mark).exists());
+    let (_, program, command) = PROGRAMS.iter().find(is_there)?;
+    let shown = shell_word(root);
+    let processed = shell_word(&root.join("processed"));
+    let data = match *program {
+        "OpenSfM" => {
+            let remedy = format!("Run opensfm export_colmap {shown} && splat train -s {shown}");
+            return Some((program, remedy));
+        }
+        // The photographs themselves: no folders in it are searched.
+        "Metashape" => {
+            let photographs = photographs_of(root, names).unwrap_or_else(|| root.to_owned());
+            let xml = shell_word(&root.join(METASHAPE));
+            format!("{} --xml {xml}", shell_word(&photographs))
+        }
+        _ => shown,
+    };
+    let remedy = format!(
+        "Run ns-process-data {command} --data {data} --output-dir {processed} && splat train -s {processed}"
+    );
+    Some((program, remedy))
+}
+
+/// The folder of a scene without cameras that holds photographs.
+fn photographs_of(root: &Path, names: &[String]) -> Option<PathBuf> {
+    let below = names.iter().map(|name| root.join(name));
+    below.chain([root.to_owned()]).find(|folder| photographs_in(folder) > 0)
 }
 
 /// Says how a folder without a scene becomes one.
 fn unsolved(root: &Path, names: &[String]) -> String {
-    let shown = root.display();
-    /// Files or folders of data of other programs, and the command that makes a scene of the data.
-    const PROGRAMS: [(&[&str], &str); 6] = [
-        (&["keyframes/cameras"], "Convert Polycam's data: ns-process-data polycam --data"),
-        (
-            &["keyframes/corrected_cameras"],
-            "Convert Polycam's data: ns-process-data polycam --data",
-        ),
-        (&["metadata", "rgb"], "Convert Record3D's data: ns-process-data record3d --data"),
-        (&["reconstruction.json"], "Convert OpenSfM's data: opensfm export_colmap"),
-        (&["odm_report"], "Convert OpenDroneMap's data: ns-process-data odm --data"),
-        (
-            &["cameras.xml"],
-            "Convert Metashape's data: ns-process-data metashape --xml cameras.xml --data",
-        ),
-    ];
-    let program =
-        PROGRAMS.iter().find(|(marks, _)| marks.iter().all(|mark| root.join(mark).exists()));
-    if let Some((_, command)) = program {
-        return format!("{command} {shown}");
-    }
     if let Some(name) = misnamed_transforms(root) {
         return format!("Rename {name} to {}", transforms::NERFSTUDIO);
     }
-    let photographs = names.iter().find(|name| photographs_in(&root.join(name)) > 0);
-    match (photographs, photographs_in(root)) {
-        (None, 0) => "Give the folder that holds sparse and images after -s".to_owned(),
-        (folder, _) => {
-            let folder = folder.map_or_else(|| root.to_owned(), |name| root.join(name));
-            format!(
-                "Solve the cameras: colmap automatic_reconstructor --dense 0 --workspace_path {shown} \
-                 --image_path {}",
-                folder.display()
-            )
-        }
+    match photographs_of(root, names) {
+        None => "Give the folder that holds sparse and images after -s".to_owned(),
+        Some(folder) => format!(
+            "Run colmap automatic_reconstructor --dense 0 --workspace_path {} \
+             --image_path {}",
+            shell_word(root),
+            shell_word(&folder)
+        ),
     }
 }
 

@@ -85,7 +85,7 @@ impl Dataset {
     ///
     /// A folder with a COLMAP model is a COLMAP scene; else `transforms_train.json` makes it a
     /// Blender scene, else `transforms.json` a nerfstudio scene. Views are sorted by name. A
-    /// photograph that is missing or unreadable is left out with a warning.
+    /// photograph that is missing or unreadable, or whose camera is impossible, is left out with a warning.
     ///
     /// With `eval`, view i of those left is held out when i % `test_every` == 0; in a Blender
     /// scene, the views of `transforms_test.json` are (without `eval` they are trained on). The views
@@ -253,6 +253,7 @@ fn keep(
     let mut kept = KeptViews::default();
     let mut reasons = Vec::new();
     let mut doubts = Vec::new();
+    let mut impossible = Vec::new();
     for (shot, opened) in scene.shots.iter().zip(opened) {
         match opened {
             Ok(Opened { view, source, doubt }) => {
@@ -262,6 +263,7 @@ fn keep(
                 kept.held_out.push(shot.held_out);
             }
             Err(Unusable::LeftOut(reason)) => reasons.push(format!("{} ({reason})", shot.name)),
+            Err(Unusable::Camera(it)) => impossible.push((shot, it)),
             Err(Unusable::Stop(error)) => return Err(*error),
         }
     }
@@ -272,6 +274,19 @@ fn keep(
             shot.described_in.display(),
             doubts.len(),
             shot.name
+        ));
+    }
+    if let Some((shot, Implausible { found, remedy, .. })) = impossible.first() {
+        let (path, view) = (shot.described_in.clone(), shot.name.clone());
+        // Of more photographs that are missing, the folder is at fault.
+        if kept.views.is_empty() && impossible.len() >= reasons.len() {
+            let (found, remedy) = (found.clone(), *remedy);
+            return Err(DatasetError::Camera { path, view, found, remedy });
+        }
+        scene.warnings.push(format!(
+            "{}: {} of {count} photographs are left out: the camera of {view} has {found}. {remedy}",
+            path.display(),
+            impossible.len()
         ));
     }
     if kept.views.is_empty() {
@@ -292,6 +307,8 @@ fn keep(
 enum Unusable {
     /// It is left out, for this reason.
     LeftOut(String),
+    /// It is left out because of an impossible number of its camera.
+    Camera(Implausible),
     /// Nothing should be trained before this is put right.
     Stop(Box<DatasetError>),
 }
@@ -319,10 +336,10 @@ fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Open
     let lens = shot.optics.lens(own_px);
     let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
     let doubt = lens.implausible(&scene.length_keys);
-    if let Some(Implausible { is_impossible: true, found, remedy }) = doubt {
-        let (path, view) = (shot.described_in.clone(), shot.name.clone());
-        return Err(stop(DatasetError::Camera { path, view, found, remedy }));
-    }
+    let doubt = match doubt {
+        Some(it) if it.is_impossible => return Err(Unusable::Camera(it)),
+        doubt => doubt,
+    };
     let fitted = photographs::fit(lens, &header, &path).map_err(stop)?;
     if let Some(mask) = &shot.mask {
         let upright = fitted.apply_orientation;
@@ -351,6 +368,6 @@ fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Open
 /// True if a folder holds a scene: a COLMAP model with a folder of photographs, or a transforms file.
 pub fn is_scene(root: &Path, images: &str) -> bool {
     folders::has_transforms(root)
-        || folders::model(root)
+        || folders::model(root, images)
             .is_some_and(|model| folders::has_photographs(root, &model.folder, images))
 }

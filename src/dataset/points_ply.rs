@@ -15,8 +15,16 @@ use crate::ply::{self, PlyFileError, offset_of};
 /// Colour of points that have none.
 const GREY: u8 = 128;
 
-/// Colour of points whose file has none.
-pub const UNKNOWN_COLOR: [u8; 3] = [GREY; 3];
+/// The points of a PLY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlyPoints {
+    /// Points in the order of the file. Points without colour are grey.
+    pub points: PointCloud<f64>,
+    /// Number of points left out because their coordinates are not finite.
+    pub dropped: usize,
+    /// True if the file has properties of colours.
+    pub has_colors: bool,
+}
 
 /// A PLY of points that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -62,18 +70,13 @@ pub enum PointsPlyError {
     },
 }
 
-/// Reads the points of a PLY of any encoding, and counts those left out because their coordinates are
-/// not finite. Points without colour are grey. An offset that a comment names is added.
-pub fn read_points_ply(path: &Path) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
+/// Reads the points of a PLY of any encoding. An offset that a comment names is added.
+pub fn read_points_ply(path: &Path) -> Result<PlyPoints, PointsPlyError> {
     let (file, length) = ply::open(path)?;
     read(path, file, length)
 }
 
-fn read(
-    path: &Path,
-    input: impl Read,
-    length: u64,
-) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
+fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsPlyError> {
     let mut input = BufReader::with_capacity(1 << 16, input.take(length));
     let no_points = |found| PointsPlyError::NoPoints { path: path.to_owned(), found };
     let header = Header::read(path, &mut input).map_err(|error| match error {
@@ -134,7 +137,7 @@ fn read(
         Some(_) => bytes_of_colors(&colors, columns.coding.has_fractions()),
         None => vec![[GREY; 3]; points.positions.len()],
     };
-    Ok((points, dropped))
+    Ok(PlyPoints { points, dropped, has_colors: columns.color.is_some() })
 }
 
 fn found_of(fault: RowFault) -> String {
@@ -257,6 +260,10 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8]) -> Result<(PointCloud<f64>, usize), PointsPlyError> {
+        parse_all(bytes).map(|read| (read.points, read.dropped))
+    }
+
+    fn parse_all(bytes: &[u8]) -> Result<PlyPoints, PointsPlyError> {
         read(Path::new("points.ply"), bytes, bytes.len() as u64)
     }
 
@@ -271,7 +278,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("input.ply");
         write_points_ply(&path, &cloud(), &Frame::SCENE).unwrap();
-        let (points, dropped) = read_points_ply(&path).unwrap();
+        let PlyPoints { points, dropped, .. } = read_points_ply(&path).unwrap();
         assert_eq!((points.converted(&Frame::SCENE, &Frame::SCENE), dropped), (cloud(), 0));
         std::fs::read(&path).unwrap()
     }
@@ -290,7 +297,7 @@ mod tests {
         let path = folder.path().join("input.ply");
         let frame = Frame { offset: [500_000.0, 4_500_000.0, -0.1], unit: 0.25 };
         write_points_ply(&path, &cloud(), &frame).unwrap();
-        let (points, _) = read_points_ply(&path).unwrap();
+        let points = read_points_ply(&path).unwrap().points;
         assert_eq!(points.positions[0], [500_000.25, 4_499_999.375, -0.1 + 0.8125]);
         assert_eq!(points.converted(&Frame::SCENE, &frame), cloud());
     }
@@ -407,7 +414,17 @@ mod tests {
     fn points_without_colour_are_grey() {
         let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
             property float y\nproperty float z\nend_header\n1 2 3\n";
-        assert_eq!(parse(text).unwrap().0.colors, [[GREY; 3]]);
+        let read = parse_all(text).unwrap();
+        assert_eq!((read.points.colors, read.has_colors), (vec![[GREY; 3]], false));
+    }
+
+    #[test]
+    fn grey_points_have_colours() {
+        let text = b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float x\n\
+            property float y\nproperty float z\nproperty uchar red\nproperty uchar green\n\
+            property uchar blue\nend_header\n1 2 3 128 128 128\n";
+        let read = parse_all(text).unwrap();
+        assert_eq!((read.points.colors, read.has_colors), (vec![[GREY; 3]], true));
     }
 
     #[test]

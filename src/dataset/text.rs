@@ -24,7 +24,7 @@ pub(super) fn is_utf16(start: &[u8]) -> bool {
     matches!(utf8(start), Cow::Owned(_))
 }
 
-/// Says what a file is whose first bytes are those of something else than its name says, and what to do.
+/// Returns the problem and its remedy if a file begins like a web page or a Git LFS pointer.
 pub(super) fn other_content(start: &[u8]) -> Option<&'static str> {
     let text = utf8(start).trim_ascii_start().to_ascii_lowercase();
     if start.starts_with(splat_formats::LFS_POINTER) {

@@ -37,6 +37,38 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     pub told: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
+/// One pass of a stage over the training views.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    stage: &'static str,
+    /// Passes of the stage before this one.
+    done: u32,
+    /// Passes of the stage.
+    count: u32,
+}
+
+impl Pass {
+    /// Returns the only pass of a stage.
+    fn only(stage: &'static str) -> Self {
+        Self { stage, done: 0, count: 1 }
+    }
+
+    /// Returns the first of `count` passes of a stage.
+    pub(super) fn first(stage: &'static str, count: u32) -> Self {
+        Self { stage, done: 0, count }
+    }
+
+    /// Returns the pass after this one.
+    pub(super) fn next(self) -> Self {
+        Self { done: self.done + 1, ..self }
+    }
+
+    /// Returns the share of the stage that is done after `share` of this pass.
+    fn of_stage(self, share: f64) -> f64 {
+        ((f64::from(self.done) + share) / f64::from(self.count)).min(1.0)
+    }
+}
+
 impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// Draws the training views one after the other and hands them to `visit`. Views whose photograph
     /// has a mask count where the mask is white; those whose mask cannot be read are left out.
@@ -59,7 +91,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     ) -> Result<(), ExtractionError> {
         let look = depth.look();
         let settings = self.settings;
-        self.each_view(stage, every, |device, model, seen| {
+        self.each_view(Pass::only(stage), every, |device, model, seen| {
             let rendered = {
                 let frame = device.render(model, seen.view, &settings, look)?;
                 device.image(&frame)?
@@ -76,7 +108,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         mut visit: impl FnMut(&mut B, &B::Frame<Shown>, MaskedView<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), ExtractionError> {
         let settings = self.settings;
-        self.each_view(stage, ALL_VIEWS, |device, model, seen| {
+        self.each_view(Pass::only(stage), ALL_VIEWS, |device, model, seen| {
             let frame = device.render(model, seen.view, &settings, Look::MEDIAN)?;
             Ok(visit(device, &frame, seen)?)
         })
@@ -93,11 +125,15 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
 
     /// Which places (world units) are inside: those from which less than half of the light passes to all
     /// training views that see them, or that none sees.
-    pub(super) fn inside(&mut self, places: &[Vec3<f64>]) -> Result<Vec<bool>, ExtractionError> {
+    pub(super) fn inside(
+        &mut self,
+        pass: Pass,
+        places: &[Vec3<f64>],
+    ) -> Result<Vec<bool>, ExtractionError> {
         let settings = self.settings;
         // Those that no view has seen to be outside yet.
         let mut open: Vec<usize> = (0..places.len()).collect();
-        self.each_view("tetrahedra", ALL_VIEWS, |device, model, MaskedView { view, mask }| {
+        self.each_view(pass, ALL_VIEWS, |device, model, MaskedView { view, mask }| {
             let mut still_open = Vec::with_capacity(open.len());
             for asked in open.chunks(PLACES_AT_ONCE) {
                 let narrow: Vec<[f32; 3]> =
@@ -123,7 +159,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     /// are left out.
     fn each_view(
         &mut self,
-        stage: &'static str,
+        pass: Pass,
         every: usize,
         mut visit: impl FnMut(&mut B, &B::Model, MaskedView<'_>) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
@@ -131,7 +167,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         let order = self.views.split(Split::Train);
         let drawn = order.len().div_ceil(every.max(1));
         for (done, &index) in order.iter().step_by(every.max(1)).enumerate() {
-            (self.told)(stage, done as f64 / drawn as f64);
+            (self.told)(pass.stage, pass.of_stage(done as f64 / drawn as f64));
             let photograph = if self.views.may_have_mask(index) {
                 match self.views.fetch(index) {
                     Some(photograph) => Some(photograph),

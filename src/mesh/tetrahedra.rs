@@ -5,6 +5,7 @@ use splat_mesh::Vec3;
 use splat_mesh::delaunay::{Want, delaunay};
 use splat_mesh::tetrahedra::{Cutting, Labelled, LongEdges, PivotSides, Pivots, cut};
 
+use super::drawn::Pass;
 use super::extracted::{Extracted, ExtractionFigures};
 use super::focus::opaque_rows;
 use super::options::TetrahedraOptions;
@@ -47,15 +48,21 @@ pub fn cut_tetrahedra<B: TrainDevice>(
         pivots.points.len(),
         rows.len()
     );
-    let inside = pivots.labels(drawn.inside(pivots.inner())?);
+    let cutting = Cutting::default();
+    // One pass labels the points, and one each bisection.
+    let mut pass = Pass::first("tetrahedra", 1 + cutting.bisections);
+    let inside = pivots.labels(drawn.inside(pass, pivots.inner())?);
     let labelled =
         Labelled { points: &pivots.points, tetrahedra: &found.tetrahedra, inside: &inside };
     let long_edges = match options.open {
         true => LongEdges::Drop(options.max_edge),
         false => LongEdges::Keep,
     };
-    let cutting = Cutting { long_edges, ..Cutting::default() };
-    let made = cut(&labelled, &cutting, |places: &[Vec3]| drawn.inside(places))?;
+    let cutting = Cutting { long_edges, ..cutting };
+    let made = cut(&labelled, &cutting, |places: &[Vec3]| {
+        pass = pass.next();
+        drawn.inside(pass, places)
+    })?;
     let color = |&[inside, _]: &[u32; 2]| {
         // Points that are inside are no corners of the box.
         rows.get(inside as usize / POINTS_A_GAUSSIAN).map_or([0.0; 3], |&row| color(gaussians, row))

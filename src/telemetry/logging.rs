@@ -84,7 +84,6 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
     let default = || EnvFilter::new(detail.filter());
     let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
     let parsed = asked.as_deref().map(EnvFilter::try_new).transpose();
-    let console = Console::stderr(style);
     let format = match style {
         ProgressStyle::Json => Format::Json,
         _ if escapes_wanted() => Format::Colored,
@@ -94,6 +93,10 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
         Ok(filter) => (filter.unwrap_or_else(default), None),
         Err(problem) => (default(), Some(problem)),
     };
+    let directives = asked.as_deref().filter(|_| problem.is_none()).unwrap_or(detail.filter());
+    // Directives for spans are no targets: such a log counts as one without news.
+    let shown = directives.parse().unwrap_or_default();
+    let console = Console { shown, ..Console::stderr(style) };
     // Who names a level, or reads JSON, gets each line at once.
     let is_held =
         has_run && detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
@@ -133,6 +136,8 @@ pub(super) struct Console {
     bars: MultiProgress,
     /// Style of the command's progress.
     pub(super) style: ProgressStyle,
+    /// Levels that the log shows, by module. Other layers of the subscriber may take more.
+    shown: Targets,
 }
 
 impl<S: Subscriber> Layer<S> for Console {}
@@ -141,13 +146,18 @@ impl Console {
     fn stderr(style: ProgressStyle) -> Self {
         let terminal = Box::new(Patient(Term::stderr()));
         let target = ProgressDrawTarget::term_like_with_hz(terminal, DRAWS_PER_SECOND);
-        Self { bars: MultiProgress::with_draw_target(target), style }
+        Self { bars: MultiProgress::with_draw_target(target), style, shown: Targets::new() }
     }
 
     /// The console of the log, or a new one where no log was set up.
     pub(super) fn current() -> Self {
         tracing::dispatcher::get_default(|log| log.downcast_ref::<Self>().cloned())
             .unwrap_or_else(|| Self::stderr(ProgressStyle::None))
+    }
+
+    /// True if the log shows INFO events of this module.
+    pub(super) fn shows_news(&self, module: &str) -> bool {
+        self.shown.would_enable(module, &Level::INFO)
     }
 
     /// Writes lines above the bars.
@@ -233,6 +243,11 @@ where
     }
 }
 
+/// True if the log on stderr shows INFO events of this module.
+pub fn shows_news(module: &str) -> bool {
+    Console::current().shows_news(module)
+}
+
 /// Shows the notices that wait for a run, as the program ends without one.
 pub fn release_notices() {
     for line in give_up_run() {
@@ -306,6 +321,19 @@ mod tests {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert_eq!(line["event"], "log");
             assert!(line["time"].as_f64().unwrap() > 0.0);
+        }
+    }
+
+    #[test]
+    fn the_console_knows_which_modules_show_news() {
+        let shows = |directives: &str, module: &str| {
+            let shown = directives.parse().unwrap();
+            Console { shown, ..Console::stderr(ProgressStyle::Bar) }.shows_news(module)
+        };
+        assert!(shows(LogDetail::All.filter(), "splat::cli::next"));
+        assert!(shows("info", "splat::cli::next"));
+        for directives in [LogDetail::Warnings.filter(), "warn", "splat::dataset=trace"] {
+            assert!(!shows(directives, "splat::cli::next"), "{directives}");
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) use closing::tests::samples as closing_blocks;
 pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
 pub(crate) use logging::is_plain_wanted;
-pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices};
+pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices, shows_news};
 pub use measured_views::MeasuredViews;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,

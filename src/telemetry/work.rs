@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use tracing::Level;
 
 use super::logging::{Console, ProgressStyle, escapes_wanted};
 use super::status::clock;
@@ -24,7 +23,10 @@ pub struct WorkProgress {
 
 struct Stage {
     name: &'static str,
+    /// Start of the stage, or of its last repetition.
     begun: Instant,
+    /// Share that is done, 0 to 1.
+    share: f64,
     /// Time of the last line.
     shown: Instant,
 }
@@ -32,11 +34,20 @@ struct Stage {
 impl Stage {
     fn new(name: &'static str) -> Self {
         let now = Instant::now();
-        Self { name, begun: now, shown: now }
+        Self { name, begun: now, share: 0.0, shown: now }
+    }
+
+    /// Takes the share that is done. A share that falls begins the stage again.
+    fn advance(&mut self, share: f64) {
+        if share < self.share {
+            self.begun = Instant::now();
+        }
+        self.share = share;
     }
 
     /// `45 %, 0:01:10 left`.
-    fn described(&self, share: f64) -> String {
+    fn described(&self) -> String {
+        let share = self.share;
         let percent = (100.0 * share).floor();
         if share <= 0.0 {
             return format!("{percent} %");
@@ -50,7 +61,7 @@ impl WorkProgress {
     /// Shows progress on stderr, together with the log that `init_logging` set up.
     pub fn to_stderr() -> Self {
         let console = Console::current();
-        let is_shown = console.style != ProgressStyle::None && tracing::enabled!(Level::INFO);
+        let is_shown = console.style != ProgressStyle::None && console.shows_news(module_path!());
         let has_bar = is_shown && console.style == ProgressStyle::Bar && escapes_wanted();
         let bar = has_bar.then(|| console.add(bar()));
         Self { is_shown, bar, stage: Mutex::new(Stage::new("")) }
@@ -62,10 +73,11 @@ impl WorkProgress {
         if stage.name != name {
             *stage = Stage::new(name);
         }
+        stage.advance(share);
         match &self.bar {
             Some(bar) => {
                 bar.set_prefix(name);
-                bar.set_message(stage.described(share));
+                bar.set_message(stage.described());
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -75,7 +87,7 @@ impl WorkProgress {
             }
             None if self.is_shown && stage.shown.elapsed() >= LINE_INTERVAL => {
                 stage.shown = Instant::now();
-                tracing::info!("{name}: {}", stage.described(share));
+                tracing::info!("{name}: {}", stage.described());
             }
             None => {}
         }
@@ -98,4 +110,20 @@ fn bar() -> ProgressBar {
     let bar = ProgressBar::hidden().with_style(style);
     bar.set_length(FULL);
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_that_falls_begins_the_stage_again() {
+        let mut stage = Stage::new("surface");
+        let Some(long_ago) = stage.begun.checked_sub(Duration::from_secs(93)) else { return };
+        stage.begun = long_ago;
+        stage.advance(0.75);
+        assert_eq!(stage.described(), "75 %, 0:00:31 left");
+        stage.advance(0.25);
+        assert_eq!(stage.described(), "25 %, 0:00:00 left");
+    }
 }

@@ -17,7 +17,7 @@ pub(super) fn points_of(
     if !path.is_file() {
         return Ok(None);
     }
-    read_points_ply(&path).map(|(points, _)| Some(points.converted(&Frame::SCENE, frame)))
+    read_points_ply(&path).map(|read| Some(read.points.converted(&Frame::SCENE, frame)))
 }
 
 /// Points as the page reads them: of each three little-endian `f32` of its place, three bytes of its

@@ -307,15 +307,15 @@ fn iterations_that_are_given_are_not_bounded_by_passes_of_a_preset() {
     assert_eq!(passes(&["--iterations=900", "--max-passes=3"]), [900, 0, 3]);
     assert_eq!(passes(&["--max-passes=3"]), [6000, 28, 3]);
     // A clock has its time.
-    assert_eq!(passes(&["--time-budget=5s"]), [6000, 28, 130]);
+    assert_eq!(passes(&["--time-budget=5s"]), [6000, 28, 100]);
     assert_eq!(passes(&["--time-budget=5s", "--max-passes=3"]), [6000, 28, 3]);
     let draft = of_new_run(&["--time-budget=5s"], Some("draft"));
-    assert_eq!(draft.optimize.max_passes, 130);
+    assert_eq!(draft.optimize.max_passes, 100);
     // That of an earlier run, too.
     let base =
         Some(ConfigLayer { origin: "base.toml", text: "[optimize]\ntime_budget = \"3s\"\n" });
     let resumed = resolve(Layers { base, preset: Some("fast"), ..Layers::default() }).unwrap();
-    assert_eq!(resumed.optimize.max_passes, 130);
+    assert_eq!(resumed.optimize.max_passes, 100);
     for (preset, expected) in [("draft", [2000, 0, 50]), ("best", [24_000, 28, 65])] {
         let optimize = of_new_run(&[], Some(preset)).optimize;
         assert_eq!([optimize.iterations, optimize.min_passes, optimize.max_passes], expected);

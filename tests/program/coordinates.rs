@@ -17,8 +17,9 @@ use crate::common::program::{Ended, TestFolder, end, splat, text};
 
 const ITERATIONS: u32 = 60;
 
-const FLAGS: [&str; 4] =
-    ["--eval", "--test-every=4", "--sh-degree=1", "--checkpoint-iterations=30"];
+// A mesh needs a hundred opaque Gaussians.
+const FLAGS: [&str; 5] =
+    ["--eval", "--test-every=4", "--sh-degree=1", "--checkpoint-iterations=30", "--opacity-reg=0"];
 
 /// UTM coordinates.
 const UTM: Vec3<f64> = [500_000.0, 4_500_000.0, 120.0];
@@ -165,8 +166,9 @@ fn exports_of_a_tiny_scene_keep_its_sizes_or_say_what_does() {
     };
     let has_clipped = |ended: &Ended| ended.stdout.contains("beyond the range");
     let spz =
-        export(&place, "a.spz", &[]).says(&["SPZ cannot hold the sizes of", "Add --scale 1e"]);
+        export(&place, "a.spz", &[]).says(&["SPZ cannot hold the sizes of", "Use --scale 1e"]);
     assert!(has_clipped(&spz));
+    export(&place, "a.html", &[]).says(&["a.html: coordinates are divided by"]);
     for (from, name, flags) in [
         (&place, "a.spz", ["--scale", "1e5"].as_slice()),
         (&place, "a.html", &[]),

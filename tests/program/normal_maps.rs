@@ -109,7 +109,7 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
     write_maps(&place.scene().join("inverted"), trained(), |view, pixel| {
         in_camera(view, pixel).map(|normal| normal.map(|component| -component))
     });
-    let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0"];
+    let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0", "--lambda-dssim=0.2"];
     place.trained_into("without", 300, &flags);
     let without = disagreement(&place, "without", &dataset);
     for frame in ["camera", "opengl", "inverted", "world"] {
@@ -118,8 +118,7 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
         let all = [&flags[..], &normals, &[axes.as_str()]].concat();
         place.trained_into(frame, 300, &all);
         let with = disagreement(&place, frame, &dataset);
-        // Less than two thirds: the maps weigh less beside a larger share of D-SSIM.
-        assert!(with < 0.6 * without, "{frame}: {with}, without maps {without}");
+        assert!(with < 0.5 * without, "{frame}: {with}, without maps {without}");
     }
 }
 

@@ -350,15 +350,21 @@ fn without_a_checkpoint_the_run_starts_and_says_so() {
 }
 
 #[rstest]
-#[case::from_the_keyboard("INT")]
-#[case::from_a_scheduler("TERM")]
-fn a_signal_ends_the_run_after_its_iteration(#[case] signal: &str) {
+#[case::from_the_keyboard("INT", "", "  continue  splat train --resume")]
+#[case::from_a_scheduler("TERM", "warn", "Continue with: splat train --resume")]
+fn a_signal_ends_the_run_after_its_iteration(
+    #[case] signal: &str,
+    #[case] log: &str,
+    #[case] command: &str,
+) {
     let place = TestFolder::beside(&UNBROKEN);
     let flags = [&EVENTFUL[..], &["--iterations=400", "--checkpoint-iterations=40"]].concat();
-    let child = started_until(training(&place, &flags), &place.checkpoint(40));
+    let mut run = training(&place, &flags);
+    run.env("SPLAT_LOG", log);
+    let child = started_until(run, &place.checkpoint(40));
     send(signal, &child);
     let ended = Ended::from(child.wait_with_output().unwrap());
-    ended.refused(130, &["  continue  splat train --resume", text(&place.model())]);
+    ended.refused(130, &[command, text(&place.model())]);
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());
     resumed(&place, &[]);

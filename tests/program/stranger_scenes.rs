@@ -575,6 +575,12 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
             }
         }
     }
+    let place = changed(|_, scene| scene["frames"][0]["cx"] = json!(-5000));
+    place.trained(2, &[]).says(&[
+        "transforms.json: 1 of 8 photographs are left out",
+        "the camera of view_000.png has cx = -5000 px",
+        "Give it in px",
+    ]);
     // Without a size in the file, the photograph's counts.
     let place = changed(|_, scene| {
         remove(scene, &["w", "h"]);
@@ -620,12 +626,18 @@ fn files_with_the_content_of_something_else_are_named() {
 
 #[test]
 fn data_of_other_programs_is_named_with_a_command() {
-    let cases: [(&[&str], &str); 7] = [
-        (&["keyframes/cameras/1.json"], "ns-process-data polycam --data"),
-        (&["metadata", "rgb/0.png"], "ns-process-data record3d --data"),
-        (&["reconstruction.json"], "opensfm export_colmap"),
-        (&["odm_report/shots.geojson"], "ns-process-data odm --data"),
-        (&["cameras.xml"], "ns-process-data metashape"),
+    const THEN: &str = "--output-dir ROOT/processed && splat train -s ROOT/processed";
+    let cases: [(&[&str], &str); 9] = [
+        (&["keyframes/cameras/1.json"], "ns-process-data polycam --data ROOT THEN"),
+        (&["metadata", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),
+        (&["metadata.json", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),
+        (&["reconstruction.json"], "opensfm export_colmap ROOT && splat train -s ROOT"),
+        (&["odm_report/shots.geojson"], "ns-process-data odm --data ROOT THEN"),
+        (&["cameras.xml"], "ns-process-data metashape --data ROOT --xml ROOT/cameras.xml THEN"),
+        (
+            &["cameras.xml", "images/a.png"],
+            "ns-process-data metashape --data ROOT/images --xml ROOT/cameras.xml THEN",
+        ),
         (
             &["images/a.png", "Transforms_Test.json"],
             "Rename Transforms_Test.json to transforms.json",
@@ -639,8 +651,16 @@ fn data_of_other_programs_is_named_with_a_command() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "x").unwrap();
         }
-        refused(&place, &[], &["and no scene", command, text(&place.scene())]);
+        let command = command.replace("THEN", THEN).replace("ROOT", text(&place.scene()));
+        refused(&place, &[], &["and no scene", &command, text(&place.scene())]);
     }
+    let place = TestFolder::empty();
+    let scene = place.path("my scene");
+    fs::create_dir_all(scene.join("images")).unwrap();
+    fs::write(scene.join("images/a.png"), "x").unwrap();
+    let shown = text(&scene);
+    let command = format!("--workspace_path '{shown}' --image_path '{shown}/images'");
+    end(splat().args(["train", "--device=cpu", "-s", shown])).refused(3, &[&command]);
 }
 
 #[test]
@@ -657,7 +677,7 @@ fn a_start_that_no_camera_sees_is_refused() {
     refused(
         &place,
         &["--init", text(&far)],
-        &["far.ply", "no training camera sees any of its 200"],
+        &["far.ply", "no training camera sees any of its 200", "splat export --translate"],
     );
     export(&["--translate", "0.1,0,0"]);
     place.trained(1, &["--init", text(&far)]);
@@ -673,7 +693,15 @@ fn a_start_that_no_camera_sees_is_refused() {
             frame["transform_matrix"][0][3] = json!(x + 5e5);
         });
     });
-    refused(&moved, &[], &["scene", "no training camera sees any of its 200 points"]);
+    refused(
+        &moved,
+        &[],
+        &[
+            "scene",
+            "no training camera sees any of its 200 points",
+            "Export cameras and points together",
+        ],
+    );
 }
 
 #[test]
@@ -843,6 +871,27 @@ fn models_and_photographs_elsewhere_are_found(
     #[case] said: &[&str],
 ) {
     assert_usual(&moved(moves), &[]).says(said);
+}
+
+#[test]
+fn a_model_is_found_with_photographs_in_any_folder() {
+    let place = moved(&[("sparse/0", "solved"), ("images", "../elsewhere")]);
+    let images = place.path("elsewhere");
+    assert_usual(&place, &["--images", text(&images)]).says(&["read from solved"]);
+    for number in 0..VIEWS {
+        let name = view_name(number);
+        fs::rename(images.join(&name), place.scene().join(&name)).unwrap();
+    }
+    assert_usual(&place, &["--images", "."]).says(&["read from solved"]);
+}
+
+#[test]
+fn folders_of_photographs_do_not_hide_a_model() {
+    let place = moved(&[("sparse/0", "recon/sparse")]);
+    for number in 0..600 {
+        fs::create_dir(place.scene().join(format!("images/{number:04}"))).unwrap();
+    }
+    assert_usual(&place, &[]).says(&["read from recon/sparse"]);
 }
 
 #[test]

@@ -148,10 +148,11 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     let place = TestFolder::with_scene();
     place.trained(20, &[]);
     let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
-    let said = shown(&place, &mesh, [("TERM", "xterm"), ("NO_COLOR", "")]).stdout;
+    let terminal = [("TERM", "xterm"), ("NO_COLOR", "")];
+    let said = shown(&place, &mesh, terminal).stdout;
     for part in ["512 voxels along it", "finding the surface"] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let piped = end(splat().current_dir(place.path("")).args(mesh).arg("--quiet"));
-    assert!(!piped.stderr.contains("finding the surface"), "{piped:#?}");
+    let quiet = shown(&place, &[&mesh[..], &["--quiet"]].concat(), terminal).done();
+    assert!(!quiet.stdout.contains("finding the surface"), "{quiet:#?}");
 }

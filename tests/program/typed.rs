@@ -50,6 +50,16 @@ fn the_line_of_the_card_trains_the_scene_in_this_folder() {
 }
 
 #[test]
+fn a_scene_in_this_folder_may_have_its_model_in_any_folder() {
+    let place = TestFolder::with_scene();
+    fs::rename(place.scene().join("sparse/0"), place.scene().join("model")).unwrap();
+    let mut command = splat();
+    let line = ["plan", "--low-dram", "--gaussians", "1000"];
+    let ended = end(command.current_dir(place.scene()).args(line)).done();
+    ended.says(&["the one in this folder is used", "read from model"]);
+}
+
+#[test]
 fn inside_a_scene_folder_a_run_is_planned_and_resumed() {
     let place = TestFolder::with_scene();
     let here = |line: &str| {

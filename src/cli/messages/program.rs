@@ -132,6 +132,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &DatasetError::NotAScene {
                     path: "data/fox".into(),
                     content: "images/ (50 photographs), video/".to_owned(),
+                    sought: ": no sparse/0, no transforms.json",
                     remedy: "Give the folder that holds sparse and images after -s".to_owned(),
                 },
                 &DatasetError::ImagesMissing {

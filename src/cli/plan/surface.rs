@@ -10,7 +10,7 @@ use crate::cli::mesh::{meshing, planned_model};
 use crate::cli::parser::is_typed;
 use crate::cli::refine::{BoundOptions, bound_bytes, refining};
 use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
-use crate::config::Config;
+use crate::config::{Config, DeviceChoice};
 use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::memory::plan::{
@@ -53,6 +53,10 @@ pub(super) fn stages(
     }
     if !is_typed(matches, "texture") {
         options.texture.texture = SUGAR_TEXTURE;
+    }
+    // A plan is for a GPU unless --device cpu is given, even on a machine without a GPU.
+    if config.run.device == DeviceChoice::Cpu {
+        options.tsdf.fit_processor();
     }
     if let (Some(Corner(low)), Some(Corner(high))) = (options.bbox_min, options.bbox_max) {
         options = options.fitted_to(&WorldBox { low, high });

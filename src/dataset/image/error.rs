@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use crate::files::shell_word;
+
 /// An image that cannot be used, in the words that the user reads.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -18,7 +20,8 @@ pub enum ImageError {
     /// The content is of no format that is supported.
     #[error(
         "{path}: is neither JPEG, PNG, WebP, TIFF nor BMP ({found}). Convert it: magick mogrify \
-         -format png {path}"
+         -format png {}",
+        shell_word(Path::new(.path))
     )]
     UnknownFormat {
         /// The file.

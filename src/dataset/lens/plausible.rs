@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 
 use super::{Distortion, Lens};
 
-/// Fields of view of pictures that can be trained on, degrees: the longest telescopes, and a pinhole whose
-/// border stretches a pixel of the middle over 500.
-pub(in crate::dataset) const POSSIBLE_FIELDS: RangeInclusive<f64> = 0.1..=175.0;
+/// Fields of view of pictures that can be trained on, degrees: from crops of satellite pictures to a
+/// pinhole whose border stretches a pixel of the middle over 500.
+pub(in crate::dataset) const POSSIBLE_FIELDS: RangeInclusive<f64> = 0.001..=175.0;
 
 /// Fields of view that photographs have, degrees.
 const USUAL_FIELDS: RangeInclusive<f64> = 1.0..=150.0;
@@ -60,14 +60,20 @@ impl Lens {
         let (focal, size) = (self.camera.focal_px[axis], self.size()[axis]);
         let side = f64::from(size);
         let is_fisheye = matches!(self.distortion, Distortion::Fisheye(_));
-        let radians = if is_fisheye { side / focal } else { 2.0 * (side / 2.0 / focal).atan() };
-        let field = radians * 360.0 / TAU;
+        let over = |side: f64| {
+            let radians = if is_fisheye { side / focal } else { 2.0 * (side / 2.0 / focal).atan() };
+            radians * 360.0 / TAU
+        };
+        let field = over(side);
+        // The image circle of a fisheye may be smaller than the longer side.
+        let shorter = f64::from(self.size()[0].min(self.size()[1]));
+        let least = if is_fisheye { over(shorter) } else { field };
         let widest = |of_pinhole: f64| if is_fisheye { WIDEST_FISHEYE } else { of_pinhole };
-        let is_within = |fields: RangeInclusive<f64>| {
+        let is_within = |fields: RangeInclusive<f64>, field: f64| {
             (*fields.start()..=widest(*fields.end())).contains(&field)
         };
-        (!is_within(USUAL_FIELDS)).then(|| Implausible {
-            is_impossible: !is_within(POSSIBLE_FIELDS),
+        (!is_within(USUAL_FIELDS, field)).then(|| Implausible {
+            is_impossible: !is_within(POSSIBLE_FIELDS, least),
             found: format!(
                 "{key} = {} px, a field of view of {} degrees over {size} px",
                 shown(focal),
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn numbers_that_no_camera_has_are_named() {
         let usual = ([152.0, 150.0], [82.0, 58.0]);
-        let cases: [Case; 22] = [
+        let cases: [Case; 26] = [
             (usual.0, usual.1, NONE, None),
             // A crop of a corner that still holds the axis, and an anamorphic film.
             (usual.0, [5.0, 114.0], NONE, None),
@@ -151,6 +157,12 @@ mod tests {
             ([5e3, 5e3], usual.1, NONE, None),
             ([40.0, 40.0], usual.1, NONE, None),
             ([51.0, 51.0], usual.1, FISHEYE, None),
+            // A crop of a satellite picture; no camera.
+            ([2.06e6, 2.06e6], usual.1, NONE, Some((false, "fx = 2060000 px"))),
+            ([2e7, 2e7], usual.1, NONE, Some((true, "fx = 2e7 px"))),
+            // Fisheyes whose image circle is smaller than the width, and larger than any.
+            ([23.0, 23.0], usual.1, FISHEYE, Some((false, "398.58 degrees over 160 px"))),
+            ([19.0, 19.0], usual.1, FISHEYE, Some((true, "fx = 19 px"))),
             ([1e4, 1e4], usual.1, NONE, Some((false, "fx = 10000 px"))),
             ([152.0, 9.9e3], usual.1, NONE, Some((false, "fy = 9900 px"))),
             ([1e9, 150.0], usual.1, NONE, Some((true, "fx = 1e9 px"))),
