@@ -137,7 +137,7 @@ pub enum DatasetError {
         view: String,
         /// The value and what it means.
         found: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
     /// A resolution that is not a size.

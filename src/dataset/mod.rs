@@ -278,7 +278,7 @@ fn keep(
     }
     if let Some((shot, Implausible { found, remedy, .. })) = impossible.first() {
         let (path, view) = (shot.described_in.clone(), shot.name.clone());
-        // Of more photographs that are missing, the folder is at fault.
+        // The folder is at fault if more photographs are missing.
         if kept.views.is_empty() && impossible.len() >= reasons.len() {
             let (found, remedy) = (found.clone(), *remedy);
             return Err(DatasetError::Camera { path, view, found, remedy });

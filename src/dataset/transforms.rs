@@ -59,7 +59,7 @@ pub enum TransformsError {
     OtherContent {
         /// The file.
         path: PathBuf,
-        /// What the file is, and what to do.
+        /// Content of the file, and the remedy.
         found: &'static str,
     },
     /// A value of Python that JSON does not have.
@@ -93,7 +93,7 @@ pub enum TransformsError {
         frame: String,
         /// What is wrong.
         found: String,
-        /// What to do.
+        /// Remedy.
         remedy: &'static str,
     },
     /// Parameters of a camera that cannot be meant.

@@ -18,8 +18,13 @@ use crate::common::program::{Ended, TestFolder, end, splat, text};
 const ITERATIONS: u32 = 60;
 
 // A mesh needs a hundred opaque Gaussians.
-const FLAGS: [&str; 5] =
-    ["--eval", "--test-every=4", "--sh-degree=1", "--checkpoint-iterations=30", "--opacity-reg=0"];
+const FLAGS: [&str; 5] = [
+    "--eval",
+    "--test-every=4",
+    "--sh-degree=1",
+    "--checkpoint-iterations=30",
+    "--init-opacity=0.9",
+];
 
 /// UTM coordinates.
 const UTM: Vec3<f64> = [500_000.0, 4_500_000.0, 120.0];

@@ -552,7 +552,6 @@ fn a_demonstration_trains_in_ranks() {
 }
 
 #[rstest]
-#[case::appearance(&["--ranks=3", "--appearance", "exposure"], "--appearance")]
 #[case::triangles(&["--ranks=3", "--primitive", "triangles"], "triangles")]
 #[case::coarse(&["--ranks=3", "--regularize", "density"], "--regularize")]
 #[case::cleaning(&["--ranks=3", "--clean"], "--clean")]

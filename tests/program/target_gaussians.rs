@@ -179,7 +179,7 @@ fn a_target_that_cannot_be_met_is_refused_or_said() {
         2,
         &["--densify-until-iter", "15000", "--target-gaussians", "less than --iterations"],
     );
-    train(&["--max-gaussian=9"]).refused(2, &["--max-points"]);
+    train(&["--max-gaussian=9"]).refused(2, &["--max-gaussians"]);
     train(&["--preset=reference", "--max-gaussians=250"]).done();
     // Density control ended before: the run continues from a later checkpoint.
     let late = ["--resume", "--iterations=50", "--densify-until-iter=30", "--target-gaussians=9"];

@@ -146,7 +146,8 @@ fn a_run_that_ends_names_the_commands_that_follow() {
 #[test]
 fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     let place = TestFolder::with_scene();
-    place.trained(20, &[]);
+    // A mesh needs a hundred opaque Gaussians.
+    place.trained(20, &["--init-opacity=0.9"]);
     let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
     let terminal = [("TERM", "xterm"), ("NO_COLOR", "")];
     let said = shown(&place, &mesh, terminal).stdout;

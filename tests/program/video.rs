@@ -188,7 +188,7 @@ fn a_track_says_its_size_and_speed_and_flags_win() {
 }
 
 #[rstest]
-#[case(&["--path=circle"], 2, &["--path circle", "neither orbit, ellipse nor cameras"])]
+#[case(&["--path=circle"], 2, &["--path circle", "orbit, ellipse or cameras"])]
 #[case(&["--file=movie.avi"], 2, &["movie.avi", ".mp4"])]
 #[case(&["--seconds=0"], 2, &["--seconds 0", "above 0"])]
 #[case(&["--seconds=nan"], 2, &["--seconds"])]

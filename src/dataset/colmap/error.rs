@@ -33,7 +33,7 @@ pub enum ColmapError {
     OtherContent {
         /// The file.
         path: PathBuf,
-        /// What the file is, and what to do.
+        /// Content of the file, and the remedy.
         found: &'static str,
     },
     /// A binary file ends too early.

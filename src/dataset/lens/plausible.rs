@@ -42,7 +42,7 @@ pub(in crate::dataset) struct Implausible {
     pub(in crate::dataset) is_impossible: bool,
     /// The number with its name and what it means.
     pub(in crate::dataset) found: String,
-    /// What to do.
+    /// Remedy.
     pub(in crate::dataset) remedy: &'static str,
 }
 

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::write::BUNDLE;
 
-/// What `src/viewer/rebuild` makes: the page with a slot for the program.
+/// Page of `src/viewer/rebuild`, with a slot for the program.
 const PAGE: &str = include_str!("../../../../viewer/dist/served.html");
 
 /// Where the page names its policy.

@@ -11,7 +11,7 @@ use crate::splats::Splats;
 use crate::spz::{SpzOptions, SpzOptionsError, encode_spz};
 use crate::worst::WorstErrors;
 
-/// What `src/viewer/rebuild` makes: the page with slots, and its program as gzip.
+/// Page of `src/viewer/rebuild`, with slots, and its program as gzip.
 const PAGE: &str = include_str!("../../../../viewer/dist/page.html");
 pub(super) const BUNDLE: &[u8] = include_bytes!("../../../../viewer/dist/viewer.js.gz");
 
