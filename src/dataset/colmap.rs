@@ -108,7 +108,7 @@ pub fn find(scene: &Path, only_usual: bool) -> Option<FoundModel> {
     groups.iter().find_map(|group| largest(scene, &with_numbered(group)))
 }
 
-/// Finds a model in any folder of a scene, [`DEEPEST`] below it at most; the one with the most images.
+/// Finds a model in any folder of a scene, three levels below it at most: the one with the most images.
 ///
 /// Folders of other scenes are left out. Folders inside of a folder of photographs are not searched.
 pub fn find_anywhere(
