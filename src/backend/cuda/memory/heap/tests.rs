@@ -288,7 +288,8 @@ fn pieces_of_a_block_lie_apart_and_within() {
     assert!(second.address() + 3 <= end);
     assert!(carve.take::<u8>(0).is_ok());
     let error = carve.take::<u8>(1).map(drop).unwrap_err();
-    assert_eq!(error.to_string(), "carve failed: `block` has 0 bytes left, but 1 were requested");
+    let expected = "carve failed: `block` has 0 bytes left, but 1 were requested";
+    assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn a_range_outside_of_a_buffer_is_an_error() {
     for (range, text) in [(7..11, "7..11"), (backwards, "11..10")] {
         let error = region.place("read", &range).unwrap_err();
         let expected = format!("read failed: `sh` holds 10 values, but {text} were requested");
-        assert_eq!(error.to_string(), expected);
+        assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }
 
