@@ -252,7 +252,7 @@ fn broken_scenes_say_what_is_wrong() {
     assert!(failure(&file).contains("a.jpg: is a file, not the folder of a scene"));
     fs::remove_file(&file).unwrap();
     let error = failure(folder.path());
-    assert!(error.contains("cameras.bin") && error.contains("transforms.json"), "{error}");
+    assert!(error.contains("sparse/0") && error.contains("transforms.json"), "{error}");
 
     let folder = scene(&["a.png", "b.png"]);
     let sparse = folder.path().join("sparse/0");
