@@ -578,7 +578,7 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
     let place = changed(|_, scene| scene["frames"][0]["cx"] = json!(-5000));
     place.trained(2, &[]).says(&[
         "transforms.json: 1 of 8 photographs are left out",
-        "the camera of view_000.png has cx = -5000 px",
+        "the camera of images/view_000.png has cx = -5000 px",
         "Give it in px",
     ]);
     // Without a size in the file, the photograph's counts.
