@@ -201,7 +201,12 @@ impl Exit {
             Some(TrainError::NoImages { .. } | TrainError::Checkpoint(_)) => {
                 return Some(Self::Data);
             }
-            Some(TrainError::Output(_) | TrainError::NoSpace { .. }) => return Some(Self::Error),
+            Some(
+                TrainError::Output(_)
+                | TrainError::NoSpace { .. }
+                | TrainError::Emptied { .. }
+                | TrainError::EmptiedByPrune { .. },
+            ) => return Some(Self::Error),
             None => {}
         }
         if let Some(error) = cause.downcast_ref::<ExtractionError>() {

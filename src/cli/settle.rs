@@ -61,13 +61,37 @@ const LAST_PASSES: u64 = 32;
 /// Passes between two halvings of the opacities over few training views.
 const HALVING_PASSES: u64 = 6;
 
+/// Smallest number of images between two halvings of the opacities. After fewer, Adam has not raised the opacities that
+/// matter again, and halving after halving removes the model.
+const HALVING_IMAGES: u64 = 100;
+
 /// Sets the pass limit, the end of density control and the halving interval for few training views with `pixels` in all.
 /// The stored configuration then holds plain numbers, so that a resumed run keeps them.
 pub(super) fn settle_passes(config: &mut Config, views: usize, pixels: u64) {
+    let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
+    settle_few_views(config, views, pixels);
+    spread_halvings(config, views);
+}
+
+/// Keeps halvings of the opacities apart if limits of passes leave fewer images than iterations.
+fn spread_halvings(config: &mut Config, views: u32) {
+    let (optimize, densify) = (&config.optimize, &mut config.densify);
+    let (iterations, images) = (u64::from(optimize.iterations), u64::from(optimize.images(views)));
+    if optimize.time_budget.is_some()
+        || images >= iterations
+        || !densify.strategy.grows_to_a_number()
+    {
+        return;
+    }
+    let interval = u64::from(densify.opacity_reset_interval);
+    let least = (interval.min(HALVING_IMAGES) * iterations).div_ceil(images.max(1));
+    densify.opacity_reset_interval = u32::try_from(interval.max(least)).unwrap_or(u32::MAX);
+}
+
+fn settle_few_views(config: &mut Config, views: u32, pixels: u64) {
     let allows = config.allows_few_view_passes();
     let (optimize, densify) = (&mut config.optimize, &mut config.densify);
     let few = std::mem::take(&mut optimize.few_view_passes);
-    let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
     let passes = passes_for(few, views, pixels);
     let is_timed = optimize.time_budget.is_some();
     let is_more = if is_timed {
@@ -168,6 +192,10 @@ mod tests {
         // 100 passes over 26 views are 2,600 images, so that 32 are 1,920 iterations and 6 are 360.
         assert_eq!(settled(fast(100, None), 26), (100, [4080, 360]));
         assert_eq!(settled(fast(100, None), 75), (80, [3600, 450]));
+        // 1,000 and 200 images: 6 passes are fewer images than halvings need.
+        assert_eq!(settled(fast(100, None), 10), (100, [4080, 600]));
+        assert_eq!(settled(fast(100, None), 2), (100, [4080, 3000]));
+        assert_eq!(settled(fast(0, None), 2), (65, [3000, 4616]));
         assert_eq!(settled(fast(100, None), 93), (65, [3000, 500]), "many views");
         assert_eq!(settled(fast(0, None), 26), (65, [3000, 500]), "turned off");
         assert_eq!(settled(fast(100, Some("9s")), 26), (100, [4080, 500]));
@@ -208,6 +236,7 @@ mod tests {
             ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
             ("pixels_per_gaussian", &["5,000,000", "200,000", "40 pixels"]),
             ("few_view_passes", &["6,000 images", "5.6 billion", "32 passes", "every 6 passes"]),
+            ("opacity_reset_interval", &["100 images"]),
         ] {
             let flag = command.get_arguments().find(|given| given.get_id() == flag).unwrap();
             let help = flag.get_long_help().unwrap().to_string();

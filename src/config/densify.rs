@@ -72,7 +72,8 @@ options! {
         /// Iterations between two opacity resets
         ///
         /// A reset lowers opacities to 0.01. budget halves them instead, down to 1/128, and clears Adam's moments. Its
-        /// default is 500, unless a preset has another.
+        /// default is 500, unless a preset has another. If --max-passes shortens the run, at least 100 images pass between
+        /// two halvings.
         #[arg(value_name = "N")]
         opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH, OF_TRIANGLES;
 

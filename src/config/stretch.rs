@@ -43,6 +43,9 @@ const OF_BEST: [(&str, &str); 4] = [
     (DensifyOptions::NAME, "opacity_reset_interval"),
 ];
 
+/// Length at which these intervals are those of `fast`. A shorter run keeps these, as `fast` does.
+const LEAST_OF_BEST: i64 = 6000;
+
 /// Density control starts before this part of the iterations at which it ends: one in so many.
 const LATEST_START: i64 = 4;
 
@@ -84,10 +87,12 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     let own = iterations(&preset).filter(|&own| own > 0 && follows_iterations(name));
     let (Some(given), Some(own)) = (given, own) else { return preset };
     let intervals = if unaliased(name) == "best" { &OF_BEST[..] } else { &[] };
-    for (section, key) in SHARES.iter().chain(intervals) {
+    let lengths = SHARES.iter().map(|key| (key, given));
+    let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(LEAST_OF_BEST))));
+    for ((section, key), length) in lengths {
         let value = preset.get_mut(*section).and_then(|section| section.get_mut(*key));
         if let Some(Value::Integer(value)) = value {
-            *value = (value.saturating_mul(given) / own).max((*value).min(1));
+            *value = (value.saturating_mul(length) / own).max((*value).min(1));
         }
     }
     start_in_time(&mut preset);
@@ -199,7 +204,7 @@ mod tests {
             stretched("best", best.clone(), &[above])["densify"]["opacity_reset_interval"]
                 .as_integer()
         };
-        assert_eq!([6000, 2].map(halvings), [Some(500), Some(1)]);
+        assert_eq!([12_000, 6000, 30].map(halvings), [Some(1000), Some(500), Some(500)]);
         let passes = |above: &str| {
             let optimize =
                 stretched("fast", preset.clone(), &[table(above)])[OptimizeOptions::NAME].clone();

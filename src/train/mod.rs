@@ -93,6 +93,26 @@ pub enum TrainError {
         /// What is wrong with the first.
         first: String,
     },
+    /// Density control removed the whole model.
+    #[error(
+        "iteration {iteration}: density control removed the last Gaussian, and the run stops. Check the cameras, or train \
+         longer: --iterations {}",
+        .iteration.saturating_mul(10).max(6000)
+    )]
+    Emptied {
+        /// Iteration of the densification step.
+        iteration: u32,
+    },
+    /// The prune of the coarse stage removed the whole model.
+    #[error(
+        "iteration {iteration}: no Gaussian is more opaque than transparent, and the run stops. Train longer before the \
+         coarse stage: --iterations {}",
+        .iteration.saturating_mul(10).max(7000)
+    )]
+    EmptiedByPrune {
+        /// Iteration of the prune.
+        iteration: u32,
+    },
 }
 
 /// What is left of a run that a full disk stopped.

@@ -285,6 +285,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.keep_picture()?;
         }
         let begins_at_end = self.iteration >= last;
+        let gaussians_before = self.device.len(&self.model);
         let (mut interrupted, mut is_last) = (false, begins_at_end || self.has_reached_psnr()?);
         while !is_last && !interrupted {
             // At the beginning of the next iteration, not at the end of its own: what is evaluated,
@@ -320,6 +321,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.meet(due, occasion, is_last || interrupted)?;
         }
         if is_last && !begins_at_end {
+            self.warn_of_few_left(gaussians_before)?;
             self.announce_end()?;
         }
         self.wait_for_files(None)?;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::common::program::{TestFolder, end, splat, text};
+use rstest::rstest;
 use serde_json::Value;
 
 /// Rounds every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
@@ -194,4 +195,30 @@ fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
         "--iterations=150",
     ]));
     refused.refused(2, &["chkpnt_140", "--filter-3d", "--init"]);
+}
+
+/// The Gaussians that runs of small scenes begin and end with.
+#[rstest]
+#[case::a_short_run_of_best(8, &["--preset=best", "--iterations=30"])]
+#[case::two_views(2, &[])]
+#[case::two_views_with_few_passes(2, &["--max-passes=65", "--few-view-passes=0"])]
+fn halved_opacities_do_not_empty_a_model(#[case] views: u32, #[case] flags: &[&str]) {
+    let place = TestFolder::empty();
+    let scene = place.scene();
+    let size = ["--width=32", "--height=24", "--points=60"];
+    end(splat().args(["synth", "-o", text(&scene), &format!("--views={views}")]).args(size)).done();
+    end(place.train().args(flags)).done();
+    let left = events(&place, "model", "finished")[0]["gaussians"].as_u64().unwrap();
+    assert!(left >= 60, "{left} Gaussians are left of 60");
+}
+
+#[test]
+fn a_run_that_loses_its_model_ends_with_an_error_and_one_that_loses_most_with_a_warning() {
+    let place = TestFolder::with_scene();
+    // Opacities that do not rise again.
+    let halved = ["--preset=fast", "--opacity-lr=0", "--opacity-reset-interval=2"];
+    let rounds = ["--densify-from-iter=20", "--densification-interval=8", "--iterations=60"];
+    end(place.train().args(halved).args(rounds))
+        .refused(1, &["iteration 24", "the last Gaussian", "--iterations 6000"]);
+    assert!(!place.path("model/point_cloud").exists());
 }

@@ -45,10 +45,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             self.profile(Phase::DensityControl)?;
             self.end_phase(Phase::DensityControl);
             if gaussians == 0 && before > 0 {
-                self.warn(format!(
-                    "iteration {iteration}: density control removed the last Gaussian; the model \
-                     is empty. Check the cameras, or start with a lower --opacity-lr"
-                ))?;
+                return Err(TrainError::Emptied { iteration });
             }
         }
         // Before opacities are lowered, which would hide what a Gaussian is worth.

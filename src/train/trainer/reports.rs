@@ -11,6 +11,9 @@ use crate::train::event::{Buffers, Event, Phase, Tensors};
 use crate::train::report;
 use crate::train::schedule::Milestones;
 
+/// A run warns if fewer than one of this many Gaussians are left at its end.
+const FEW_LEFT: usize = 20;
+
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Tells of the images that turned out to be undecodable.
     pub(super) fn warn_of_images(&mut self) -> Result<(), TrainError> {
@@ -91,6 +94,21 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;
         self.sink.on(&report::distributions(&sample, count, self.iteration))?;
+        Ok(())
+    }
+
+    /// Warns if the run has removed most Gaussians without having been asked for fewer.
+    pub(super) fn warn_of_few_left(&mut self, before: usize) -> Result<(), TrainError> {
+        let left = self.device.len(&self.model);
+        let densify = &self.setup.config.densify;
+        if densify.target_gaussians.is_some() || left >= before / FEW_LEFT {
+            return Ok(());
+        }
+        let iterations = u64::from(self.iteration).saturating_mul(10).max(6000);
+        self.warn(format!(
+            "density control has left {left} of {before} Gaussians. Check the cameras with splat view, or train longer: \
+             --iterations {iterations}"
+        ))?;
         Ok(())
     }
 
