@@ -3,6 +3,7 @@
 mod disk_reserve;
 mod error;
 mod folder_lock;
+mod json_fault;
 mod new_file;
 mod png;
 mod shell_word;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub use disk_reserve::DiskReserve;
 pub use error::OutputError;
 pub use folder_lock::{FolderLock, LockError, LockState, is_locked, lock_state};
+pub use json_fault::JsonFault;
 pub use new_file::NewFile;
 pub use png::write_png;
 pub use shell_word::shell_word;

@@ -10,7 +10,7 @@ use super::exit::{DataError, UsageError};
 use super::file_kind::{check_checkpoint, with_ply};
 use super::folder;
 use super::output::shell_word;
-use crate::config::{Config, follows_iterations};
+use crate::config::{Config, changes_run, follows_iterations, nearest_preset};
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 
 /// The checkpoint of `--start-checkpoint`.
@@ -152,7 +152,18 @@ pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>
     }
     tracing::warn!(
         "--iterations {longer} continues a schedule of {iterations}: learning rates rise again (--final-lr-share \
-         {share}). To stretch the schedule instead: --preset fast --iterations {longer}"
+         {share}). To stretch the schedule instead: --preset {} --iterations {longer}",
+        nearest_preset(before).unwrap_or("fast")
+    );
+}
+
+/// Warns of a preset that replaces options of a run that began with others.
+pub(super) fn warn_of_other_preset(before: &Config, preset: Option<&str>) {
+    let Some(preset) = preset.filter(|preset| changes_run(preset, before)) else { return };
+    let earlier = nearest_preset(before)
+        .map_or_else(|| "other options".to_owned(), |earlier| format!("--preset {earlier}"));
+    tracing::warn!(
+        "--preset {preset} replaces options of a run that began with {earlier}. To keep them, leave --preset out"
     );
 }
 

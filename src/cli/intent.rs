@@ -10,7 +10,7 @@ use super::base::{DEMO_SCENE, base_text};
 use super::config_text::ConfigText;
 use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
-    warn_of_longer,
+    warn_of_longer, warn_of_other_preset,
 };
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
@@ -18,6 +18,7 @@ use super::folder;
 use super::handover::Handover;
 use super::lpips::LpipsDemand;
 use super::option_notices::{tell_budget, tell_samples, warn_of_idle, warn_of_late};
+use super::output::shell_word;
 use super::scene::{absolute, named_or_here, refuse_surfels};
 use super::train_args::TrainArgs;
 use super::trained_views::TrainedViews;
@@ -90,6 +91,7 @@ impl Intent {
             keep_filter(path, before, &config)?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
+            warn_of_other_preset(before, layers.preset);
             warn_of_longer(before, &config, layers.preset);
             if let Some(problem) = fewer_than_done(path, &checkpoint.about, &config) {
                 // A script that is run again finds the parts of its work done.
@@ -177,9 +179,10 @@ impl Intent {
             && let Some(aside) = folder::set_aside(&self.model_path)?
         {
             tracing::warn!(
-                "{} holds an earlier run; it is moved to {}",
+                "{}: holds an earlier run, which is moved to {}. To continue that run: splat train --resume -m {}",
                 self.model_path.display(),
-                aside.display()
+                aside.display(),
+                shell_word(&aside)
             );
         }
         folder::describe(&self.model_path, &self.config, dataset, points, trained, self.goes_on)

@@ -74,7 +74,7 @@ fn next_lines(trained: &Trained<'_>) -> Vec<String> {
         ("export", format!("splat export -m {model} -o {file}")),
     ];
     if !is_mesh {
-        rows.push(("mesh", format!("splat mesh -m {model}")));
+        rows.push(("mesh", format!("splat mesh -m {model} --texture photographs")));
     }
     let guide = match trained.config.optimize.primitive {
         PrimitiveName::Gaussians => "splat help quality",

@@ -181,7 +181,9 @@ impl Task for Training<'_> {
             None => {}
         }
         let goal = goal.filter(|_| is_new);
-        tell_run(&intent.config, &dataset, &Growth { now: now as u64, goal, preset: intent.usual });
+        let views = u32::try_from(dataset.train.len()).unwrap_or(u32::MAX);
+        let growth = Growth { now: now as u64, goal, preset: intent.usual, views };
+        tell_run(&intent.config, &dataset, &growth);
         warn_of_background(&dataset, &intent.config);
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {

@@ -56,7 +56,7 @@ pub use scene::SceneOptions;
 pub use schema::reference_toml;
 pub use splits::{ParseTrainSampleError, TestList, TrainSample};
 pub use strategy::StrategyName;
-pub use stretch::follows_iterations;
+pub use stretch::{changes_run, follows_iterations, nearest_preset};
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use switch::parse_switch;
 pub use time_budget::{ParseTimeError, TimeBudget};

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-use super::presets::unaliased;
-use super::{DensifyOptions, OptimizeOptions, TrianglesOptions};
+use super::presets::{preset_text, unaliased};
+use super::{Config, DensifyOptions, MemoryOptions, OptimizeOptions, TrianglesOptions};
 
 /// Their names.
 const PRESETS: [&str; 3] = ["draft", "fast", "best"];
@@ -52,6 +52,54 @@ const LATEST_START: i64 = 4;
 /// Whether schedules of this preset follow the length of the run.
 pub fn follows_iterations(preset: &str) -> bool {
     PRESETS.contains(&unaliased(preset))
+}
+
+/// The preset that a run of this configuration was begun with, among those whose schedules follow its length.
+pub fn nearest_preset(run: &Config) -> Option<&'static str> {
+    let table = run.to_table().ok()?;
+    let far = |name: &str| Some((differences(name, &table)?, name == "draft", name == "best"));
+    let nearest = PRESETS.into_iter().filter_map(|name| Some((far(name)?, name))).min()?;
+    let ((differing, ..), name) = nearest;
+    (2 * differing < keys(name)?).then_some(name)
+}
+
+/// True if the preset changes the options of a run beyond those of its length and its memory.
+pub fn changes_run(name: &str, run: &Config) -> bool {
+    if follows_iterations(name) {
+        return nearest_preset(run) != Some(unaliased(name));
+    }
+    run.to_table().ok().and_then(|table| differences(name, &table)).is_some_and(|count| count > 0)
+}
+
+/// Returns the preset without the options of memory, for a run of this length.
+fn compared(name: &str, run: &Table) -> Option<Table> {
+    let mut preset: Table = preset_text(name).ok()?.parse().ok()?;
+    preset.remove(MemoryOptions::NAME);
+    // A preset without a length keeps its values.
+    Some(stretched(name, preset, std::slice::from_ref(run)))
+}
+
+/// Number of options of a preset.
+fn keys(name: &str) -> Option<usize> {
+    let preset = compared(name, &Table::new())?;
+    Some(preset.values().filter_map(Value::as_table).map(Table::len).sum())
+}
+
+/// Number of options of a preset that a run has otherwise.
+fn differences(name: &str, run: &Table) -> Option<usize> {
+    let preset = compared(name, run)?;
+    let sections =
+        preset.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
+    let differs = |section: &str, key: &str, value: &Value| {
+        run.get(section).and_then(|section| section.get(key)) != Some(value)
+    };
+    Some(
+        sections
+            .map(|(section, values)| {
+                values.iter().filter(|(key, value)| differs(section, key, value)).count()
+            })
+            .sum(),
+    )
 }
 
 /// The key of a run's length.

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::found_maps::FoundMaps;
 use super::source::DepthFile;
 use super::text::utf8;
+use crate::files::JsonFault;
 use crate::math::quantile::median;
 
 /// The file of the scales, in the folder of the COLMAP model.
@@ -60,7 +61,7 @@ pub enum DepthsError {
         path: PathBuf,
         /// The error of the parser.
         #[source]
-        source: serde_json::Error,
+        source: JsonFault,
     },
     /// A value that no scene has.
     #[error(
@@ -124,8 +125,11 @@ pub(super) fn find<'a>(
 fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
     let text = fs::read(path)
         .map_err(|source| DepthsError::ParametersMissing { path: path.to_owned(), source })?;
-    let fits: BTreeMap<String, DepthScale> = serde_json::from_slice(&utf8(&text))
-        .map_err(|source| DepthsError::ParametersDamaged { path: path.to_owned(), source })?;
+    let text = utf8(&text);
+    let fits: BTreeMap<String, DepthScale> = serde_json::from_slice(&text).map_err(|error| {
+        let source = JsonFault::new(&text, &error);
+        DepthsError::ParametersDamaged { path: path.to_owned(), source }
+    })?;
     // Such values would make the loss no number.
     for (name, fit) in &fits {
         for (key, value) in [("scale", fit.scale), ("offset", fit.offset)] {

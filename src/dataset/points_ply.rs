@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use splat_mesh::file::{Element, Header, MeshFileError, Property, RowFault, RowReader};
+use splat_mesh::file::{Element, Encoding, Header, MeshFileError, Property, RowFault, RowReader};
 
 use super::frame::Frame;
 use super::points::{FARTHEST, PointCloud, bytes_of_colors};
@@ -132,6 +132,10 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
         }
         points.positions.push(add(position, offset));
         colors.push(color);
+    }
+    let is_last = header.elements.last().is_some_and(|element| element.name == "vertex");
+    if is_last && header.encoding != Encoding::Ascii {
+        ply::warn_of_rest(path, input.get_ref().limit() + input.buffer().len() as u64);
     }
     points.colors = match columns.color {
         Some(_) => bytes_of_colors(&colors, columns.coding.has_fractions()),

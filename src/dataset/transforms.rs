@@ -20,6 +20,7 @@ use super::shot::Optics;
 use super::text::{other_content, utf8};
 use camera_keys::{CameraFault, CameraKeys, is_meant, is_of_camera, number};
 
+use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.
@@ -52,7 +53,7 @@ pub enum TransformsError {
         path: PathBuf,
         /// Where and what.
         #[source]
-        source: serde_json::Error,
+        source: JsonFault,
     },
     /// A file with the content of something else.
     #[error("{path}: {found}")]
@@ -228,7 +229,10 @@ fn read(path: &Path) -> Result<Transforms, TransformsError> {
                 let (line, column) = (source.line(), source.column());
                 TransformsError::NoNumber { path, line, column, word }
             }
-            None => TransformsError::Json { path, source },
+            None => {
+                let source = JsonFault::new(&bytes, &source);
+                TransformsError::Json { path, source }
+            }
         }
     })?;
     let frames = match file.get("frames") {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Frame;
-use crate::files::{OutputError, write_text};
+use crate::files::{JsonFault, OutputError, write_text};
 use crate::math::linalg::Vec3;
 use crate::ply::{self, Header};
 
@@ -51,8 +51,8 @@ pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Frame::SCENE),
         read => read.map_err(|error| fail(error.to_string()))?,
     };
-    let StoredOffset { offset } =
-        serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
+    let StoredOffset { offset } = serde_json::from_str(&text)
+        .map_err(|error| fail(JsonFault::new(text.as_bytes(), &error).to_string()))?;
     if !offset.iter().all(|x| x.is_finite()) {
         return Err(fail(format!("the offset {offset:?} is not finite")));
     }

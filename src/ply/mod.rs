@@ -13,6 +13,16 @@ pub use error::PlyFileError;
 pub use header::{Header, LaterElement, PlyColumn, offset_of};
 pub use splat_mesh::Scalar;
 
+/// Warns of bytes after the last row of a binary file. The header may announce too few rows.
+pub fn warn_of_rest(path: &Path, bytes: u64) {
+    if bytes > 0 {
+        tracing::warn!(
+            "{}: {bytes} bytes after the last row are not read. If something is missing, write the file again",
+            path.display()
+        );
+    }
+}
+
 /// Opens a file and returns its length in bytes.
 pub fn open(path: &Path) -> Result<(File, u64), PlyFileError> {
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));

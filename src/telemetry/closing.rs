@@ -57,7 +57,7 @@ impl Closing {
             grouped(*iteration as usize),
             grouped(*gaussians)
         )];
-        lines.extend(self.quality());
+        lines.extend(self.quality(*interrupted));
         lines.push(closing_row("time", &spent(*training_seconds, times)));
         lines.extend(memory(peaks).map(|text| closing_row("memory", &text)));
         let folder = self.model_path.display().to_string();
@@ -67,18 +67,21 @@ impl Closing {
     }
 
     /// Row of the held-out views, or of the training views without any.
-    fn quality(&self) -> Option<String> {
+    ///
+    /// An interrupted run goes on with its own views, so that other views are no advice.
+    fn quality(&self, is_interrupted: bool) -> Option<String> {
         let of = |split| self.evaluations.iter().find(|found| found.split == split);
         let found = [Split::Test, Split::EvalTrain, Split::Train].into_iter().find_map(of);
         let Some(measured) = found else {
             let is_expected = self.held_out > 0;
             let hint = || closing_row("quality", "not measured; --eval holds out every 8th view");
-            return (!is_expected).then(hint);
+            return (!is_expected && !is_interrupted).then(hint);
         };
         let Metrics { psnr, ssim, lpips, .. } = measured.mean;
         let lpips = lpips.map_or(String::new(), |lpips| format!(", LPIPS {lpips:.4}"));
         let views = match measured.split {
             Split::Test => format!("{} held-out views", self.held_out),
+            Split::Train | Split::EvalTrain if is_interrupted => "training views".to_owned(),
             Split::Train | Split::EvalTrain => "training views, --eval holds out others".to_owned(),
         };
         let text = format!("PSNR {psnr:.2}, SSIM {ssim:.4}{lpips} ({views})");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::measured_views::MeasuredViews;
-use crate::files::{OutputError, write_text};
+use crate::files::{JsonFault, OutputError, write_text};
 use crate::memory::Bytes;
 use crate::train::event::{Evaluation, Metrics, PhasePeaks, TargetReport};
 
@@ -189,12 +189,13 @@ fn parse(text: &str) -> Result<RunSummary, String> {
     if text.trim().is_empty() {
         return Err("it is empty".to_owned());
     }
-    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let fault = |error: &serde_json::Error| JsonFault::new(text.as_bytes(), error).to_string();
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| fault(&error))?;
     if !value.is_object() {
         return Err("it does not hold a JSON object, { .. }".to_owned());
     }
     // From the text: its places are named in errors.
-    serde_json::from_str(text).map_err(|error| error.to_string())
+    serde_json::from_str(text).map_err(|error| fault(&error))
 }
 
 /// Puts what was measured after a run into the summary of its model folder. One that is of another

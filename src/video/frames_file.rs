@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::path_camera::PathCamera;
 use crate::export::StoredCamera;
+use crate::files::JsonFault;
 use crate::math::linalg::{Mat3, Vec3, mul_transposed, scale, sub, transpose};
 
 /// A path with what its file says of the video.
@@ -178,7 +179,10 @@ fn json_of(path: &Path) -> Result<Value, FramesFileError> {
 fn parsed_bytes<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, FramesFileError> {
     serde_json::from_slice(bytes).map_err(|error| FramesFileError::Unusable {
         path: path.to_owned(),
-        problem: format!("is no JSON of a path: {error}. Write the file again"),
+        problem: format!(
+            "is no JSON of a path: {}. Correct the file there, or write the file again",
+            JsonFault::new(bytes, &error)
+        ),
     })
 }
 

@@ -14,7 +14,7 @@ use crate::dataset::{
     DatasetError, DepthsError, ImageError, LensError, NormalsError, TransformsError,
 };
 use crate::export::{PlyError, PlyFacesError};
-use crate::files::{LockError, OutputError};
+use crate::files::{JsonFault, LockError, OutputError};
 use crate::memory::{
     Bytes, CardSharing, Entry, HostAllowance, HostDemand, HostRefusal, HostState, Kind, Limit,
     Refusal,
@@ -31,8 +31,9 @@ use crate::video::FramesFileError;
 use crate::view::ServerError;
 use splat_mesh::cubes::ExtractError;
 
-fn json() -> serde_json::Error {
-    serde_json::from_str::<serde_json::Value>("{").unwrap_err()
+fn json() -> JsonFault {
+    let text = "{\n  \"frames\": [1, 2,]\n}";
+    JsonFault::new(text.as_bytes(), &serde_json::from_str::<serde_json::Value>(text).unwrap_err())
 }
 
 fn toml() -> toml::de::Error {

@@ -44,6 +44,8 @@ pub(super) struct Growth {
     pub(super) goal: Option<u64>,
     /// Preset that the run took by itself.
     pub(super) preset: Option<&'static str>,
+    /// Number of training views.
+    pub(super) views: u32,
 }
 
 /// Prints the first line of a run: length, growth and preset.
@@ -54,7 +56,7 @@ pub(super) fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
     tracing::info!(is_headline = true, "{line}");
 }
 
-fn run_line(config: &Config, &Growth { now, goal, preset }: &Growth) -> String {
+fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> String {
     let number = |count: u64| grouped(usize::try_from(count).unwrap_or(usize::MAX));
     let iterations = |count: u32| format!("{} iterations", number(count.into()));
     let length = match config.optimize.time_budget {
@@ -64,7 +66,15 @@ fn run_line(config: &Config, &Growth { now, goal, preset }: &Growth) -> String {
             iterations(config.optimize.iterations),
             number(config.last_iteration().into())
         ),
-        None => iterations(config.optimize.iterations),
+        None => {
+            let (all, images) = (config.optimize.iterations, config.optimize.images(views));
+            // Limits of passes shorten or lengthen the run.
+            let images = match images == all {
+                true => String::new(),
+                false => format!(" ({} images)", number(images.into())),
+            };
+            format!("{}{images}", iterations(all))
+        }
     };
     let rows = match config.optimize.primitive {
         PrimitiveName::Triangles => "vertices",
@@ -105,12 +115,15 @@ pub(in crate::cli) mod tests {
     pub(in crate::cli) fn samples() -> Vec<String> {
         let mut config = Config::default();
         config.optimize.iterations = 6000;
-        let growth = |goal, preset| Growth { now: 12_449, goal, preset };
+        let growth = |goal, preset| Growth { now: 12_449, goal, preset, views: 26 };
         let mut lines = vec![
             run_line(&config, &growth(Some(246_768), Some("fast"))),
             run_line(&config, &growth(Some(12_449), None)),
             run_line(&config, &growth(None, None)),
         ];
+        config.optimize.max_passes = 100;
+        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        config.optimize.max_passes = 0;
         config.optimize.time_budget = "90s".parse().ok();
         lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
         config.optimize.time_budget = None;
@@ -126,6 +139,8 @@ pub(in crate::cli) mod tests {
     fn the_first_line_names_length_growth_and_preset() {
         let lines = samples();
         assert_eq!(lines[0], "6,000 iterations, up to 246,768 Gaussians (--preset fast)");
+        let short = "6,000 iterations (2,600 images), up to 246,768 Gaussians (--preset fast)";
+        assert_eq!(lines[3], short);
         assert!(lines.iter().all(|line| line.len() <= 80), "{lines:#?}");
     }
 }

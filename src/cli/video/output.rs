@@ -74,8 +74,9 @@ impl VideoOutput {
             }
             Self::Video(video) => {
                 let ffmpeg = Ffmpeg::find();
-                if let Err(why) = &ffmpeg {
-                    tracing::warn!("{}: {why}. The frames are kept as PNG", video.display());
+                if ffmpeg.is_err() {
+                    // The error at the end says why.
+                    tracing::warn!("{}: no ffmpeg, so the frames are kept as PNG", video.display());
                 }
                 let fail = |source| OutputError::new(&video, source);
                 let video = follow_links(&std::path::absolute(&video).map_err(fail)?);

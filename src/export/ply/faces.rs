@@ -143,6 +143,11 @@ impl FaceLayout {
     }
 
     /// Reads them from where they begin, of so many vertices.
+    /// Bytes of all rows.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.faces as u64).saturating_mul(self.row_bytes as u64)
+    }
+
     pub(super) fn read(
         &self,
         path: &Path,

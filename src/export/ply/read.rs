@@ -112,6 +112,10 @@ impl<'a> OpenedPly<'a> {
         let (mut rows, _) = self.read_rows::<P>(vertex.fields)?;
         (vertex.complete)(&mut rows, count);
         let triangles = layout.read(path, &mut self.input, count)?;
+        if self.header.after.len() == 1 {
+            let end = vertices_end.saturating_add(layout.bytes());
+            ply::warn_of_rest(path, file_bytes.saturating_sub(end));
+        }
         Ok(ReadFile { rows, primitive: PrimitiveName::Triangles, triangles: Some(triangles) })
     }
 
@@ -122,6 +126,10 @@ impl<'a> OpenedPly<'a> {
         let layout = PlyLayout::of::<P>(path, header, fields)?;
         let rows = header.rows_within(path, *file_bytes)?;
         input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
+        if header.after.is_empty() {
+            let end = header.data_start.saturating_add((rows * header.row_bytes) as u64);
+            ply::warn_of_rest(path, file_bytes.saturating_sub(end));
+        }
         let filter = layout.filter::<P>(path, header)?;
         let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());
         let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);

@@ -256,6 +256,21 @@ impl PlyHead {
         Ok(())
     }
 
+    /// A note about bytes after the last row of a binary file whose rows all have the same length.
+    pub(super) fn rest(&self, file_bytes: u64) -> Option<String> {
+        let has_lists =
+            self.elements.iter().flat_map(|it| &it.properties).any(|it| it.list.is_some());
+        if has_lists || self.encoding == PlyEncoding::Text {
+            return None;
+        }
+        let lengths = self.elements.iter().map(|it| it.least_bytes(self.encoding));
+        let end = lengths.fold(self.bytes, u64::saturating_add);
+        let rest = file_bytes.checked_sub(end).filter(|&rest| rest > 0)?;
+        Some(format!(
+            "{rest} bytes after its last row are not read. If something is missing, write the file again"
+        ))
+    }
+
     /// Whether its Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as
     /// Postshot does; the last word counts.
     pub(super) fn is_antialiased(&self) -> bool {

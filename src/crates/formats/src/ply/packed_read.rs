@@ -58,7 +58,9 @@ pub(super) fn read_packed(
     if head.is_antialiased() {
         columns.antialiasing = Antialiasing::On;
     }
-    Ok(Splats::from_columns(columns)?)
+    let mut checked = Splats::from_columns(columns)?;
+    checked.notes.extend(head.rest(file_bytes));
+    Ok(checked)
 }
 
 /// Where the values of the tables are.

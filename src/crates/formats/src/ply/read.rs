@@ -210,6 +210,7 @@ pub(super) fn read_rows(
         columns.antialiasing = Antialiasing::On;
     }
     let mut notes = layout.notes;
+    notes.extend(head.rest(file_bytes));
     if let Some(full) = layout.full_channel {
         coefficients_of_channels(&mut columns.sh_dc, full, &mut notes);
     }

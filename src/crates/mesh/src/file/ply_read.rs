@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::error::MeshFileError;
-use super::header::{Element, Header};
+use super::header::{Element, Encoding, Header};
 use super::ply_rows::{RowFault, RowReader};
 use crate::check::check_mesh;
 use crate::mesh::Mesh;
@@ -41,6 +41,11 @@ pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFile
                 break;
             }
         }
+    }
+    let rest = input.fill_buf().map_err(|source| MeshFileError::unreadable(path, source))?;
+    if header.encoding != Encoding::Ascii && !rest.trim_ascii().is_empty() {
+        let found = "the rows that it announces end before the file ends".to_owned();
+        return Err(MeshFileError::line(path, header.lines, found));
     }
     for (what, found) in [("vertices", mesh.vertices.len()), ("faces", mesh.faces.len())] {
         if found == 0 {
