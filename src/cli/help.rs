@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::exit::UsageError;
 use super::output::print;
-use crate::guide::{GUIDES, guide};
+use crate::guide::{GUIDES, guide, guide_about};
 use crate::telemetry::is_plain_wanted;
 
 /// Columns of a text, unless the terminal has fewer.
@@ -33,10 +33,13 @@ pub(super) fn run(args: &HelpArgs, mut program: clap::Command) -> anyhow::Result
     let Some(topic) = &args.topic else {
         return Ok(print(&shown(&program.render_long_help()))?);
     };
+    let topic = &topic.to_lowercase();
     let is_screen = stdout().is_terminal();
     let columns = usize::from(console::Term::stdout().size().1).clamp(20, WIDTH);
     let mut texts = Vec::new();
-    if let Some(guide) = guide(topic) {
+    let is_command =
+        program.find_subcommand(topic).is_some_and(|command| !command.is_hide_set());
+    if let Some(guide) = guide(topic).or_else(|| guide_about(topic).filter(|_| !is_command)) {
         let text =
             if is_screen { guide.rendered(columns, !is_plain_wanted()) } else { guide.plain() };
         texts.push(text.trim_end().to_owned());

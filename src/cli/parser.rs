@@ -1,11 +1,13 @@
 //! What all commands of the parser have in common.
 
 use std::ffi::OsString;
+use std::path::Path;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 
+use super::output::shell_word;
 use crate::config::{Config, parse_switch};
 
 /// Commands on a model, whose configuration is the default of all options that it has.
@@ -57,10 +59,46 @@ pub(super) fn briefly(
     let mut lines: Vec<&str> = parts.clone().take(1).collect();
     lines.extend(parts.skip(1).filter(is_left_out));
     let command = args.get(1).and_then(|name| program.find_subcommand(name));
+    let tip = command.and_then(|command| folder_tip(&error, command));
+    lines.extend(tip.as_deref());
     let name = command.map_or(String::new(), |command| format!(" {}", command.get_name()));
     let help = format!("  help: splat{name} -h\n");
     lines.push(&help);
-    clap::Error::raw(error.kind(), lines.join("\n")).with_cmd(program)
+    let text = lines.join("\n");
+    let text = match error.kind() {
+        ErrorKind::ValueValidation => in_plain_words(text),
+        _ => text,
+    };
+    clap::Error::raw(error.kind(), text).with_cmd(program)
+}
+
+/// Says how a folder is named that stands without an option.
+fn folder_tip(error: &clap::Error, command: &clap::Command) -> Option<String> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != ErrorKind::UnknownArgument || given.starts_with('-') {
+        return None;
+    }
+    let has = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id);
+    let name = command.get_name();
+    let flag = match name {
+        "train" | "plan" | "sugar" => "-s",
+        _ if has("model_path") => "-m",
+        _ => return None,
+    };
+    let folder = shell_word(Path::new(given));
+    Some(format!("  tip: name the folder by its option: splat {name} {flag} {folder}\n"))
+}
+
+/// Replaces the words of the standard library for a number that cannot be read.
+fn in_plain_words(text: String) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("invalid digit found in string", "not a whole number that the option takes"),
+        ("invalid float literal", "not a number"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("cannot parse integer from empty string", "the number is missing"),
+        ("cannot parse float from empty string", "the number is missing"),
+    ];
+    WORDS.into_iter().fold(text, |text, (raw, plain)| text.replace(raw, plain))
 }
 
 /// Parses such a line.

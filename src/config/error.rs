@@ -16,10 +16,12 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// No preset of that name is built in.
-    #[error("there is no preset `{name}`. Give one of: {known}; or auto for this machine's GPU")]
+    #[error("there is no preset `{name}`{}. Give one of: {known}; or auto for this machine's GPU", meant(.like))]
     UnknownPreset {
         /// What was asked for.
         name: String,
+        /// The name that is spelled most like it.
+        like: Option<&'static str>,
         /// All names, with commas.
         known: String,
     },
@@ -77,4 +79,9 @@ pub enum ConfigError {
         "the configuration cannot be written as TOML: {0}. Use paths in UTF-8 and numbers below 2^63"
     )]
     Unwritable(#[source] Box<toml::ser::Error>),
+}
+
+/// Asks for the name that may be meant.
+fn meant(like: &Option<&str>) -> String {
+    like.map_or_else(String::new, |like| format!(" (do you mean {like}?)"))
 }

@@ -1,6 +1,7 @@
 //! Configurations that come with the program.
 
 use super::ConfigError;
+use super::resolve::most_like;
 use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.
@@ -57,6 +58,7 @@ pub fn preset_text(name: &str) -> Result<&'static str, ConfigError> {
     PRESETS.into_iter().find(|&(known, _)| known == name).map(|(_, text)| text).ok_or_else(|| {
         ConfigError::UnknownPreset {
             name: name.to_owned(),
+            like: most_like(preset_names(), name),
             known: preset_names().collect::<Vec<_>>().join(", "),
         }
     })

@@ -318,7 +318,7 @@ fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), C
         let Some(section) = sections.iter().find(|section| section.name == found) else {
             let what =
                 if value.get_ref().is_table() { "section" } else { "key outside of sections" };
-            let remedy = place_of(&sections, found).unwrap_or_else(|| all_sections(&sections));
+            let remedy = place_of(&sections, found).unwrap_or_else(|| all_sections(&sections, found));
             return Err(unknown(name.span(), format!("{what} `{found}`"), remedy));
         };
         let Some(keys) = value.get_ref().as_table() else { continue };
@@ -348,10 +348,7 @@ fn place_of(sections: &[Section], key: &str) -> Option<String> {
 /// Names the key of a section that is spelled most like another one. A model of another version of the program has keys
 /// that this one lacks.
 fn nearest(section: &Section, key: &str) -> String {
-    let likeness = |name: &&str| strsim::jaro_winkler(name, key);
-    let keys = section.flags.iter().map(|flag| flag.get_id().as_str());
-    let best = keys.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    match best.filter(|best| likeness(best) > LIKE) {
+    match most_like(section.flags.iter().map(|flag| flag.get_id().as_str()), key) {
         Some(best) => format!("do you mean `{best}`? All keys: splat train --help"),
         None => {
             "remove it, or use the version of splat that wrote it. All keys: splat train --help"
@@ -360,12 +357,22 @@ fn nearest(section: &Section, key: &str) -> String {
     }
 }
 
+/// The name that is spelled most like a word, if one is like it.
+pub(super) fn most_like<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let likeness = |name: &&str| strsim::jaro_winkler(name, &word);
+    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    best.filter(|best| likeness(best) > LIKE)
+}
+
 /// Jaro-Winkler similarity from which a name is taken for a misspelt one; clap takes about the same.
 const LIKE: f64 = 0.8;
 
-fn all_sections(sections: &[Section]) -> String {
+fn all_sections(sections: &[Section], found: &str) -> String {
+    let like = most_like(sections.iter().map(|section| section.name), found);
+    let meant = like.map_or_else(String::new, |like| format!("do you mean [{like}]? "));
     let names: Vec<_> = sections.iter().map(|section| format!("[{}]", section.name)).collect();
-    format!("the sections are {}", names.join(" "))
+    format!("{meant}the sections are {}", names.join(" "))
 }
 
 /// Names the key whose value the error's span lies in.
@@ -384,12 +391,25 @@ fn wrong_type(
                     line: line_of(text, at),
                     section: section.get_ref().to_string(),
                     key: key.get_ref().to_string(),
-                    message: source.message().to_owned(),
+                    message: in_plain_words(source.message()),
                 };
             }
         }
     }
     ConfigError::Syntax { origin: origin.to_owned(), source: Box::new(source) }
+}
+
+/// Replaces the types of the program in an error of the parser.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, kind)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let kind = match kind {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        other => other,
+    };
+    format!("{found}expected {kind}")
 }
 
 /// The line, from 1, of a position in a text.

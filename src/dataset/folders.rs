@@ -7,6 +7,7 @@ use super::colmap::FoundModel;
 use super::error::DatasetError;
 use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, photographs_in};
 use super::listing::first_few;
+use super::shot::UNREAD_EXTENSIONS;
 use super::{colmap, transforms};
 use crate::files::shell_word;
 
@@ -292,7 +293,10 @@ pub(super) fn not_a_scene(root: &Path) -> DatasetError {
     let described: Vec<String> = described.collect();
     let content = match (described.is_empty(), photographs_in(root)) {
         (false, _) => first_few(&described),
-        (true, 0) => "no folders".to_owned(),
+        (true, 0) => match first_of(root, &VIDEOS).or_else(|| first_of(root, &UNREAD_EXTENSIONS)) {
+            Some(file) => format!("no folders, {}", file.file_name().unwrap_or_default().display()),
+            None => "no folders".to_owned(),
+        },
         (true, count) => format!("{count} photographs"),
     };
     DatasetError::NotAScene { path, content, sought: SOUGHT, remedy }
@@ -345,15 +349,52 @@ fn unsolved(root: &Path, names: &[String]) -> String {
     if let Some(name) = misnamed_transforms(root) {
         return format!("Rename {name} to {}", transforms::NERFSTUDIO);
     }
-    match photographs_of(root, names) {
-        None => "Give the folder that holds sparse and images after -s".to_owned(),
-        Some(folder) => format!(
-            "Run colmap automatic_reconstructor --dense 0 --workspace_path {} \
-             --image_path {}",
+    let solve = |folder: &Path| {
+        format!(
+            "colmap automatic_reconstructor --dense 0 --workspace_path {} --image_path {}",
             shell_word(root),
-            shell_word(&folder)
-        ),
+            shell_word(folder)
+        )
+    };
+    if let Some(folder) = photographs_of(root, names) {
+        return format!("Run {}", solve(&folder));
     }
+    let below = names.iter().map(|name| root.join(name));
+    let folders: Vec<PathBuf> = std::iter::once(root.to_owned()).chain(below).collect();
+    let images = root.join("images");
+    let made = shell_word(&images);
+    if let Some(video) = folders.iter().find_map(|folder| first_of(folder, &VIDEOS)) {
+        let video = shell_word(&video);
+        return format!(
+            "Run mkdir -p {made} && ffmpeg -i {video} -r 2 {made}/%05d.jpg && {}",
+            solve(&images)
+        );
+    }
+    if let Some(raw) = folders.iter().find_map(|folder| first_of(folder, &UNREAD_EXTENSIONS)) {
+        let extension = extension_of(&raw);
+        let folder = shell_word(raw.parent().unwrap_or(root));
+        let shown = raw.extension().map_or(extension, |it| it.to_string_lossy().into_owned());
+        return format!(
+            "Run mkdir -p {made} && magick mogrify -format jpg -path {made} {folder}/*.{shown} && {}",
+            solve(&images)
+        );
+    }
+    "Give the folder that holds sparse and images after -s".to_owned()
+}
+
+/// Extensions of videos, lower case.
+const VIDEOS: [&str; 8] = ["mp4", "mov", "m4v", "avi", "mkv", "webm", "mts", "insv"];
+
+fn extension_of(path: &Path) -> String {
+    path.extension().unwrap_or_default().to_string_lossy().to_lowercase()
+}
+
+/// The first file of a folder with one of these extensions, by name.
+fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
+    let files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    files
+        .filter(|path| path.is_file() && extensions.contains(&extension_of(path).as_str()))
+        .min()
 }
 
 /// A file that is named nearly as a transforms file.

@@ -44,6 +44,23 @@ pub fn guide(topic: &str) -> Option<Guide> {
     GUIDES.into_iter().find(|guide| guide.topic == topic)
 }
 
+/// Finds the guide that says most of a word: in its headings, or else in its text.
+pub fn guide_about(word: &str) -> Option<Guide> {
+    let word = word.to_lowercase();
+    let count = |text: &str| text.to_lowercase().matches(&word).count();
+    let headings = |guide: &Guide| {
+        guide.markdown.lines().filter(|line| line.starts_with('#')).map(count).sum::<usize>()
+    };
+    let says = |guide: &Guide| (headings(guide), count(guide.markdown));
+    let mut best = None;
+    for guide in GUIDES.iter().filter(|guide| word.len() > 2 && says(guide).1 > 0) {
+        if best.is_none_or(|best| says(guide) > says(best)) {
+            best = Some(guide);
+        }
+    }
+    best.copied()
+}
+
 impl Guide {
     /// Returns the heading of the first line.
     pub fn title(&self) -> &'static str {

@@ -216,9 +216,10 @@ impl Progress {
         let stage = self.status.stage;
         match &self.bar {
             Some(bar) => {
-                let layout = BarLayout::for_columns(console::Term::stderr().size().1, stage);
+                let columns = console::Term::stderr().size().1;
+                let layout = BarLayout::for_columns(columns, stage);
                 bar.set_style(layout.style(stage));
-                bar.set_message(layout.fit(&line));
+                bar.set_message(layout.fit(&line, columns));
                 bar.set_length(iterations.into());
                 bar.set_position(iteration.into());
             }
@@ -301,6 +302,9 @@ enum BarLayout {
     Narrow,
 }
 
+/// Columns of the narrow bar and the blank after it.
+const BAR_COLUMNS: usize = 5;
+
 impl BarLayout {
     /// The line of a long run takes 82 columns, 70 without the blanks around its bars, and what the run
     /// is at takes 8 or, in the coarse stage, 15 before it.
@@ -326,7 +330,39 @@ impl BarLayout {
             .progress_chars("━╸ ")
     }
 
-    fn fit(self, line: &str) -> String {
-        if self == Self::Narrow { line.replace(" │ ", "│") } else { line.to_owned() }
+    /// Returns the line without its least important parts, until the rest fits beside a narrow bar.
+    fn fit(self, line: &str, columns: u16) -> String {
+        if self != Self::Narrow {
+            return line.to_owned();
+        }
+        // Loads, time so far, number of Gaussians, speed, loss.
+        const LEAST_FIRST: [usize; 5] = [3, 5, 2, 4, 1];
+        let parts: Vec<&str> = line.split(" │ ").collect();
+        let room = usize::from(columns).saturating_sub(BAR_COLUMNS);
+        let without = |dropped: &[usize]| {
+            let kept = parts.iter().enumerate().filter(|(at, _)| !dropped.contains(at));
+            kept.map(|(_, part)| *part).collect::<Vec<_>>().join("│")
+        };
+        (0..=LEAST_FIRST.len())
+            .map(|count| without(&LEAST_FIRST[..count]))
+            .find(|line| line.chars().count() <= room)
+            .unwrap_or_else(|| without(&LEAST_FIRST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_keeps_iterations_and_remaining_time() {
+        let line = "491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10";
+        let fit = |columns| {
+            BarLayout::for_columns(columns, RunStage::Photometric).fit(line, columns)
+        };
+        assert_eq!(fit(40), "491/30000│L:0.214│17.2it/s│0:23:10");
+        assert_eq!(fit(24), "491/30000│0:23:10");
+        assert_eq!(fit(80), line.replace(" │ ", "│"));
+        assert_eq!(fit(120), line);
     }
 }

@@ -220,6 +220,32 @@ fn schedules_that_follow_the_iterations_do_so_only_with_their_preset() {
 }
 
 #[test]
+fn a_preset_that_the_run_did_not_begin_with_is_warned_of() {
+    let place = TestFolder::with_scene();
+    place.trained(10, &["--preset=best"]);
+    let warned = "replaces options of a run that began with --preset best";
+    let ended = resumed(&place, &["--preset=best", "--iterations=12"]);
+    assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
+    resumed(&place, &["--iterations=14"]).says(&["--preset best --iterations 14"]);
+    resumed(&place, &["--preset=fast", "--iterations=16"]).says(&["--preset fast", warned]);
+    // Memory is no part of the result.
+    let ended = resumed(&place, &["--preset=8gb", "--iterations=18"]);
+    assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_run_that_is_moved_aside_goes_on_by_the_command_that_is_named() {
+    let place = TestFolder::with_scene();
+    place.trained(4, &[]);
+    let aside = place.model().join("previous_1");
+    let command = format!("splat train --resume -m {}", text(&aside));
+    place.trained(5, &[]).says(&[&command]);
+    let args = ["train", "--device=cpu", "--resume", "--iterations=6", "-m", text(&aside)];
+    end(splat().args(args)).done().says(&["iteration 4"]);
+    assert!(aside.join("point_cloud/iteration_6").is_dir() && place.ply(5).is_file());
+}
+
+#[test]
 fn a_finished_run_says_that_it_is_finished() {
     let place = TestFolder::with_scene();
     place.trained(10, &[]);
@@ -364,6 +390,7 @@ fn a_signal_ends_the_run_after_its_iteration(
     let child = started_until(run, &place.checkpoint(40));
     send(signal, &child);
     let ended = Ended::from(child.wait_with_output().unwrap());
+    assert!(!ended.stderr.contains("--eval"), "a resumed run refuses it: {ended:#?}");
     ended.refused(130, &[command, text(&place.model())]);
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());

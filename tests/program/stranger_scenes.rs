@@ -617,6 +617,15 @@ fn files_with_the_content_of_something_else_are_named() {
         fs::write(place.scene().join("transforms.json"), content).unwrap();
         refused(&place, &[], &["transforms.json", said]);
     }
+    for (content, said) in [
+        ("{\n  // cameras\n  \"frames\": []\n}", "line 2, column 3: a comment"),
+        ("{\"frames\": [1,\n]}", "line 2, column 1: a comma"),
+        ("{\"frames\": [1\n\0]}", "line 2, column 1: a NUL byte"),
+    ] {
+        let place = changed(|_, _| {});
+        fs::write(place.scene().join("transforms.json"), content).unwrap();
+        refused(&place, &[], &["transforms.json", said, "Correct the file"]);
+    }
     for empty in ["", " \n"] {
         let place = changed(|_, _| {});
         fs::write(place.scene().join("transforms.json"), empty).unwrap();
@@ -627,7 +636,10 @@ fn files_with_the_content_of_something_else_are_named() {
 #[test]
 fn data_of_other_programs_is_named_with_a_command() {
     const THEN: &str = "--output-dir ROOT/processed && splat train -s ROOT/processed";
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 12] = [
+        (&["walk.MP4"], "ffmpeg -i ROOT/walk.MP4 -r 2 ROOT/images/%05d.jpg && colmap automatic"),
+        (&["raw/a.mov"], "no scene: no sparse/0, no transforms.json. Run mkdir -p ROOT/images"),
+        (&["a.HEIC"], "magick mogrify -format jpg -path ROOT/images ROOT/*.HEIC && colmap"),
         (&["keyframes/cameras/1.json"], "ns-process-data polycam --data ROOT THEN"),
         (&["metadata", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),
         (&["metadata.json", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),

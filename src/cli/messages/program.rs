@@ -50,7 +50,11 @@ fn full() -> OutputError {
 }
 
 fn unknown_preset() -> ConfigError {
-    ConfigError::UnknownPreset { name: "quick".to_owned(), known: "fast, best".to_owned() }
+    ConfigError::UnknownPreset {
+        name: "fst".to_owned(),
+        like: Some("fast"),
+        known: "fast, best".to_owned(),
+    }
 }
 
 /// A refusal of memory on a card that other programs use, or on one of its own.
@@ -98,6 +102,7 @@ pub(super) fn errors() -> Vec<Section> {
                 &ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
                 &ConfigError::UnknownPreset {
                     name: "quick".to_owned(),
+                    like: None,
                     known: "fast, best".to_owned(),
                 },
                 &ConfigError::Syntax { origin: "my.toml".to_owned(), source: Box::new(toml()) },

@@ -441,6 +441,16 @@ mod tests {
         assert_eq!(bytes.len() - end, 2 * 72 + 300 * 16 + 300 * 24);
     }
 
+    #[test]
+    fn bytes_after_the_last_row_are_noted() {
+        let splats = random_splats(300, 1, 6);
+        for bytes in [plain(&splats), packed(&splats).0] {
+            assert!(parsed(&bytes).unwrap().checked.notes.is_empty());
+            let notes = parsed(&[&bytes[..], b"more"].concat()).unwrap().checked.notes;
+            assert!(notes.len() == 1 && notes[0].starts_with("4 bytes after"), "{notes:?}");
+        }
+    }
+
     #[rstest]
     #[case("element chunk 2", "element chunk 1", "1 chunks for 300")]
     #[case("element sh 300", "element sh 299", "299 rows of SH")]

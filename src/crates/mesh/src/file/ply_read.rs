@@ -238,6 +238,8 @@ mod tests {
             let mesh = parse(&file).unwrap();
             assert_eq!(mesh.vertices, [[0.0, 0.5, 0.0], [1.0, 1.5, -1.0], [2.0, 4.5, -2.0]]);
             assert_eq!((mesh.faces[0], mesh.colors[1]), ([2, 0, 1], [0.0, 0.2, 1.0]));
+            let error = parse(&[&file[..], b"more"].concat()).unwrap_err().to_string();
+            assert!(error.contains("before the file ends"), "{error}");
             // Cut anywhere behind the header, the row that misses is named.
             let end = file.windows(11).position(|w| w == b"end_header\n").unwrap() + 11;
             for kept in end..file.len() {
