@@ -27,7 +27,7 @@ use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::model_cameras::{cameras_of, training_cameras_of};
-use super::output::{print, shell_word};
+use super::output::print;
 use super::parser::{command_of, is_typed};
 use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
@@ -194,18 +194,6 @@ fn check_output(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageErro
         )));
     }
     let folder = format.file_of_folder().and(args.output.parent());
-    // A format of several files has a folder of its own, which is made.
-    let above = match folder {
-        Some(folder) => folder.parent(),
-        None => args.output.parent(),
-    };
-    if let Some(missing) = above.filter(|it| !it.as_os_str().is_empty() && !it.exists()) {
-        return Err(UsageError(format!(
-            "{shown}: there is no folder {}. Make it: mkdir -p {}",
-            missing.display(),
-            shell_word(missing)
-        )));
-    }
     let has_files = |folder: &Path| {
         fs::read_dir(folder)
             .is_ok_and(|it| it.flatten().any(|entry| !is_of_interrupted_export(&entry)))

@@ -234,7 +234,6 @@ fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
 #[case::no_number(&["-m", "model", "-o", "a.ply", "--scale=nan"], 2, &["give a finite number"])]
 #[case::stdout(&["-m", "model", "-o", "-", "--format=ply"], 2, &["an export is a file"])]
 #[case::a_folder(&["-m", "model", "-o", "model", "--format=ply", "--overwrite"], 2, &["is no file"])]
-#[case::no_folder(&["-m", "model", "-o", "none/a.ply"], 2, &["no folder none", "mkdir -p none"])]
 #[case::others_files(&["-m", "model", "-o", "model/meta.json"], 2, &["model: is not empty", "--overwrite"])]
 #[case::folder(&["-m", "model", "-o", "a.sog", "--format=sog-folder"], 2, &["meta.json"])]
 #[case::refit_of_a_file(&["model/config.toml", "-o", "a.sog", "--refit"], 2, &["--refit", "-m MODEL"])]
