@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use splat_formats::remove_abandoned;
+use splat_formats::{folder_of, remove_abandoned};
 use tempfile::NamedTempFile;
 
 /// The hidden folder in an output folder that holds unfinished files.
@@ -58,11 +58,6 @@ pub(super) fn unfinished_file(path: &Path) -> io::Result<NamedTempFile> {
 pub(super) fn work_folder_of(path: &Path) -> PathBuf {
     let folder = folder_of(path);
     work_folder_above(folder).unwrap_or_else(|| folder.to_owned())
-}
-
-/// The folder of a file.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The nearest work folder in `folder` or above it, on the same disk: files are not renamed across disks.

@@ -6,9 +6,9 @@
 
 use crate::cursor::ByteCursor;
 use crate::fault::FormatFault;
-use crate::narrow::{half, to_f32};
 use crate::opacity::logit_of_byte;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::narrow::{half, to_f32};
 
 const HEADER_BYTES: usize = 4096;
 const SECTION_HEADER_BYTES: usize = 1024;

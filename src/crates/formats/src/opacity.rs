@@ -1,6 +1,6 @@
 //! Opacities: logits in memory, shares of one in most files.
 
-use crate::narrow::to_f32;
+use splat_mesh::narrow::to_f32;
 
 /// A share that a byte stores as 0 or 255 has no finite logit. A quarter of a step from the end is
 /// within half a step of all that the byte stands for, and becomes the same byte again.
@@ -33,7 +33,7 @@ pub(crate) fn logit_of_byte(byte: u8) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::narrow::round_u8;
+    use splat_mesh::narrow::round_u8;
 
     #[test]
     fn every_byte_becomes_a_finite_logit_and_itself_again() {

@@ -191,6 +191,6 @@ fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError>
 }
 
 /// The folder of a file.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

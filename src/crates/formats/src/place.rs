@@ -1,9 +1,9 @@
 //! Turning, scaling and moving a scene.
 
 use crate::harmonics::{self, HarmonicTurn};
-use crate::narrow::to_f32;
 use crate::quaternion::{matrix, product};
 use crate::splats::Splats;
+use splat_mesh::narrow::to_f32;
 
 /// An axis with its direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

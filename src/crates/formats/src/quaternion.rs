@@ -1,6 +1,6 @@
 //! Rotations as quaternions, and how the formats squeeze them.
 
-use crate::narrow::to_f32;
+use splat_mesh::narrow::to_f32;
 
 /// A rotation (w, x, y, z).
 pub type UnitQuat = [f32; 4];

@@ -7,9 +7,9 @@ use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
 use crate::cursor::ByteCursor;
 use crate::fault::FormatFault;
 use crate::json::parse_json;
-use crate::narrow::to_f32;
 use crate::opacity::logit;
 use crate::splats::{CheckedSplats, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::narrow::to_f32;
 
 /// Longest JSON that is read: a hundred times that of a file of Gaussians.
 const MOST_JSON_BYTES: usize = 1 << 20;

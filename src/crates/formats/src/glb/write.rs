@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::accessor::{FLOAT, UNSIGNED_BYTE};
 use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
 use crate::morton::bounds;
-use crate::narrow::{round_u8, to_f32};
 use crate::opacity::{logit, sigmoid};
 use crate::splats::{Antialiasing, SH_C0, SplatColumns, Splats, sh_rest_count};
 use crate::worst::WorstErrors;
+use splat_mesh::narrow::{round_u8, to_f32};
 
 /// Rows that are laid out at a time.
 const ROWS_AT_ONCE: usize = 1 << 14;

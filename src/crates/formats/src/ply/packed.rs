@@ -1,10 +1,10 @@
 //! How the packed layout squeezes a Gaussian into four words of 32 bits, relative to the ranges of
 //! its chunk of 256 (`PlayCanvas`, `compressed.ply`).
 
-use crate::narrow::{round_u32, to_f32};
 use crate::opacity::{logit_of_byte, sigmoid};
 use crate::quaternion::{SmallestThree, UnitQuat, normalised};
 use crate::splats::SH_C0;
+use splat_mesh::narrow::{round_u32, to_f32};
 
 /// Gaussians of a chunk.
 pub(super) const CHUNK_ROWS: usize = 256;
@@ -161,7 +161,7 @@ fn unpack_rotation(word: u32) -> UnitQuat {
 /// The byte of a coefficient above degree 0: steps of 1/32 between ±4, rounded down.
 pub(super) fn pack_harmonic(coefficient: f32) -> u8 {
     let step = ((f64::from(coefficient) / 8.0 + 0.5) * 256.0).floor();
-    crate::narrow::round_u8(step)
+    splat_mesh::narrow::round_u8(step)
 }
 
 /// The middle of what a byte stands for; its ends are ±4.

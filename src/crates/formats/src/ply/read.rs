@@ -7,12 +7,12 @@ use rayon::prelude::*;
 use super::header::{PlyElement, PlyHead, PlyProperty, PlyType};
 use super::rows;
 use crate::fault::FormatFault;
-use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
 use crate::splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, sh_rest_count,
 };
+use splat_mesh::narrow::to_f32;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 16 << 20;

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::narrow::{low_byte, to_f32, to_u32};
+use splat_mesh::narrow::{low_byte, to_f32, to_u32};
 
 /// Entries of a codebook.
 const ENTRIES: usize = 256;
@@ -115,7 +115,7 @@ fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SplatRandom;
+    use splat_mesh::random::RandomSequence;
 
     #[test]
     fn few_numbers_are_kept_exactly() {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_rare_outlier_keeps_its_entry() {
-        let mut random = SplatRandom::of_seed(1);
+        let mut random = RandomSequence::of_seed(1);
         let mut numbers: Vec<f32> = (0..10_000).map(|_| to_f32(random.uniform())).collect();
         numbers.push(9.0);
         let codebook = Codebook::of(numbers.iter().copied());

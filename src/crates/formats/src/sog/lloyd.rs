@@ -5,8 +5,8 @@ use rayon::prelude::*;
 
 use super::rows::RowTable;
 use super::search::{CellLists, HeldRows, NearRow};
-use crate::narrow::{to_f32, to_u32};
-use crate::random::SplatRandom;
+use splat_mesh::narrow::{to_f32, to_u32};
+use splat_mesh::random::RandomSequence;
 
 /// Rows that are gathered, each with a weight above 0.
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ impl Members<'_> {
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
         let mut centers = RowTable::like(self.rows);
         for cell in 0..cells.count() {
-            let mut random = SplatRandom::of_seed(seed ^ cell as u64);
+            let mut random = RandomSequence::of_seed(seed ^ cell as u64);
             let rows = inside.members(cell);
             let count = (cells.starts[cell + 1] - cells.starts[cell]) as usize;
             for k in 0..count {

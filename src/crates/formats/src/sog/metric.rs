@@ -1,6 +1,6 @@
 //! How much a change of harmonics is seen.
 
-use crate::narrow::to_f32;
+use splat_mesh::narrow::to_f32;
 
 /// Harmonics above degree 0, at most.
 pub(super) const MOST: usize = 15;

@@ -3,7 +3,7 @@
 use super::lloyd::{Cells, Clusters, Groups, Members};
 use super::rows::RowTable;
 use super::search::{CellLists, RowSearch};
-use crate::narrow::{floor_usize, to_u32};
+use splat_mesh::narrow::{floor_usize, to_u32};
 
 /// Passes of each level.
 const PASSES: usize = 8;
@@ -115,11 +115,11 @@ mod tests {
     use super::super::lloyd::weighted_means;
     use super::super::search::{HostSearch, squared_distance};
     use super::*;
-    use crate::narrow::to_f32;
-    use crate::random::SplatRandom;
+    use splat_mesh::narrow::to_f32;
+    use splat_mesh::random::RandomSequence;
 
     fn random_rows(count: usize, width: usize) -> RowTable {
-        let mut random = SplatRandom::of_seed(3);
+        let mut random = RandomSequence::of_seed(3);
         let mut rows = RowTable::of_width(width);
         for _ in 0..count {
             // Clumps of a few sizes, as harmonics have them.

@@ -12,9 +12,9 @@ use super::meta::{
 use super::picture::{PictureSize, encode};
 use super::shared::SharedHarmonics;
 use super::values::{SqueezedRange, pack_rotation};
-use crate::narrow::round_u8;
 use crate::opacity::sigmoid;
 use crate::splats::{Antialiasing, SplatColumns};
+use splat_mesh::narrow::round_u8;
 
 /// Pictures that are not packed yet.
 #[derive(Clone, Default)]

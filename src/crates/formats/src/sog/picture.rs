@@ -5,7 +5,7 @@ use std::io::{self, Cursor};
 use image_webp::{ColorType, DecodingError, WebPDecoder, WebPEncoder};
 
 use crate::fault::FormatFault;
-use crate::narrow::{floor_usize, to_u32};
+use splat_mesh::narrow::{floor_usize, to_u32};
 
 /// The longest side of a WebP.
 const MOST_SIDE: u32 = 16_383;
@@ -77,7 +77,7 @@ pub(super) fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SplatRandom;
+    use splat_mesh::random::RandomSequence;
 
     #[test]
     fn pictures_hold_a_pixel_each_and_nearly_no_more() {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_byte_comes_back_also_behind_an_alpha_of_zero() {
-        let mut random = SplatRandom::of_seed(1);
+        let mut random = RandomSequence::of_seed(1);
         let size = PictureSize::of_count(777);
         let pixels: Vec<[u8; 4]> = (0..777)
             .map(|_| random.bits().to_le_bytes())

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::rows::LANES;
-use crate::narrow::to_u32;
+use splat_mesh::narrow::to_u32;
 
 /// Searches rows of numbers for the nearest ones. [`HostSearch`] does it on the processor; a program may
 /// have something faster.

@@ -10,8 +10,8 @@ use super::picture::PictureSize;
 use super::rows::RowTable;
 use super::search::RowSearch;
 use super::seen::SeenFrom;
-use crate::narrow::{to_f32, to_u32};
 use crate::splats::{SH_C0, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::narrow::{to_f32, to_u32};
 
 /// How little a Gaussian may count, against the mean of all.
 const LEAST_WEIGHT: f64 = 1e-6;

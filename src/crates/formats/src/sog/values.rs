@@ -1,7 +1,7 @@
 //! How SOG stores places and rotations.
 
-use crate::narrow::{round_u8, round_u16, to_f32};
 use crate::quaternion::{SmallestThree, UnitQuat, normalised};
+use splat_mesh::narrow::{round_u8, round_u16, to_f32};
 
 /// The alpha of a rotation whose largest part is w; x, y and z follow.
 const FIRST_LARGEST: u8 = 252;

@@ -51,7 +51,7 @@ impl SpzAxes {
 
     /// The number in a file.
     pub(super) fn number(self) -> u32 {
-        crate::narrow::to_u32(self.index) + 1
+        splat_mesh::narrow::to_u32(self.index) + 1
     }
 
     /// True if y points up in the file.

@@ -217,7 +217,7 @@ pub(super) fn zstd_streams(
     let there: Vec<&Vec<u8>> =
         kinds.iter().zip(row_bytes).filter(|(_, bytes)| *bytes > 0).map(|(kind, _)| kind).collect();
     let mut bytes = header.bytes();
-    bytes.extend((HEADER_BYTES + crate::narrow::to_u32(record.len())).to_le_bytes());
+    bytes.extend((HEADER_BYTES + splat_mesh::narrow::to_u32(record.len())).to_le_bytes());
     bytes.extend([0; 12]);
     bytes.extend(record);
     let frames: Vec<Vec<u8>> =

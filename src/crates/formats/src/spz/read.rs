@@ -8,9 +8,9 @@ use super::rows::{
     unpack_scale,
 };
 use crate::fault::FormatFault;
-use crate::narrow::half;
 use crate::opacity::logit_of_byte;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::narrow::half;
 
 /// Reads a whole file of version 1 to 4 into the scene's axes. Extensions are lost, and a note tells.
 ///

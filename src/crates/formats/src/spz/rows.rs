@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::narrow::{round_i32, round_u8, round_u32, to_f32};
 use crate::quaternion::{SmallestThree, UnitQuat, normalised};
+use splat_mesh::narrow::{round_i32, round_u8, round_u32, to_f32};
 
 /// The share of a unit of colour that the coefficient of degree 0 is stored with.
 const COLOR_SCALE: f64 = 0.15;

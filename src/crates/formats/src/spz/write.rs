@@ -12,10 +12,10 @@ use super::rows::{
     pack_scale,
 };
 use crate::encoded::EncodedSplats;
-use crate::narrow::{low_byte, round_u8};
 use crate::opacity::sigmoid;
 use crate::splats::{Splats, sh_rest_count};
 use crate::worst::WorstErrors;
+use splat_mesh::narrow::{low_byte, round_u8};
 
 /// Versions that are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ fn packed(
         SpzVersion::V4 => {
             header.version = 4;
             let streams = header.row_bytes().iter().filter(|&&bytes| bytes > 0).count();
-            header.streams = low_byte(crate::narrow::to_u32(streams));
+            header.streams = low_byte(splat_mesh::narrow::to_u32(streams));
             zstd_streams(&header, &kinds, options.axes)?
         }
     })

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use super::merge::{Moments3, push_merged};
 use crate::morton::morton_order;
-use crate::narrow::{to_f32, to_u32};
 use crate::splats::{SplatColumns, Splats};
+use splat_mesh::narrow::{to_f32, to_u32};
 
 /// Neighbours, in the order of the curve, of which each looks for the best.
 const NEIGHBOURS: usize = 16;

@@ -1,10 +1,10 @@
 //! Several Gaussians as one.
 
 use super::eigen::{Symmetric3, axes_of, quaternion_of};
-use crate::narrow::to_f32;
 use crate::opacity::{logit, sigmoid};
 use crate::quaternion::matrix;
 use crate::splats::{LEAST_LOG_SCALE, SH_C0, SplatColumns, sh_rest_count};
+use splat_mesh::narrow::to_f32;
 
 /// The most opaque that a merged Gaussian becomes.
 const MOST_OPACITY: f64 = 0.99;

@@ -4,9 +4,9 @@ use super::meta::{LOD_META_NAME, StreamedMeta, StreamedNode, StreamedRun, VERSIO
 use crate::fault::FormatFault;
 use crate::folder::{PartSource, check_name};
 use crate::json::parse_json;
-use crate::narrow::to_u32;
 use crate::sog::read_sog;
 use crate::splats::{CheckedSplats, SplatColumns, Splats};
+use splat_mesh::narrow::to_u32;
 
 /// Bytes of `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
 const MOST_META_BYTES: u64 = 4 << 20;

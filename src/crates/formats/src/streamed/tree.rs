@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::narrow::to_f32;
 use crate::quaternion::matrix;
 use crate::splats::SplatColumns;
+use splat_mesh::narrow::to_f32;
 
 use super::meta::StreamedBound;
 

@@ -13,10 +13,10 @@ use super::meta::{
 use super::tree::{LevelRow, SplitNode, SplitRule, bound_of, split, union};
 use crate::folder::PartSink;
 use crate::morton::morton_order;
-use crate::narrow::to_u32;
 use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, write_in_order};
 use crate::splats::Splats;
 use crate::worst::WorstErrors;
+use splat_mesh::narrow::to_u32;
 
 /// Wide nodes with fewer Gaussians than these are not split.
 const LEAST_SPLIT: usize = 1024;

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn each_texel_gets_the_nearest_value_within_the_radius() {
         let (width, height) = (61, 47);
-        let stream = RandomStream::of_key(5);
+        let stream = RandomStream::of_seed(5);
         let is_set: Vec<bool> =
             (0..width * height).map(|i| stream.uniform(i as u64) < 0.003).collect();
         let before: Vec<usize> = (0..width * height).collect();

@@ -257,7 +257,7 @@ mod tests {
     /// The work of flattening grows faster than the faces of a chart, which is why these are bounded.
     #[test]
     fn charts_are_connected_and_have_a_bounded_number_of_faces() {
-        let stream = RandomStream::of_key(9);
+        let stream = RandomStream::of_seed(9);
         let rough = torus([1.0, 0.4], [400, 200], |u, v| {
             1.0 + 0.05 * stream.uniform((1e3 * u).to_bits() ^ (1e3 * v).to_bits().rotate_left(20))
         });

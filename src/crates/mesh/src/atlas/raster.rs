@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn touched_texels_are_those_of_places_in_the_triangle() {
-        let stream = crate::random::RandomStream::of_key(8);
+        let stream = crate::random::RandomStream::of_seed(8);
         let mut at = 0;
         let mut number = || {
             at += 1;

@@ -11,7 +11,7 @@ const OPTIONS: AtlasOptions = AtlasOptions { layout: Layout::Boxes, side_px: 512
 
 /// A torus whose tube varies by this share from vertex to vertex.
 fn rough([around, across]: [u32; 2], noise: f64) -> Mesh {
-    let stream = RandomStream::of_key(6);
+    let stream = RandomStream::of_seed(6);
     torus([1.0, 0.4], [around, across], |u, v| {
         let at = (u * 1e6) as u64 * 10_000_000 + (v * 1e6) as u64;
         1.0 + 0.05 * (5.0 * u).sin() * (3.0 * v).cos() + noise * (stream.uniform(at) - 0.5)

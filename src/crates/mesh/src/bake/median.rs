@@ -12,7 +12,7 @@ const MOST_DEVIATIONS: u16 = 3;
 const LEAST_DEVIATION: u8 = 4;
 
 /// Which colours are kept.
-const STREAM: RandomStream = RandomStream::of_key(17);
+const STREAM: RandomStream = RandomStream::of_seed(17);
 
 /// Some of the colours that views have of a texel.
 #[derive(Clone, Copy, Debug, Default)]

@@ -38,7 +38,7 @@ impl<'a> SurfaceSamples<'a> {
             .collect();
         let total = sums.last().copied().unwrap_or(0.0);
         let count = if total > 0.0 { count_of(total) } else { 0 };
-        Self { mesh, sums, count, stream: RandomStream::of_key(key) }
+        Self { mesh, sums, count, stream: RandomStream::of_seed(key) }
     }
 
     /// Area of a checked mesh, square world units.
