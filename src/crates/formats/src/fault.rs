@@ -2,6 +2,9 @@
 
 use std::io;
 
+use splat_mesh::file::GlbFault;
+use splat_mesh::file::ply::{HeaderFault, PlyFault};
+
 use crate::splats::SplatsError;
 
 /// Why bytes are no Gaussians: an error without the name of the file, which whoever opened it knows.
@@ -38,6 +41,24 @@ impl From<io::Error> for FormatFault {
                 Self::damaged(format!("is damaged: {error}"))
             }
             _ => Self::Unreadable(error),
+        }
+    }
+}
+
+impl From<GlbFault> for FormatFault {
+    fn from(fault: GlbFault) -> Self {
+        match fault {
+            GlbFault::Version(_) => Self::Unsupported(fault.to_string()),
+            _ => Self::damaged(fault.to_string()),
+        }
+    }
+}
+
+impl From<HeaderFault> for FormatFault {
+    fn from(HeaderFault { line, fault }: HeaderFault) -> Self {
+        match fault {
+            PlyFault::Unreadable(error) => error.into(),
+            PlyFault::Found(found) => Self::damaged(format!("line {line}, {found}")),
         }
     }
 }

@@ -68,9 +68,11 @@ pub use folder::{PartSink, PartSource, ZipSink};
 pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
 pub use ksplat::parse_ksplat;
-pub use open::{LFS_POINTER, LFS_SAID, ReadSplats, SplatFileKind, folder_of, read, read_with_axes};
+pub use open::{ReadSplats, SplatFileKind, folder_of, read, read_with_axes};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
-pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
+pub use ply::{
+    MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
+};
 pub use quaternion::UnitQuat;
 pub use save::{SplatFormat, WriteReport, write, write_with};
 pub use sog::{

@@ -16,9 +16,6 @@ use crate::place::ScenePlacement;
 pub use read::parse_glb;
 pub use write::{GlbError, write_glb};
 
-/// How a GLB begins.
-pub(crate) const GLB_MAGIC: [u8; 4] = *b"glTF";
-
 /// The extension, and what its attributes begin with.
 const EXTENSION: &str = "KHR_gaussian_splatting";
 
@@ -38,6 +35,7 @@ fn rest_name(number: usize) -> String {
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
+    use splat_mesh::file::GLB_MAGIC;
 
     use super::*;
     use crate::known_splats::{hard_splats, random_splats};

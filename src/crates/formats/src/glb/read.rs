@@ -3,12 +3,12 @@
 use super::accessor::GlbContent;
 use super::document::{GltfDocument, GltfPrimitive};
 use super::nodes::{PlacedMesh, placed_meshes};
-use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
-use crate::cursor::ByteCursor;
+use super::{EXTENSION, TURN, rest_name};
 use crate::fault::FormatFault;
 use crate::json::parse_json;
 use crate::opacity::logit;
 use crate::splats::{CheckedSplats, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::file::GlbChunks;
 use splat_mesh::narrow::to_f32;
 
 /// Longest JSON that is read: a hundred times that of a file of Gaussians.
@@ -66,35 +66,11 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 }
 
 fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
-    let what = "the header of GLB";
-    let mut cursor = ByteCursor::new(bytes);
-    if cursor.take(what, 4)? != GLB_MAGIC {
-        return Err(FormatFault::damaged("is no GLB: it does not begin with glTF"));
-    }
-    let (version, total) = (cursor.u32(what)?, cursor.u32(what)?);
-    if version != 2 {
-        return Err(FormatFault::Unsupported(format!(
-            "is of version {version} of glTF; 2 is read: export it as glTF 2.0"
-        )));
-    }
-    if u64::from(total) > bytes.len() as u64 {
-        return Err(FormatFault::truncated("the file", total.into(), bytes.len() as u64));
-    }
-    let length = cursor.u32(what)? as usize;
-    if cursor.take(what, 4)? != b"JSON" {
-        return Err(FormatFault::damaged("does not begin with a chunk of JSON"));
-    }
-    let json = cursor.take("its JSON", length)?;
+    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
     if json.len() > MOST_JSON_BYTES {
         return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
     }
     let document: GltfDocument = parse_json("JSON", json)?;
-    let mut binary: &[u8] = &[];
-    if cursor.left() > 0 {
-        let length = cursor.u32("its binary chunk")? as usize;
-        cursor.take("its binary chunk", 4)?;
-        binary = cursor.take("its binary chunk", length)?;
-    }
     Ok(GlbContent { document, binary })
 }
 

@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::accessor::{FLOAT, UNSIGNED_BYTE};
-use super::{EXTENSION, GLB_MAGIC, TURN, rest_name};
+use super::{EXTENSION, TURN, rest_name};
 use crate::morton::bounds;
 use crate::opacity::{logit, sigmoid};
 use crate::splats::{Antialiasing, SH_C0, SplatColumns, Splats, sh_rest_count};
 use crate::worst::WorstErrors;
+use splat_mesh::file::{MOST_GLB_BYTES, glb_bytes, json_chunk, write_chunks};
 use splat_mesh::narrow::{round_u8, to_f32};
 
 /// Rows that are laid out at a time.
@@ -56,30 +57,16 @@ pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, Gl
     let columns = turned.columns();
     let values = values(columns);
     let binary: u64 = values.iter().map(|value| value.bytes(columns.len())).sum();
-    let mut json = describe(columns, &values, binary).to_string().into_bytes();
-    json.resize(json.len().next_multiple_of(4), b' ');
-    let (needed, limit) = (28 + json.len() as u64 + binary, u64::from(u32::MAX));
-    if needed > limit {
-        return Err(GlbError::TooLarge { needed, limit, count: splats.len() });
+    let json = json_chunk(&describe(columns, &values, binary));
+    let needed = glb_bytes(&json, binary);
+    if needed > MOST_GLB_BYTES {
+        return Err(GlbError::TooLarge { needed, limit: MOST_GLB_BYTES, count: splats.len() });
     }
-    out.write_all(&GLB_MAGIC)?;
-    out.write_all(&2_u32.to_le_bytes())?;
-    write_length(out, needed)?;
-    write_length(out, json.len() as u64)?;
-    out.write_all(b"JSON")?;
-    out.write_all(&json)?;
-    write_length(out, binary)?;
-    out.write_all(b"BIN\0")?;
+    write_chunks(out, &json, binary)?;
     for value in &values {
         write_rows(columns, value, out)?;
     }
     Ok(WorstErrors::between(splats, &stored(turned)?))
-}
-
-/// A length that was found to fit.
-fn write_length(out: &mut dyn Write, bytes: u64) -> io::Result<()> {
-    let bytes = u32::try_from(bytes).map_err(io::Error::other)?;
-    out.write_all(&bytes.to_le_bytes())
 }
 
 /// What is stored of a Gaussian.

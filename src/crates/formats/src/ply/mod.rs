@@ -11,12 +11,14 @@ mod write;
 
 use std::io::BufRead;
 
+use splat_mesh::file::ply::PlyHeader;
+
+pub use header::{MIP_COMMENT, SURFELS_COMMENT};
 pub use packed_write::write_packed_ply;
 pub use write::write_ply;
 
 use crate::fault::FormatFault;
 use crate::splats::CheckedSplats;
-use header::PlyHead;
 
 /// Which of the two layouts a PLY has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub struct PlySplats {
 ///
 /// The rows of the plain one are streamed: memory beyond the result stays at about a megabyte.
 pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
-    let head = PlyHead::read(input)?;
+    let head = PlyHeader::read(input)?;
     if head.element("chunk").is_some() {
         let checked = packed_read::read_packed(&head, input, file_bytes)?;
         return Ok(PlySplats { checked, kind: PlyKind::Packed });

@@ -2,7 +2,9 @@
 
 use std::io::BufRead;
 
-use super::header::{PlyElement, PlyHead, PlyType};
+use splat_mesh::file::ply::{PlyElement, PlyHeader, Scalar};
+
+use super::header::{check_length, column, element, is_antialiased};
 use super::packed::{CHUNK_ROWS, PackedRanges, RANGE_NAMES, Range3, WORD_NAMES, unpack_harmonic};
 use super::rows::{read_rows, skip_rows};
 use crate::fault::FormatFault;
@@ -10,12 +12,12 @@ use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_c
 
 /// Reads the tables; `input` stands after the header.
 pub(super) fn read_packed(
-    head: &PlyHead,
+    head: &PlyHeader,
     input: &mut impl BufRead,
     file_bytes: u64,
 ) -> Result<CheckedSplats, FormatFault> {
     let tables = PackedTables::of(head)?;
-    head.check_length(head.elements.len(), file_bytes)?;
+    check_length(head, head.elements.len(), file_bytes)?;
     let mut columns = SplatColumns::with_capacity(tables.sh_degree, tables.count);
     let mut ranges = Vec::new();
     for element in &head.elements {
@@ -55,7 +57,7 @@ pub(super) fn read_packed(
             }
         }
     }
-    if head.is_antialiased() {
+    if is_antialiased(head) {
         columns.antialiasing = Antialiasing::On;
     }
     Ok(Splats::from_columns(columns)?)
@@ -73,8 +75,9 @@ struct PackedTables {
 }
 
 impl PackedTables {
-    fn of(head: &PlyHead) -> Result<Self, FormatFault> {
-        let ((chunk_index, chunk), (index, vertex)) = (head.find("chunk")?, head.find("vertex")?);
+    fn of(head: &PlyHeader) -> Result<Self, FormatFault> {
+        let ((chunk_index, chunk), (index, vertex)) =
+            (element(head, "chunk")?, element(head, "vertex")?);
         if chunk_index > index {
             return Err(FormatFault::damaged("has its chunks behind its Gaussians"));
         }
@@ -94,9 +97,9 @@ impl PackedTables {
             })?,
             sh_degree,
             range_bytes: chunk.row_bytes,
-            ranges: offsets(chunk, names, PlyType::F32)?,
+            ranges: offsets(chunk, names, Scalar::F32)?,
             row_bytes: vertex.row_bytes,
-            words: offsets(vertex, &WORD_NAMES, PlyType::U32)?,
+            words: offsets(vertex, &WORD_NAMES, Scalar::U32)?,
         })
     }
 
@@ -146,12 +149,12 @@ impl PackedTables {
     }
 }
 
-fn offsets(element: &PlyElement, names: &[&str], kind: PlyType) -> Result<Vec<usize>, FormatFault> {
-    names.iter().map(|name| Ok(element.property(name, &[kind])?.offset)).collect()
+fn offsets(element: &PlyElement, names: &[&str], kind: Scalar) -> Result<Vec<usize>, FormatFault> {
+    names.iter().map(|name| Ok(column(element, name, &[kind])?.offset)).collect()
 }
 
 /// The degree that the table `sh` is of, which is 0 where there is none.
-fn harmonics(head: &PlyHead, count: u64) -> Result<u32, FormatFault> {
+fn harmonics(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     let Some(table) = head.element("sh") else { return Ok(0) };
     if table.rows != count {
         return Err(FormatFault::damaged(format!(
@@ -162,7 +165,7 @@ fn harmonics(head: &PlyHead, count: u64) -> Result<u32, FormatFault> {
     let values = table.properties.len();
     let is_named = |i: usize| {
         let property = &table.properties[i];
-        property.kind == PlyType::U8 && property.name == format!("f_rest_{i}")
+        property.scalar == Scalar::U8 && property.name == format!("f_rest_{i}")
     };
     let degree = (1..=3).find(|&degree| 3 * sh_rest_count(degree) == values);
     degree.filter(|_| (0..values).all(is_named)).ok_or_else(|| {

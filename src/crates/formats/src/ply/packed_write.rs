@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::header::ANTIALIASED;
+use splat_mesh::file::ply::{NewPlyHeader, Scalar};
+
+use super::header::MIP_COMMENT;
 use super::packed::{
     CHUNK_ROWS, MOST_LOG_SCALE, PackedRanges, PackedSplat, RANGE_NAMES, Range3, WORD_NAMES, color,
     cut_scale, pack_harmonic, unpack_harmonic,
@@ -54,7 +56,7 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
             &(-MOST_LOG_SCALE..=MOST_LOG_SCALE),
         ));
     }
-    out.write_all(header(splats).as_bytes())?;
+    out.write_all(&header(splats))?;
     out.write_all(&ranges)?;
     out.write_all(&words)?;
     write_harmonics(columns, &order, out)?;
@@ -86,27 +88,18 @@ fn write_harmonics(columns: &SplatColumns, order: &[u32], out: &mut dyn Write) -
     Ok(())
 }
 
-fn header(splats: &Splats) -> String {
+fn header(splats: &Splats) -> Vec<u8> {
     let count = splats.len();
-    let mut text = "ply\nformat binary_little_endian 1.0\n".to_owned();
+    let mut header = NewPlyHeader::default();
     if splats.columns().antialiasing == Antialiasing::On {
-        text.push_str(&format!("comment {ANTIALIASED}\n"));
+        header.comment(MIP_COMMENT);
     }
-    text.push_str(&format!("element chunk {}\n", count.div_ceil(CHUNK_ROWS)));
-    for name in RANGE_NAMES {
-        text.push_str(&format!("property float {name}\n"));
-    }
-    text.push_str(&format!("element vertex {count}\n"));
-    for name in WORD_NAMES {
-        text.push_str(&format!("property uint {name}\n"));
-    }
+    header.element("chunk", count.div_ceil(CHUNK_ROWS)).properties(Scalar::F32, RANGE_NAMES);
+    header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
     let harmonics = 3 * sh_rest_count(splats.sh_degree());
     if harmonics > 0 {
-        text.push_str(&format!("element sh {count}\n"));
-        for i in 0..harmonics {
-            text.push_str(&format!("property uchar f_rest_{i}\n"));
-        }
+        let names = (0..harmonics).map(|i| format!("f_rest_{i}"));
+        header.element("sh", count).properties(Scalar::U8, names);
     }
-    text.push_str("end_header\n");
-    text
+    header.end()
 }

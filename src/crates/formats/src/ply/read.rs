@@ -3,8 +3,10 @@
 use std::io::BufRead;
 
 use rayon::prelude::*;
+use splat_mesh::file::ply::{PlyElement, PlyHeader, PlyProperty, Scalar};
+use splat_mesh::narrow::to_f32;
 
-use super::header::{PlyElement, PlyHead, PlyProperty, PlyType};
+use super::header::{check_length, column, element, is_antialiased};
 use super::rows;
 use crate::fault::FormatFault;
 use crate::opacity::{logit, sigmoid};
@@ -12,7 +14,6 @@ use crate::splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, sh_rest_count,
 };
-use splat_mesh::narrow::to_f32;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -44,7 +45,7 @@ const CHANNELS: [[&str; 3]; 3] =
 
 impl RowLayout {
     fn of(element: &PlyElement) -> Result<Self, FormatFault> {
-        let one = |name: &str| element.property(name, &[PlyType::F32, PlyType::F64]).cloned();
+        let one = |name: &str| column(element, name, &[Scalar::F32, Scalar::F64]).cloned();
         let numbered = |prefix: &str, count: usize| {
             (0..count).map(|i| one(&format!("{prefix}{i}"))).collect::<Result<Vec<_>, _>>()
         };
@@ -59,18 +60,19 @@ impl RowLayout {
         let (colors, full_channel) = match channels {
             None => (numbered("f_dc_", 3)?, None),
             Some(names) => {
-                let kinds = [PlyType::U8, PlyType::U16, PlyType::F32, PlyType::F64];
-                let channel = |name: &&str| element.property(name, &kinds).cloned();
+                let kinds = [Scalar::U8, Scalar::U16, Scalar::F32, Scalar::F64];
+                let channel = |name: &&str| column(element, name, &kinds).cloned();
                 let colors = names.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
-                let full = match colors[0].kind {
-                    PlyType::U8 => 255.0,
-                    PlyType::U16 => 65_535.0,
+                let full = match colors[0].scalar {
+                    Scalar::U8 => 255.0,
+                    Scalar::U16 => 65_535.0,
                     _ => 1.0,
                 };
-                if let Some(other) = colors.iter().find(|it| it.kind != colors[0].kind) {
+                if let Some(other) = colors.iter().find(|it| it.scalar != colors[0].scalar) {
                     return Err(FormatFault::damaged(format!(
                         "has colours of the types {} and {}",
-                        colors[0].spelled, other.spelled
+                        colors[0].scalar.name(),
+                        other.scalar.name()
                     )));
                 }
                 (colors, Some(full))
@@ -141,17 +143,7 @@ impl RowLayout {
 
 /// A value of a row; NaN where the row is too short.
 fn value(property: &PlyProperty, row: &[u8]) -> f32 {
-    let bytes = row.get(property.offset..).unwrap_or_default();
-    match property.kind {
-        PlyType::F64 => {
-            bytes.first_chunk().map_or(f32::NAN, |bytes| to_f32(f64::from_le_bytes(*bytes)))
-        }
-        PlyType::U8 => bytes.first().map_or(f32::NAN, |&byte| f32::from(byte)),
-        PlyType::U16 => {
-            bytes.first_chunk().map_or(f32::NAN, |bytes| f32::from(u16::from_le_bytes(*bytes)))
-        }
-        _ => bytes.first_chunk().map_or(f32::NAN, |bytes| f32::from_le_bytes(*bytes)),
-    }
+    to_f32(property.value(row))
 }
 
 /// Scales and opacity with a 3D filter of this standard deviation baked in (Mip-Splatting, Yu and
@@ -172,13 +164,13 @@ fn filtered(log_scales: [f32; 3], opacity_logit: f32, filter: f32) -> ([f32; 3],
 
 /// Reads the rows of `vertex`; `input` stands after the header.
 pub(super) fn read_rows(
-    head: &PlyHead,
+    head: &PlyHeader,
     input: &mut impl BufRead,
     file_bytes: u64,
 ) -> Result<CheckedSplats, FormatFault> {
-    let (index, element) = head.find("vertex")?;
+    let (index, element) = element(head, "vertex")?;
     let layout = RowLayout::of(element)?;
-    head.check_length(index, file_bytes)?;
+    check_length(head, index, file_bytes)?;
     let Ok(count) = usize::try_from(element.rows) else {
         return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
     };
@@ -206,7 +198,7 @@ pub(super) fn read_rows(
         parts.iter().for_each(|part| columns.append(part));
         left -= now;
     }
-    if head.is_antialiased() {
+    if is_antialiased(head) {
         columns.antialiasing = Antialiasing::On;
     }
     let mut notes = layout.notes;

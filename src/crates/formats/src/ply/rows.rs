@@ -2,11 +2,18 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::header::{PlyElement, PlyEncoding, PlyType};
+use splat_mesh::file::ply::{PlyElement, PlyEncoding, Scalar};
+
+use super::header::least_bytes;
 use crate::fault::FormatFault;
 
 /// Longest line of text that is read.
 const MOST_LINE_BYTES: u64 = 1 << 20;
+
+/// True if rows have the layout in the file that they have in memory.
+fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
+    encoding == PlyEncoding::Little && element.list().is_none()
+}
 
 /// Fills `rows`, a whole number of rows of the element.
 pub(super) fn read_rows(
@@ -15,7 +22,7 @@ pub(super) fn read_rows(
     input: &mut impl BufRead,
     rows: &mut [u8],
 ) -> Result<(), FormatFault> {
-    if element.is_plain(encoding) {
+    if is_plain(element, encoding) {
         return Ok(input.read_exact(rows)?);
     }
     if element.row_bytes == 0 {
@@ -31,8 +38,8 @@ pub(super) fn skip_rows(
     encoding: PlyEncoding,
     input: &mut impl BufRead,
 ) -> Result<(), FormatFault> {
-    if element.is_plain(encoding) {
-        let bytes = element.least_bytes(encoding);
+    if is_plain(element, encoding) {
+        let bytes = least_bytes(element, encoding);
         io::copy(&mut input.by_ref().take(bytes), &mut io::sink())?;
         return Ok(());
     }
@@ -49,7 +56,7 @@ fn read_row(
     input: &mut impl BufRead,
     row: &mut [u8],
 ) -> Result<(), FormatFault> {
-    if encoding == PlyEncoding::Text {
+    if encoding == PlyEncoding::Ascii {
         return read_line(element, input, row);
     }
     for property in &element.properties {
@@ -57,7 +64,7 @@ fn read_row(
             let mut bytes = [0; 8];
             read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
             let bytes_of_items =
-                list_length(length, bytes).map(|n| n * property.kind.bytes() as u64);
+                list_length(length, bytes).map(|n| n * property.scalar.bytes() as u64);
             let Some(due) = bytes_of_items else {
                 return Err(FormatFault::damaged(format!(
                     "has a list `{}` of a negative length",
@@ -69,37 +76,37 @@ fn read_row(
             }
             continue;
         }
-        let to = &mut row[property.offset..][..property.kind.bytes()];
-        read_value(property.kind, encoding, input, to)?;
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        read_value(property.scalar, encoding, input, to)?;
     }
     Ok(())
 }
 
 fn read_value(
-    kind: PlyType,
+    kind: Scalar,
     encoding: PlyEncoding,
     input: &mut impl BufRead,
     to: &mut [u8],
 ) -> Result<(), FormatFault> {
     debug_assert_eq!(kind.bytes(), to.len());
     input.read_exact(to)?;
-    if encoding == PlyEncoding::BigEndian {
+    if encoding == PlyEncoding::Big {
         to.reverse();
     }
     Ok(())
 }
 
 /// The length of a list; none if it is negative.
-fn list_length(kind: PlyType, bytes: [u8; 8]) -> Option<u64> {
+fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
     let [a, b, c, d, ..] = bytes;
     match kind {
-        PlyType::U8 => Some(a.into()),
-        PlyType::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
-        PlyType::U16 => Some(u16::from_le_bytes([a, b]).into()),
-        PlyType::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
-        PlyType::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        PlyType::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
-        PlyType::F32 | PlyType::F64 => None,
+        Scalar::U8 => Some(a.into()),
+        Scalar::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
+        Scalar::U16 => Some(u16::from_le_bytes([a, b]).into()),
+        Scalar::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
+        Scalar::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        Scalar::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
+        Scalar::F32 | Scalar::F64 => None,
     }
 }
 
@@ -134,26 +141,26 @@ fn read_line(
             }
             continue;
         }
-        let to = &mut row[property.offset..][..property.kind.bytes()];
-        words.next().and_then(|word| parse_value(property.kind, word, to)).ok_or_else(wrong)?;
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        words.next().and_then(|word| parse_value(property.scalar, word, to)).ok_or_else(wrong)?;
     }
     if words.next().is_some() { Err(wrong()) } else { Ok(()) }
 }
 
 /// Writes the value of a word; none if the word is not of this type.
-fn parse_value(kind: PlyType, word: &str, to: &mut [u8]) -> Option<()> {
+fn parse_value(kind: Scalar, word: &str, to: &mut [u8]) -> Option<()> {
     match kind {
-        PlyType::U8 => to.copy_from_slice(&word.parse::<u8>().ok()?.to_le_bytes()),
-        PlyType::I8 => to.copy_from_slice(&word.parse::<i8>().ok()?.to_le_bytes()),
-        PlyType::U16 => to.copy_from_slice(&word.parse::<u16>().ok()?.to_le_bytes()),
-        PlyType::I16 => to.copy_from_slice(&word.parse::<i16>().ok()?.to_le_bytes()),
-        PlyType::U32 => to.copy_from_slice(&word.parse::<u32>().ok()?.to_le_bytes()),
-        PlyType::I32 => to.copy_from_slice(&word.parse::<i32>().ok()?.to_le_bytes()),
-        PlyType::F32 => {
+        Scalar::U8 => to.copy_from_slice(&word.parse::<u8>().ok()?.to_le_bytes()),
+        Scalar::I8 => to.copy_from_slice(&word.parse::<i8>().ok()?.to_le_bytes()),
+        Scalar::U16 => to.copy_from_slice(&word.parse::<u16>().ok()?.to_le_bytes()),
+        Scalar::I16 => to.copy_from_slice(&word.parse::<i16>().ok()?.to_le_bytes()),
+        Scalar::U32 => to.copy_from_slice(&word.parse::<u32>().ok()?.to_le_bytes()),
+        Scalar::I32 => to.copy_from_slice(&word.parse::<i32>().ok()?.to_le_bytes()),
+        Scalar::F32 => {
             let value = word.parse().ok().or_else(|| is_nan(word).then_some(f32::NAN))?;
             to.copy_from_slice(&value.to_le_bytes());
         }
-        PlyType::F64 => {
+        Scalar::F64 => {
             let value = word.parse().ok().or_else(|| is_nan(word).then_some(f64::NAN))?;
             to.copy_from_slice(&value.to_le_bytes());
         }

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::header::{ANTIALIASED, SURFELS};
+use splat_mesh::file::ply::{NewPlyHeader, Scalar};
+
+use super::header::{MIP_COMMENT, SURFELS_COMMENT};
 use crate::splats::{Antialiasing, SplatPrimitive, Splats, sh_rest_count};
 
 /// Rows that are laid out at a time: about a megabyte.
@@ -15,7 +17,7 @@ const ROWS_AT_ONCE: usize = 4096;
 ///
 /// Memory beyond the argument stays at about a megabyte.
 pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
-    out.write_all(header(splats).as_bytes())?;
+    out.write_all(&header(splats))?;
     let columns = splats.columns();
     let scales = scales_of(splats);
     let mut rows = Vec::new();
@@ -45,28 +47,23 @@ fn scales_of(splats: &Splats) -> usize {
     }
 }
 
-fn header(splats: &Splats) -> String {
-    let mut text =
-        format!("ply\nformat binary_little_endian 1.0\nelement vertex {}\n", splats.len());
+fn header(splats: &Splats) -> Vec<u8> {
     let columns = splats.columns();
-    let mode = match (columns.primitive, columns.antialiasing) {
-        (SplatPrimitive::Surfels, _) => Some(SURFELS),
-        (SplatPrimitive::Gaussians, Antialiasing::On) => Some(ANTIALIASED),
-        (SplatPrimitive::Gaussians, Antialiasing::Off) => None,
-    };
-    text.extend(mode.map(|mode| format!("comment {mode}\n")));
+    let mut header = NewPlyHeader::default();
+    header.element("vertex", splats.len());
+    match (columns.primitive, columns.antialiasing) {
+        (SplatPrimitive::Surfels, _) => _ = header.comment(SURFELS_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::On) => _ = header.comment(MIP_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::Off) => {}
+    }
     let numbered =
         |prefix: &'static str, count: usize| (0..count).map(move |i| format!("{prefix}{i}"));
-    let places = ["x", "y", "z", "nx", "ny", "nz"].into_iter().map(str::to_owned);
-    let names = places
-        .chain(numbered("f_dc_", 3))
-        .chain(numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
-        .chain(["opacity".to_owned()])
-        .chain(numbered("scale_", scales_of(splats)))
-        .chain(numbered("rot_", 4));
-    for name in names {
-        text.push_str(&format!("property float {name}\n"));
-    }
-    text.push_str("end_header\n");
-    text
+    header
+        .properties(Scalar::F32, ["x", "y", "z", "nx", "ny", "nz"])
+        .properties(Scalar::F32, numbered("f_dc_", 3))
+        .properties(Scalar::F32, numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
+        .properties(Scalar::F32, ["opacity"])
+        .properties(Scalar::F32, numbered("scale_", scales_of(splats)))
+        .properties(Scalar::F32, numbered("rot_", 4))
+        .end()
 }

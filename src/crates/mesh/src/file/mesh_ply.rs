@@ -1,15 +1,15 @@
-//! Meshes from PLY files of any program: ascii, both binary orders, polygons, any further columns.
+//! Meshes as PLY: files of any program are read (ascii, both binary orders, polygons, any further
+//! columns), binary little-endian ones are written.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
 use super::error::MeshFileError;
-use super::header::{Element, Header};
-use super::ply_rows::{RowFault, RowReader};
+use super::ply::{HeaderFault, NewPlyHeader, PlyElement, PlyFault, PlyHeader, RowReader, Scalar};
+use super::{byte_of, valid};
 use crate::check::check_mesh;
 use crate::mesh::Mesh;
-use crate::scalar::Scalar;
 
 /// Reads a mesh. Polygons become fans; normals and colours are read where all three columns stand.
 pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {
@@ -19,7 +19,10 @@ pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {
 
 /// The same of what `input` holds; `path` is for errors.
 pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFileError> {
-    let header = Header::read(path, input)?;
+    let header = PlyHeader::read(input).map_err(|HeaderFault { line, fault }| match fault {
+        PlyFault::Unreadable(source) => MeshFileError::unreadable(path, source),
+        PlyFault::Found(found) => MeshFileError::line(path, line, found),
+    })?;
     let mut rows = RowReader::new(input, header.encoding);
     let mut mesh = Mesh::default();
     let mut polygons = Polygons::default();
@@ -51,10 +54,10 @@ pub fn parse_ply(path: &Path, input: &mut impl BufRead) -> Result<Mesh, MeshFile
     Ok(mesh)
 }
 
-fn at_row(path: &Path, element: &Element, row: u64, fault: RowFault) -> MeshFileError {
+fn at_row(path: &Path, element: &PlyElement, row: u64, fault: PlyFault) -> MeshFileError {
     match fault {
-        RowFault::Unreadable(source) => MeshFileError::unreadable(path, source),
-        RowFault::Found(found) => {
+        PlyFault::Unreadable(source) => MeshFileError::unreadable(path, source),
+        PlyFault::Found(found) => {
             let (path, element) = (path.to_owned(), element.name.clone());
             MeshFileError::Row { path, element, row, found }
         }
@@ -71,10 +74,9 @@ struct VertexColumns {
 }
 
 impl VertexColumns {
-    fn of(element: &Element) -> Self {
-        let column = |name: &str| {
-            element.properties.iter().position(|p| p.name == name && p.count.is_none())
-        };
+    fn of(element: &PlyElement) -> Self {
+        let column =
+            |name: &str| element.properties.iter().position(|p| p.name == name && p.list.is_none());
         let all = |[a, b, c]: [&str; 3]| Some([column(a)?, column(b)?, column(c)?]);
         let color = all(["red", "green", "blue"]);
         let white = color.map_or(1.0, |[red, ..]| match element.properties[red].scalar {
@@ -89,10 +91,10 @@ impl VertexColumns {
 #[expect(clippy::cast_possible_truncation, reason = "rounded to the mesh's precision")]
 fn read_vertex<R: BufRead>(
     rows: &mut RowReader<'_, R>,
-    element: &Element,
+    element: &PlyElement,
     columns: &VertexColumns,
     mesh: &mut Mesh,
-) -> Result<(), RowFault> {
+) -> Result<(), PlyFault> {
     let mut read = [[0.0_f32; 3]; 3];
     let wanted = [columns.place, columns.normal, columns.color];
     rows.read(element, |at, value| {
@@ -114,14 +116,14 @@ fn read_vertex<R: BufRead>(
 }
 
 /// The list of a face's corners.
-fn face_column(element: &Element) -> Option<usize> {
+fn face_column(element: &PlyElement) -> Option<usize> {
     let names = ["vertex_indices", "vertex_index"];
     (element.name == "face")
         .then(|| {
             element
                 .properties
                 .iter()
-                .position(|p| p.count.is_some() && names.contains(&p.name.as_str()))
+                .position(|p| p.list.is_some() && names.contains(&p.name.as_str()))
         })
         .flatten()
 }
@@ -136,10 +138,10 @@ impl Polygons {
     fn read<R: BufRead>(
         &mut self,
         rows: &mut RowReader<'_, R>,
-        element: &Element,
+        element: &PlyElement,
         column: usize,
         faces: &mut Vec<[u32; 3]>,
-    ) -> Result<(), RowFault> {
+    ) -> Result<(), PlyFault> {
         self.corners.clear();
         let corners = &mut self.corners;
         rows.read(element, |at, value| {
@@ -148,7 +150,7 @@ impl Polygons {
             }
         })?;
         if corners.len() < 3 {
-            return Err(RowFault::Found(format!("a face of {} corners", corners.len())));
+            return Err(PlyFault::Found(format!("a face of {} corners", corners.len())));
         }
         let mut previous = [0; 2];
         for (at, &corner) in corners.iter().enumerate() {
@@ -165,12 +167,44 @@ impl Polygons {
     }
 }
 
-fn vertex_of(corner: f64) -> Result<u32, RowFault> {
+fn vertex_of(corner: f64) -> Result<u32, PlyFault> {
     if corner.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&corner) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
         return Ok(corner as u32);
     }
-    Err(RowFault::Found(format!("{corner} is not a vertex")))
+    Err(PlyFault::Found(format!("{corner} is not a vertex")))
+}
+
+/// Writes a mesh as binary little-endian PLY: places and normals `float`, colours `uchar`, faces
+/// `list uchar int vertex_indices`. `out` should be buffered.
+pub fn write_ply(out: &mut dyn Write, mesh: &Mesh) -> io::Result<()> {
+    valid(mesh)?;
+    let mut header = NewPlyHeader::default();
+    header.element("vertex", mesh.vertices.len()).properties(Scalar::F32, ["x", "y", "z"]);
+    if !mesh.normals.is_empty() {
+        header.properties(Scalar::F32, ["nx", "ny", "nz"]);
+    }
+    if !mesh.colors.is_empty() {
+        header.properties(Scalar::U8, ["red", "green", "blue"]);
+    }
+    out.write_all(&header.triangles(mesh.faces.len()).end())?;
+    for (vertex, place) in mesh.vertices.iter().enumerate() {
+        let floats = place.iter().chain(mesh.normals.get(vertex).into_iter().flatten());
+        for float in floats {
+            out.write_all(&float.to_le_bytes())?;
+        }
+        if let Some(color) = mesh.colors.get(vertex) {
+            out.write_all(&color.map(byte_of))?;
+        }
+    }
+    for face in &mesh.faces {
+        let mut row = [3; 13];
+        for (bytes, vertex) in row[1..].chunks_exact_mut(4).zip(face) {
+            bytes.copy_from_slice(&vertex.to_le_bytes());
+        }
+        out.write_all(&row)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -178,7 +212,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::file::write_ply;
     use crate::known_meshes::{cube, mesh_of};
 
     fn parse(mut bytes: &[u8]) -> Result<Mesh, MeshFileError> {
