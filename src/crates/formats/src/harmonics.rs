@@ -146,7 +146,7 @@ impl HarmonicTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quaternion::matrix;
+    use crate::geometry::matrix;
 
     fn value(rest: &[[f32; 3]], direction: [f64; 3]) -> f64 {
         let above = harmonics(direction);

@@ -8,8 +8,8 @@ use splat_mesh::file::GLB_MAGIC;
 use splat_mesh::file::ply::{LFS_POINTER, LFS_SAID};
 
 use crate::antimatter::parse_splat;
+use crate::error::FormatFault;
 use crate::error::SplatFileError;
-use crate::fault::FormatFault;
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::parse_glb;
 use crate::ksplat::parse_ksplat;

@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::metric::{HarmonicMetric, MOST};
+use super::palette::{HarmonicMetric, MOST};
 use crate::camera::SceneCamera;
+use crate::geometry::sigmoid;
 use crate::harmonics::harmonics;
-use crate::opacity::sigmoid;
 use crate::splats::{SplatColumns, sh_rest_count};
 use splat_mesh::narrow::to_f32;
 

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::error::MeshFileError;
 use super::picture::Picture;
 use crate::atlas::Atlas;
-use crate::check::check_mesh;
 use crate::mesh::Mesh;
+use crate::mesh::check_mesh;
 use crate::narrow::{to_f32, to_f32s, to_f64s};
 use crate::place::Bounds;
 

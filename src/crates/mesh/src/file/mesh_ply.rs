@@ -8,8 +8,8 @@ use std::path::Path;
 use super::error::MeshFileError;
 use super::ply::{HeaderFault, NewPlyHeader, PlyElement, PlyFault, PlyHeader, RowReader, Scalar};
 use super::{byte_of, valid};
-use crate::check::check_mesh;
 use crate::mesh::Mesh;
+use crate::mesh::check_mesh;
 
 /// Reads a mesh. Polygons become fans; normals and colours are read where all three columns stand.
 pub fn read_ply(path: &Path) -> Result<Mesh, MeshFileError> {

@@ -23,8 +23,8 @@ pub use mesh_ply::{parse_ply, read_ply, write_ply};
 pub use obj::{ObjTexture, parse_obj, read_obj, write_mtl, write_obj};
 pub use picture::{Picture, PictureError};
 
-use crate::check::check_mesh;
 use crate::mesh::Mesh;
+use crate::mesh::check_mesh;
 
 /// Reads a mesh: OBJ where the name says so, else PLY. GLB is read by [`read_glb`].
 pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use super::error::MeshFileError;
 use super::valid;
 use crate::atlas::Atlas;
-use crate::check::check_mesh;
 use crate::mesh::Mesh;
+use crate::mesh::check_mesh;
 
 /// Reads a mesh. Polygons become fans; colours are read where all places have them.
 pub fn read_obj(path: &Path) -> Result<Mesh, MeshFileError> {

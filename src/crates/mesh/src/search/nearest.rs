@@ -1,6 +1,6 @@
 //! The place of a surface that is nearest to a point.
 
-use super::boxes::BoxTree;
+use super::BoxTree;
 use crate::mesh::Vec3;
 use crate::vector::{add, cross, dot, scale, sub};
 

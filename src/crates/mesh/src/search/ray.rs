@@ -1,6 +1,6 @@
 //! Where rays meet a surface.
 
-use super::boxes::BoxTree;
+use super::BoxTree;
 use crate::mesh::Vec3;
 use crate::vector::{cross, dot, sub};
 

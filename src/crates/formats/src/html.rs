@@ -5,16 +5,17 @@
 //! network and opens from a disk. Its policy (CSP) runs nothing but the program that was built. A served
 //! page ([`served_page`]) has the same program and asks its server instead.
 
-mod facts;
-mod served;
-mod write;
+use std::io::{self, Write};
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 
 use crate::camera::SceneCamera;
 use crate::place::UpAxis;
-
-pub use facts::middle_and_radius;
-pub use served::{ServedPage, served_page};
-pub use write::{HtmlError, write_html};
+use crate::splats::{Antialiasing, Splats};
+use crate::spz::{SpzOptions, SpzOptionsError, encode_spz};
+use crate::worst::WorstErrors;
 
 /// What a page shows besides the Gaussians.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +26,177 @@ pub struct HtmlOptions {
     pub cameras: Vec<SceneCamera>,
     /// Up in the scene. The cameras' mean is taken instead where there are any.
     pub up: UpAxis,
+}
+
+// What a page knows about its Gaussians before it unpacks them.
+
+/// Most Gaussians that are looked at for the middle and the radius.
+const SAMPLES: usize = 100_000;
+
+/// Share of the Gaussians within the radius: the others are background and strays.
+const INNER_PERCENT: usize = 90;
+
+/// The title of a page that was given none.
+const USUAL_TITLE: &str = "Gaussians";
+
+/// The JSON of a page; `src/viewer/src` reads it by these names.
+#[derive(Serialize)]
+struct PageFacts<'a> {
+    title: &'a str,
+    splats: usize,
+    sh_degree: u32,
+    antialiased: bool,
+    /// The middle of the Gaussians, scene units.
+    center: [f32; 3],
+    /// How far from it most of them are, scene units; above 0.
+    radius: f32,
+    /// Up, where no cameras tell it.
+    up: [f64; 3],
+    cameras: &'a [SceneCamera],
+}
+
+impl<'a> PageFacts<'a> {
+    fn of(splats: &Splats, options: &'a HtmlOptions) -> Self {
+        let columns = splats.columns();
+        let (center, radius) = middle_and_radius(&columns.means);
+        Self {
+            title: if options.title.is_empty() { USUAL_TITLE } else { &options.title },
+            splats: columns.len(),
+            sh_degree: columns.sh_degree,
+            antialiased: columns.antialiasing == Antialiasing::On,
+            center,
+            radius,
+            up: options.up.direction(),
+            cameras: &options.cameras,
+        }
+    }
+}
+
+/// The median of places and how far from it most of them are; above 0, also where there are none. Of many
+/// places, some are looked at.
+pub fn middle_and_radius(places: &[[f32; 3]]) -> ([f32; 3], f32) {
+    let step = places.len().div_ceil(SAMPLES).max(1);
+    let places: Vec<[f32; 3]> = places.iter().step_by(step).copied().collect();
+    let center = [0, 1, 2].map(|axis| {
+        percentile(places.iter().map(|place| place[axis]).collect(), 50).unwrap_or(0.0)
+    });
+    let distances = places
+        .iter()
+        .map(|place| place.iter().zip(center).map(|(x, c)| (x - c).powi(2)).sum::<f32>().sqrt());
+    let radius = percentile(distances.collect(), INNER_PERCENT);
+    (center, radius.filter(|radius| radius.is_normal()).unwrap_or(1.0))
+}
+
+/// The value that so many percent of all do not exceed; none of none.
+fn percentile(mut values: Vec<f32>, percent: usize) -> Option<f32> {
+    let at = values.len() * percent / 100;
+    (at < values.len()).then(|| *values.select_nth_unstable_by(at, f32::total_cmp).1)
+}
+
+// The page that a server gives to browsers, which asks the server for all it shows.
+
+/// Page of `src/viewer/rebuild`, with a slot for the program.
+const SERVED_PAGE: &str = include_str!("../../../viewer/dist/served.html");
+
+/// Where the page names its policy.
+const POLICY: [&str; 2] = ["http-equiv=\"Content-Security-Policy\" content=\"", "\""];
+
+/// A page with its program and style inside, and no data.
+///
+/// `src/viewer/README.md` says what it asks of the server, by paths below `/api/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedPage {
+    /// The page.
+    pub html: String,
+    /// The value of the header `Content-Security-Policy`: nothing runs but the program, nothing is asked but
+    /// the server, and no other page holds this one in a frame.
+    pub policy: String,
+}
+
+/// The page. It is the same each time.
+pub fn served_page() -> ServedPage {
+    let bundle = Base64Display::new(BUNDLE, &STANDARD).to_string();
+    let html = SERVED_PAGE.replace("{{bundle}}", &bundle);
+    let [before, behind] = POLICY;
+    let own = SERVED_PAGE.split_once(before).and_then(|(_, rest)| rest.split_once(behind));
+    let own = own.map_or("default-src 'none'", |(policy, _)| policy);
+    ServedPage { html, policy: format!("{own}; frame-ancestors 'none'") }
+}
+
+// A page, written.
+
+/// Page of `src/viewer/rebuild`, with slots, and its program as gzip.
+const PAGE: &str = include_str!("../../../viewer/dist/page.html");
+const BUNDLE: &[u8] = include_bytes!("../../../viewer/dist/viewer.js.gz");
+
+/// Why no page is made.
+#[derive(Debug, thiserror::Error)]
+pub enum HtmlError {
+    /// The Gaussians cannot be packed.
+    #[error(transparent)]
+    Spz(#[from] SpzOptionsError),
+    /// A camera from which nothing can be seen.
+    #[error(
+        "the camera `{0}` has a value that is not finite, or no size or focal length: leave it out"
+    )]
+    Camera(String),
+    /// The facts cannot be written as JSON.
+    #[error("the page's JSON cannot be made: {0}. Export another format, such as .spz")]
+    Json(#[from] serde_json::Error),
+    /// The system refuses to write.
+    #[error(
+        "the page cannot be written: {0}. Check the free space and the permissions of the folder"
+    )]
+    Write(#[from] io::Error),
+}
+
+/// Writes a page with the Gaussians as SPZ 3 with 8 bits for all harmonics; how far from them it is.
+///
+/// Equal input makes equal bytes. Fails where SPZ cannot hold the Gaussians, a camera has values that
+/// are not finite, or `out` refuses.
+pub fn write_html(
+    splats: &Splats,
+    options: &HtmlOptions,
+    out: &mut (impl Write + ?Sized),
+) -> Result<WorstErrors, HtmlError> {
+    if let Some(camera) = options.cameras.iter().find(|camera| !camera.is_usable()) {
+        return Err(HtmlError::Camera(camera.name.clone()));
+    }
+    let file = encode_spz(splats, &SpzOptions::for_page())?;
+    let facts = PageFacts::of(splats, options);
+    // What is filled in is never searched for slots: a title may look like one.
+    for (at, part) in PAGE.split("{{").enumerate() {
+        let Some((slot, text)) = part.split_once("}}").filter(|_| at > 0) else {
+            out.write_all(part.as_bytes())?;
+            continue;
+        };
+        match slot {
+            "title" => out.write_all(html_text(facts.title).as_bytes())?,
+            "scene" => out.write_all(script_json(&serde_json::to_string(&facts)?).as_bytes())?,
+            "splats" => write!(out, "{}", Base64Display::new(&file.bytes, &STANDARD))?,
+            "bundle" => write!(out, "{}", Base64Display::new(BUNDLE, &STANDARD))?,
+            unknown => {
+                let said = format!("the page has a slot `{unknown}` that nothing fills");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, said).into());
+            }
+        }
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(file.worst)
+}
+
+/// A text as the content of an element.
+fn html_text(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+/// A JSON as the content of a script: no tag can begin in it, and no line of JavaScript end.
+fn script_json(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 #[cfg(test)]
@@ -206,5 +378,19 @@ mod tests {
         let options = HtmlOptions { cameras, ..HtmlOptions::default() };
         let error = write_html(&random_splats(1, 0, 1), &options, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("`bad`"), "{error}");
+    }
+
+    #[test]
+    fn the_served_page_is_whole_and_its_policy_names_the_server_alone() {
+        let ServedPage { html, policy } = served_page();
+        assert!(html.starts_with("<!doctype html>") && html.ends_with("</html>\n"));
+        assert!(!html.contains("{{") && html.contains("{\"served\":true}"));
+        let parts: Vec<&str> = policy.split("; ").collect();
+        for part in
+            ["default-src 'none'", "connect-src 'self' data: blob:", "frame-ancestors 'none'"]
+        {
+            assert!(parts.contains(&part), "{policy}");
+        }
+        assert!(!policy.contains("unsafe-inline") && !policy.contains("http"), "{policy}");
     }
 }

@@ -1,6 +1,10 @@
-//! Rotations as quaternions, and how the formats squeeze them.
+//! Rotations, opacities and the order of places along the Z-curve.
 
-use splat_mesh::narrow::to_f32;
+use rayon::prelude::*;
+use splat_mesh::bricks::morton;
+use splat_mesh::narrow::{round_u32, to_f32, to_u32};
+
+// Rotations as quaternions, and how the formats squeeze them.
 
 /// A rotation (w, x, y, z).
 pub type UnitQuat = [f32; 4];
@@ -99,8 +103,71 @@ impl SmallestThree {
     }
 }
 
+// Opacities: logits in memory, shares of one in most files.
+
+/// A share that a byte stores as 0 or 255 has no finite logit. A quarter of a step from the end is
+/// within half a step of all that the byte stands for, and becomes the same byte again.
+const MARGIN: f64 = 0.25 / 255.0;
+
+/// The share of one that a logit stands for.
+#[inline]
+pub(crate) fn sigmoid(logit: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(logit)).exp())
+}
+
+/// The logit of a share of one.
+#[inline]
+pub(crate) fn logit(share: f64) -> f32 {
+    to_f32((share / (1.0 - share)).ln())
+}
+
+/// The logit of a share that was stored in few bits: finite at both ends.
+#[inline]
+pub(crate) fn logit_of_stored(share: f64) -> f32 {
+    logit(share.clamp(MARGIN, 1.0 - MARGIN))
+}
+
+/// The logit of a byte of 0 to 255.
+#[inline]
+pub(crate) fn logit_of_byte(byte: u8) -> f32 {
+    logit_of_stored(f64::from(byte) / 255.0)
+}
+
+// An order of places in which neighbours stand together (Z-order curve, Morton 1966).
+
+/// Row numbers so that neighbours in space follow one another; equal places stay in their order.
+pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
+    let (low, high) = bounds(means);
+    let most = f64::from((1_u32 << morton::AXIS_BITS) - 1);
+    let key = |mean: &[f32; 3]| {
+        morton::key([0, 1, 2].map(|i: usize| {
+            let (x, low, high) = (f64::from(mean[i]), f64::from(low[i]), f64::from(high[i]));
+            let share = if high > low { (x - low) / (high - low) } else { 0.0 };
+            round_u32(share * most)
+        }))
+    };
+    let mut keyed: Vec<(u64, u32)> =
+        means.par_iter().enumerate().map(|(row, mean)| (key(mean), to_u32(row))).collect();
+    // No two are equal, so that the order is the same for any number of threads.
+    keyed.par_sort_unstable();
+    keyed.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Least and greatest of each coordinate; zeros of no places.
+pub(crate) fn bounds(means: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
+    let first = means.first().copied().unwrap_or_default();
+    means.iter().fold((first, first), |(low, high), mean| {
+        let each = |pick: fn(f32, f32) -> f32, from: [f32; 3]| {
+            std::array::from_fn(|i| pick(from[i], mean[i]))
+        };
+        (each(f32::min, low), each(f32::max, high))
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use splat_mesh::narrow::round_u8;
+
     use super::*;
 
     #[test]
@@ -142,5 +209,34 @@ mod tests {
         let q = [eighth.cos(), eighth.sin(), 0.0, 0.0];
         assert!((angle_degrees([1.0, 0.0, 0.0, 0.0], q) - 45.0).abs() < 1e-4);
         assert!((angle_degrees([-1.0, 0.0, 0.0, 0.0], q) - 45.0).abs() < 1e-4);
+    }
+
+    #[test]
+    fn every_byte_becomes_a_finite_logit_and_itself_again() {
+        for byte in 0..=255 {
+            let logit = logit_of_byte(byte);
+            assert!(logit.is_finite());
+            assert_eq!(round_u8(255.0 * sigmoid(logit)), byte);
+        }
+    }
+
+    #[test]
+    fn extreme_logits_are_shares() {
+        assert_eq!(sigmoid(f32::MAX), 1.0);
+        assert_eq!(sigmoid(f32::MIN), 0.0);
+        assert!((logit(sigmoid(2.5)) - 2.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_corners_of_a_cube_come_in_the_order_of_z() {
+        let corner = |i: u8| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from);
+        let mixed: Vec<[f32; 3]> = [5, 0, 7, 2, 1, 6, 3, 4].map(corner).to_vec();
+        assert_eq!(morton_order(&mixed), [1, 4, 3, 6, 7, 0, 5, 2]);
+    }
+
+    #[test]
+    fn equal_places_keep_their_order() {
+        assert_eq!(morton_order(&[[2.0; 3]; 4]), [0, 1, 2, 3]);
+        assert!(morton_order(&[]).is_empty());
     }
 }
