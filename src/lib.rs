@@ -34,7 +34,7 @@
 //! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
 //! | sum what each shows of itself | | `weights.rs` |
 //! | find what each adds to the likeness | `math/worth.rs` | `worth.rs` |
-//! | find which rows of harmonics are alike | `src/crates/formats/src/sog/search.rs` | `palette.rs` |
+//! | find which rows of harmonics are alike | `src/crates/formats/src/sog/palette.rs` | `palette.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | move Gaussians with a mesh | `math/bound.rs`, `math/crease.rs` | `bind.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |

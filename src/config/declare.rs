@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `is` names a function of `values.rs`, or is one; it runs wherever the value comes from. `idle` is
-//! a list of [`Idle`](super::idle::Idle), whose conditions are about the type after `of`. Both may be
+//! a list of [`Idle`](super::no_effect::Idle), whose conditions are about the type after `of`. Both may be
 //! left out. The type of an option says what its flag looks like:
 //!
 //! | type | flag | default |
@@ -51,7 +51,7 @@ macro_rules! options {
             pub(super) const NAME: &str = $section;
 
             /// When options of the section have no effect.
-            pub(super) const IDLE: &[(&str, super::idle::Idle<$Whole>)] =
+            pub(super) const IDLE: &[(&str, super::no_effect::Idle<$Whole>)] =
                 &[$((stringify!($key), $idle)),*];
 
             /// Checks each option by itself; the first that is out of range is the error.
@@ -96,7 +96,7 @@ macro_rules! options {
                     default_missing_value = "true",
                     default_value_t = Self::default().$key,
                     hide_default_value = true,
-                    value_parser = super::switch::parse_switch,
+                    value_parser = super::values::parse_switch,
                     action = clap::ArgAction::Set,
                 )]
                 pub $key: bool,]

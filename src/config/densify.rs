@@ -1,10 +1,10 @@
 //! Options of density control.
 
 use super::declare::options;
-use super::idle::Idle;
-use super::primitive::PrimitiveName;
+use super::no_effect::Idle;
 use super::strategy::StrategyName;
-use super::training_background::TrainingBackground;
+use super::values::PrimitiveName;
+use super::values::TrainingBackground;
 use super::values::{count, fits_toml, holds, positive, rate, share, toml_count};
 
 /// What of a run says which options of density control have an effect.

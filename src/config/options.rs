@@ -10,12 +10,12 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::declare::options;
-use super::idle::Idle;
-use super::primitive::PrimitiveName;
-use super::reg_reach::RegReach;
-use super::resolution_schedule::ResolutionSchedule;
+use super::no_effect::Idle;
 use super::scene::SceneOptions;
-use super::time_budget::TimeBudget;
+use super::values::PrimitiveName;
+use super::values::RegReach;
+use super::values::ResolutionSchedule;
+use super::values::TimeBudget;
 use super::values::{count, holds, path, positive, rate, share, spz_axes};
 use super::{
     DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, RunOptions, SugarOptions,

@@ -1,5 +1,6 @@
 //! Which of several places an option's value comes from.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -9,13 +10,13 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
-use super::implied::Implied;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
 use super::stretch::{
     LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
 };
+use super::sugar::{Regularize, SugarSchedule};
 use super::values::holds;
 use super::{
     Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
@@ -318,7 +319,8 @@ fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), C
         let Some(section) = sections.iter().find(|section| section.name == found) else {
             let what =
                 if value.get_ref().is_table() { "section" } else { "key outside of sections" };
-            let remedy = place_of(&sections, found).unwrap_or_else(|| all_sections(&sections, found));
+            let remedy =
+                place_of(&sections, found).unwrap_or_else(|| all_sections(&sections, found));
             return Err(unknown(name.span(), format!("{what} `{found}`"), remedy));
         };
         let Some(keys) = value.get_ref().as_table() else { continue };
@@ -415,4 +417,81 @@ fn in_plain_words(message: &str) -> String {
 /// The line, from 1, of a position in a text.
 fn line_of(text: &str, position: usize) -> usize {
     1 + text.bytes().take(position).filter(|&byte| byte == b'\n').count()
+}
+
+// Values that an option brings of others.
+
+/// Options that are to be given where nothing is said of them.
+pub(super) struct Implied {
+    /// Name in messages.
+    pub(super) origin: &'static str,
+    /// The values, as a layer beneath all that is given.
+    pub(super) text: &'static str,
+}
+
+// Where the stages of a run begin and end.
+
+/// The last iteration of the coarse stage, if its schedule is the reference's.
+const ABSOLUTE_LAST: u32 = 15_000;
+
+impl Config {
+    /// Whether SuGaR's coarse stage follows the photometric stage.
+    pub fn has_coarse_stage(&self) -> bool {
+        self.sugar.regularize != Regularize::None
+    }
+
+    /// The last iteration of the run: that of the coarse stage, if it has one.
+    pub fn last_iteration(&self) -> u32 {
+        let photometric = self.optimize.iterations;
+        if !self.has_coarse_stage() {
+            return photometric;
+        }
+        match self.sugar.sugar_schedule {
+            SugarSchedule::Relative => photometric.saturating_add(self.sugar.sugar_iterations),
+            SugarSchedule::Absolute => ABSOLUTE_LAST,
+        }
+    }
+}
+
+// Options that differ from their defaults.
+
+impl Config {
+    /// The options that differ from their defaults, by `section.key`.
+    pub fn changed(&self) -> Result<BTreeMap<String, toml::Value>, ConfigError> {
+        let defaults = Self::default().by_key()?;
+        let mut changed = self.by_key()?;
+        changed.retain(|key, value| defaults.get(key) != Some(value));
+        Ok(changed)
+    }
+
+    /// All options that have a value, by `section.key`.
+    pub fn by_key(&self) -> Result<BTreeMap<String, toml::Value>, ConfigError> {
+        let mut found = BTreeMap::new();
+        for (section, options) in self.to_table()? {
+            let toml::Value::Table(options) = options else { continue };
+            found.extend(
+                options.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)),
+            );
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_named_by_section_and_key() {
+        assert!(Config::default().changed().unwrap().is_empty());
+        let mut config = Config::default();
+        config.optimize.iterations = 7000;
+        config.scene.source_path = Some("garden".into());
+        let changed: Vec<_> = config.changed().unwrap().into_iter().collect();
+        let expected = [
+            ("optimize.iterations".to_owned(), toml::Value::Integer(7000)),
+            ("scene.source_path".to_owned(), toml::Value::String("garden".to_owned())),
+        ];
+        assert_eq!(changed, expected);
+    }
 }

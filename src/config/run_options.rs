@@ -8,11 +8,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::compactness::{Compactness, parse_compactness};
 use super::declare::options;
-use super::idle::Idle;
-use super::offload::Offload;
+use super::no_effect::Idle;
 use super::splits::TrainSample;
+use super::values::Offload;
+use super::values::{Compactness, parse_compactness};
 use super::values::{count, fits_toml, holds, iterations, path, toml_count};
 use crate::memory::plan::Storage;
 use crate::memory::{Bytes, Limit, Rung};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::declare::options;
-use super::idle::Idle;
+use super::no_effect::Idle;
 use super::splits::TestList;
 use super::values::{count, holds, path, positive};
 use super::{Color, Offset};

@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::declare::options;
-use super::idle::Idle;
-use super::primitive::PrimitiveName;
+use super::no_effect::Idle;
+use super::values::PrimitiveName;
 use super::values::{Checked, count, holds, positive, rate, share};
 
 /// Most samples along a side of a pixel.

@@ -1,12 +1,17 @@
 //! What values an option takes, wherever they come from.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 
+use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use splat_formats::SpzAxes;
 
-use super::ConfigError;
+use super::resolve::Implied;
+use super::{ConfigError, StrategyName};
+use crate::memory::plan::Storage;
 
 /// A value that an option does not take.
 pub(super) struct Refused {
@@ -85,4 +90,519 @@ pub(super) fn fits_toml(value: u64) -> bool {
 /// Reads a count that fits TOML's signed integers.
 pub(super) fn toml_count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
+}
+
+// Switches that take a value.
+
+/// Reads a switch; Python's spelling is welcome (`--eval True`).
+pub fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err("write true or false".to_owned()),
+    }
+}
+
+// What axes maps of normals are in.
+
+/// The axes of the normals of `--normals`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NormalsFrame {
+    /// x right, y down, z along the view (OpenCV; Metric3D, Omnidata)
+    #[default]
+    Camera,
+    /// x right, y up, z towards the camera (DN-Splatter writes DSINE so)
+    Opengl,
+    /// As camera, but pointing away from it (DSINE)
+    Inverted,
+    /// The axes of the scene
+    World,
+}
+
+// What of the model `--offload` keeps in the host's memory.
+
+/// What of the model lies in RAM instead of the GPU's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// Nothing
+    #[default]
+    None,
+    /// Colours and their moments, compact as with --optimize-memory
+    Sh,
+}
+
+impl Offload {
+    /// How a GPU keeps the state of a model that is so compact.
+    pub fn storage(self, compactness: Compactness) -> Storage {
+        match self {
+            Self::None => compactness.storage_on_gpu(),
+            Self::Sh => Storage::Offloaded,
+        }
+    }
+}
+
+// Gaussians on which the weights of opacity and scale act.
+
+/// Gaussians on which the weights of opacity and scale act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RegReach {
+    /// All Gaussians, in each step
+    #[default]
+    All,
+    /// Gaussians that the views of the step show
+    Seen,
+    /// Like all if much of the photographs is masked or background, otherwise like seen
+    Auto,
+}
+
+// How training views grow to their full size.
+
+/// At what size training views are drawn at the beginning of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResolutionSchedule {
+    /// Always at full size
+    #[default]
+    None,
+    /// At a quarter, then half of their sides; their pixels grow linearly
+    Linear,
+}
+
+// What is behind the training views while density control runs.
+
+/// What is behind the training views until density control ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrainingBackground {
+    /// The background
+    #[default]
+    Same,
+    /// Grey
+    Grey,
+    /// Grey, unless photographs show much of the background's colour
+    Auto,
+}
+
+impl TrainingBackground {
+    /// The grey.
+    pub const GREY: Color = Color([0.5; 3]);
+}
+
+// Colours and offsets as people write them: text like `0.5,0.5,0.5`, or an array in TOML.
+
+/// Text that is not three valid numbers.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}`: {expected}")]
+pub struct ParseTripleError {
+    text: String,
+    expected: &'static str,
+}
+
+/// Parses three numbers between commas if all are valid.
+fn parse<T: FromStr>(
+    text: &str,
+    is_valid: fn(&T) -> bool,
+    expected: &'static str,
+) -> Result<[T; 3], ParseTripleError> {
+    let number = |part: &str| part.trim().parse().ok().filter(is_valid);
+    let parts: Option<Vec<T>> = text.split(',').map(number).collect();
+    let error = || ParseTripleError { text: text.to_owned(), expected };
+    parts.and_then(|parts| parts.try_into().ok()).ok_or_else(error)
+}
+
+/// Defines a type over three numbers with its text form.
+macro_rules! triple {
+    ($(#[$doc:meta])* $name:ident, $number:ty, $is_valid:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct $name(pub [$number; 3]);
+
+        impl FromStr for $name {
+            type Err = ParseTripleError;
+
+            fn from_str(text: &str) -> Result<Self, ParseTripleError> {
+                parse(text, $is_valid, $expected).map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let Self([a, b, c]) = self;
+                write!(f, "{a},{b},{c}")
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(Deserialize)]
+                #[serde(untagged, expecting = $expected)]
+                enum Written {
+                    Text(String),
+                    Numbers([$number; 3]),
+                }
+                let text = match Written::deserialize(deserializer)? {
+                    Written::Text(text) => text,
+                    Written::Numbers(numbers) => Self(numbers).to_string(),
+                };
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+triple!(
+    /// Red, green and blue, each 0..1.
+    Color,
+    f32,
+    |share: &f32| (0.0..=1.0).contains(share),
+    "write a colour as red, green and blue from 0 to 1, like 0.5,0.5,0.5"
+);
+
+triple!(
+    /// The origin of training in scene coordinates: x, y and z, all finite.
+    Offset,
+    f64,
+    |x: &f64| x.is_finite(),
+    "write an offset as three finite numbers, like 500000,4500000,0"
+);
+
+impl Color {
+    /// Black.
+    pub const BLACK: Self = Self([0.0; 3]);
+    /// White.
+    pub const WHITE: Self = Self([1.0; 3]);
+}
+
+// Times that options take.
+
+/// A time above 0: `90`, `90s`, `1.5m`, `2h` or `1h30m`; a number alone is of seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeBudget(f64);
+
+/// Units and their seconds, the longest first.
+const UNITS: [(char, f64); 3] = [('h', 3600.0), ('m', 60.0), ('s', 1.0)];
+
+/// A text that is no such time.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no time: write one above 0 such as 60s, 2m or 1h30m")]
+pub struct ParseTimeError(String);
+
+impl TimeBudget {
+    /// In seconds.
+    pub fn seconds(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for TimeBudget {
+    type Err = ParseTimeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        seconds(text.trim())
+            .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+            .map(Self)
+            .ok_or_else(|| ParseTimeError(text.to_owned()))
+    }
+}
+
+/// The sum of the parts; nothing where one is no number or has no unit of its own.
+fn seconds(text: &str) -> Option<f64> {
+    let (mut rest, mut sum) = (text, 0.0);
+    for (unit, of_unit) in UNITS {
+        if let Some((number, after)) = rest.split_once(unit) {
+            sum += plain(number)? * of_unit;
+            rest = after;
+        }
+    }
+    match rest {
+        "" if !text.is_empty() => Some(sum),
+        number if number == text => plain(number),
+        _ => None,
+    }
+}
+
+/// A number of digits and a point, without what else a number may be made of.
+fn plain(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+impl Display for TimeBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = self.0;
+        for (unit, of_unit) in UNITS {
+            let whole = if unit == 's' { left } else { (left / of_unit).floor() };
+            if whole > 0.0 {
+                write!(f, "{whole}{unit}")?;
+                left -= whole * of_unit;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for TimeBudget {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A time as a configuration file may have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Given {
+    Seconds(f64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for TimeBudget {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = match Given::deserialize(deserializer)? {
+            Given::Seconds(seconds) => seconds.to_string(),
+            Given::Text(text) => text,
+        };
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+// How much of the model `--optimize-memory` makes compact.
+
+/// How much of the model's state is made compact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compactness {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Colours.
+    Sh,
+    /// Colours and moments.
+    All,
+    /// Both on a GPU, and nothing on the CPU, where it costs time and a resumed run would not end with the same
+    /// bytes.
+    Auto,
+}
+
+/// The word for colours alone.
+const SH: &str = "sh";
+
+/// The word for what depends on the device.
+const AUTO: &str = "auto";
+
+impl Compactness {
+    /// How the CPU keeps the model's state.
+    pub fn storage_on_cpu(self) -> Storage {
+        match self {
+            Self::Off | Self::Auto => Storage::Full,
+            Self::Sh => Storage::HalfColors,
+            Self::All => Storage::Compact,
+        }
+    }
+
+    /// How a GPU keeps the model's state.
+    pub fn storage_on_gpu(self) -> Storage {
+        match self {
+            Self::Auto => Storage::Compact,
+            Self::Off | Self::Sh | Self::All => self.storage_on_cpu(),
+        }
+    }
+}
+
+impl From<bool> for Compactness {
+    fn from(is_on: bool) -> Self {
+        if is_on { Self::All } else { Self::Off }
+    }
+}
+
+impl Display for Compactness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "false",
+            Self::Sh => SH,
+            Self::All => "true",
+            Self::Auto => AUTO,
+        })
+    }
+}
+
+/// Reads `true`, `false`, `auto` or `sh`.
+pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
+    if text.eq_ignore_ascii_case(SH) {
+        return Ok(Compactness::Sh);
+    }
+    if text.eq_ignore_ascii_case(AUTO) {
+        return Ok(Compactness::Auto);
+    }
+    let switch = parse_switch(text).ok().map(Compactness::from);
+    switch.ok_or_else(|| "write true, false, auto or sh".to_owned())
+}
+
+impl Serialize for Compactness {
+    /// A switch, or the word.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_bool(false),
+            Self::Sh => serializer.serialize_str(SH),
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::All => serializer.serialize_bool(true),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Compactness {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "true, false, \"auto\" or \"sh\"")]
+        enum WrittenCompactness {
+            Switch(bool),
+            Word(String),
+        }
+        match WrittenCompactness::deserialize(deserializer)? {
+            WrittenCompactness::Switch(is_on) => Ok(is_on.into()),
+            WrittenCompactness::Word(word) if word == SH => Ok(Self::Sh),
+            WrittenCompactness::Word(word) if word == AUTO => Ok(Self::Auto),
+            WrittenCompactness::Word(word) => {
+                Err(de::Error::custom(format!("`{word}`: write true, false, \"auto\" or \"sh\"")))
+            }
+        }
+    }
+}
+
+// What a model is made of.
+
+/// What is trained, and drawn of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PrimitiveName {
+    /// 3D Gaussians, as 3DGS
+    #[default]
+    Gaussians,
+    /// Flat Gaussians that rays meet: discs, as 2DGS
+    Surfels,
+    /// Triangles between shared vertices, opaque at the end, as MeshSplatting
+    Triangles,
+}
+
+impl PrimitiveName {
+    /// The options that it brings its own values of, where no layer says otherwise.
+    pub(super) fn implied(self, strategy: StrategyName) -> Option<Implied> {
+        match self {
+            // Its authors' `opacity_cull`, for density control as theirs (Huang et al. 2024). Of another
+            // strategy opacities may be lower for longer.
+            Self::Surfels if strategy.grows_by_gradient() => Some(Implied {
+                origin: "primitive surfels",
+                text: "[densify]\nmin_opacity = 0.05\n",
+            }),
+            // Its authors' values (Held et al. 2025), but for the exponent of the size, views that are small at
+            // first, the rate of opacities, which stays 0.05 as theirs does in rooms.
+            Self::Triangles => Some(Implied {
+                origin: "primitive triangles",
+                text: "[optimize]\nposition_lr_init = 1.5e-3\nposition_lr_final = 1.5e-5\n\
+                       position_lr_by_size = 0.5\nresolution_schedule = \"linear\"\n\
+                       feature_lr = 1.6e-3\ninit_opacity = 0.28\n\
+                       depth_l1_weight_init = 0.01\ndepth_l1_weight_final = 0.001\n\
+                       [densify]\ndensification_interval = 500\ndensify_until_iter = 10000\n",
+            }),
+            Self::Gaussians | Self::Surfels => None,
+        }
+    }
+
+    /// The same of triangles in a room, above those: its authors' values for `--indoor`, but that maps of depths
+    /// still count.
+    pub(super) fn implied_indoors(self, is_indoors: bool) -> Option<Implied> {
+        (self == Self::Triangles && is_indoors).then_some(Implied {
+            origin: "indoor",
+            text: "[optimize]\nfeature_lr = 4e-3\n\
+                   [densify]\ndensify_from_iter = 1000\n\
+                   [triangles]\nadd_percentage = 1.27\nsize_probs_zero = 0.0\n\
+                   split_large_triangles = 500\nstart_pruning = 3000\n\
+                   lambda_weight = 0.0\nprune_size = 1300.0\n",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_three_shares_and_read_back_as_they_were_written() {
+        for (text, color) in [
+            ("0,0,0", Color::BLACK),
+            ("1, 1,1.0", Color::WHITE),
+            ("0.1,0.25,1e-3", Color([0.1, 0.25, 0.001])),
+        ] {
+            let read: Color = text.parse().unwrap();
+            assert_eq!((read, read.to_string().parse::<Color>().unwrap()), (color, color));
+        }
+        #[derive(Debug, Deserialize)]
+        struct Scene {
+            background: Color,
+        }
+        let read = |value: &str| toml::from_str::<Scene>(&format!("background = {value}"));
+        for value in ["\"0.5,0.25,1\"", "[0.5, 0.25, 1]"] {
+            assert_eq!(read(value).unwrap().background, Color([0.5, 0.25, 1.0]));
+        }
+        for value in ["[0.5, 0.25]", "[0.5, 0.25, 2]", "true", "\"grey\""] {
+            assert!(read(value).unwrap_err().to_string().contains("0.5,0.5,0.5"), "{value}");
+        }
+        for text in ["", "1", "1,1", "0,0,0,0", "0,0,1.01", "-0.1,0,0", "nan,0,0", "red", "0;0;0"] {
+            let error = text.parse::<Color>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("`{text}`")) && error.contains("0.5,0.5,0.5"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn offsets_keep_every_digit_of_a_double() {
+        for offset in [[0.0; 3], [500_000.0, -4_500_000.125, 1e-3], [0.1, 1.0 / 3.0, 6_378_137.3]] {
+            assert_eq!(Offset(offset).to_string().parse::<Offset>().unwrap(), Offset(offset));
+        }
+        for text in ["", "1,2", "1,2,3,4", "1,2,x", "1,2,inf", "nan,0,0"] {
+            let error = text.parse::<Offset>().unwrap_err().to_string();
+            assert!(error.contains("500000"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_are_numbers_with_units_from_hours_down() {
+        for (text, expected) in [
+            ("90", 90.0),
+            ("90s", 90.0),
+            ("1.5m", 90.0),
+            ("2h", 7200.0),
+            ("1h30m", 5400.0),
+            ("1h 30m 5.5s", 5405.5),
+            (" 0.25s ", 0.25),
+        ] {
+            let time: TimeBudget = text.parse().unwrap();
+            assert_eq!(time.seconds(), expected, "{text}");
+            assert_eq!(time.to_string().parse::<TimeBudget>().unwrap(), time);
+        }
+        let shown = |text: &str| text.parse::<TimeBudget>().unwrap().to_string();
+        assert_eq!(
+            ["90", "2h", "5405.5", "0.25"].map(shown),
+            ["1m30s", "2h", "1h30m5.5s", "0.25s"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_time_above_0_is_refused() {
+        for text in
+            ["", "s", "0", "0s", "-5s", "5x", "5s3m", "1h30", "1e3s", "inf", "nan", "5s5s", "1..5"]
+        {
+            assert!(text.parse::<TimeBudget>().is_err(), "{text}");
+        }
+    }
 }

@@ -3,14 +3,17 @@
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use splat_mesh::file::{Element, Encoding, Header, MeshFileError, Property, RowFault, RowReader};
+use splat_mesh::file::ply::{
+    HeaderFault, NewPlyHeader, PlyElement, PlyEncoding, PlyFault, PlyHeader, PlyProperty,
+    RowReader, Scalar,
+};
 
 use super::frame::Frame;
 use super::points::{FARTHEST, PointCloud, bytes_of_colors};
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
 use crate::math::linalg::add;
-use crate::ply::{self, PlyFileError, offset_of};
+use crate::ply::{self, PlyFileError};
 
 /// Colour of points that have none.
 const GREY: u8 = 128;
@@ -79,19 +82,14 @@ pub fn read_points_ply(path: &Path) -> Result<PlyPoints, PointsPlyError> {
 fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsPlyError> {
     let mut input = BufReader::with_capacity(1 << 16, input.take(length));
     let no_points = |found| PointsPlyError::NoPoints { path: path.to_owned(), found };
-    let header = Header::read(path, &mut input).map_err(|error| match error {
-        MeshFileError::Line { line, found, .. } => {
-            no_points(format!("line {line} of the header: {found}"))
-        }
-        MeshFileError::Unreadable { path, source } => {
-            PointsPlyError::File(PlyFileError::Unreadable { path, source })
-        }
-        other => no_points(other.to_string()),
-    })?;
+    let header =
+        PlyHeader::read(&mut input).map_err(|HeaderFault { line, fault }| match fault {
+            PlyFault::Unreadable(source) => PlyFileError::unreadable(path, source).into(),
+            PlyFault::Found(found) => no_points(format!("line {line} of the header: {found}")),
+        })?;
     let mut rows = RowReader::new(&mut input, header.encoding);
-    let mut elements = header.elements.iter();
-    let vertices = elements
-        .find(|element| element.name == "vertex")
+    let vertices = header
+        .element("vertex")
         .ok_or_else(|| no_points("there is no `element vertex`".to_owned()))?;
     for element in header.elements.iter().take_while(|element| element.name != "vertex") {
         let mut left = if element.properties.is_empty() { 0 } else { element.rows };
@@ -101,7 +99,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
             left -= 1;
         }
     }
-    let offset = offset_of(&header.comments);
+    let offset = header.offset();
     let columns = Columns::of(vertices).map_err(no_points)?;
     let mut points = PointCloud::default();
     let mut colors = Vec::new();
@@ -134,7 +132,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
         colors.push(color);
     }
     let is_last = header.elements.last().is_some_and(|element| element.name == "vertex");
-    if is_last && header.encoding != Encoding::Ascii {
+    if is_last && header.encoding != PlyEncoding::Ascii {
         ply::warn_of_rest(path, input.get_ref().limit() + input.buffer().len() as u64);
     }
     points.colors = match columns.color {
@@ -144,10 +142,10 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
     Ok(PlyPoints { points, dropped, has_colors: columns.color.is_some() })
 }
 
-fn found_of(fault: RowFault) -> String {
+fn found_of(fault: PlyFault) -> String {
     match fault {
-        RowFault::Unreadable(error) => format!("cannot be read: {error}"),
-        RowFault::Found(found) => found,
+        PlyFault::Unreadable(error) => format!("cannot be read: {error}"),
+        PlyFault::Found(found) => found,
     }
 }
 
@@ -196,9 +194,9 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(vertices: &Element) -> Result<Self, String> {
+    fn of(vertices: &PlyElement) -> Result<Self, String> {
         let find = |name: &str| {
-            let is_it = |column: &Property| column.name == name && column.count.is_none();
+            let is_it = |column: &PlyProperty| column.name == name && column.list.is_none();
             vertices.properties.iter().position(is_it)
         };
         let mut position = [0; 3];
@@ -231,22 +229,13 @@ pub fn write_points_ply(
         _ => frame.to(&frame.file(), place.map(f64::from)).map(Real::to_f32),
     };
     write_atomically(path, |out| {
-        write!(
-            out,
-            "ply\nformat binary_little_endian 1.0\nelement vertex {}\n",
-            points.positions.len()
-        )?;
-        let [x, y, z] = frame.offset;
-        if frame.offset != [0.0; 3] {
-            writeln!(out, "comment offset {x} {y} {z}")?;
-        }
-        for name in ["x", "y", "z", "nx", "ny", "nz"] {
-            writeln!(out, "property float {name}")?;
-        }
-        for name in ["red", "green", "blue"] {
-            writeln!(out, "property uchar {name}")?;
-        }
-        writeln!(out, "end_header")?;
+        let mut header = NewPlyHeader::default();
+        header
+            .element("vertex", points.positions.len())
+            .offset(frame.offset)
+            .properties(Scalar::F32, ["x", "y", "z", "nx", "ny", "nz"])
+            .properties(Scalar::U8, ["red", "green", "blue"]);
+        out.write_all(&header.end())?;
         for (position, color) in points.positions.iter().zip(&points.colors) {
             for coordinate in placed(position).iter().chain(&[0.0; 3]) {
                 out.write_all(&coordinate.to_le_bytes())?;

@@ -27,8 +27,8 @@ pub(super) fn is_utf16(start: &[u8]) -> bool {
 /// Returns the problem and its remedy if a file begins like a web page or a Git LFS pointer.
 pub(super) fn other_content(start: &[u8]) -> Option<&'static str> {
     let text = utf8(start).trim_ascii_start().to_ascii_lowercase();
-    if start.starts_with(splat_formats::LFS_POINTER) {
-        Some(splat_formats::LFS_SAID)
+    if start.starts_with(splat_mesh::file::ply::LFS_POINTER) {
+        Some(splat_mesh::file::ply::LFS_SAID)
     } else if text.starts_with(b"<!doctype") || text.starts_with(b"<html") {
         Some("is a web page. Download the file itself")
     } else {

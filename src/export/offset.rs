@@ -8,11 +8,12 @@ use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use splat_mesh::file::ply::PlyHeader;
 
 use crate::dataset::Frame;
 use crate::files::{JsonFault, OutputError, write_text};
 use crate::math::linalg::Vec3;
-use crate::ply::{self, Header};
+use crate::ply;
 
 /// Suffix of the name of a file's sidecar.
 const BESIDE: &str = ".offset.json";
@@ -62,7 +63,7 @@ pub fn frame_of_file(path: &Path) -> Result<Frame, OffsetError> {
 /// Returns the offset in the header of a PLY. Its reader reports a file that cannot be read.
 fn of_ply(path: &Path) -> Vec3<f64> {
     let Ok((file, _)) = ply::open(path) else { return [0.0; 3] };
-    Header::read(path, &mut BufReader::new(file)).map_or([0.0; 3], |header| header.offset())
+    PlyHeader::read(&mut BufReader::new(file)).map_or([0.0; 3], |header| header.offset())
 }
 
 /// Writes the offset of a file beside it, or removes an earlier one where there is none.

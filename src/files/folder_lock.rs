@@ -7,8 +7,8 @@ use std::process;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::error::OutputError;
-use super::unfinished::{WORK_FOLDER, WorkFolder};
+use super::OutputError;
+use super::{WORK_FOLDER, WorkFolder};
 
 /// The file in the work folder that is locked. It says who holds it.
 const LOCK: &str = "lock";

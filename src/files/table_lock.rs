@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::folder_lock::{is_at, open};
-use super::unfinished::{WORK_FOLDER, WorkFolder};
+use super::{WORK_FOLDER, WorkFolder};
 
 /// The file in the work folder that is locked.
 const LOCK: &str = "tables";

@@ -23,7 +23,7 @@ pub mod opacity_floor;
 pub mod patches;
 pub mod position_rate;
 pub mod quantile;
-pub mod random;
+pub use splat_mesh::random;
 mod real;
 pub mod relocate;
 pub mod sh;

@@ -2,6 +2,7 @@
 //! it.
 
 use serde::{Deserialize, Serialize};
+use splat_mesh::bricks::morton;
 
 use super::Real;
 use super::linalg::{Vec3, sub};
@@ -35,7 +36,10 @@ impl Cube {
     pub fn key(&self, point: Vec3<f32>) -> u32 {
         let [x, y, z] = sub(point, self.centre).map(|offset| cell(offset / self.half_side));
         match (x, y, z) {
-            (Some(x), Some(y), Some(z)) => spread(x) | spread(y) << 1 | spread(z) << 2,
+            (Some(x), Some(y), Some(z)) => {
+                // Ten bits an axis: the key has 30.
+                u32::try_from(morton::key([x, y, z])).unwrap_or(u32::MAX)
+            }
             _ => 0,
         }
     }
@@ -49,15 +53,6 @@ fn cell(offset: f32) -> Option<u32> {
     let contracted = offset / (1.0 + offset.abs());
     let cell = ((contracted + 1.0) * CELLS_A_SIDE).floor_i32();
     Some(cell.clamp(0, LAST_CELL).unsigned_abs())
-}
-
-/// Ten bits with two zeros before each.
-fn spread(cell: u32) -> u32 {
-    let mut bits = cell;
-    bits = (bits | bits << 16) & 0x0300_00ff;
-    bits = (bits | bits << 8) & 0x0300_f00f;
-    bits = (bits | bits << 4) & 0x030c_30c3;
-    (bits | bits << 2) & 0x0924_9249
 }
 
 #[cfg(test)]
@@ -82,10 +77,6 @@ mod tests {
         assert_eq!(CUBE.key(off([1.0, 0.0, 0.0])), middle | 1 << 24);
         assert_eq!(CUBE.key(off([0.0, 1.0, 0.0])), middle | 1 << 25);
         assert_eq!(CUBE.key(off([0.0, 0.0, -1.0])), 0b011 << 27 | 1 << 26);
-        assert_eq!(spread(0b11_1111_1111), 0x0924_9249);
-        for bit in 0..10 {
-            assert_eq!(spread(1 << bit), 1 << (3 * bit));
-        }
     }
 
     #[test]

@@ -11,18 +11,13 @@ mod govern;
 mod last_files;
 mod live;
 mod milestones;
-mod multi_view;
-mod peak_recorder;
 mod peaks;
 mod pending;
-mod reached_psnr;
 mod reports;
 mod rounds;
 mod saving;
-mod smooth;
 mod step;
 mod target;
-mod timelapse;
 mod triangles;
 
 use std::path::Path;
@@ -32,9 +27,7 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
-use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
-use self::reached_psnr::ReachedPsnr;
 use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
 use super::batches::{Batches, RankImages};
@@ -58,6 +51,8 @@ use crate::dataset::{Dataset, ImageLoader};
 use crate::math::Divisor;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
+use crate::train::trainer::milestones::ReachedPsnr;
+use crate::train::trainer::peaks::PeakRecorder;
 
 /// What a run is made of.
 #[derive(Clone, Copy)]

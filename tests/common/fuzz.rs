@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use splat_mesh::random::RandomSequence;
+
 /// Panics of all threads.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
@@ -33,7 +35,7 @@ const WORDS: [&str; 11] = [
 
 /// A run of one target.
 pub struct Fuzz {
-    state: u64,
+    random: RandomSequence,
     seed: u64,
     until: Instant,
     rounds: u64,
@@ -52,7 +54,7 @@ impl Fuzz {
             PANICS.fetch_add(1, Ordering::Relaxed);
             tell(panic);
         }));
-        Self { state: seed, seed, until, rounds: 0 }
+        Self { random: RandomSequence::of_seed(seed), seed, until, rounds: 0 }
     }
 
     /// True until the time is over.
@@ -65,12 +67,9 @@ impl Fuzz {
         goes_on
     }
 
-    /// A number below this one (`SplitMix64`).
+    /// A number below this one.
     pub fn below(&mut self, most: usize) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((word ^ (word >> 31)) % most.max(1) as u64).unwrap()
+        usize::try_from(self.random.bits() % most.max(1) as u64).unwrap()
     }
 
     /// A valid input with one to four changes.

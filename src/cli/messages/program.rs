@@ -194,7 +194,7 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &ColmapError::OtherContent {
                     path: "data/fox/sparse/0/images.txt".into(),
-                    found: splat_formats::LFS_SAID,
+                    found: splat_mesh::file::ply::LFS_SAID,
                 },
                 &ColmapError::Truncated {
                     path: "data/fox/sparse/0/images.txt".into(),
@@ -259,7 +259,7 @@ pub(super) fn errors() -> Vec<Section> {
                 },
                 &TransformsError::OtherContent {
                     path: "data/lego/transforms_train.json".into(),
-                    found: splat_formats::LFS_SAID,
+                    found: splat_mesh::file::ply::LFS_SAID,
                 },
                 &TransformsError::NoNumber {
                     path: "data/lego/transforms_train.json".into(),

@@ -130,7 +130,7 @@ fn format_of(path: &Path, bytes: &[u8]) -> Result<ImageFormat, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty { path: name(path) });
     }
-    if bytes.starts_with(splat_formats::LFS_POINTER) {
+    if bytes.starts_with(splat_mesh::file::ply::LFS_POINTER) {
         return Err(ImageError::LfsPointer { path: name(path) });
     }
     match image::guess_format(bytes) {

@@ -36,7 +36,7 @@ pub enum ImageError {
         path: String,
     },
     /// The content was not fetched from the store of large files.
-    #[error("{path}: {}", splat_formats::LFS_SAID)]
+    #[error("{path}: {}", splat_mesh::file::ply::LFS_SAID)]
     LfsPointer {
         /// The file.
         path: String,

@@ -3,11 +3,10 @@
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::error::{PlyError, PlyFacesError};
-use crate::ply::{Header, LaterElement, PlyFileError, Scalar};
+use splat_mesh::file::ply::{NewPlyHeader, PlyElement, Scalar};
 
-/// What follows `property` where this program writes triangles.
-const PROPERTY: &str = "list uchar int vertex_indices";
+use super::error::{PlyError, PlyFacesError};
+use crate::ply::{PlyFileError, VertexHeader, rows_within};
 
 /// What lists of vertices are called.
 const LISTS: [&str; 2] = ["vertex_indices", "vertex_index"];
@@ -38,17 +37,17 @@ impl StoredWindow {
     /// That of a run that is over, which a file has that says nothing of it.
     pub const SOLID: Self = Self { exponent: 1e-4, opacity_floor: 0.9999 };
 
-    /// The lines of a header that say it.
-    pub(super) fn comments(self) -> String {
+    /// Appends the comments that say it.
+    pub(super) fn describe(self, header: &mut NewPlyHeader) {
         let Self { exponent, opacity_floor } = self;
-        format!(
-            "comment {RENDER_MODE}\ncomment {EXPONENT}{exponent}\ncomment {OPACITY_FLOOR}{opacity_floor}\n"
-        )
+        header.comment(RENDER_MODE);
+        header.comment(format_args!("{EXPONENT}{exponent}"));
+        header.comment(format_args!("{OPACITY_FLOOR}{opacity_floor}"));
     }
 
-    fn of(path: &Path, header: &Header) -> Result<Self, PlyFacesError> {
+    fn of(path: &Path, header: &VertexHeader) -> Result<Self, PlyFacesError> {
         let number = |key: &'static str, allowed: &'static str, is: fn(f64) -> bool| {
-            let said = header.comments.iter().find_map(|comment| comment.strip_prefix(key));
+            let said = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
             let Some(value) = said else { return Ok(None) };
             value.parse().ok().filter(|&value| is(value)).map(Some).ok_or_else(|| {
                 let (path, value) = (path.to_owned(), value.to_owned());
@@ -74,10 +73,10 @@ pub struct PlyTriangles {
 }
 
 /// Whether a file holds triangles between its rows, and these have no scales.
-pub(super) fn are_in(header: &Header) -> bool {
-    let says_so = header.comments.iter().any(|comment| comment == RENDER_MODE);
-    let has_faces = header.after.iter().any(|element| element.name == "face");
-    says_so || (has_faces && header.index("scale_0").is_none())
+pub(super) fn are_in(header: &VertexHeader) -> bool {
+    let says_so = header.header.comments.iter().any(|comment| comment == RENDER_MODE);
+    let has_faces = header.after().iter().any(|element| element.name == "face");
+    says_so || (has_faces && !header.vertices().has("scale_0"))
 }
 
 /// Where the triangles of a file lie.
@@ -98,47 +97,38 @@ impl FaceLayout {
     /// Finds them behind so many bytes, the last of the vertices.
     pub(super) fn of(
         path: &Path,
-        header: &Header,
+        header: &VertexHeader,
         vertices_end: u64,
         file_bytes: u64,
     ) -> Result<Self, PlyError> {
         let window = StoredWindow::of(path, header)?;
         // What lies between is of a length that its own reader knows.
-        let element = header.after.first().filter(|element| element.name == "face");
+        let element = header.after().first().filter(|element| element.name == "face");
         let element = element.ok_or_else(|| PlyFacesError::Missing { path: path.to_owned() })?;
         let (mut list, mut row_bytes) = (None, 0);
-        for line in &element.properties {
-            let bad = || PlyFacesError::Property {
-                path: path.to_owned(),
-                found: format!("property {line}"),
-            };
-            let words: Vec<&str> = line.split(' ').collect();
-            let scalar = |name: &str| Scalar::by_name(name).ok_or_else(bad);
-            match words[..] {
-                ["list", count, corner, name] if LISTS.contains(&name) && list.is_none() => {
-                    let (count, corner) = (scalar(count)?, scalar(corner)?);
-                    if count.is_float() || corner.is_float() {
-                        return Err(bad().into());
-                    }
-                    list = Some((row_bytes, count, corner));
-                    row_bytes += count.bytes() + 3 * corner.bytes();
+        for property in &element.properties {
+            match property.list {
+                None => row_bytes += property.scalar.bytes(),
+                Some(count)
+                    if LISTS.contains(&property.name.as_str())
+                        && list.is_none()
+                        && !property.scalar.is_float() =>
+                {
+                    list = Some((row_bytes, count, property.scalar));
+                    row_bytes += count.bytes() + 3 * property.scalar.bytes();
                 }
-                [kind, _name] => row_bytes += scalar(kind)?.bytes(),
-                _ => return Err(bad().into()),
+                Some(_) => {
+                    let (path, found) = (path.to_owned(), format!("property {property}"));
+                    return Err(PlyFacesError::Property { path, found }.into());
+                }
             }
         }
         let Some((start, count, corner)) = list else {
             let (path, found) = (path.to_owned(), "no list of vertices".to_owned());
             return Err(PlyFacesError::Property { path, found }.into());
         };
-        let &LaterElement { rows, .. } = element;
-        let found = file_bytes.saturating_sub(vertices_end);
-        let needed = rows.checked_mul(row_bytes as u64);
-        let faces = usize::try_from(rows).ok().filter(|_| needed.is_some_and(|it| it <= found));
-        let Some(faces) = faces else {
-            let path = path.to_owned();
-            return Err(PlyFileError::Truncated { path, rows, row_bytes, found }.into());
-        };
+        let &PlyElement { rows, .. } = element;
+        let faces = rows_within(path, rows, row_bytes, file_bytes.saturating_sub(vertices_end))?;
         Ok(Self { window, faces, row_bytes, start, count, corner })
     }
 
@@ -209,11 +199,6 @@ impl FaceFault {
             Self::NoVertex(vertex) => PlyFacesError::NoVertex { path, face, vertex, vertices },
         }
     }
-}
-
-/// The lines of a header for so many triangles.
-pub(super) fn element(faces: usize) -> String {
-    format!("element face {faces}\nproperty {PROPERTY}\n")
 }
 
 /// Writes triangles, all of whose corners are among so many vertices.

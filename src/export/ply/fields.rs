@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use splat_mesh::file::ply::Scalar;
+
 use crate::model::Primitive;
 
 /// A kind of primitive that can be written as a PLY.
@@ -128,12 +130,7 @@ impl PlyField {
     }
 
     /// The type of its values in the file.
-    pub(super) fn type_name(self) -> &'static str {
-        if matches!(self, Self::Colors { .. }) { "uchar" } else { "float" }
-    }
-
-    /// Bytes of a value in the file.
-    pub(super) fn value_bytes(self) -> usize {
-        if matches!(self, Self::Colors { .. }) { 1 } else { size_of::<f32>() }
+    pub(super) fn scalar(self) -> Scalar {
+        if matches!(self, Self::Colors { .. }) { Scalar::U8 } else { Scalar::F32 }
     }
 }

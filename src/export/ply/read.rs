@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use splat_mesh::file::ply::{PlyElement, PlyEncoding, PlyProperty};
+
 use super::error::PlyError;
 use super::faces::{self, FaceLayout, PlyTriangles};
 use super::fields::{FilterField, FlatField, PlyField, PlyRows};
@@ -13,7 +15,7 @@ use crate::layout::Width;
 use crate::math::Real;
 use crate::math::sh::MAX_DEGREE;
 use crate::model::Gaussians;
-use crate::ply::{self, Header, PlyColumn, PlyFileError};
+use crate::ply::{self, PlyFileError, VertexHeader};
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -67,12 +69,14 @@ pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     Ok(rows)
 }
 
-fn read_header(path: &Path, input: &mut impl BufRead) -> Result<Header, PlyError> {
-    let header = Header::read(path, input)?;
-    if header.format != "binary_little_endian 1.0" {
-        return Err(PlyError::Format { path: path.to_owned(), format: header.format });
-    }
-    Ok(header)
+fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, PlyError> {
+    let header = VertexHeader::read(path, input)?;
+    let format = match header.header.encoding {
+        PlyEncoding::Little => return Ok(header),
+        PlyEncoding::Ascii => "ascii 1.0",
+        PlyEncoding::Big => "binary_big_endian 1.0",
+    };
+    Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
 }
 
 /// What a file holds.
@@ -86,7 +90,7 @@ struct ReadFile<P> {
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
-    header: Header,
+    header: VertexHeader,
     file_bytes: u64,
 }
 
@@ -107,12 +111,12 @@ impl<'a> OpenedPly<'a> {
         };
         let Self { path, ref header, file_bytes, .. } = self;
         let count = header.rows_within(path, file_bytes)?;
-        let vertices_end = header.data_start + (count * header.row_bytes) as u64;
+        let vertices_end = header.data_start + (count * header.vertices().row_bytes) as u64;
         let layout = FaceLayout::of(path, header, vertices_end, file_bytes)?;
         let (mut rows, _) = self.read_rows::<P>(vertex.fields)?;
         (vertex.complete)(&mut rows, count);
         let triangles = layout.read(path, &mut self.input, count)?;
-        if self.header.after.len() == 1 {
+        if self.header.after().len() == 1 {
             let end = vertices_end.saturating_add(layout.bytes());
             ply::warn_of_rest(path, file_bytes.saturating_sub(end));
         }
@@ -126,20 +130,21 @@ impl<'a> OpenedPly<'a> {
         let layout = PlyLayout::of::<P>(path, header, fields)?;
         let rows = header.rows_within(path, *file_bytes)?;
         input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
-        if header.after.is_empty() {
-            let end = header.data_start.saturating_add((rows * header.row_bytes) as u64);
+        if header.after().is_empty() {
+            let end = header.data_start.saturating_add((rows * header.vertices().row_bytes) as u64);
             ply::warn_of_rest(path, file_bytes.saturating_sub(end));
         }
         let filter = layout.filter::<P>(path, header)?;
         let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());
-        let rows_at_a_time = (CHUNK_BYTES / header.row_bytes).max(1);
-        let mut chunk = vec![0; rows_at_a_time * header.row_bytes];
+        let row_bytes = header.vertices().row_bytes;
+        let rows_at_a_time = (CHUNK_BYTES / row_bytes).max(1);
+        let mut chunk = vec![0; rows_at_a_time * row_bytes];
         let mut row = 0;
         while row < rows {
-            let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * header.row_bytes];
+            let chunk = &mut chunk[..rows_at_a_time.min(rows - row) * row_bytes];
             input.read_exact(chunk).map_err(unreadable)?;
             let mut columns = primitives.groups_mut();
-            for bytes in chunk.chunks_exact(header.row_bytes) {
+            for bytes in chunk.chunks_exact(row_bytes) {
                 layout.take_row(path, row, bytes, &mut columns)?;
                 filters.extend(filter.as_ref().map(|(column, _)| column.value(bytes).to_f32()));
                 row += 1;
@@ -153,7 +158,7 @@ impl<'a> OpenedPly<'a> {
 }
 
 /// A column of a 3D filter, and what bakes it into rows.
-type FoundFilter<P> = (PlyColumn, fn(&mut P, &[f32]));
+type FoundFilter<P> = (PlyProperty, fn(&mut P, &[f32]));
 
 /// Where the values of primitives lie in a row, in the order of our own files.
 struct PlyLayout {
@@ -168,7 +173,7 @@ struct LocatedField {
     field: PlyField,
     /// The column's place in the schema.
     column: usize,
-    values: Vec<PlyColumn>,
+    values: Vec<PlyProperty>,
     /// A last value that the file has not.
     more: Option<f32>,
     /// What they may be, where that is not any number.
@@ -176,17 +181,21 @@ struct LocatedField {
 }
 
 impl PlyLayout {
-    fn of<P: PlyRows>(path: &Path, header: &Header, of: &[PlyField]) -> Result<Self, PlyError> {
+    fn of<P: PlyRows>(
+        path: &Path,
+        header: &VertexHeader,
+        of: &[PlyField],
+    ) -> Result<Self, PlyError> {
         let (sh_degree, rest) = sh_degree::<P>(path, header)?;
         let mut fields = Vec::new();
         for &field in of {
             let Some(column) = field.column() else { continue };
             let mut names = field.names(rest);
             let missing = P::FLAT.filter(|FlatField { name, .. }| {
-                names.last().is_some_and(|last| last == name) && header.index(name).is_none()
+                names.last().is_some_and(|last| last == name) && !header.vertices().has(name)
             });
             names.truncate(names.len() - usize::from(missing.is_some()));
-            let values = names.iter().map(|name| find(path, &header.columns, name));
+            let values = names.iter().map(|name| find(path, header.vertices(), name));
             let values = values.collect::<Result<_, _>>()?;
             let range = P::RANGES.iter().find(|known| known.column == column);
             let range = range.map(|it| &it.range);
@@ -201,18 +210,18 @@ impl PlyLayout {
     fn filter<P: PlyRows>(
         &self,
         path: &Path,
-        header: &Header,
+        header: &VertexHeader,
     ) -> Result<Option<FoundFilter<P>>, PlyError> {
         let has_shapes = self.fields.iter().any(|it| matches!(it.field, PlyField::Rotation { .. }));
         let Some(FilterField { name, fuse }) = P::FILTER.filter(|_| has_shapes && !self.is_flat)
         else {
             return Ok(None);
         };
-        let is_there = |c: &PlyColumn| c.name == name && c.scalar.is_float();
-        if !header.columns.iter().any(is_there) {
+        let is_there = |c: &PlyProperty| c.name == name && c.scalar.is_float();
+        if !header.vertices().properties.iter().any(is_there) {
             return Ok(None);
         }
-        Ok(Some((find(path, &header.columns, name)?, fuse)))
+        Ok(Some((find(path, header.vertices(), name)?, fuse)))
     }
 
     fn allocate<P: PlyRows>(&self, rows: usize) -> P {
@@ -272,13 +281,13 @@ fn interleave(harmonics: &mut [f32]) {
 }
 
 /// The degree of the harmonics in the file, and how many values of them a row has.
-fn sh_degree<P: PlyRows>(path: &Path, header: &Header) -> Result<(u32, usize), PlyError> {
+fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usize), PlyError> {
     let prefix = P::FIELDS.iter().find_map(|field| match field {
         PlyField::Harmonics { prefix, .. } => Some(prefix),
         _ => None,
     });
     let Some(&prefix) = prefix else { return Ok((0, 0)) };
-    let count = header.columns.iter().filter(|c| c.name.starts_with(prefix)).count();
+    let count = header.vertices().properties.iter().filter(|c| c.name.starts_with(prefix)).count();
     let values = |degree| Width::ShRest.values(degree) as usize;
     let degree = (0..=MAX_DEGREE).find(|&degree| values(degree) == count);
     let degree = degree.ok_or_else(|| PlyError::RestCount { path: path.to_owned(), count })?;
@@ -286,9 +295,9 @@ fn sh_degree<P: PlyRows>(path: &Path, header: &Header) -> Result<(u32, usize), P
 }
 
 /// The one column called `name`, which must hold floating-point numbers.
-fn find(path: &Path, columns: &[PlyColumn], name: &str) -> Result<PlyColumn, PlyError> {
+fn find(path: &Path, vertices: &PlyElement, name: &str) -> Result<PlyProperty, PlyError> {
     let path = || path.to_owned();
-    let mut named = columns.iter().filter(|column| column.name == name);
+    let mut named = vertices.properties.iter().filter(|column| column.name == name);
     let Some(column) = named.next() else {
         return Err(PlyError::MissingColumn { path: path(), column: name.to_owned() });
     };
@@ -296,7 +305,7 @@ fn find(path: &Path, columns: &[PlyColumn], name: &str) -> Result<PlyColumn, Ply
         return Err(PlyError::DoubleColumn { path: path(), column: name.to_owned() });
     }
     if !column.scalar.is_float() {
-        let (column, found) = (name.to_owned(), column.type_name.clone());
+        let (column, found) = (name.to_owned(), column.scalar.name().to_owned());
         return Err(PlyError::ColumnType { path: path(), column, found });
     }
     Ok(column.clone())

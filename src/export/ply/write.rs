@@ -4,6 +4,9 @@ use std::borrow::Borrow;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use splat_formats::{MIP_COMMENT, SURFELS_COMMENT};
+use splat_mesh::file::ply::NewPlyHeader;
+
 use super::faces::{self, FACE_BYTES, StoredWindow};
 use super::fields::{Meaning, PlyField, PlyRows};
 use crate::dataset::Frame;
@@ -38,13 +41,13 @@ pub enum RenderMode {
 }
 
 impl RenderMode {
-    /// The comments by which viewers know it.
-    fn comments(self) -> String {
+    /// Appends the comments by which viewers know it.
+    fn describe(self, header: &mut NewPlyHeader) {
         match self {
-            Self::Dilated => String::new(),
-            Self::Mip => "comment SplatRenderMode: mip\n".to_owned(),
-            Self::Surfels => "comment SplatRenderMode: 2dgs\n".to_owned(),
-            Self::Triangles { window, .. } => window.comments(),
+            Self::Dilated => {}
+            Self::Mip => _ = header.comment(MIP_COMMENT),
+            Self::Surfels => _ = header.comment(SURFELS_COMMENT),
+            Self::Triangles { window, .. } => window.describe(header),
         }
     }
 
@@ -87,19 +90,6 @@ pub struct PlyStyle {
 impl From<RenderMode> for PlyStyle {
     fn from(mode: RenderMode) -> Self {
         Self { mode, frame: Frame::SCENE }
-    }
-}
-
-impl PlyStyle {
-    /// The lines of a header that say it.
-    fn comments(&self) -> String {
-        let Self { mode, frame: Frame { offset, .. } } = self;
-        let mut comments = mode.comments();
-        if *offset != [0.0; 3] {
-            let [x, y, z] = offset;
-            comments.push_str(&format!("comment offset {x} {y} {z}\n"));
-        }
-        comments
     }
 }
 
@@ -200,7 +190,7 @@ impl NewPly {
         }
         file.finish(|file| {
             let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-            out.write_all(header::<P>(&style, sh_degree, count).as_bytes()).map_err(fail)?;
+            out.write_all(&header::<P>(&style, sh_degree, count)).map_err(fail)?;
             let fields = fields::<P>(mode, sh_degree);
             let mut written = 0;
             for chunk in chunks {
@@ -247,24 +237,19 @@ fn harmonics(sh_degree: u32) -> usize {
     Width::ShRest.values(sh_degree.min(3)) as usize
 }
 
-fn header<P: PlyRows>(style: &PlyStyle, sh_degree: u32, count: usize) -> String {
+fn header<P: PlyRows>(style: &PlyStyle, sh_degree: u32, count: usize) -> Vec<u8> {
     let mode = style.mode;
-    let mut text = format!("ply\nformat binary_little_endian 1.0\nelement vertex {count}\n");
-    text.push_str(&style.comments());
+    let mut header = NewPlyHeader::default();
+    header.element("vertex", count);
+    mode.describe(&mut header);
+    header.offset(style.frame.offset);
     for &field in mode.fields::<P>() {
-        for name in mode.names::<P>(field, harmonics(sh_degree)) {
-            text.push_str("property ");
-            text.push_str(field.type_name());
-            text.push(' ');
-            text.push_str(&name);
-            text.push('\n');
-        }
+        header.properties(field.scalar(), mode.names::<P>(field, harmonics(sh_degree)));
     }
     if let RenderMode::Triangles { faces, .. } = mode {
-        text.push_str(&faces::element(faces));
+        header.triangles(faces);
     }
-    text.push_str("end_header\n");
-    text
+    header.end()
 }
 
 /// A field, and how many of its values a row of the file has.
@@ -276,7 +261,7 @@ struct WrittenField {
 impl WrittenField {
     /// Bytes of a row.
     fn bytes(&self) -> usize {
-        self.values * self.field.value_bytes()
+        self.values * self.field.scalar().bytes()
     }
 }
 

@@ -7,14 +7,16 @@ use super::appearance::color_step;
 use super::coarse_state::CoarseState;
 use super::pending::{PendingStep, PendingView};
 use crate::backend::{
-    AdamStep, DeviceError, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
+    AdamStep, DeviceError, Filter3d, Held as _, Pending, RenderSettings, Statistics, Terms, Topic,
     TrainDevice,
 };
+use crate::dataset::{Dataset, View};
 use crate::train::adam::adam_step;
 use crate::train::appearance::compensation;
 use crate::train::event::{Event, Split, Step, TermValues};
 use crate::train::feed::TakenOther;
 use crate::train::mean_losses::MeanLosses;
+use crate::train::other_views::OtherViews;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::strategy::{StepExtras, fade_depth};
@@ -23,7 +25,7 @@ use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 use crate::train::training_background::training_background;
 use crate::train::unexplained_growth::UnexplainedGrowth;
 use crate::train::view_divisor::view_divisor;
-use crate::train::{TrainError, schedule};
+use crate::train::{SceneScale, TrainError, schedule, smoothing};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// One step: the views of a batch, and one move of every parameter.
@@ -275,5 +277,60 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn report_pending(&mut self) -> Result<(), TrainError> {
         let pending = self.pending.take();
         self.report(pending)
+    }
+}
+
+// The views that those of a run are compared with, as part of the run.
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// Warns where views should be compared and no view has another.
+    pub(super) fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
+        if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
+            self.warn(
+                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
+                 sees the same points. Train with more photographs or with COLMAP's points"
+                    .to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+// The 3D filter's part in a run.
+
+/// Share of the scene's unit from which on views tell of what they see. Mip-Splatting begins at 0.2,
+/// whatever a scene's size is; cameras of common scenes stand 4 from what they look at.
+const SAMPLED_SHARE: f64 = 0.05;
+
+/// Smooths a model as far as the views of a scene that are trained on could tell nothing finer.
+pub(super) fn smooth<B: Filter3d>(
+    device: &mut B,
+    model: &mut B::Model,
+    dataset: &Dataset,
+) -> Result<(), DeviceError> {
+    let views: Vec<&View> = dataset.train.iter().map(|&view| &dataset.views[view]).collect();
+    device.update_filter_3d(model, &views, SAMPLED_SHARE * SceneScale::of(dataset).unit)
+}
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// Computes the filter where the run has one.
+    pub(super) fn smooth(&mut self) -> Result<(), TrainError> {
+        if !self.setup.config.optimize.filter_3d {
+            return Ok(());
+        }
+        self.with_memory_retry(|trainer| {
+            Ok(smooth(trainer.device, &mut trainer.model, trainer.setup.dataset)?)
+        })
+    }
+
+    /// The same when it is due between rounds of density control, and where a run begins without one,
+    /// as one that a checkpoint without a filter is the start of.
+    pub(super) fn smooth_in_time(&mut self) -> Result<(), TrainError> {
+        let lacks_one = !self.device.optional(&self.model).filter_3d;
+        let is_empty = self.device.len(&self.model) == 0;
+        if smoothing::is_due(self.setup.config, self.last_step) || (lacks_one && !is_empty) {
+            self.smooth()?;
+        }
+        Ok(())
     }
 }

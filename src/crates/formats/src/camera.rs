@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::geometry::matrix;
 use crate::place::{PlacementError, ScenePlacement};
-use crate::quaternion::matrix;
 
 /// A camera of a scene, in COLMAP's axes: x right, y down, z forward.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::fault::FormatFault;
+use crate::error::FormatFault;
 
 /// A place for the parts of a file. Names are relative, with `/` between folders.
 pub trait PartSink {

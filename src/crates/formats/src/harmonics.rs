@@ -1,7 +1,7 @@
 //! Real spherical harmonics of degrees 1 to 3, and how their coefficients turn with a scene.
 
-use crate::narrow::to_f32;
 use crate::splats::{MAX_SH_DEGREE, SH_C0, sh_rest_count};
+use splat_mesh::narrow::to_f32;
 
 /// Factors of the harmonics as 3D Gaussian splatting has them, by degree; signs included.
 const C1: f64 = 0.488_602_511_902_919_9;
@@ -146,7 +146,7 @@ impl HarmonicTurn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quaternion::matrix;
+    use crate::geometry::matrix;
 
     fn value(rest: &[[f32; 3]], direction: [f64; 3]) -> f64 {
         let above = harmonics(direction);

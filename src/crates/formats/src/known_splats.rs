@@ -1,12 +1,12 @@
 //! Gaussians for tests.
 
-use crate::narrow::to_f32;
-use crate::random::SplatRandom;
 use crate::splats::{FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats, sh_rest_count};
+use splat_mesh::narrow::to_f32;
+use splat_mesh::random::RandomSequence;
 
 /// Gaussians like those of a trained scene: within 10 units, e^-6 to e^-1 in size.
 pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
-    let mut random = SplatRandom::of_seed(seed);
+    let mut random = RandomSequence::of_seed(seed);
     let mut between = |low: f64, high: f64| to_f32(low + (high - low) * random.uniform());
     let mut columns = SplatColumns::with_capacity(sh_degree, count);
     for _ in 0..count {

@@ -4,11 +4,11 @@
 //! centres the positions of levels 1 and 2 are relative to, and rows of position, scale, rotation, colour and
 //! harmonics. Level 0 has floats, level 1 halves, level 2 also bytes for harmonics.
 
-use crate::cursor::ByteCursor;
-use crate::fault::FormatFault;
-use crate::narrow::{half, to_f32};
-use crate::opacity::logit_of_byte;
+use crate::error::FormatFault;
+use crate::geometry::logit_of_byte;
+use crate::parse::ByteCursor;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::narrow::{half, to_f32};
 
 const HEADER_BYTES: usize = 4096;
 const SECTION_HEADER_BYTES: usize = 1024;

@@ -29,29 +29,19 @@
 
 mod antimatter;
 mod camera;
-mod cursor;
-mod edit;
-mod encoded;
 mod error;
-mod fault;
-mod flat;
 mod folder;
+mod geometry;
 mod glb;
 mod harmonics;
 mod html;
-mod json;
 #[cfg(test)]
 mod known_splats;
 mod ksplat;
-mod morton;
-mod narrow;
-mod opacity;
 mod open;
+mod parse;
 mod place;
 mod ply;
-mod quaternion;
-mod random;
-mod replace;
 mod save;
 mod sog;
 mod splats;
@@ -62,18 +52,19 @@ mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
 pub use camera::{CameraSplit, SceneCamera};
-pub use edit::{CropBox, CropSphere};
-pub use encoded::EncodedSplats;
+pub use error::FormatFault;
 pub use error::SplatFileError;
-pub use fault::FormatFault;
 pub use folder::{PartSink, PartSource, ZipSink};
+pub use geometry::UnitQuat;
 pub use glb::{GlbError, parse_glb, write_glb};
 pub use html::{HtmlError, HtmlOptions, ServedPage, middle_and_radius, served_page, write_html};
 pub use ksplat::parse_ksplat;
-pub use open::{LFS_POINTER, LFS_SAID, ReadSplats, SplatFileKind, read, read_with_axes};
+pub use open::{ReadSplats, SplatFileKind, folder_of, read, read_with_axes};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
-pub use ply::{PlyKind, PlySplats, parse_ply, write_packed_ply, write_ply};
-pub use quaternion::UnitQuat;
+pub use ply::{
+    MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
+};
+pub use save::EncodedSplats;
 pub use save::{SplatFormat, WriteReport, write, write_with};
 pub use sog::{
     CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
@@ -83,6 +74,7 @@ pub use splats::{
     Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
     SplatPrimitive, Splats, SplatsError, sh_rest_count,
 };
+pub use splats::{CropBox, CropSphere};
 pub use spz::{
     SPZ_LOG_SCALES, SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz,
     parse_spz,

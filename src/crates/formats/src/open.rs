@@ -4,11 +4,14 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
+use splat_mesh::file::GLB_MAGIC;
+use splat_mesh::file::ply::{LFS_POINTER, LFS_SAID};
+
 use crate::antimatter::parse_splat;
+use crate::error::FormatFault;
 use crate::error::SplatFileError;
-use crate::fault::FormatFault;
 use crate::folder::{FolderSource, ZipSource};
-use crate::glb::{GLB_MAGIC, parse_glb};
+use crate::glb::parse_glb;
 use crate::ksplat::parse_ksplat;
 use crate::ply::{PlyKind, parse_ply};
 use crate::sog::{META_NAME, read_sog};
@@ -20,14 +23,8 @@ use crate::streamed::{LOD_META_NAME, read_streamed};
 const PLY_MAGIC: &[u8] = b"ply";
 const ZIP_MAGIC: &[u8] = b"PK";
 
-/// First bytes of a Git LFS pointer.
-pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-
 /// Message about a file without content.
 const EMPTY_SAID: &str = "is empty (0 bytes). Copy or export the file again";
-
-/// Message about a Git LFS pointer.
-pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
 /// What is said of a page.
 const PAGE_SAID: &str = "is a page for browsers, which is not read back. Give the file that it was \
@@ -191,6 +188,6 @@ fn read_folder(path: &Path, folder: &Path) -> Result<ReadSplats, SplatFileError>
 }
 
 /// The folder of a file.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,9 +1,9 @@
 //! Turning, scaling and moving a scene.
 
+use crate::geometry::{matrix, product};
 use crate::harmonics::{self, HarmonicTurn};
-use crate::narrow::to_f32;
-use crate::quaternion::{matrix, product};
 use crate::splats::Splats;
+use splat_mesh::narrow::to_f32;
 
 /// An axis with its direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -185,8 +185,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::geometry::angle_degrees;
     use crate::known_splats::random_splats;
-    use crate::quaternion::angle_degrees;
 
     #[test]
     fn the_inverse_takes_back() {

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::opacity::sigmoid;
-use crate::quaternion::angle_degrees;
+use crate::geometry::angle_degrees;
+use crate::geometry::sigmoid;
 use crate::splats::{SH_C0, Splats, sh_rest_count};
 
 /// The largest error over all Gaussians, by kind of value.
@@ -91,8 +91,8 @@ fn farthest(a: &[[f32; 3]], b: &[[f32; 3]]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::logit;
     use crate::known_splats::random_splats;
-    use crate::opacity::logit;
 
     #[test]
     fn each_error_is_seen_alone() {

@@ -1,10 +1,11 @@
 //! Edges of a mesh as sorted integer keys.
 
+use std::collections::VecDeque;
+
 use rayon::prelude::*;
 
 use crate::mesh::Mesh;
 use crate::narrow::to_u32;
-use crate::union_find::UnionFind;
 
 /// No side.
 pub(super) const NO_SIDE: u32 = u32::MAX;
@@ -98,4 +99,140 @@ pub(super) fn join_corners(fans: &mut UnionFind, faces: &[[u32; 3]], [s, t]: [u3
     let [t0, t1] = if same_way { [t0, t1] } else { [t1, t0] };
     fans.join(s0, t0);
     fans.join(s1, t1);
+}
+
+// Which things belong together (union-find with path halving, Tarjan and van Leeuwen 1984).
+
+/// Sets of the numbers below a count; each is named by its least member.
+pub(super) struct UnionFind {
+    parents: Vec<u32>,
+}
+
+impl UnionFind {
+    /// `count` sets of one.
+    pub(super) fn new(count: usize) -> Self {
+        Self { parents: (0..to_u32(count)).collect() }
+    }
+
+    /// The least member of the set of `member`.
+    pub(super) fn root(&mut self, mut member: u32) -> u32 {
+        while self.parents[member as usize] != member {
+            let above = self.parents[self.parents[member as usize] as usize];
+            self.parents[member as usize] = above;
+            member = above;
+        }
+        member
+    }
+
+    /// Makes one set of those of `a` and `b`; whether they were two.
+    pub(super) fn join(&mut self, a: u32, b: u32) -> bool {
+        let (a, b) = (self.root(a), self.root(b));
+        self.parents[a.max(b) as usize] = a.min(b);
+        a != b
+    }
+}
+
+// One side for each component of a surface.
+
+/// How components were oriented.
+pub(super) struct Oriented {
+    /// The component of each face, connected by edges.
+    pub(super) component: Vec<u32>,
+    /// What is known of each component.
+    pub(super) components: Vec<Orientation>,
+    /// Whether each face was turned over.
+    pub(super) is_turned: Vec<bool>,
+    /// Edges between faces that could not be made to agree: the surface is one-sided.
+    pub(super) conflicts: usize,
+}
+
+/// What is known of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Orientation {
+    /// Neither a boundary nor a conflict.
+    pub(super) is_closed: bool,
+}
+
+impl Oriented {
+    /// Faces that are turned in the end, if `turned` components were turned once more.
+    pub(super) fn turned_and(&self, turned: &[bool]) -> usize {
+        let faces = self.is_turned.iter().zip(&self.component);
+        faces.filter(|&(&once, &component)| once != turned[component as usize]).count()
+    }
+}
+
+/// Turns faces so that neighbours run along their edge in opposite ways, breadth first from the first
+/// face of each component; of both sides, the one with most of the `weights` of the faces stays. Edges of
+/// more than two faces join nothing.
+pub(super) fn orient(faces: &mut [[u32; 3]], weights: &[f64]) -> Oriented {
+    let twins = Edges::of(faces).twins();
+    let mut oriented = Oriented {
+        component: vec![u32::MAX; faces.len()],
+        components: Vec::new(),
+        is_turned: vec![false; faces.len()],
+        conflicts: 0,
+    };
+    let mut queue = VecDeque::new();
+    for start in 0..faces.len() {
+        if oriented.component[start] == u32::MAX {
+            queue.push_back(to_u32(start));
+            oriented.spread(faces, weights, &twins, &mut queue);
+        }
+    }
+    for (face, &turned) in faces.iter_mut().zip(&oriented.is_turned) {
+        if turned {
+            face.swap(1, 2);
+        }
+    }
+    oriented
+}
+
+impl Oriented {
+    /// Spreads the side of the face in the queue over its component.
+    fn spread(
+        &mut self,
+        faces: &[[u32; 3]],
+        weights: &[f64],
+        twins: &[u32],
+        queue: &mut VecDeque<u32>,
+    ) {
+        let name = to_u32(self.components.len());
+        let mut members: Vec<u32> = queue.iter().copied().collect();
+        members.iter().for_each(|&face| self.component[face as usize] = name);
+        let mut is_open = false;
+        let mut conflicts = 0;
+        while let Some(face) = queue.pop_front() {
+            for side in 3 * face..3 * face + 3 {
+                let twin = twins[side as usize];
+                if twin == NO_SIDE {
+                    is_open = true;
+                    continue;
+                }
+                let other = twin / 3;
+                let from = |side| side_vertices(faces, side)[0];
+                let wanted = self.is_turned[face as usize] != (from(side) == from(twin));
+                if self.component[other as usize] == u32::MAX {
+                    self.component[other as usize] = name;
+                    self.is_turned[other as usize] = wanted;
+                    members.push(other);
+                    queue.push_back(other);
+                } else if self.is_turned[other as usize] != wanted {
+                    // Met from both sides.
+                    conflicts += 1;
+                }
+            }
+        }
+        let sides = members.iter().fold([0.0; 2], |mut sides, &face| {
+            sides[usize::from(self.is_turned[face as usize])] += weights[face as usize];
+            sides
+        });
+        if sides[1] > sides[0] {
+            members.iter().for_each(|&face| {
+                let turned = &mut self.is_turned[face as usize];
+                *turned = !*turned;
+            });
+        }
+        self.conflicts += conflicts / 2;
+        self.components.push(Orientation { is_closed: !is_open && conflicts == 0 });
+    }
 }

@@ -1,5 +1,9 @@
 //! A triangle mesh.
 
+use crate::narrow::{to_f32s, to_u32};
+use crate::place::{corners, doubled_area};
+use crate::vector::{add, normalize};
+
 /// A place, direction or difference, in the space that its name says.
 pub type Vec3 = [f64; 3];
 
@@ -17,4 +21,199 @@ pub struct Mesh {
     pub normals: Vec<[f32; 3]>,
     /// Colour of each vertex, sRGB, 0 to 1, or empty.
     pub colors: Vec<[f32; 3]>,
+}
+
+// Normals of vertices.
+
+/// The unit normal of each vertex of a checked mesh: the mean of its faces' normals by their area.
+/// Zero at vertices without a face of positive area.
+pub fn vertex_normals(mesh: &Mesh) -> Vec<[f32; 3]> {
+    let mut sums: Vec<Vec3> = vec![[0.0; 3]; mesh.vertices.len()];
+    for &face in &mesh.faces {
+        let along = doubled_area(corners(mesh, face));
+        for vertex in face {
+            let sum = &mut sums[vertex as usize];
+            *sum = add(*sum, along);
+        }
+    }
+    sums.into_iter().map(|sum| to_f32s(normalize(sum))).collect()
+}
+
+// Vertices dropped and copied, with all that belongs to them.
+
+/// Drops vertices that no face uses; how many.
+pub(super) fn compact(mesh: &mut Mesh) -> usize {
+    drop_unused(mesh).iter().filter(|&&used| !used).count()
+}
+
+/// Drops vertices that no face uses; whether each was used.
+pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
+    let mut is_used = vec![false; mesh.vertices.len()];
+    mesh.faces.iter().flatten().for_each(|&vertex| is_used[vertex as usize] = true);
+    let mut names = Vec::with_capacity(is_used.len());
+    let mut kept = 0_u32;
+    for &used in &is_used {
+        names.push(kept);
+        kept += u32::from(used);
+    }
+    mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = names[*vertex as usize]);
+    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
+        keep_rows(rows, &is_used);
+    }
+    is_used
+}
+
+/// Keeps the rows that `keep` says; those beyond its end stay.
+pub(super) fn keep_rows<T>(rows: &mut Vec<T>, keep: &[bool]) {
+    let mut keep = keep.iter();
+    rows.retain(|_| keep.next().copied().unwrap_or(true));
+}
+
+/// Adds a copy of a vertex, with normal and colour; its name.
+pub(super) fn copy_of(mesh: &mut Mesh, vertex: u32) -> u32 {
+    let name = to_u32(mesh.vertices.len());
+    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
+        rows.extend(rows.get(vertex as usize).copied());
+    }
+    name
+}
+
+// Meshes that are none: faces of vertices that do not exist, places that are no numbers.
+
+/// What is wrong with a mesh.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MeshError {
+    /// A face names a vertex that is not there.
+    #[error(
+        "face {face} names vertex {vertex}, but the mesh has {vertices}: write or export the mesh again"
+    )]
+    UnknownVertex {
+        /// The face, from 0.
+        face: usize,
+        /// What it names.
+        vertex: u32,
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
+    /// Normals or colours are not one a vertex.
+    #[error("{found} {what} for {vertices} vertices: give one a vertex, or none at all")]
+    Unequal {
+        /// `normals` or `colours`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// Vertices of the mesh.
+        vertices: usize,
+    },
+    /// A place is infinite or no number.
+    #[error(
+        "vertex {vertex} lies at {place:?}: remove vertices without a finite place (1e15 at most)"
+    )]
+    NotFinite {
+        /// The vertex, from 0.
+        vertex: usize,
+        /// Its place.
+        place: [f32; 3],
+    },
+    /// A colour or a normal is infinite or no number.
+    #[error("vertex {vertex} has values of {what} that are not finite: export the mesh again")]
+    NotFiniteValue {
+        /// The vertex, from 0.
+        vertex: usize,
+        /// `normals` or `colours`.
+        what: &'static str,
+    },
+    /// More than 32 bits can name.
+    #[error("{found} {what}, but a mesh holds {limit} at most: decimate it in blocks")]
+    TooMany {
+        /// `vertices` or `faces`.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// Most vertices and most faces: three times as many corners can be named by 32 bits.
+const LARGEST_COUNT: usize = (u32::MAX / 3) as usize;
+
+/// Largest coordinate of a vertex.
+const FARTHEST: f32 = 1e15;
+
+/// Whether all faces name vertices, places are finite and normals and colours one a vertex or none.
+///
+/// All else here takes this for granted of the meshes that it is given inside, and checks it where
+/// it is entered.
+pub fn check_mesh(mesh: &Mesh) -> Result<(), MeshError> {
+    let vertices = mesh.vertices.len();
+    for (what, found) in [("vertices", vertices), ("faces", mesh.faces.len())] {
+        if found > LARGEST_COUNT {
+            return Err(MeshError::TooMany { what, found, limit: LARGEST_COUNT });
+        }
+    }
+    for (what, found) in [("normals", mesh.normals.len()), ("colours", mesh.colors.len())] {
+        if found != 0 && found != vertices {
+            return Err(MeshError::Unequal { what, found, vertices });
+        }
+    }
+    // Squares of farther places are beyond the range of f32.
+    let infinite = |place: &[f32; 3]| !place.iter().all(|x| x.abs() <= FARTHEST);
+    let no_number = |values: &[f32; 3]| !values.iter().all(|x| x.is_finite());
+    if let Some(vertex) = mesh.vertices.iter().position(infinite) {
+        return Err(MeshError::NotFinite { vertex, place: mesh.vertices[vertex] });
+    }
+    for (what, values) in [("normals", &mesh.normals), ("colours", &mesh.colors)] {
+        if let Some(vertex) = values.iter().position(no_number) {
+            return Err(MeshError::NotFiniteValue { vertex, what });
+        }
+    }
+    for (face, names) in mesh.faces.iter().enumerate() {
+        if let Some(&vertex) = names.iter().find(|&&vertex| vertex as usize >= vertices) {
+            return Err(MeshError::UnknownVertex { face, vertex, vertices });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known_meshes::sphere;
+    use crate::narrow::to_f64s;
+    use crate::vector::dot;
+
+    #[test]
+    fn normals_of_a_sphere_point_outwards() {
+        let mesh = sphere(2.0, 4);
+        for (normal, vertex) in vertex_normals(&mesh).into_iter().zip(&mesh.vertices) {
+            // Faces of 4 degrees: their mean is within a twentieth of that.
+            assert!(dot(to_f64s(normal), to_f64s(*vertex)) / 2.0 > 0.9999);
+        }
+    }
+
+    #[test]
+    fn what_is_no_mesh_is_named() {
+        let good = Mesh {
+            vertices: vec![[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]],
+            faces: vec![[0, 1, 2]],
+            ..Mesh::default()
+        };
+        assert_eq!(check_mesh(&good), Ok(()));
+        let cases = [
+            (Mesh { faces: vec![[0, 1, 2], [0, 1, 3]], ..good.clone() }, "face 1 names vertex 3"),
+            (Mesh { colors: vec![[0.5; 3]; 2], ..good.clone() }, "2 colours for 3 vertices"),
+            (Mesh { normals: vec![[0.5; 3]; 4], ..good.clone() }, "4 normals for 3 vertices"),
+            (
+                Mesh { colors: vec![[0.5, f32::NAN, 0.0]; 3], ..good.clone() },
+                "vertex 0 has values of colours",
+            ),
+            (Mesh { vertices: vec![[1e20; 3]; 3], ..good.clone() }, "vertex 0 lies at [1e20"),
+            (Mesh { vertices: vec![[f32::NAN; 3]; 3], ..good }, "vertex 0 lies at [NaN"),
+        ];
+        for (mesh, expected) in cases {
+            let found = check_mesh(&mesh).unwrap_err().to_string();
+            assert!(found.contains(expected), "{found}");
+        }
+    }
 }

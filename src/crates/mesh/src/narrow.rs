@@ -46,3 +46,71 @@ pub fn to_u32(x: usize) -> u32 {
 pub const fn to_index(x: i32) -> usize {
     if x < 0 { 0 } else { x.unsigned_abs() as usize }
 }
+
+/// The nearest byte; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub fn round_u8(x: f64) -> u8 {
+    x.round() as u8
+}
+
+/// The nearest of 16 bits; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub fn round_u16(x: f64) -> u16 {
+    x.round() as u16
+}
+
+/// The nearest of 32 bits; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub fn round_u32(x: f64) -> u32 {
+    x.round() as u32
+}
+
+/// The nearest of 32 bits with sign; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
+pub fn round_i32(x: f64) -> i32 {
+    x.round() as i32
+}
+
+/// The largest whole number that is not above `x`, not below 0; NaN is 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+pub fn floor_usize(x: f64) -> usize {
+    x as usize
+}
+
+/// The lowest 8 bits.
+#[inline]
+pub const fn low_byte(x: u32) -> u8 {
+    x.to_le_bytes()[0]
+}
+
+/// A number of 16 bits as IEEE 754 has it.
+pub fn half(bits: u16) -> f32 {
+    let exponent = i32::from(bits >> 10 & 31);
+    let fraction = f64::from(bits & 1023);
+    let size = match exponent {
+        0 => fraction * 2.0_f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2.0_f64.powi(exponent - 25),
+    };
+    to_f32(if bits >> 15 == 0 { size } else { -size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_those_of_the_standard() {
+        let known = [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65_504.0), (1, 5.960_464_5e-8)];
+        for (bits, value) in known {
+            assert_eq!(half(bits), value);
+        }
+        assert!(half(0x7c00).is_infinite() && half(0x7e00).is_nan());
+    }
+}

@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::check::{MeshError, check_mesh};
+use crate::edges::UnionFind;
 use crate::edges::{Edges, fans, side_vertices};
 use crate::mesh::Mesh;
+use crate::mesh::{MeshError, check_mesh};
 use crate::narrow::to_f64s;
 use crate::place::{area, corners, six_volumes};
-use crate::union_find::UnionFind;
 use crate::vector::sub;
 
 /// Counts of a mesh. Vertices that no face uses count in none but their own.

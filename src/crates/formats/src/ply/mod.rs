@@ -1,22 +1,24 @@
 //! PLY of Gaussians: the layout of 3D Gaussian splatting (Kerbl and others, 2023), and the packed
 //! one of `PlayCanvas`.
 
-mod header;
 mod packed;
-mod packed_read;
-mod packed_write;
-mod read;
-mod rows;
-mod write;
 
-use std::io::BufRead;
+use std::io::{self, BufRead, Read, Write};
 
-pub use packed_write::write_packed_ply;
-pub use write::write_ply;
+use rayon::prelude::*;
+use splat_mesh::file::ply::{
+    NewPlyHeader, PlyElement, PlyEncoding, PlyHeader, PlyProperty, Scalar,
+};
+use splat_mesh::narrow::to_f32;
 
-use crate::fault::FormatFault;
-use crate::splats::CheckedSplats;
-use header::PlyHead;
+use crate::error::FormatFault;
+use crate::geometry::{logit, sigmoid};
+use crate::splats::{
+    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
+    SplatPrimitive, Splats, sh_rest_count,
+};
+
+pub use packed::write_packed_ply;
 
 /// Which of the two layouts a PLY has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +42,562 @@ pub struct PlySplats {
 ///
 /// The rows of the plain one are streamed: memory beyond the result stays at about a megabyte.
 pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
-    let head = PlyHead::read(input)?;
+    let head = PlyHeader::read(input)?;
     if head.element("chunk").is_some() {
-        let checked = packed_read::read_packed(&head, input, file_bytes)?;
+        let checked = packed::read_packed(&head, input, file_bytes)?;
         return Ok(PlySplats { checked, kind: PlyKind::Packed });
     }
-    let checked = read::read_rows(&head, input, file_bytes)?;
+    let checked = read_rows(&head, input, file_bytes)?;
     Ok(PlySplats { checked, kind: PlyKind::Plain })
+}
+
+// The header of a PLY of Gaussians.
+
+/// The comment by which viewers know Gaussians of Mip-Splatting.
+pub const MIP_COMMENT: &str = "SplatRenderMode: mip";
+
+/// The comment by which viewers know surfels.
+pub const SURFELS_COMMENT: &str = "SplatRenderMode: 2dgs";
+
+/// Columns that point clouds and meshes do not have.
+const OF_GAUSSIANS: [&str; 4] = ["scale_0", "rot_0", "opacity", "f_dc_0"];
+
+/// Returns the column of this name, of one of these types.
+fn column<'a>(
+    element: &'a PlyElement,
+    name: &str,
+    kinds: &[Scalar],
+) -> Result<&'a PlyProperty, FormatFault> {
+    let mut named = element.properties.iter().filter(|property| property.name == name);
+    let Some(found) = named.next() else {
+        let is_of_gaussians = OF_GAUSSIANS.into_iter().any(|name| element.has(name));
+        return Err(FormatFault::Unsupported(if is_of_gaussians {
+            format!("has no column `{name}`, which Gaussians need: export all columns")
+        } else {
+            format!(
+                "has no column `{name}`, so it is a point cloud or a mesh: give a PLY of Gaussians"
+            )
+        }));
+    };
+    if named.next().is_some() {
+        return Err(FormatFault::damaged(format!("lists the column `{name}` twice")));
+    }
+    if !kinds.contains(&found.scalar) || found.list.is_some() {
+        let list = if found.list.is_some() { "list of " } else { "" };
+        return Err(FormatFault::damaged(format!(
+            "has another layout than that of Gaussians: the column `{name}` is of type {list}{}",
+            found.scalar.name()
+        )));
+    }
+    Ok(found)
+}
+
+/// Returns the element of this name and its index.
+fn element<'a>(header: &'a PlyHeader, name: &str) -> Result<(usize, &'a PlyElement), FormatFault> {
+    let mut elements = header.elements.iter().enumerate();
+    elements
+        .find(|(_, element)| element.name == name)
+        .ok_or_else(|| FormatFault::damaged(format!("no `element {name}` stands in its header")))
+}
+
+/// Returns the least number of bytes of an element's rows.
+fn least_bytes(element: &PlyElement, encoding: PlyEncoding) -> u64 {
+    let row: usize = match encoding {
+        // A character and a space each.
+        PlyEncoding::Ascii => 2 * element.properties.len(),
+        _ => {
+            let lengths = element.properties.iter().filter_map(|it| it.list).map(Scalar::bytes);
+            element.row_bytes + lengths.sum::<usize>()
+        }
+    };
+    element.rows.saturating_mul(row as u64)
+}
+
+/// Checks that a file is long enough for its elements up to this index.
+fn check_length(header: &PlyHeader, last: usize, file_bytes: u64) -> Result<(), FormatFault> {
+    let elements = header.elements.iter().take(last + 1);
+    let needed =
+        elements.fold(0_u64, |sum, it| sum.saturating_add(least_bytes(it, header.encoding)));
+    // The last line of a text may have no end.
+    let found = file_bytes.saturating_sub(header.bytes);
+    let room = found + u64::from(header.encoding == PlyEncoding::Ascii);
+    if needed > room {
+        return Err(FormatFault::truncated("its table of Gaussians", needed, found));
+    }
+    Ok(())
+}
+
+/// A note about bytes after the last row of a binary file whose rows all have the same length.
+fn rest_note(header: &PlyHeader, file_bytes: u64) -> Option<String> {
+    let has_lists = header.elements.iter().any(|it| it.list().is_some());
+    if has_lists || header.encoding == PlyEncoding::Ascii {
+        return None;
+    }
+    let lengths = header.elements.iter().map(|it| least_bytes(it, header.encoding));
+    let end = lengths.fold(header.bytes, u64::saturating_add);
+    let rest = file_bytes.checked_sub(end).filter(|&rest| rest > 0)?;
+    Some(format!(
+        "{rest} bytes after its last row are not read. If something is missing, write the file again"
+    ))
+}
+
+/// True if the Gaussians want the 2D filter of Mip-Splatting, as Brush and others say it or as Postshot
+/// does; the last word counts.
+fn is_antialiased(header: &PlyHeader) -> bool {
+    let mut said = header.comments.iter().filter_map(|comment| {
+        let comment = comment.to_ascii_lowercase();
+        let (key, value) = comment.split_once(' ')?;
+        match key {
+            "splatrendermode:" => Some(value == "mip"),
+            "antialiased" => Some(value == "1"),
+            _ => None,
+        }
+    });
+    said.next_back().unwrap_or(false)
+}
+
+// The plain layout, read.
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// Rows that one thread takes one after the other.
+const ROWS_AT_A_TIME: usize = 4096;
+
+/// Where the values of a row are.
+struct RowLayout {
+    means: Vec<PlyProperty>,
+    /// Coefficients of degree 0, or red, green, blue.
+    colors: Vec<PlyProperty>,
+    /// Value of a full channel, if the colours are no coefficients; 1 also stands for 255 in floats.
+    full_channel: Option<f32>,
+    sh_rest: Vec<PlyProperty>,
+    opacity: PlyProperty,
+    scales: [PlyProperty; 2],
+    /// Surfels have none.
+    third_scale: Option<PlyProperty>,
+    rotations: Vec<PlyProperty>,
+    filter: Option<PlyProperty>,
+    /// Sentences about columns that are left out.
+    notes: Vec<String>,
+}
+
+/// Names of colours that stand for coefficients of degree 0.
+const CHANNELS: [[&str; 3]; 3] =
+    [["red", "green", "blue"], ["diffuse_red", "diffuse_green", "diffuse_blue"], ["r", "g", "b"]];
+
+impl RowLayout {
+    fn of(element: &PlyElement) -> Result<Self, FormatFault> {
+        let one = |name: &str| column(element, name, &[Scalar::F32, Scalar::F64]).cloned();
+        let numbered = |prefix: &str, count: usize| {
+            (0..count).map(|i| one(&format!("{prefix}{i}"))).collect::<Result<Vec<_>, _>>()
+        };
+        let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
+        let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
+        let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
+        let channels = if element.has("f_dc_0") {
+            None
+        } else {
+            CHANNELS.iter().find(|it| element.has(it[0]))
+        };
+        let (colors, full_channel) = match channels {
+            None => (numbered("f_dc_", 3)?, None),
+            Some(names) => {
+                let kinds = [Scalar::U8, Scalar::U16, Scalar::F32, Scalar::F64];
+                let channel = |name: &&str| column(element, name, &kinds).cloned();
+                let colors = names.iter().map(channel).collect::<Result<Vec<_>, _>>()?;
+                let full = match colors[0].scalar {
+                    Scalar::U8 => 255.0,
+                    Scalar::U16 => 65_535.0,
+                    _ => 1.0,
+                };
+                if let Some(other) = colors.iter().find(|it| it.scalar != colors[0].scalar) {
+                    return Err(FormatFault::damaged(format!(
+                        "has colours of the types {} and {}",
+                        colors[0].scalar.name(),
+                        other.scalar.name()
+                    )));
+                }
+                (colors, Some(full))
+            }
+        };
+        let mut layout = Self {
+            means,
+            colors,
+            full_channel,
+            opacity: one("opacity")?,
+            scales: [one("scale_0")?, one("scale_1")?],
+            third_scale: if_there("scale_2")?,
+            rotations: numbered("rot_", 4)?,
+            filter: if_there("filter_3D")?,
+            sh_rest: numbered("f_rest_", count)?,
+            notes: Vec::new(),
+        };
+        if count % 3 != 0 {
+            return Err(FormatFault::damaged(format!(
+                "has {count} f_rest columns; a multiple of 3 is expected: 9, 24 or 45 for SH degree 1 to 3"
+            )));
+        }
+        if 3 * sh_rest_count(layout.sh_degree()) < count {
+            layout.notes.push(format!(
+                "of its {count} f_rest columns, those above SH degree {} are left out",
+                layout.sh_degree()
+            ));
+        }
+        Ok(layout)
+    }
+
+    /// The highest degree that has all of its columns.
+    fn sh_degree(&self) -> u32 {
+        let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
+        (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
+    }
+
+    fn primitive(&self) -> SplatPrimitive {
+        match self.third_scale {
+            Some(_) => SplatPrimitive::Gaussians,
+            None => SplatPrimitive::Surfels,
+        }
+    }
+
+    fn take(&self, row: &[u8], columns: &mut SplatColumns) {
+        let values =
+            |properties: &[PlyProperty]| std::array::from_fn(|i| value(&properties[i], row));
+        let [first, second] = [0, 1].map(|i| value(&self.scales[i], row));
+        let third = self.third_scale.as_ref().map_or(FLAT_LOG_SCALE, |third| value(third, row));
+        let mut scales = [first, second, third];
+        let mut opacity = value(&self.opacity, row);
+        // It would make surfels thick.
+        if let Some(filter) = self.filter.as_ref().filter(|_| self.third_scale.is_some()) {
+            (scales, opacity) = filtered(scales, opacity, value(filter, row));
+        }
+        columns.means.push(values(&self.means));
+        columns.log_scales.push(scales);
+        columns.opacity_logits.push(opacity);
+        columns.sh_dc.push(values(&self.colors));
+        columns.rotations.push(std::array::from_fn(|i| value(&self.rotations[i], row)));
+        let coefficients = self.sh_rest.len() / 3;
+        for k in 0..sh_rest_count(columns.sh_degree) {
+            let channel = |c: usize| value(&self.sh_rest[c * coefficients + k], row);
+            columns.sh_rest.push(std::array::from_fn(channel));
+        }
+    }
+}
+
+/// A value of a row; NaN where the row is too short.
+fn value(property: &PlyProperty, row: &[u8]) -> f32 {
+    to_f32(property.value(row))
+}
+
+/// Scales and opacity with a 3D filter of this standard deviation baked in (Mip-Splatting, Yu and
+/// others, 2024, equation 8).
+fn filtered(log_scales: [f32; 3], opacity_logit: f32, filter: f32) -> ([f32; 3], f32) {
+    let mut shrink = 1.0;
+    let wider = log_scales.map(|log| {
+        let (scale, filter) = (f64::from(log).exp(), f64::from(filter));
+        let wide = scale.hypot(filter);
+        shrink *= scale / wide;
+        to_f32(wide.ln())
+    });
+    if filter == 0.0 {
+        return (log_scales, opacity_logit);
+    }
+    (wider, logit(sigmoid(opacity_logit) * shrink))
+}
+
+/// Reads the rows of `vertex`; `input` stands after the header.
+fn read_rows(
+    head: &PlyHeader,
+    input: &mut impl BufRead,
+    file_bytes: u64,
+) -> Result<CheckedSplats, FormatFault> {
+    let (index, element) = element(head, "vertex")?;
+    let layout = RowLayout::of(element)?;
+    check_length(head, index, file_bytes)?;
+    let Ok(count) = usize::try_from(element.rows) else {
+        return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
+    };
+    for before in &head.elements[..index] {
+        skip_rows(before, head.encoding, input)?;
+    }
+
+    let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
+    columns.primitive = layout.primitive();
+    let at_once = (CHUNK_BYTES / element.row_bytes.max(1)).max(1);
+    let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(at_once);
+        let chunk = &mut buffer[..now * element.row_bytes];
+        fill_rows(element, head.encoding, input, chunk)?;
+        let parts: Vec<SplatColumns> = chunk
+            .par_chunks(ROWS_AT_A_TIME * element.row_bytes.max(1))
+            .map(|rows| {
+                let mut part = SplatColumns::with_capacity(layout.sh_degree(), ROWS_AT_A_TIME);
+                rows.chunks_exact(element.row_bytes).for_each(|row| layout.take(row, &mut part));
+                part
+            })
+            .collect();
+        parts.iter().for_each(|part| columns.append(part));
+        left -= now;
+    }
+    if is_antialiased(head) {
+        columns.antialiasing = Antialiasing::On;
+    }
+    let mut notes = layout.notes;
+    notes.extend(rest_note(head, file_bytes));
+    if let Some(full) = layout.full_channel {
+        coefficients_of_channels(&mut columns.sh_dc, full, &mut notes);
+    }
+    let mut checked = Splats::from_columns(columns)?;
+    checked.notes = notes;
+    Ok(checked)
+}
+
+/// Makes coefficients of degree 0 of the channels of colours.
+fn coefficients_of_channels(colors: &mut [[f32; 3]], full: f32, notes: &mut Vec<String>) {
+    let values = colors.as_flattened_mut();
+    let is_above_one = values.iter().any(|&value| value.is_finite() && value > 1.0);
+    let full = if full == 1.0 && is_above_one {
+        notes.push("its colours are floats above 1: they are read as 0 to 255".to_owned());
+        255.0
+    } else {
+        full
+    };
+    for value in values {
+        *value = to_f32((f64::from(*value) / f64::from(full) - 0.5) / SH_C0);
+    }
+}
+
+// Rows of an element in any encoding, as little-endian values without lists.
+
+/// Longest line of text that is read.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+
+/// True if rows have the layout in the file that they have in memory.
+fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
+    encoding == PlyEncoding::Little && element.list().is_none()
+}
+
+/// Fills `rows`, a whole number of rows of the element.
+fn fill_rows(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    rows: &mut [u8],
+) -> Result<(), FormatFault> {
+    if is_plain(element, encoding) {
+        return Ok(input.read_exact(rows)?);
+    }
+    if element.row_bytes == 0 {
+        return Ok(());
+    }
+    rows.chunks_exact_mut(element.row_bytes)
+        .try_for_each(|row| read_row(element, encoding, input, row))
+}
+
+/// Skips all rows of an element.
+fn skip_rows(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+) -> Result<(), FormatFault> {
+    if is_plain(element, encoding) {
+        let bytes = least_bytes(element, encoding);
+        io::copy(&mut input.by_ref().take(bytes), &mut io::sink())?;
+        return Ok(());
+    }
+    let mut row = vec![0; element.row_bytes];
+    for _ in 0..element.rows {
+        read_row(element, encoding, input, &mut row)?;
+    }
+    Ok(())
+}
+
+fn read_row(
+    element: &PlyElement,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    row: &mut [u8],
+) -> Result<(), FormatFault> {
+    if encoding == PlyEncoding::Ascii {
+        return read_line(element, input, row);
+    }
+    for property in &element.properties {
+        if let Some(length) = property.list {
+            let mut bytes = [0; 8];
+            read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
+            let bytes_of_items =
+                list_length(length, bytes).map(|n| n * property.scalar.bytes() as u64);
+            let Some(due) = bytes_of_items else {
+                return Err(FormatFault::damaged(format!(
+                    "has a list `{}` of a negative length",
+                    property.name
+                )));
+            };
+            if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
+                return Err(FormatFault::damaged(format!("ends in a list `{}`", property.name)));
+            }
+            continue;
+        }
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        read_value(property.scalar, encoding, input, to)?;
+    }
+    Ok(())
+}
+
+fn read_value(
+    kind: Scalar,
+    encoding: PlyEncoding,
+    input: &mut impl BufRead,
+    to: &mut [u8],
+) -> Result<(), FormatFault> {
+    debug_assert_eq!(kind.bytes(), to.len());
+    input.read_exact(to)?;
+    if encoding == PlyEncoding::Big {
+        to.reverse();
+    }
+    Ok(())
+}
+
+/// The length of a list; none if it is negative.
+fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
+    let [a, b, c, d, ..] = bytes;
+    match kind {
+        Scalar::U8 => Some(a.into()),
+        Scalar::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
+        Scalar::U16 => Some(u16::from_le_bytes([a, b]).into()),
+        Scalar::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
+        Scalar::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        Scalar::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
+        Scalar::F32 | Scalar::F64 => None,
+    }
+}
+
+/// Reads the next line that is not empty.
+fn read_line(
+    element: &PlyElement,
+    input: &mut impl BufRead,
+    row: &mut [u8],
+) -> Result<(), FormatFault> {
+    let mut line = Vec::new();
+    while line.iter().all(u8::is_ascii_whitespace) {
+        line.clear();
+        if input.by_ref().take(MOST_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            return Err(FormatFault::damaged(format!(
+                "is truncated: it has fewer than {} lines of `{}`",
+                element.rows, element.name
+            )));
+        }
+    }
+    let text = String::from_utf8_lossy(&line);
+    let mut words = text.split_ascii_whitespace();
+    let wrong = || {
+        let start: String = text.trim().chars().take(60).collect();
+        FormatFault::damaged(format!("has a line {start:?} that is no row of `{}`", element.name))
+    };
+    for property in &element.properties {
+        if property.list.is_some() {
+            let length: usize =
+                words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
+            if length > 0 {
+                words.nth(length - 1).ok_or_else(wrong)?;
+            }
+            continue;
+        }
+        let to = &mut row[property.offset..][..property.scalar.bytes()];
+        words.next().and_then(|word| parse_value(property.scalar, word, to)).ok_or_else(wrong)?;
+    }
+    if words.next().is_some() { Err(wrong()) } else { Ok(()) }
+}
+
+/// Writes the value of a word; none if the word is not of this type.
+fn parse_value(kind: Scalar, word: &str, to: &mut [u8]) -> Option<()> {
+    match kind {
+        Scalar::U8 => to.copy_from_slice(&word.parse::<u8>().ok()?.to_le_bytes()),
+        Scalar::I8 => to.copy_from_slice(&word.parse::<i8>().ok()?.to_le_bytes()),
+        Scalar::U16 => to.copy_from_slice(&word.parse::<u16>().ok()?.to_le_bytes()),
+        Scalar::I16 => to.copy_from_slice(&word.parse::<i16>().ok()?.to_le_bytes()),
+        Scalar::U32 => to.copy_from_slice(&word.parse::<u32>().ok()?.to_le_bytes()),
+        Scalar::I32 => to.copy_from_slice(&word.parse::<i32>().ok()?.to_le_bytes()),
+        Scalar::F32 => {
+            let value = word.parse().ok().or_else(|| is_nan(word).then_some(f32::NAN))?;
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        Scalar::F64 => {
+            let value = word.parse().ok().or_else(|| is_nan(word).then_some(f64::NAN))?;
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+    Some(())
+}
+
+/// True for what C libraries write of a number that is none: `-nan(ind)`, `1.#QNAN`.
+fn is_nan(word: &str) -> bool {
+    word.to_ascii_lowercase().contains("nan")
+}
+
+// The plain layout, written.
+
+/// Rows that are laid out at a time: about a megabyte.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Writes the columns of 3D Gaussian splatting as binary little-endian PLY, all `float`: `x y z nx
+/// ny nz f_dc_* f_rest_* opacity scale_* rot_*`, 62 at SH degree 3. Normals are zero. Line 3 is
+/// always `element vertex`, which some viewers ask for. Nothing is rounded. Surfels have no `scale_2`, as
+/// 2D Gaussian splatting writes them.
+///
+/// Memory beyond the argument stays at about a megabyte.
+pub fn write_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&header(splats))?;
+    let columns = splats.columns();
+    let scales = scales_of(splats);
+    let mut rows = Vec::new();
+    for start in (0..splats.len()).step_by(ROWS_AT_ONCE) {
+        rows.clear();
+        for row in start..splats.len().min(start + ROWS_AT_ONCE) {
+            let rest = columns.rest(row);
+            rows.extend(columns.means[row]);
+            rows.extend([0.0; 3]);
+            rows.extend(columns.sh_dc[row]);
+            (0..3).for_each(|channel| rows.extend(rest.iter().map(|c| c[channel])));
+            rows.push(columns.opacity_logits[row]);
+            rows.extend(&columns.log_scales[row][..scales]);
+            rows.extend(columns.rotations[row]);
+        }
+        let little: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
+        out.write_all(&little)?;
+    }
+    Ok(())
+}
+
+/// Scales of a row.
+fn scales_of(splats: &Splats) -> usize {
+    match splats.columns().primitive {
+        SplatPrimitive::Gaussians => 3,
+        SplatPrimitive::Surfels => 2,
+    }
+}
+
+fn header(splats: &Splats) -> Vec<u8> {
+    let columns = splats.columns();
+    let mut header = NewPlyHeader::default();
+    header.element("vertex", splats.len());
+    match (columns.primitive, columns.antialiasing) {
+        (SplatPrimitive::Surfels, _) => _ = header.comment(SURFELS_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::On) => _ = header.comment(MIP_COMMENT),
+        (SplatPrimitive::Gaussians, Antialiasing::Off) => {}
+    }
+    let numbered =
+        |prefix: &'static str, count: usize| (0..count).map(move |i| format!("{prefix}{i}"));
+    header
+        .properties(Scalar::F32, ["x", "y", "z", "nx", "ny", "nz"])
+        .properties(Scalar::F32, numbered("f_dc_", 3))
+        .properties(Scalar::F32, numbered("f_rest_", 3 * sh_rest_count(splats.sh_degree())))
+        .properties(Scalar::F32, ["opacity"])
+        .properties(Scalar::F32, numbered("scale_", scales_of(splats)))
+        .properties(Scalar::F32, numbered("rot_", 4))
+        .end()
 }
 
 #[cfg(test)]
@@ -355,8 +906,8 @@ mod tests {
             assert!((after - (before * before + 0.25).sqrt()).abs() < 1e-6);
             shrink *= before / after;
         }
-        let share = crate::opacity::sigmoid(before.opacity_logits[0]) * shrink;
-        assert!((crate::opacity::sigmoid(after.opacity_logits[0]) - share).abs() < 1e-6);
+        let share = sigmoid(before.opacity_logits[0]) * shrink;
+        assert!((sigmoid(after.opacity_logits[0]) - share).abs() < 1e-6);
     }
 
     #[rstest]

@@ -3,29 +3,612 @@
 //! Values lie in lossless WebP pictures; scales, colours and harmonics as indices of codebooks, the
 //! harmonics of a Gaussian as the number of a row of a palette.
 
-mod codebook;
-mod lloyd;
-mod meta;
-mod metric;
 mod palette;
-mod parts;
-mod picture;
-mod read;
-mod rows;
-mod search;
 mod seen;
-mod shared;
-mod values;
-mod write;
 
-pub use read::read_sog;
-pub use search::{CellLists, HeldRows, HostSearch, NearRow, RowSearch};
+use std::collections::BTreeMap;
+use std::io::{self, Cursor};
+
+use image_webp::{ColorType, DecodingError, WebPDecoder, WebPEncoder};
+use palette::{Codebook, SharedHarmonics};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_u32};
+
+use crate::camera::SceneCamera;
+use crate::error::FormatFault;
+use crate::folder::{PartSink, PartSource, check_name};
+use crate::geometry::morton_order;
+use crate::geometry::{SmallestThree, UnitQuat, normalised};
+use crate::geometry::{logit_of_byte, sigmoid};
+use crate::parse::parse_json;
+use crate::splats::{
+    Antialiasing, CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count,
+};
+use crate::worst::WorstErrors;
+
+pub use palette::{CellLists, HeldRows, HostSearch, NearRow, RowSearch, SharedRows};
 pub use seen::{Looks, SeenFrom};
-pub use shared::SharedRows;
-pub use write::{ColorFit, SogError, SogOptions, SogTools, write_sog};
 
-pub(crate) use meta::META_NAME;
-pub(crate) use write::write_in_order;
+// `meta.json` of a SOG.
+
+/// The name of this part.
+pub(crate) const META_NAME: &str = "meta.json";
+
+/// The version that is read and written.
+const VERSION: u32 = 2;
+
+/// Entries of a palette in a line of its picture.
+const ENTRIES_A_LINE: usize = 64;
+
+/// The model of Gaussians that want the 2D filter of Mip-Splatting.
+const ANTIALIASED: &str = "antialiased";
+
+/// What all versions have; the first has no number.
+#[derive(Debug, Deserialize)]
+struct SogVersion {
+    #[serde(default = "first_version")]
+    version: u32,
+}
+
+const fn first_version() -> u32 {
+    1
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct SogMeta {
+    version: u32,
+    asset: Option<SogAsset>,
+    count: u64,
+    /// How Gaussians are drawn, where that is not as usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    means: SogMeans,
+    scales: SogCodes,
+    quats: SogFiles,
+    sh0: SogCodes,
+    #[serde(rename = "shN", skip_serializing_if = "Option::is_none")]
+    sh_rest: Option<SogPalette>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct SogAsset {
+    #[serde(default)]
+    generator: String,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct SogMeans {
+    mins: [f32; 3],
+    maxs: [f32; 3],
+    files: [String; 2],
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct SogCodes {
+    codebook: Vec<f32>,
+    files: [String; 1],
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct SogFiles {
+    files: [String; 1],
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct SogPalette {
+    count: u64,
+    bands: u32,
+    codebook: Vec<f32>,
+    files: [String; 2],
+}
+
+// The parts of a SOG: pictures, and what `meta.json` says of them.
+
+/// Pictures that are not packed yet.
+#[derive(Clone, Default)]
+struct Pictures(Vec<(String, Vec<[u8; 4]>, PictureSize)>);
+
+impl Pictures {
+    fn put(&mut self, name: &str, pixels: Vec<[u8; 4]>, size: PictureSize) -> String {
+        self.0.push((name.to_owned(), pixels, size));
+        name.to_owned()
+    }
+
+    fn encoded(self) -> io::Result<BTreeMap<String, Vec<u8>>> {
+        let pictures = self.0.into_par_iter();
+        pictures.map(|(name, pixels, size)| Ok((name, encode(pixels, size)?))).collect()
+    }
+}
+
+/// Where Gaussians are, and how large and how turned.
+struct GeometryParts {
+    pictures: Pictures,
+    means: SogMeans,
+    scales: SogCodes,
+    quats: SogFiles,
+}
+
+impl GeometryParts {
+    /// Of Gaussians in the order of the file.
+    fn of(columns: &SplatColumns) -> Self {
+        let size = PictureSize::of_count(columns.len());
+        let mut pictures = Pictures::default();
+        let axis = |i: usize| SqueezedRange::of(columns.means.iter().map(|mean| mean[i]));
+        let ranges = [axis(0), axis(1), axis(2)];
+        let steps = |byte: usize| -> Vec<[u8; 4]> {
+            let pixel = |mean: &[f32; 3]| {
+                let [x, y, z] = [0, 1, 2].map(|i| ranges[i].pack(mean[i]).to_le_bytes()[byte]);
+                [x, y, z, 255]
+            };
+            columns.means.par_iter().map(pixel).collect()
+        };
+        let files = [("means_l.webp", steps(0)), ("means_u.webp", steps(1))];
+        let means = SogMeans {
+            mins: ranges.map(|range| range.low),
+            maxs: ranges.map(|range| range.high),
+            files: files.map(|(name, pixels)| pictures.put(name, pixels, size)),
+        };
+        let rotations = columns.rotations.par_iter().map(|&quat| pack_rotation(quat)).collect();
+        let quats = SogFiles { files: [pictures.put("quats.webp", rotations, size)] };
+        let codebook = Codebook::of(columns.log_scales.as_flattened().iter().copied());
+        let pixels = columns.log_scales.par_iter().map(|scale| {
+            let [x, y, z] = scale.map(|scale| codebook.nearest(scale));
+            [x, y, z, 255]
+        });
+        let files = [pictures.put("scales.webp", pixels.collect(), size)];
+        Self { pictures, means, scales: SogCodes { codebook: codebook.entries, files }, quats }
+    }
+
+    /// All parts, with the colours, opacities and shared harmonics of these Gaussians.
+    fn with_colors(
+        &self,
+        columns: &SplatColumns,
+        shared: Option<&SharedHarmonics>,
+    ) -> io::Result<BTreeMap<String, Vec<u8>>> {
+        let size = PictureSize::of_count(columns.len());
+        let mut pictures = self.pictures.clone();
+        let codebook = Codebook::of(columns.sh_dc.as_flattened().iter().copied());
+        let colors = columns.sh_dc.par_iter().zip(&columns.opacity_logits);
+        let pixels = colors.map(|(color, &logit)| {
+            let [r, g, b] = color.map(|c| codebook.nearest(c));
+            [r, g, b, round_u8(255.0 * sigmoid(logit))]
+        });
+        let files = [pictures.put("sh0.webp", pixels.collect(), size)];
+        let sh0 = SogCodes { codebook: codebook.entries, files };
+        let sh_rest = shared.map(|shared| {
+            let codes = shared.codes.iter().map(|&[r, g, b]| [r, g, b, 255]);
+            let labels = shared.labels.labels.iter().map(|label| {
+                let [low, high, ..] = label.to_le_bytes();
+                [low, high, 0, 255]
+            });
+            SogPalette {
+                count: shared.entries() as u64,
+                bands: columns.sh_degree,
+                codebook: shared.codebook.entries.clone(),
+                files: [
+                    pictures.put("shN_centroids.webp", codes.collect(), shared.size()),
+                    pictures.put("shN_labels.webp", labels.collect(), size),
+                ],
+            }
+        });
+        let meta = SogMeta {
+            version: VERSION,
+            asset: Some(SogAsset { generator: "splat".to_owned() }),
+            count: columns.len() as u64,
+            model: (columns.antialiasing == Antialiasing::On).then(|| ANTIALIASED.to_owned()),
+            means: self.means.clone(),
+            scales: self.scales.clone(),
+            quats: self.quats.clone(),
+            sh0,
+            sh_rest,
+        };
+        let mut parts = pictures.encoded()?;
+        parts.insert(META_NAME.to_owned(), serde_json::to_vec(&meta).map_err(io::Error::other)?);
+        Ok(parts)
+    }
+}
+
+// Pictures of values: lossless WebP, four bytes a pixel.
+
+/// The longest side of a WebP.
+const MOST_SIDE: u32 = 16_383;
+
+/// Sides of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PictureSize {
+    width: u32,
+    height: u32,
+}
+
+impl PictureSize {
+    /// The size, nearly square and of multiples of four, that holds a pixel for each of so many.
+    fn of_count(count: usize) -> Self {
+        let width = 4 * floor_usize(((count as f64).sqrt() / 4.0).ceil()).max(1);
+        let height = 4 * count.div_ceil(4 * width).max(1);
+        Self { width: to_u32(width), height: to_u32(height) }
+    }
+
+    /// Whether a WebP can be so large.
+    const fn fits(self) -> bool {
+        self.width <= MOST_SIDE && self.height <= MOST_SIDE
+    }
+
+    const fn pixels(self) -> usize {
+        self.width as usize * self.height as usize
+    }
+}
+
+/// Packs a picture; pixels that are missing at its end are 0.
+fn encode(mut pixels: Vec<[u8; 4]>, size: PictureSize) -> io::Result<Vec<u8>> {
+    pixels.resize(size.pixels(), [0; 4]);
+    let mut bytes = Vec::new();
+    WebPEncoder::new(&mut bytes)
+        .encode(pixels.as_flattened(), size.width, size.height, ColorType::Rgba8)
+        .map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+/// Unpacks the first pixels of a picture that has at least so many, and not many more.
+fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, FormatFault> {
+    let fault = |error: &DecodingError| FormatFault::damaged(format!("its part {name}: {error}"));
+    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(&error))?;
+    let (width, height) = decoder.dimensions();
+    let found = width as usize * height as usize;
+    // Others pad to whole blocks, at most the longest side by four.
+    if found < count || found > count + 4 * MOST_SIDE as usize {
+        return Err(FormatFault::damaged(format!(
+            "its part {name} has {width} x {height} pixels for {count} values"
+        )));
+    }
+    if decoder.is_lossy() || decoder.is_animated() {
+        return Err(FormatFault::damaged(format!("its part {name} is no lossless picture")));
+    }
+    let mut pixels = vec![[0, 0, 0, 255]; found];
+    if decoder.has_alpha() {
+        decoder.read_image(pixels.as_flattened_mut()).map_err(|error| fault(&error))?;
+    } else {
+        let mut colors = vec![0; 3 * found];
+        decoder.read_image(&mut colors).map_err(|error| fault(&error))?;
+        for (pixel, color) in pixels.iter_mut().zip(colors.as_chunks::<3>().0) {
+            pixel[..3].copy_from_slice(color);
+        }
+    }
+    pixels.truncate(count);
+    Ok(pixels)
+}
+
+// How SOG stores places and rotations.
+
+/// The alpha of a rotation whose largest part is w; x, y and z follow.
+const FIRST_LARGEST: u8 = 252;
+
+/// A coordinate in the space where places are stored, in which far ones lie closer.
+fn squeezed(x: f32) -> f64 {
+    f64::from(x).abs().ln_1p().copysign(x.into())
+}
+
+fn spread(x: f64) -> f32 {
+    to_f32(x.abs().exp_m1().copysign(x))
+}
+
+/// The range of one squeezed coordinate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SqueezedRange {
+    low: f32,
+    high: f32,
+}
+
+impl SqueezedRange {
+    /// The range as the file has it, which holds all that it is made of.
+    fn of(values: impl Iterator<Item = f32>) -> Self {
+        let empty = [f64::INFINITY, f64::NEG_INFINITY];
+        let [low, high] =
+            values.map(squeezed).fold(empty, |[low, high], x| [low.min(x), high.max(x)]);
+        if low > high {
+            return Self { low: 0.0, high: 0.0 };
+        }
+        Self { low: to_f32(low), high: to_f32(high) }
+    }
+
+    /// The nearest of 65,536 steps.
+    fn pack(&self, x: f32) -> u16 {
+        let (low, high) = (f64::from(self.low), f64::from(self.high));
+        let share = if high > low { (squeezed(x) - low) / (high - low) } else { 0.0 };
+        round_u16(65_535.0 * share)
+    }
+
+    fn unpack(&self, step: u16) -> f32 {
+        let (low, high) = (f64::from(self.low), f64::from(self.high));
+        spread(low + (high - low) * f64::from(step) / 65_535.0)
+    }
+}
+
+/// The three smaller parts of a rotation, and which is missing.
+fn pack_rotation(rotation: UnitQuat) -> [u8; 4] {
+    let SmallestThree { largest, others } = SmallestThree::of(rotation);
+    let [a, b, c] =
+        others.map(|part| round_u8(255.0 * (part * std::f64::consts::FRAC_1_SQRT_2 + 0.5)));
+    [a, b, c, FIRST_LARGEST + [0, 1, 2, 3][largest]]
+}
+
+/// The rotation; none where alpha tells no missing part.
+fn unpack_rotation([a, b, c, alpha]: [u8; 4]) -> Option<UnitQuat> {
+    let largest = usize::from(alpha.checked_sub(FIRST_LARGEST)?);
+    let others = [a, b, c].map(|byte| (f64::from(byte) / 255.0 - 0.5) * std::f64::consts::SQRT_2);
+    normalised(SmallestThree { largest, others }.quat(), 0.0)
+}
+
+// SOG, read.
+
+/// Scenes of so many Gaussians are read however small their pictures are.
+const ALWAYS_READ: u64 = 1 << 18;
+
+/// Bytes of `meta.json`, which has three codebooks.
+const MOST_META_BYTES: u64 = 1 << 20;
+
+/// Rows of the largest palette.
+const MOST_ENTRIES: u64 = 1 << 16;
+
+/// Reads a SOG of version 2 from its parts.
+///
+/// A file that announces more than 262,144 Gaussians and more than it has bytes is refused.
+pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
+    let meta = parts.get(META_NAME, MOST_META_BYTES)?;
+    check_version(&meta)?;
+    let meta: SogMeta = parse_json(META_NAME, &meta)?;
+    let most = parts.total_bytes().max(ALWAYS_READ);
+    let count = match usize::try_from(meta.count) {
+        Ok(count) if meta.count <= most => count,
+        _ => {
+            return Err(FormatFault::damaged(format!(
+                "announces {} Gaussians in {} bytes",
+                meta.count,
+                parts.total_bytes()
+            )));
+        }
+    };
+    let mut picture = |name: &str, count: usize| {
+        check_name(name)?;
+        let most_bytes = parts.total_bytes();
+        decode(name, &parts.get(name, most_bytes)?, count)
+    };
+    let [low, high] = &meta.means.files;
+    let (low, high) = (picture(low, count)?, picture(high, count)?);
+    let quats = picture(&meta.quats.files[0], count)?;
+    let scales = picture(&meta.scales.files[0], count)?;
+    let colors = picture(&meta.sh0.files[0], count)?;
+    let mut harmonics = None;
+    if let Some(palette) = &meta.sh_rest {
+        check_palette(palette)?;
+        let entries = usize::try_from(palette.count).unwrap_or(usize::MAX);
+        let lines = entries.div_ceil(ENTRIES_A_LINE);
+        let pixels = lines * ENTRIES_A_LINE * sh_rest_count(palette.bands);
+        let [centroids, labels] = &palette.files;
+        let centroids = picture(centroids, pixels)?;
+        harmonics = Some(PaletteRows { palette, centroids, labels: picture(labels, count)? });
+    }
+
+    let scale_codes = Codes::of("scales", &meta.scales.codebook)?;
+    let color_codes = Codes::of("sh0", &meta.sh0.codebook)?;
+    let sh_degree = meta.sh_rest.as_ref().map_or(0, |palette| palette.bands);
+    let mut columns = SplatColumns::with_capacity(sh_degree, count);
+    if meta.model.as_deref() == Some(ANTIALIASED) {
+        columns.antialiasing = Antialiasing::On;
+    }
+    let ranges: [SqueezedRange; 3] = std::array::from_fn(|i| SqueezedRange {
+        low: meta.means.mins[i],
+        high: meta.means.maxs[i],
+    });
+    for (low, high) in low.iter().zip(&high) {
+        let axis = |i: usize| ranges[i].unpack(u16::from_le_bytes([low[i], high[i]]));
+        columns.means.push([axis(0), axis(1), axis(2)]);
+    }
+    // A rotation that is none leaves zeros, and so drops its row.
+    columns.rotations.extend(quats.iter().map(|&quat| unpack_rotation(quat).unwrap_or_default()));
+    columns.log_scales.extend(scales.iter().map(|pixel| scale_codes.triple(pixel)));
+    columns.sh_dc.extend(colors.iter().map(|pixel| color_codes.triple(pixel)));
+    columns.opacity_logits.extend(colors.iter().map(|pixel| logit_of_byte(pixel[3])));
+    if let Some(harmonics) = harmonics {
+        harmonics.unpack(&mut columns)?;
+    }
+    Ok(Splats::from_columns(columns)?)
+}
+
+/// Files of version 1 have other keys, which would be what is complained of.
+fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
+    match parse_json::<SogVersion>(META_NAME, meta)?.version {
+        VERSION => Ok(()),
+        found => Err(FormatFault::Unsupported(format!(
+            "is of version {found} of SOG; {VERSION} is read: export it again with a newer program"
+        ))),
+    }
+}
+
+fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
+    if !(1..=MAX_SH_DEGREE).contains(&palette.bands) {
+        return Err(FormatFault::damaged(format!(
+            "has harmonics of {} bands; 1 to {MAX_SH_DEGREE} are expected",
+            palette.bands
+        )));
+    }
+    if palette.count > MOST_ENTRIES {
+        return Err(FormatFault::damaged(format!(
+            "has a palette of {} rows; {MOST_ENTRIES} at most are expected",
+            palette.count
+        )));
+    }
+    Ok(())
+}
+
+/// A codebook of 256 numbers.
+struct Codes<'a> {
+    entries: &'a [f32; 256],
+}
+
+impl<'a> Codes<'a> {
+    fn of(name: &str, codebook: &'a [f32]) -> Result<Self, FormatFault> {
+        let entries = codebook.try_into().map_err(|_other_length| {
+            FormatFault::damaged(format!(
+                "has a codebook of {} {name}; 256 are expected",
+                codebook.len()
+            ))
+        })?;
+        Ok(Self { entries })
+    }
+
+    fn triple(&self, [r, g, b, _]: &[u8; 4]) -> [f32; 3] {
+        [*r, *g, *b].map(|code| self.entries[usize::from(code)])
+    }
+}
+
+/// The palette's picture and who uses which row.
+struct PaletteRows<'a> {
+    palette: &'a SogPalette,
+    centroids: Vec<[u8; 4]>,
+    labels: Vec<[u8; 4]>,
+}
+
+impl PaletteRows<'_> {
+    fn unpack(&self, columns: &mut SplatColumns) -> Result<(), FormatFault> {
+        let codes = Codes::of("shN", &self.palette.codebook)?;
+        let width = sh_rest_count(self.palette.bands);
+        for label in &self.labels {
+            let entry = usize::from(u16::from_le_bytes([label[0], label[1]]));
+            let row = self.centroids.get(entry * width..).and_then(|rest| rest.get(..width));
+            let Some(row) = row.filter(|_| (entry as u64) < self.palette.count) else {
+                return Err(FormatFault::damaged(format!(
+                    "names row {entry} of a palette of {}",
+                    self.palette.count
+                )));
+            };
+            columns.sh_rest.extend(row.iter().map(|pixel| codes.triple(pixel)));
+        }
+        Ok(())
+    }
+}
+
+// SOG, written.
+
+/// How a SOG is written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SogOptions {
+    /// Where the palette starts from: equal seeds and Gaussians make equal bytes.
+    pub seed: u64,
+    /// Cameras of the training, which say how much each Gaussian counts and from where it is seen; without
+    /// any, each counts as its opacity times its two larger scales, and is seen from everywhere.
+    pub cameras: Vec<SceneCamera>,
+}
+
+/// What helps to write a SOG.
+#[derive(Clone, Copy)]
+pub struct SogTools<'a> {
+    /// Searches for the palette.
+    pub search: &'a dyn RowSearch,
+    /// From where the Gaussians, in their order, are seen, where that is known better than by the cameras
+    /// of the options alone.
+    pub seen: Option<&'a SeenFrom>,
+    /// Fits the colours once it is known which Gaussians share their harmonics.
+    pub fit: Option<&'a dyn ColorFit>,
+}
+
+/// Fits the colours of Gaussians to photographs.
+pub trait ColorFit: Sync {
+    /// The Gaussians as a file holds them, in its order, with colours, harmonics and opacities that fit
+    /// better; those that share their harmonics still do. None where that cannot be done, and then nothing
+    /// is written. Of other columns no notice is taken.
+    fn fit(&self, stored: Splats, alike: &SharedRows) -> Option<Splats>;
+}
+
+impl Default for SogTools<'_> {
+    /// Nothing but the processor.
+    fn default() -> Self {
+        Self { search: &HostSearch, seen: None, fit: None }
+    }
+}
+
+impl SogTools<'_> {
+    /// From where these rows of the Gaussians are seen, whose columns are given.
+    pub(crate) fn seen_of(
+        &self,
+        rows: &[u32],
+        columns: &SplatColumns,
+        options: &SogOptions,
+    ) -> SeenFrom {
+        match self.seen {
+            Some(seen) => seen.rows(rows),
+            None => SeenFrom::of_cameras(columns, &options.cameras),
+        }
+    }
+}
+
+/// Gaussians that no SOG can hold.
+#[derive(Debug, thiserror::Error)]
+pub enum SogError {
+    /// More pixels than a WebP has.
+    #[error("SOG cannot hold {0} Gaussians in its pictures: crop the scene or write it streamed")]
+    Count(usize),
+    /// The parts cannot be packed or written.
+    #[error("SOG cannot be written: {0}. Check the free space and the permissions of the folder")]
+    Write(#[from] io::Error),
+    /// The colours were to be fitted to photographs, and could not be.
+    #[error("the colours cannot be fitted to photographs. Export without --refit")]
+    NotFitted,
+    /// What was written cannot be read.
+    #[error("the SOG cannot be read back: it {0}")]
+    ReadBack(#[from] FormatFault),
+}
+
+/// Writes the parts of a SOG, `meta.json` last, and returns how far from the argument they are.
+///
+/// The colours of degree 0 take over what the palette lacks of the harmonics in the mean of the directions
+/// from which the cameras see a Gaussian, and are compared as they are then.
+pub fn write_sog(
+    splats: &Splats,
+    options: &SogOptions,
+    tools: &SogTools<'_>,
+    sink: &mut dyn PartSink,
+) -> Result<WorstErrors, SogError> {
+    let order = morton_order(&splats.columns().means);
+    let sorted = splats.rows(&order);
+    let seen = tools.seen_of(&order, sorted.columns(), options);
+    write_in_order(sorted, &seen, options.seed, tools, sink)
+}
+
+/// The same in the order in which Gaussians stand.
+pub(crate) fn write_in_order(
+    mut sorted: Splats,
+    seen: &SeenFrom,
+    seed: u64,
+    tools: &SogTools<'_>,
+    sink: &mut dyn PartSink,
+) -> Result<WorstErrors, SogError> {
+    if !PictureSize::of_count(sorted.len()).fits() {
+        return Err(SogError::Count(sorted.len()));
+    }
+    let geometry = GeometryParts::of(sorted.columns());
+    let mut shared = None;
+    if sorted.sh_degree() > 0 && !sorted.is_empty() {
+        let found = SharedHarmonics::of(sorted.columns(), seen, seed, tools.search);
+        shared = Some(found.compensate(&mut sorted, seen));
+    }
+    let mut parts = geometry.with_colors(sorted.columns(), shared.as_ref())?;
+    let mut stored = read_sog(&mut parts)?.splats;
+    if let (Some(fit), Some(found)) = (tools.fit, shared) {
+        let fitted = fit.fit(stored, &found.alike(seen)).ok_or(SogError::NotFitted)?;
+        sorted = fitted.with_geometry_of(&sorted);
+        let found = SharedHarmonics::of_labels(sorted.columns(), seen, found.labels);
+        let shared = found.compensate(&mut sorted, seen);
+        parts = geometry.with_colors(sorted.columns(), Some(&shared))?;
+        stored = read_sog(&mut parts)?.splats;
+    }
+    let meta = parts.remove(META_NAME);
+    for (name, bytes) in &parts {
+        sink.put(name, bytes)?;
+    }
+    sink.put(META_NAME, &meta.unwrap_or_default())?;
+    Ok(WorstErrors::between(&sorted, &stored))
+}
 
 #[cfg(test)]
 mod tests {
@@ -33,6 +616,7 @@ mod tests {
     use std::io::Cursor;
 
     use rstest::rstest;
+    use splat_mesh::random::RandomSequence;
 
     use super::*;
     use crate::folder::{PartSource, ZipSink, ZipSource};
@@ -118,5 +702,61 @@ mod tests {
         parts.insert("meta.json".to_owned(), meta.replacen(from, to, 1).into_bytes());
         let message = read_sog(&mut parts).unwrap_err().to_string();
         assert!(message.contains(said), "{message}");
+    }
+
+    #[test]
+    fn pictures_hold_a_pixel_each_and_nearly_no_more() {
+        for count in [0, 1, 15, 16, 17, 300, 1025, 1_000_000, 9_000_001] {
+            let size = PictureSize::of_count(count);
+            assert!(size.pixels() >= count && size.fits(), "{count}: {size:?}");
+            assert!(size.width.is_multiple_of(4) && size.height.is_multiple_of(4));
+            assert!(size.pixels() - count <= 4 * size.width as usize + 16, "{count}: {size:?}");
+        }
+        assert!(!PictureSize::of_count(300_000_000).fits());
+    }
+
+    #[test]
+    fn every_byte_comes_back_also_behind_an_alpha_of_zero() {
+        let mut random = RandomSequence::of_seed(1);
+        let size = PictureSize::of_count(777);
+        let pixels: Vec<[u8; 4]> = (0..777)
+            .map(|_| random.bits().to_le_bytes())
+            .map(|[a, b, c, d, ..]| [a, b, c, if d < 90 { 0 } else { d }])
+            .collect();
+        let bytes = encode(pixels.clone(), size).unwrap();
+        assert!(decode("a.webp", &bytes, 777).unwrap() == pixels);
+        let error = decode("a.webp", &bytes, 900).unwrap_err().to_string();
+        assert!(error.contains("a.webp has 28 x 28 pixels for 900"), "{error}");
+        assert!(decode("a.webp", &bytes[..40], 777).is_err());
+        // A picture without alpha is one whose alpha is 255.
+        let opaque: Vec<[u8; 4]> = pixels.iter().map(|&[r, g, b, _]| [r, g, b, 255]).collect();
+        let bytes = encode(opaque.clone(), size).unwrap();
+        assert!(decode("a.webp", &bytes, 777).unwrap() == opaque);
+    }
+
+    #[test]
+    fn places_are_within_half_a_step() {
+        let places = [-9.0_f32, -0.01, 0.0, 3.0, 250.0];
+        let range = SqueezedRange::of(places.into_iter());
+        assert!((range.high - 251.0_f32.ln()).abs() < 1e-6);
+        for x in places {
+            let back = range.unpack(range.pack(x));
+            // Half a step, in the space where it is one, is so many times that in the scene.
+            let step = f64::from(range.high - range.low) / 65_535.0;
+            let bound = (0.5 * step * (1.0 + f64::from(x).abs())) * 1.01 + 1e-5;
+            assert!((f64::from(x) - f64::from(back)).abs() <= bound, "{x} {back}");
+        }
+        let one = SqueezedRange::of([2.5, 2.5].into_iter());
+        assert!((one.unpack(one.pack(2.5)) - 2.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn rotations_name_their_largest_part() {
+        assert_eq!(pack_rotation([1.0, 0.0, 0.0, 0.0])[3], 252);
+        assert_eq!(pack_rotation([0.0, 0.0, 0.0, -1.0])[3], 255);
+        assert_eq!(unpack_rotation([128, 128, 128, 251]), None);
+        let back = unpack_rotation(pack_rotation([0.5, 0.5, -0.5, 0.5])).unwrap();
+        // Half of √2/255, for three parts and thrice for the fourth: 2 √12 x 0.0028 rad.
+        assert!(crate::geometry::angle_degrees(back, [0.5, 0.5, -0.5, 0.5]) < 1.1);
     }
 }

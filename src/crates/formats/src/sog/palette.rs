@@ -1,9 +1,13 @@
 //! Rows of harmonics that stand for many, found in two levels: cells, and entries in each cell.
 
-use super::lloyd::{Cells, Clusters, Groups, Members};
-use super::rows::RowTable;
-use super::search::{CellLists, RowSearch};
-use crate::narrow::{floor_usize, to_u32};
+use rayon::prelude::*;
+use splat_mesh::narrow::{floor_usize, low_byte, to_f32, to_u32};
+use splat_mesh::random::RandomSequence;
+
+use super::ENTRIES_A_LINE;
+use super::PictureSize;
+use super::seen::SeenFrom;
+use crate::splats::{SH_C0, SplatColumns, Splats, sh_rest_count};
 
 /// Passes of each level.
 const PASSES: usize = 8;
@@ -110,16 +114,709 @@ fn shares(sizes: &[usize], spreads: &[f64], count: usize) -> Vec<usize> {
     of_factor(low)
 }
 
+// 256 numbers that stand for many: one-dimensional k-means (Lloyd, 1982), weighted.
+
+/// Entries of a codebook.
+const ENTRIES: usize = 256;
+
+/// Passes at most; scenes need fewer.
+const CODEBOOK_PASSES: usize = 60;
+
+/// 256 numbers in rising order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Codebook {
+    pub(super) entries: Vec<f32>,
+}
+
+/// A number and how much it counts.
+#[derive(Clone, Copy, Debug)]
+struct WeightedNumber {
+    value: f32,
+    weight: f32,
+}
+
+/// Sums over the first numbers in rising order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    weight: f64,
+    product: f64,
+}
+
+impl Codebook {
+    /// The codebook of numbers that all count the same.
+    ///
+    /// Starts from equal distances between the least and the greatest: a start from quantiles would
+    /// lose the few huge Gaussians, and with them much of a picture.
+    pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
+        Self::of_sorted(values.map(|value| WeightedNumber { value, weight: 1.0 }).collect())
+    }
+
+    /// The same where each number counts as much as its weight, which is not negative.
+    pub(super) fn of_weighted(
+        values: impl Iterator<Item = f32>,
+        weights: impl Iterator<Item = f32>,
+    ) -> Self {
+        let pairs = values.zip(weights).map(|(value, weight)| WeightedNumber { value, weight });
+        Self::of_sorted(pairs.collect())
+    }
+
+    fn of_sorted(mut numbers: Vec<WeightedNumber>) -> Self {
+        // Of equal numbers the weights may stand in any order; sorted, their sum is always the same.
+        numbers.par_sort_unstable_by(|a, b| {
+            a.value.total_cmp(&b.value).then(a.weight.total_cmp(&b.weight))
+        });
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            return Self { entries: vec![0.0; ENTRIES] };
+        };
+        let (low, high) = (f64::from(first.value), f64::from(last.value));
+        let mut entries: Vec<f64> =
+            (0..ENTRIES).map(|k| low + (high - low) * (k as f64 + 0.5) / ENTRIES as f64).collect();
+        let sums = running_sums(&numbers);
+        for _ in 0..CODEBOOK_PASSES {
+            let mut moved = false;
+            let mut start = 0;
+            for k in 0..ENTRIES {
+                let end = match entries.get(k + 1) {
+                    Some(next) => {
+                        let middle = 0.5 * (entries[k] + next);
+                        numbers.partition_point(|number| f64::from(number.value) <= middle)
+                    }
+                    None => numbers.len(),
+                }
+                .max(start);
+                let weight = sums[end].weight - sums[start].weight;
+                if weight > 0.0 {
+                    let mean = (sums[end].product - sums[start].product) / weight;
+                    moved |= mean != entries[k];
+                    entries[k] = mean;
+                }
+                start = end;
+            }
+            if !moved {
+                break;
+            }
+        }
+        let mut entries: Vec<f32> =
+            entries.into_iter().map(|x| to_f32(x.clamp(low, high))).collect();
+        entries.sort_unstable_by(f32::total_cmp);
+        Self { entries }
+    }
+
+    /// The number of the entry that is nearest.
+    pub(super) fn nearest(&self, value: f32) -> u8 {
+        let above = self.entries.partition_point(|&entry| entry < value);
+        let below = above.saturating_sub(1);
+        let distance = |k: usize| (f64::from(self.entries[k]) - f64::from(value)).abs();
+        let above = above.min(ENTRIES - 1);
+        low_byte(to_u32(if distance(above) < distance(below) { above } else { below }))
+    }
+}
+
+fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
+    let mut sums = Vec::with_capacity(numbers.len() + 1);
+    let mut sum = Sums::default();
+    sums.push(sum);
+    for number in numbers {
+        sum.weight += f64::from(number.weight);
+        sum.product += f64::from(number.weight) * f64::from(number.value);
+        sums.push(sum);
+    }
+    sums
+}
+
+// Weighted k-means of rows of numbers (Lloyd, 1982), in cells that do not mix, the same for any number
+// of threads.
+
+/// Rows that are gathered, each with a weight above 0.
+#[derive(Clone, Copy)]
+pub(super) struct Members<'a> {
+    pub(super) rows: &'a RowTable,
+    pub(super) weights: &'a [f32],
+    /// The same rows, to be searched for.
+    pub(super) held: &'a dyn HeldRows,
+}
+
+/// Rows by the cell that they are in, and how many centres each cell has.
+#[derive(Clone, Copy)]
+pub(super) struct Cells<'a> {
+    /// The cell of each row.
+    pub(super) of_rows: &'a [u32],
+    /// The first centre of each cell, and their number at the end.
+    pub(super) starts: &'a [u32],
+}
+
+impl Cells<'_> {
+    fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+}
+
+/// Centres, and which of them each row is nearest to.
+#[derive(Clone, Debug)]
+pub(super) struct Clusters {
+    pub(super) centers: RowTable,
+    pub(super) near: Vec<NearRow>,
+}
+
+impl Members<'_> {
+    /// The centres of the cells after so many passes. A cell has no more centres than rows.
+    pub(super) fn clusters(&self, cells: &Cells<'_>, passes: usize, seed: u64) -> Clusters {
+        let inside = Groups::of(cells.of_rows, cells.count());
+        let mut centers = self.first_centers(cells, &inside, seed);
+        let Cells { of_rows, starts } = *cells;
+        let lists = CellLists { starts, of_rows, per_row: 1, order: inside.all() };
+        let mut near = Vec::new();
+        for _ in 0..passes {
+            near = self.held.nearest(centers.values(), &lists);
+            centers = self.means(&near, centers.len());
+            self.move_empty(&mut centers, &near, cells, &inside);
+        }
+        Clusters { centers, near }
+    }
+
+    /// One from each of as many equal stretches of a cell's rows, so that none is taken twice.
+    fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
+        let mut centers = RowTable::like(self.rows);
+        for cell in 0..cells.count() {
+            let mut random = RandomSequence::of_seed(seed ^ cell as u64);
+            let rows = inside.members(cell);
+            let count = (cells.starts[cell + 1] - cells.starts[cell]) as usize;
+            for k in 0..count {
+                let [start, end] = [k, k + 1].map(|k| k * rows.len() / count);
+                let offset = random.bits() % (end - start).max(1) as u64;
+                let row = rows[start + usize::try_from(offset).unwrap_or(0)];
+                centers.push(self.rows.row(row as usize));
+            }
+        }
+        centers
+    }
+
+    /// The weighted mean of each cluster; zeros of one without rows.
+    pub(super) fn means(&self, near: &[NearRow], count: usize) -> RowTable {
+        let clusters: Vec<u32> = near.iter().map(|near| near.number).collect();
+        let row = |row: u32| self.rows.row(row as usize);
+        weighted_means(self.rows.width(), row, self.weights, &Groups::of(&clusters, count))
+    }
+
+    /// Moves centres without rows to the rows of their cell that are worst off.
+    fn move_empty(
+        &self,
+        centers: &mut RowTable,
+        near: &[NearRow],
+        cells: &Cells<'_>,
+        inside: &Groups,
+    ) {
+        let mut is_used = vec![false; centers.len()];
+        near.iter().for_each(|near| is_used[near.number as usize] = true);
+        for cell in 0..cells.count() {
+            let of_cell = cells.starts[cell] as usize..cells.starts[cell + 1] as usize;
+            let empty: Vec<usize> = of_cell.filter(|&center| !is_used[center]).collect();
+            let worst = self.worst(inside.members(cell), near, empty.len());
+            for (center, row) in empty.into_iter().zip(worst) {
+                centers.row_mut(center).copy_from_slice(self.rows.row(row));
+            }
+        }
+    }
+
+    /// The rows with the greatest weighted distances, so many.
+    fn worst(&self, rows: &[u32], near: &[NearRow], count: usize) -> Vec<usize> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let cost = |row: usize| self.weights[row] * near[row].squared_distance;
+        let mut rows: Vec<usize> = rows.iter().map(|&row| row as usize).collect();
+        rows.sort_by(|&a, &b| cost(b).total_cmp(&cost(a)).then(a.cmp(&b)));
+        rows.truncate(count);
+        rows
+    }
+}
+
+/// The weighted mean of the rows of each group, of so many numbers; zeros of one without rows.
+pub(super) fn weighted_means<'a>(
+    width: usize,
+    row: impl Fn(u32) -> &'a [f32] + Sync,
+    weights: &[f32],
+    groups: &Groups,
+) -> RowTable {
+    let mean = |group: usize| -> Vec<f32> {
+        let mut sums = vec![0.0_f64; width];
+        let mut total = f64::MIN_POSITIVE;
+        for &member in groups.members(group) {
+            let weight = f64::from(weights[member as usize]);
+            total += weight;
+            for (sum, &value) in sums.iter_mut().zip(row(member)) {
+                *sum += weight * f64::from(value);
+            }
+        }
+        sums.iter().map(|sum| to_f32(sum / total)).collect()
+    };
+    let means: Vec<Vec<f32>> =
+        (0..groups.count()).into_par_iter().with_min_len(16).map(mean).collect();
+    let mut table = RowTable::of_width(width);
+    means.iter().for_each(|mean| table.push(mean));
+    table
+}
+
+/// Rows by the group that they belong to, in their order.
+pub(super) struct Groups {
+    starts: Vec<usize>,
+    members: Vec<u32>,
+}
+
+impl Groups {
+    pub(super) fn of(groups: &[u32], count: usize) -> Self {
+        let mut starts = vec![0; count + 1];
+        groups.iter().for_each(|&group| starts[group as usize + 1] += 1);
+        (0..count).for_each(|k| starts[k + 1] += starts[k]);
+        let mut next = starts.clone();
+        let mut members = vec![0; groups.len()];
+        for (row, &group) in groups.iter().enumerate() {
+            let place = &mut next[group as usize];
+            members[*place] = to_u32(row);
+            *place += 1;
+        }
+        Self { starts, members }
+    }
+
+    pub(super) fn members(&self, group: usize) -> &[u32] {
+        &self.members[self.starts[group]..self.starts[group + 1]]
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// All members, group after group.
+    pub(super) fn all(&self) -> &[u32] {
+        &self.members
+    }
+}
+
+// How much a change of harmonics is seen.
+
+/// Harmonics above degree 0, at most.
+pub(super) const MOST: usize = 15;
+
+/// Share of the mean spread that every harmonic has at least: also what no camera of the training saw
+/// should not become arbitrary.
+const LEAST_SHARE: f64 = 0.01;
+
+/// A measure of changes of the harmonics above degree 0: the expected square of a change of colour is the
+/// squared length of what [`Self::apply`] makes of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct HarmonicMetric {
+    /// Harmonics that there are.
+    count: usize,
+    /// A factor L of the expected products of two harmonics, L Lᵀ, lower triangular.
+    factor: [[f32; MOST]; MOST],
+}
+
+impl HarmonicMetric {
+    /// Where all directions count alike, harmonics are orthonormal.
+    pub(super) fn even(count: usize) -> Self {
+        let unit = |i: usize| std::array::from_fn(|j| f32::from(u8::from(i == j)));
+        Self { count, factor: std::array::from_fn(unit) }
+    }
+
+    /// Of the expected products of two harmonics, symmetric and not negative.
+    pub(super) fn of(products: &[[f64; MOST]; MOST], count: usize) -> Self {
+        let trace: f64 = (0..count).map(|i| products[i][i]).sum();
+        let least = LEAST_SHARE * trace / count as f64;
+        if !(least > 0.0 && least.is_finite()) {
+            return Self::even(count);
+        }
+        let mut factor = [[0.0_f64; MOST]; MOST];
+        for i in 0..count {
+            for j in 0..=i {
+                let known: f64 = (0..j).map(|k| factor[i][k] * factor[j][k]).sum();
+                let left = products[i][j] - known;
+                // Cholesky's decomposition of the products, with `least` on their diagonal.
+                factor[i][j] =
+                    if i == j { (left + least).max(least).sqrt() } else { left / factor[j][j] };
+            }
+        }
+        Self { count, factor: factor.map(|row| row.map(to_f32)) }
+    }
+
+    /// Adds Lᵀ times the coefficients of a row, [harmonics, 3].
+    pub(super) fn apply(&self, row: &[f32], to: &mut [f32]) {
+        for (factors, coefficients) in self.factor[..self.count].iter().zip(row.as_chunks::<3>().0)
+        {
+            for (to, factor) in to.as_chunks_mut::<3>().0.iter_mut().zip(factors) {
+                for channel in 0..3 {
+                    to[channel] += factor * coefficients[channel];
+                }
+            }
+        }
+    }
+}
+
+// Rows of numbers.
+
+/// Numbers that are subtracted at a time; rows are padded to a multiple.
+pub(super) const LANES: usize = 8;
+
+/// Rows of as many numbers each, padded with zeros.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RowTable {
+    width: usize,
+    values: Vec<f32>,
+}
+
+impl RowTable {
+    /// Rows of so many numbers, none yet.
+    pub(super) fn of_width(numbers: usize) -> Self {
+        Self { width: numbers.next_multiple_of(LANES).max(LANES), values: Vec::new() }
+    }
+
+    /// So many rows of so many numbers, each as `fill` makes it of zeros.
+    pub(super) fn filled(
+        numbers: usize,
+        count: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        let Self { width, .. } = Self::of_width(numbers);
+        let mut values = vec![0.0; count * width];
+        let rows = values.par_chunks_exact_mut(width).enumerate();
+        rows.for_each(|(row, to)| fill(row, &mut to[..numbers]));
+        Self { width, values }
+    }
+
+    /// No rows, as wide as these.
+    pub(super) const fn like(other: &Self) -> Self {
+        Self { width: other.width, values: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, row: &[f32]) {
+        let end = self.values.len() + self.width;
+        self.values.extend_from_slice(row);
+        self.values.resize(end, 0.0);
+    }
+
+    /// Numbers of a row, padding included.
+    pub(super) const fn width(&self) -> usize {
+        self.width
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.values.len() / self.width
+    }
+
+    /// A row with its padding.
+    pub(super) fn row(&self, number: usize) -> &[f32] {
+        &self.values[number * self.width..][..self.width]
+    }
+
+    pub(super) fn row_mut(&mut self, number: usize) -> &mut [f32] {
+        &mut self.values[number * self.width..][..self.width]
+    }
+
+    /// All numbers, row by row.
+    pub(super) fn values(&self) -> &[f32] {
+        &self.values
+    }
+}
+
+// Finding the nearest of many rows: the work of making a palette.
+
+/// Searches rows of numbers for the nearest ones. [`HostSearch`] does it on the processor; a program may
+/// have something faster.
+///
+/// Equal rows must find equal numbers each time; others than [`HostSearch`] may round sums otherwise.
+pub trait RowSearch: Sync {
+    /// Keeps rows of `width` numbers each, a multiple of 8, one after the other, for many searches.
+    fn hold<'a>(&'a self, rows: &'a [f32], width: usize) -> Box<dyn HeldRows + 'a>;
+}
+
+/// Rows that are searched for.
+pub trait HeldRows {
+    /// For each row the nearest of the centres in its cells; of equal ones the first.
+    fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow>;
+
+    /// For each row the so many cells whose centres are nearest, the nearest first. There are no fewer.
+    fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32>;
+}
+
+/// Which centres each row is compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct CellLists<'a> {
+    /// The first centre of each cell, and their number at the end.
+    pub starts: &'a [u32],
+    /// Cells of each row, one row after the other.
+    pub of_rows: &'a [u32],
+    /// Cells that each row has.
+    pub per_row: usize,
+    /// All places of `of_rows`, in an order in which those of one cell stand together: for searches that do
+    /// many beside one another.
+    pub order: &'a [u32],
+}
+
+/// A row of a table, and how far it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NearRow {
+    /// Its number.
+    pub number: u32,
+    /// Sum of the squared differences.
+    pub squared_distance: f32,
+}
+
+/// Searches on the processor, with all threads, the same for any number of these.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostSearch;
+
+/// Rows where they are.
+struct HostRows<'a> {
+    rows: &'a [f32],
+    width: usize,
+}
+
+impl RowSearch for HostSearch {
+    fn hold<'a>(&'a self, rows: &'a [f32], width: usize) -> Box<dyn HeldRows + 'a> {
+        Box::new(HostRows { rows, width })
+    }
+}
+
+/// Rows that one thread does at least.
+const LEAST_ROWS: usize = 64;
+
+impl HeldRows for HostRows<'_> {
+    fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
+        let centers_of = |cell: &u32| {
+            let cell = *cell as usize;
+            cells.starts[cell] as usize..cells.starts[cell + 1] as usize
+        };
+        let rows = self.rows.par_chunks_exact(self.width);
+        rows.zip(cells.of_rows.par_chunks_exact(cells.per_row))
+            .with_min_len(LEAST_ROWS)
+            .map(|(row, cells)| nearest(centers, cells.iter().flat_map(centers_of), row))
+            .collect()
+    }
+
+    fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
+        let rows = self.rows.par_chunks_exact(self.width).with_min_len(LEAST_ROWS);
+        let cells_of = |row: &[f32]| {
+            let centers = centers.chunks_exact(self.width);
+            let mut cells: Vec<NearRow> = (0..)
+                .zip(centers)
+                .map(|(number, center)| NearRow {
+                    number,
+                    squared_distance: squared_distance(center, row),
+                })
+                .collect();
+            let order = |a: &NearRow, b: &NearRow| {
+                a.squared_distance.total_cmp(&b.squared_distance).then(a.number.cmp(&b.number))
+            };
+            if cells.len() > count {
+                cells.select_nth_unstable_by(count, order);
+                cells.truncate(count);
+            }
+            cells.sort_unstable_by(order);
+            cells.into_iter().map(|near| near.number)
+        };
+        rows.flat_map_iter(cells_of).collect()
+    }
+}
+
+/// Numbers of a row after which one that is too far is given up: harmonics of degree 1 come first, and
+/// hold most of what there is.
+const FIRST_LOOK: usize = 2 * LANES;
+
+pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    add_squares(&mut sums, a, b);
+    sums.iter().sum()
+}
+
+/// The same, or some number that is no less than `most`, if it is no less.
+fn squared_distance_below(most: f32, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (Some((a, more_a)), Some((b, more_b))) =
+        (a.split_at_checked(FIRST_LOOK), b.split_at_checked(FIRST_LOOK))
+    else {
+        return squared_distance(a, b);
+    };
+    add_squares(&mut sums, a, b);
+    let first = sums.iter().sum();
+    if first >= most {
+        return first;
+    }
+    add_squares(&mut sums, more_a, more_b);
+    sums.iter().sum()
+}
+
+#[inline]
+fn add_squares(sums: &mut [f32; LANES], a: &[f32], b: &[f32]) {
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            let difference = a[lane] - b[lane];
+            sums[lane] += difference * difference;
+        }
+    }
+}
+
+/// The nearest of the centres of these numbers; of equal ones the first.
+fn nearest(centers: &[f32], numbers: impl Iterator<Item = usize>, row: &[f32]) -> NearRow {
+    let far = NearRow { number: 0, squared_distance: f32::INFINITY };
+    numbers.fold(far, |best, number| {
+        let center = &centers[number * row.len()..][..row.len()];
+        let squared_distance = squared_distance_below(best.squared_distance, center, row);
+        if squared_distance < best.squared_distance {
+            NearRow { number: to_u32(number), squared_distance }
+        } else {
+            best
+        }
+    })
+}
+
+// Harmonics that Gaussians share: the palette of a SOG, its picture and its labels.
+
+/// How little a Gaussian may count, against the mean of all.
+const LEAST_WEIGHT: f64 = 1e-6;
+
+/// Which Gaussians share their harmonics, and how much each counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedRows {
+    /// The palette's entry of each.
+    pub labels: Vec<u32>,
+    /// Entries that there are.
+    pub entries: usize,
+    /// How much each counts, above 0; their mean is about 1.
+    pub weights: Vec<f32>,
+}
+
+/// A palette as it is stored.
+pub(super) struct SharedHarmonics {
+    /// The entry of each Gaussian.
+    pub(super) labels: PaletteLabels,
+    pub(super) codebook: Codebook,
+    /// Numbers of the codebook, harmonic by harmonic.
+    pub(super) codes: Vec<[u8; 3]>,
+    /// Harmonics of an entry.
+    width: usize,
+}
+
+impl SharedHarmonics {
+    /// The palette of Gaussians as they are seen.
+    pub(super) fn of(
+        columns: &SplatColumns,
+        seen: &SeenFrom,
+        seed: u64,
+        search: &dyn RowSearch,
+    ) -> Self {
+        let labels = labels_of(columns, seen, seed, search);
+        Self::of_labels(columns, seen, labels)
+    }
+
+    /// The palette of Gaussians of which those with one label share their harmonics.
+    pub(super) fn of_labels(
+        columns: &SplatColumns,
+        seen: &SeenFrom,
+        labels: PaletteLabels,
+    ) -> Self {
+        let weights = relative(&seen.weights);
+        let width = sh_rest_count(columns.sh_degree);
+        let groups = Groups::of(&labels.labels, labels.entries);
+        let rest = |row: u32| columns.rest(row as usize).as_flattened();
+        let entries = weighted_means(3 * width, rest, &weights, &groups);
+        // The coefficients of an entry count as much as the rows that it stands for.
+        let mut uses = vec![0.0_f32; labels.entries];
+        for (&label, &weight) in labels.labels.iter().zip(&weights) {
+            uses[label as usize] += weight;
+        }
+        let coefficients = |entry: usize| &entries.row(entry)[..3 * width];
+        let values = (0..labels.entries).flat_map(|entry| coefficients(entry).iter().copied());
+        let counts = uses.iter().flat_map(|&used| std::iter::repeat_n(used, 3 * width));
+        let codebook = Codebook::of_weighted(values, counts);
+        let coded = (0..labels.entries).flat_map(|entry| {
+            let harmonics = coefficients(entry).as_chunks::<3>().0;
+            harmonics.iter().map(|channels| channels.map(|c| codebook.nearest(c)))
+        });
+        let codes = coded.collect();
+        Self { labels, codebook, codes, width }
+    }
+
+    /// Entries of the palette.
+    pub(super) fn entries(&self) -> usize {
+        self.codes.len() / self.width
+    }
+
+    /// The size of the picture of the entries.
+    pub(super) fn size(&self) -> PictureSize {
+        PictureSize {
+            width: to_u32(ENTRIES_A_LINE * self.width),
+            height: to_u32(self.entries().div_ceil(ENTRIES_A_LINE)),
+        }
+    }
+
+    /// Which Gaussians share them.
+    pub(super) fn alike(&self, seen: &SeenFrom) -> SharedRows {
+        let PaletteLabels { labels, entries } = self.labels.clone();
+        SharedRows { labels, entries, weights: relative(&seen.weights) }
+    }
+
+    /// Has the colours take over what the palette lacks.
+    pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
+        let colors = self.compensated(splats.columns(), seen);
+        splats.columns_mut().sh_dc = colors;
+        self
+    }
+
+    /// The colours of degree 0 that take over what the palette lacks of each Gaussian's harmonics in the
+    /// mean of the directions in which it is seen.
+    fn compensated(&self, columns: &SplatColumns, seen: &SeenFrom) -> Vec<[f32; 3]> {
+        let color = |row: usize| {
+            let entry = &self.codes[self.labels.labels[row] as usize * self.width..][..self.width];
+            let mut color = columns.sh_dc[row].map(f64::from);
+            let rest = columns.rest(row).iter().zip(entry).zip(&seen.mean_harmonics[row]);
+            for ((wanted, codes), &harmonic) in rest {
+                for channel in 0..3 {
+                    let stored = self.codebook.entries[usize::from(codes[channel])];
+                    let lacking = f64::from(wanted[channel]) - f64::from(stored);
+                    color[channel] += lacking * f64::from(harmonic) / SH_C0;
+                }
+            }
+            color.map(to_f32)
+        };
+        (0..columns.len()).into_par_iter().map(color).collect()
+    }
+}
+
+/// Weights against their mean, all above 0.
+fn relative(weights: &[f32]) -> Vec<f32> {
+    let finite = |weight: f32| if weight.is_finite() { f64::from(weight.max(0.0)) } else { 0.0 };
+    let mean = weights.iter().map(|&weight| finite(weight)).sum::<f64>() / weights.len() as f64;
+    let mean = if mean > 0.0 { mean } else { 1.0 };
+    weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(LEAST_WEIGHT))).collect()
+}
+
+/// Rows that look alike have a label.
+fn labels_of(
+    columns: &SplatColumns,
+    seen: &SeenFrom,
+    seed: u64,
+    search: &dyn RowSearch,
+) -> PaletteLabels {
+    let width = 3 * sh_rest_count(columns.sh_degree);
+    let rows = RowTable::filled(width, columns.len(), |row, to| {
+        seen.metric.apply(columns.rest(row).as_flattened(), to);
+    });
+    let weights = relative(&seen.weights);
+    let count = entries_for(columns.len());
+    PaletteLabels::of(&rows, &weights, count, seed, search)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::lloyd::weighted_means;
-    use super::super::search::{HostSearch, squared_distance};
+    use splat_mesh::narrow::to_f32;
+    use splat_mesh::random::RandomSequence;
+
     use super::*;
-    use crate::narrow::to_f32;
-    use crate::random::SplatRandom;
+    use crate::harmonics::harmonics;
+    use crate::known_splats::random_splats;
+    use crate::sog::seen::Looks;
 
     fn random_rows(count: usize, width: usize) -> RowTable {
-        let mut random = SplatRandom::of_seed(3);
+        let mut random = RandomSequence::of_seed(3);
         let mut rows = RowTable::of_width(width);
         for _ in 0..count {
             // Clumps of a few sizes, as harmonics have them.
@@ -199,5 +896,207 @@ mod tests {
         (0..500).for_each(|_| rows.push(&[0.25; 9]));
         let weights = vec![1.0; 500];
         assert_eq!(loss(&rows, &weights, &palette(&rows, &weights, 64, 1)), 0.0);
+    }
+
+    #[test]
+    fn few_numbers_are_kept_exactly() {
+        let numbers = [-4.0, 0.5, 0.5, 7.25];
+        let codebook = Codebook::of(numbers.into_iter());
+        for number in numbers {
+            let entry = codebook.entries[usize::from(codebook.nearest(number))];
+            assert!((entry - number).abs() < 1e-6, "{number} {entry}");
+        }
+        assert_eq!(Codebook::of(std::iter::empty()).entries, [0.0; ENTRIES]);
+        assert_eq!(Codebook::of([3.0; 9].into_iter()).entries, [3.0; ENTRIES]);
+    }
+
+    #[test]
+    fn a_rare_outlier_keeps_its_entry() {
+        let mut random = RandomSequence::of_seed(1);
+        let mut numbers: Vec<f32> = (0..10_000).map(|_| to_f32(random.uniform())).collect();
+        numbers.push(9.0);
+        let codebook = Codebook::of(numbers.iter().copied());
+        assert_eq!(codebook.entries[usize::from(codebook.nearest(9.0))], 9.0);
+        let square = |number: &f32| {
+            (f64::from(codebook.entries[usize::from(codebook.nearest(*number))])
+                - f64::from(*number))
+            .powi(2)
+        };
+        let mean = numbers.iter().map(square).sum::<f64>() / numbers.len() as f64;
+        // A ninth of the range, so 28 of 256 uniform entries: a step of 1/28, squared over 12.
+        assert!(mean < (1.0 / 28.0_f64).powi(2) / 12.0 * 1.1, "{mean}");
+    }
+
+    #[test]
+    fn what_counts_more_lies_nearer_to_an_entry() {
+        let values = || (0..1000_u16).map(|i| f32::from(i) / 1000.0);
+        let weights = values().map(|x| if x < 0.5 { 100.0 } else { 0.01 });
+        let codebook = Codebook::of_weighted(values(), weights);
+        assert!(codebook.entries.iter().filter(|&&entry| entry < 0.5).count() >= 128);
+        assert!(codebook.entries.is_sorted());
+    }
+
+    #[test]
+    fn the_nearest_is_the_nearest() {
+        let codebook = Codebook::of((0..256_u16).map(f32::from));
+        let found = [-5.0, 0.4, 0.6, 254.6, 900.0].map(|x| codebook.nearest(x));
+        assert_eq!(found, [0, 0, 1, 255, 255]);
+    }
+
+    fn table(rows: &[[f32; 2]]) -> RowTable {
+        let mut table = RowTable::of_width(2);
+        rows.iter().for_each(|row| table.push(row));
+        table
+    }
+
+    fn with_members<T>(
+        rows: &RowTable,
+        weights: &[f32],
+        use_them: impl Fn(&Members<'_>) -> T,
+    ) -> T {
+        let held = HostSearch.hold(rows.values(), rows.width());
+        use_them(&Members { rows, weights, held: &*held })
+    }
+
+    #[test]
+    fn clumps_are_found_and_weights_pull() {
+        let rows = table(&[[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0], [0.0, 0.5]]);
+        let clusters = with_members(&rows, &[1.0, 3.0, 1.0, 1.0, 1.0], |members| {
+            members.clusters(&Cells { of_rows: &[0; 5], starts: &[0, 2] }, 8, 1)
+        });
+        let number = |row: usize| clusters.near[row].number;
+        assert_eq!((number(0), number(2)), (number(1), number(3)));
+        let near = clusters.centers.row(number(0) as usize);
+        assert!((near[1] - 0.7).abs() < 1e-6 && near[0] == 0.0, "{near:?}");
+    }
+
+    #[test]
+    fn cells_do_not_mix() {
+        let rows = table(&[[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [3.0, 0.0]]);
+        let clusters = with_members(&rows, &[1.0; 4], |members| {
+            members.clusters(&Cells { of_rows: &[0, 0, 1, 1], starts: &[0, 1, 2] }, 3, 1)
+        });
+        assert_eq!([0, 1].map(|center| clusters.centers.row(center)[0]), [0.5, 1.5]);
+    }
+
+    #[test]
+    fn an_empty_cluster_goes_to_the_worst_row_of_its_cell() {
+        let rows = table(&[[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [70.0, 0.0]]);
+        let near = [(0, 0.0), (0, 1.0), (0, 25.0), (2, 900.0)]
+            .map(|(number, squared_distance)| NearRow { number, squared_distance });
+        let centers = with_members(&rows, &[1.0; 4], |members| {
+            let cells = Cells { of_rows: &[0, 0, 0, 1], starts: &[0, 2, 3] };
+            let mut centers = members.means(&near, 3);
+            members.move_empty(&mut centers, &near, &cells, &Groups::of(cells.of_rows, 2));
+            centers
+        });
+        assert_eq!([0, 1, 2].map(|center| centers.row(center)[0]), [2.0, 5.0, 70.0]);
+    }
+
+    #[test]
+    fn the_squared_length_is_the_expected_square() {
+        let mut products = [[0.0; MOST]; MOST];
+        (products[0][0], products[1][1]) = (4.0, 9.0);
+        (products[0][1], products[1][0]) = (3.0, 3.0);
+        products[2][2] = 1.0;
+        let metric = HarmonicMetric::of(&products, 3);
+        let row = [1.0, 0.0, 0.0, -2.0, 0.0, 0.0, 0.5, 0.0, 0.0];
+        let mut to = [0.0; 9];
+        metric.apply(&row, &mut to);
+        let found: f32 = to.iter().map(|x| x * x).sum();
+        // 4 - 2 x 2 x 3 + 4 x 9 + 0.25, and a hundredth of 14/3 on the diagonal.
+        let expected = 28.25 + 0.01 * 14.0 / 3.0 * 5.25;
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+    }
+
+    #[test]
+    fn without_a_spread_all_count_alike() {
+        assert_eq!(HarmonicMetric::of(&[[0.0; MOST]; MOST], 8), HarmonicMetric::even(8));
+        let row: Vec<f32> = (0..24_u8).map(f32::from).collect();
+        let mut to = vec![0.0; 24];
+        HarmonicMetric::even(8).apply(&row, &mut to);
+        assert_eq!(to, row);
+    }
+
+    /// Rows of 8 numbers, of which the first is given.
+    fn rows(firsts: &[f32]) -> Vec<f32> {
+        firsts.iter().flat_map(|&first| [first, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]).collect()
+    }
+
+    #[test]
+    fn the_nearest_is_one_of_the_cells_of_the_row() {
+        let (rows, centers) = (rows(&[0.1, 0.1, 5.0]), rows(&[0.0, 1.0, 4.0, 9.0]));
+        let held = HostSearch.hold(&rows, LANES);
+        let cells =
+            CellLists { starts: &[0, 2, 4], of_rows: &[0, 1, 0], per_row: 1, order: &[0, 2, 1] };
+        let found: Vec<u32> = held.nearest(&centers, &cells).iter().map(|it| it.number).collect();
+        assert_eq!(found, [0, 2, 1]);
+        let cells = CellLists { of_rows: &[0, 1, 1, 0, 1, 0], per_row: 2, ..cells };
+        let found = held.nearest(&centers, &cells);
+        assert_eq!(found.iter().map(|it| it.number).collect::<Vec<u32>>(), [0, 0, 2]);
+        assert_eq!(found[2].squared_distance, 1.0);
+    }
+
+    #[test]
+    fn cells_come_nearest_first_and_equal_ones_by_number() {
+        let (rows, centers) = (rows(&[1.0, 9.0]), rows(&[0.0, 2.0, 5.0, 9.0]));
+        let held = HostSearch.hold(&rows, LANES);
+        assert_eq!(held.near_cells(&centers, 3), [0, 1, 2, 3, 2, 1]);
+    }
+
+    #[test]
+    fn a_row_without_a_number_near_it_finds_the_first() {
+        let (rows, centers) = (rows(&[f32::NAN]), rows(&[0.0, 1.0]));
+        let cells = CellLists { starts: &[0, 2], of_rows: &[0], per_row: 1, order: &[0] };
+        assert_eq!(HostSearch.hold(&rows, LANES).nearest(&centers, &cells)[0].number, 0);
+    }
+
+    /// Colour of a Gaussian along a direction, of the columns' colours and these harmonics.
+    fn seen_along(dc: [f32; 3], rest: &[[f32; 3]], direction: [f64; 3]) -> [f64; 3] {
+        let values = harmonics(direction);
+        std::array::from_fn(|c| {
+            let rest = rest.iter().zip(&values[1..]).map(|(r, y)| f64::from(r[c]) * y);
+            SH_C0 * f64::from(dc[c]) + rest.sum::<f64>()
+        })
+    }
+
+    #[test]
+    fn from_the_only_camera_colours_are_as_before_the_palette() {
+        let mut splats = random_splats(1500, 2, 5);
+        let camera = [0.5, -1.0, -30.0];
+        let columns = splats.columns().clone();
+        let mut looks = Looks::at(&columns);
+        looks.add(camera, &vec![1.0; columns.len()]);
+        let seen = looks.seen();
+        let shared =
+            SharedHarmonics::of(&columns, &seen, 1, &HostSearch).compensate(&mut splats, &seen);
+        let mut without = 0.0_f64;
+        for row in 0..columns.len() {
+            let apart: [f64; 3] =
+                std::array::from_fn(|i| f64::from(columns.means[row][i]) - camera[i]);
+            let length = apart.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let direction = apart.map(|x| x / length);
+            let codes = &shared.codes[shared.labels.labels[row] as usize * 8..][..8];
+            let stored: Vec<[f32; 3]> = codes
+                .iter()
+                .map(|codes| codes.map(|code| shared.codebook.entries[usize::from(code)]))
+                .collect();
+            let before = seen_along(columns.sh_dc[row], columns.rest(row), direction);
+            let after = seen_along(splats.columns().sh_dc[row], &stored, direction);
+            let plain = seen_along(columns.sh_dc[row], &stored, direction);
+            for channel in 0..3 {
+                // The harmonics of the direction are rounded to f32.
+                assert!((before[channel] - after[channel]).abs() < 1e-5, "{row}");
+                without = without.max((before[channel] - plain[channel]).abs());
+            }
+        }
+        assert!(without > 0.1, "{without}");
+    }
+
+    #[test]
+    fn weights_are_against_their_mean_and_never_nothing() {
+        assert_eq!(relative(&[1.0, 3.0]), [0.5, 1.5]);
+        assert_eq!(relative(&[0.0, 2.0, f32::NAN, f32::INFINITY]), [1e-6, 4.0, 1e-6, 1e-6]);
+        assert_eq!(relative(&[0.0, 0.0]), [1e-6; 2]);
     }
 }

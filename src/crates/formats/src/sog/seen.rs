@@ -2,12 +2,12 @@
 
 use rayon::prelude::*;
 
-use super::metric::{HarmonicMetric, MOST};
+use super::palette::{HarmonicMetric, MOST};
 use crate::camera::SceneCamera;
+use crate::geometry::sigmoid;
 use crate::harmonics::harmonics;
-use crate::narrow::to_f32;
-use crate::opacity::sigmoid;
 use crate::splats::{SplatColumns, sh_rest_count};
+use splat_mesh::narrow::to_f32;
 
 /// Cameras that are looked from without drawing, at most: those between see nearly the same. Of many
 /// Gaussians fewer have to do, as many as this looks at all of them allow.

@@ -2,17 +2,504 @@
 //! several SOG folders (`PlayCanvas`, version 1 of the streamed format).
 
 mod coarsen;
-mod eigen;
-mod merge;
-mod meta;
-mod read;
-mod tree;
-mod write;
 
-pub use read::read_streamed;
-pub use write::{StreamedOptions, write_streamed};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io;
 
-pub(crate) use meta::LOD_META_NAME;
+use coarsen::coarser;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use splat_mesh::narrow::{to_f32, to_u32};
+
+use crate::error::FormatFault;
+use crate::folder::{PartSink, PartSource, check_name};
+use crate::geometry::matrix;
+use crate::geometry::morton_order;
+use crate::parse::parse_json;
+use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
+use crate::splats::{CheckedSplats, SplatColumns, Splats};
+use crate::worst::WorstErrors;
+
+// `lod-meta.json` of a streamed SOG.
+
+/// The name of this part.
+pub(crate) const LOD_META_NAME: &str = "lod-meta.json";
+
+/// The version that is read and written.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StreamedMeta {
+    /// Files of 2025 have none.
+    #[serde(default = "first_version")]
+    version: u32,
+    asset: Option<StreamedAsset>,
+    #[serde(default)]
+    count: u64,
+    #[serde(default)]
+    counts: Vec<u64>,
+    lod_levels: u32,
+    filenames: Vec<String>,
+    tree: StreamedNode,
+}
+
+const fn first_version() -> u32 {
+    VERSION
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+struct StreamedAsset {
+    #[serde(default)]
+    generator: String,
+}
+
+/// A box with either two children or, by level, the runs of its Gaussians.
+#[derive(Debug, Deserialize, Serialize)]
+struct StreamedNode {
+    bound: StreamedBound,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    children: Vec<Self>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    lods: BTreeMap<u32, StreamedRun>,
+}
+
+/// The box of all ellipsoids of a node, to three standard deviations.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct StreamedBound {
+    min: [f32; 3],
+    max: [f32; 3],
+}
+
+/// Neighbouring rows of a file.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct StreamedRun {
+    file: usize,
+    offset: usize,
+    count: usize,
+}
+
+// Streamed SOG, read: the finest level.
+
+/// Bytes of `lod-meta.json`: a tree of 10,000 boxes, more than the largest scenes have.
+const MOST_META_BYTES: u64 = 4 << 20;
+
+/// Reads the finest level of a streamed SOG from its parts; a scene around it, if there is one, is
+/// left out.
+pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
+    let meta: StreamedMeta =
+        parse_json(LOD_META_NAME, &parts.get(LOD_META_NAME, MOST_META_BYTES)?)?;
+    if meta.version != VERSION {
+        return Err(FormatFault::Unsupported(format!(
+            "is of version {} of streamed SOG; {VERSION} is read: export it again",
+            meta.version
+        )));
+    }
+    let mut runs = vec![Vec::new(); meta.filenames.len()];
+    collect_finest(&meta.tree, &mut runs)?;
+    let mut all = CheckedSplats::default();
+    let mut columns: Option<SplatColumns> = None;
+    for (name, runs) in meta.filenames.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()) {
+        let found = read_sog(&mut ChunkSource::new(name, parts)?)?;
+        all.dropped += found.dropped;
+        if found.dropped > 0 {
+            return Err(FormatFault::damaged(format!("has rows in {name} that cannot be drawn")));
+        }
+        append(&mut columns, chosen(name, &found.splats, runs)?)?;
+    }
+    all.splats = Splats::from_columns(columns.unwrap_or_default())?.splats;
+    if let Some(&expected) = meta.counts.first()
+        && expected != all.splats.len() as u64
+    {
+        return Err(FormatFault::damaged(format!(
+            "announces {expected} Gaussians in its finest level, but names {}",
+            all.splats.len()
+        )));
+    }
+    if meta.lod_levels > 1 {
+        all.notes.push(format!("of {} levels of detail the finest is read", meta.lod_levels));
+    }
+    Ok(all)
+}
+
+/// Runs of level 0 by file. The tree is no deeper than the JSON may be.
+fn collect_finest(node: &StreamedNode, runs: &mut [Vec<StreamedRun>]) -> Result<(), FormatFault> {
+    if let Some(run) = node.lods.get(&0) {
+        let file = runs.get_mut(run.file).ok_or_else(|| {
+            FormatFault::damaged(format!("names file {}, which is not in its list", run.file))
+        })?;
+        file.push(*run);
+    }
+    node.children.iter().try_for_each(|child| collect_finest(child, runs))
+}
+
+/// The rows of runs, which must not name one twice.
+fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, FormatFault> {
+    let mut order = Vec::new();
+    for run in runs {
+        let end = run.offset.checked_add(run.count).filter(|&end| end <= splats.len());
+        let Some(end) = end.filter(|_| order.len() + run.count <= splats.len()) else {
+            return Err(FormatFault::damaged(format!(
+                "names {} rows from {} of {name}, which has {}",
+                run.count,
+                run.offset,
+                splats.len()
+            )));
+        };
+        order.extend(to_u32(run.offset)..to_u32(end));
+    }
+    Ok(splats.rows(&order))
+}
+
+fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault> {
+    let more = more.into_columns();
+    let Some(to) = to else {
+        *to = Some(more);
+        return Ok(());
+    };
+    if to.sh_degree != more.sh_degree {
+        return Err(FormatFault::damaged(format!(
+            "has files of SH degree {} and {}",
+            to.sh_degree, more.sh_degree
+        )));
+    }
+    to.means.extend(more.means);
+    to.log_scales.extend(more.log_scales);
+    to.rotations.extend(more.rotations);
+    to.opacity_logits.extend(more.opacity_logits);
+    to.sh_dc.extend(more.sh_dc);
+    to.sh_rest.extend(more.sh_rest);
+    Ok(())
+}
+
+/// The parts in a folder of the others.
+struct ChunkSource<'a> {
+    folder: &'a str,
+    parts: &'a mut dyn PartSource,
+}
+
+impl<'a> ChunkSource<'a> {
+    /// The folder of a file name as the list has it: `folder/meta.json`.
+    fn new(name: &'a str, parts: &'a mut dyn PartSource) -> Result<Self, FormatFault> {
+        let folder = name.strip_suffix("/meta.json").unwrap_or(name);
+        check_name(folder)?;
+        Ok(Self { folder, parts })
+    }
+}
+
+impl PartSource for ChunkSource<'_> {
+    fn get(&mut self, name: &str, most_bytes: u64) -> Result<Vec<u8>, FormatFault> {
+        self.parts.get(&format!("{}/{name}", self.folder), most_bytes)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.parts.total_bytes()
+    }
+}
+
+// The boxes into which a scene of several levels is cut.
+
+/// Standard deviations that a box holds of each Gaussian.
+const DEVIATIONS: f64 = 3.0;
+
+/// Rows of which one thread looks at so many.
+const ROWS_AT_A_TIME: usize = 65_536;
+
+/// A row of a level, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LevelRow {
+    level: u32,
+    row: u32,
+    place: [f32; 3],
+}
+
+/// Where nodes are split.
+#[derive(Clone, Copy, Debug)]
+struct SplitRule {
+    /// With more Gaussians than these, of all levels.
+    most_rows: usize,
+    /// Or wider than this, scene units ...
+    most_extent: f64,
+    /// ... and with at least so many.
+    least_rows: usize,
+}
+
+/// A node: two children, or rows.
+#[derive(Debug)]
+enum SplitNode {
+    Inner(Box<[Self; 2]>),
+    Leaf(Vec<LevelRow>),
+}
+
+/// Splits at the median of the longest axis of all centres.
+fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
+    let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
+    let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
+        std::array::from_fn(|i| pick(a[i], b[i]))
+    };
+    let around = |a: [[f32; 3]; 2], b: [[f32; 3]; 2]| {
+        [each(f32::min, a[0], b[0]), each(f32::max, a[1], b[1])]
+    };
+    let [low, high] = rows
+        .par_iter()
+        .with_min_len(ROWS_AT_A_TIME)
+        .map(|row| [row.place; 2])
+        .reduce(nowhere, around);
+    let extents: [f64; 3] = std::array::from_fn(|i| f64::from(high[i]) - f64::from(low[i]));
+    let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
+    let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
+    if rows.len() <= rule.most_rows.max(1) && !is_wide {
+        return SplitNode::Leaf(rows.to_vec());
+    }
+    let middle = rows.len() / 2;
+    rows.select_nth_unstable_by(middle, |a, b| {
+        let order = a.place[longest].total_cmp(&b.place[longest]);
+        order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
+    });
+    let (left, right) = rows.split_at_mut(middle);
+    let (left, right) = rayon::join(|| split(left, rule), || split(right, rule));
+    SplitNode::Inner(Box::new([left, right]))
+}
+
+/// The box of the ellipsoid of a row.
+fn bound_of(columns: &SplatColumns, row: usize) -> StreamedBound {
+    let r = matrix(columns.rotations[row].map(f64::from));
+    let scales = columns.log_scales[row].map(|scale| f64::from(scale).exp());
+    let mean = columns.means[row].map(f64::from);
+    let half: [f64; 3] = std::array::from_fn(|i| {
+        let squares = (0..3).map(|k| (r[i][k] * scales[k]).powi(2));
+        (DEVIATIONS * squares.sum::<f64>().sqrt()).min(1e30)
+    });
+    StreamedBound {
+        min: std::array::from_fn(|i| to_f32(mean[i] - half[i])),
+        max: std::array::from_fn(|i| to_f32(mean[i] + half[i])),
+    }
+}
+
+/// The box of two.
+fn union(a: StreamedBound, b: StreamedBound) -> StreamedBound {
+    StreamedBound {
+        min: std::array::from_fn(|i| a.min[i].min(b.min[i])),
+        max: std::array::from_fn(|i| a.max[i].max(b.max[i])),
+    }
+}
+
+// Streamed SOG, written.
+
+/// Wide nodes with fewer Gaussians than these are not split.
+const LEAST_SPLIT: usize = 1024;
+
+/// The coarsest level of 16 holds one of 32,768 Gaussians.
+const MOST_LEVELS: u32 = 16;
+
+/// Files that are encoded at a time, each with several threads. They take some 600 bytes a Gaussian.
+const FILES_AT_A_TIME: usize = 8;
+
+/// How a scene is cut and thinned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamedOptions {
+    /// Levels of detail, each half of the one below: 1 to 16, others are taken as these.
+    pub levels: u32,
+    /// Gaussians of a file, about; at least 1.
+    pub chunk_splats: usize,
+    /// Widest box, scene units, above 0.
+    pub extent: f64,
+    /// Of the files.
+    pub sog: SogOptions,
+}
+
+impl Default for StreamedOptions {
+    fn default() -> Self {
+        Self { levels: 4, chunk_splats: 512 * 1024, extent: 16.0, sog: SogOptions::default() }
+    }
+}
+
+/// Writes the parts of a streamed SOG, `lod-meta.json` last. Returns how far from the argument the
+/// finest level is.
+pub fn write_streamed(
+    splats: &Splats,
+    options: &StreamedOptions,
+    tools: &SogTools<'_>,
+    sink: &mut dyn PartSink,
+) -> Result<WorstErrors, SogError> {
+    let mut levels = vec![Cow::Borrowed(splats)];
+    for level in 1..options.levels.clamp(1, MOST_LEVELS) as usize {
+        levels.push(Cow::Owned(coarser(&levels[level - 1])));
+    }
+    let mut rows: Vec<LevelRow> = (0..)
+        .zip(&levels)
+        .flat_map(|(level, splats)| {
+            let places = (0..).zip(&splats.columns().means);
+            places.map(move |(row, &place)| LevelRow { level, row, place })
+        })
+        .collect();
+    let rule = SplitRule {
+        most_rows: options.chunk_splats,
+        most_extent: options.extent,
+        least_rows: LEAST_SPLIT,
+    };
+    let tree = split(&mut rows, &rule);
+    drop(rows);
+    let leaves: Vec<LeafRuns> =
+        leaves_of(&tree).into_par_iter().map(|rows| LeafRuns::of(rows, &levels)).collect();
+    let mut chunks = ChunkLists { most_rows: options.chunk_splats, files: Vec::new() };
+    let tree = chunks.describe(&tree, &mut leaves.into_iter());
+    let files = chunks.files;
+    let mut worst = WorstErrors::default();
+    for files in files.chunks(FILES_AT_A_TIME) {
+        let encoded: Vec<EncodedChunk> = files
+            .par_iter()
+            .map(|file| EncodedChunk::of(file, &levels, &options.sog, tools))
+            .collect::<Result<_, _>>()?;
+        for (file, chunk) in files.iter().zip(encoded) {
+            chunk.parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
+            if file.level == 0 {
+                worst = worst.or(chunk.errors);
+            }
+        }
+    }
+    let counts: Vec<u64> = levels.iter().map(|level| level.len() as u64).collect();
+    let meta = StreamedMeta {
+        version: VERSION,
+        asset: Some(StreamedAsset { generator: "splat".to_owned() }),
+        count: counts.iter().sum(),
+        counts,
+        lod_levels: to_u32(levels.len()),
+        filenames: files.into_iter().map(|file| file.name).collect(),
+        tree,
+    };
+    sink.put(LOD_META_NAME, &serde_json::to_vec(&meta).map_err(io::Error::other)?)?;
+    Ok(worst)
+}
+
+/// A file to be written: rows of one level.
+struct ChunkFile {
+    name: String,
+    level: u32,
+    rows: Vec<u32>,
+}
+
+/// The leaves of a tree, in its order.
+fn leaves_of(node: &SplitNode) -> Vec<&[LevelRow]> {
+    match node {
+        SplitNode::Inner(children) => children.iter().flat_map(leaves_of).collect(),
+        SplitNode::Leaf(rows) => vec![rows.as_slice()],
+    }
+}
+
+/// What a leaf holds: rows of each level that has some, in the order of the curve.
+struct LeafRuns {
+    bound: StreamedBound,
+    levels: Vec<(u32, Vec<u32>)>,
+}
+
+impl LeafRuns {
+    fn of(rows: &[LevelRow], levels: &[Cow<'_, Splats>]) -> Self {
+        let bounds = rows
+            .par_iter()
+            .map(|it| bound_of(levels[it.level as usize].columns(), it.row as usize));
+        let bound = bounds.reduce_with(union).unwrap_or(NOWHERE);
+        let run = |level: u32| {
+            let of_level = || rows.iter().filter(move |it| it.level == level);
+            let numbers: Vec<u32> = of_level().map(|it| it.row).collect();
+            let places: Vec<[f32; 3]> = of_level().map(|it| it.place).collect();
+            let order = morton_order(&places);
+            (level, order.into_iter().map(|at| numbers[at as usize]).collect::<Vec<_>>())
+        };
+        let runs = (0..to_u32(levels.len())).map(run);
+        Self { bound, levels: runs.filter(|(_, rows)| !rows.is_empty()).collect() }
+    }
+}
+
+/// The files, filled leaf by leaf.
+struct ChunkLists {
+    most_rows: usize,
+    files: Vec<ChunkFile>,
+}
+
+impl ChunkLists {
+    /// The nodes as the list of files has them; takes the leaves in their order.
+    fn describe(
+        &mut self,
+        node: &SplitNode,
+        leaves: &mut impl Iterator<Item = LeafRuns>,
+    ) -> StreamedNode {
+        match node {
+            SplitNode::Inner(children) => {
+                let children: Vec<_> =
+                    children.iter().map(|child| self.describe(child, leaves)).collect();
+                let bounds = children.iter().map(|child| child.bound);
+                let bound = bounds.reduce(union).unwrap_or(NOWHERE);
+                StreamedNode { bound, children, lods: BTreeMap::new() }
+            }
+            SplitNode::Leaf(_) => {
+                let LeafRuns { bound, levels } =
+                    leaves.next().unwrap_or(LeafRuns { bound: NOWHERE, levels: Vec::new() });
+                let lods = levels.into_iter().map(|(level, rows)| (level, self.add(level, rows)));
+                StreamedNode { bound, children: Vec::new(), lods: lods.collect() }
+            }
+        }
+    }
+
+    /// Puts a run behind those of its level, or into a new file where that would be too long.
+    fn add(&mut self, level: u32, rows: Vec<u32>) -> StreamedRun {
+        let of_level = |file: &ChunkFile| file.level == level;
+        let last = self.files.iter().rposition(of_level);
+        let fits = |file: usize| self.files[file].rows.len() + rows.len() <= self.most_rows;
+        let file = last.filter(|&file| fits(file)).unwrap_or_else(|| {
+            let number = self.files.iter().filter(|file| of_level(file)).count();
+            let name = format!("{level}_{number}/meta.json");
+            self.files.push(ChunkFile { name, level, rows: Vec::new() });
+            self.files.len() - 1
+        });
+        let (offset, count) = (self.files[file].rows.len(), rows.len());
+        self.files[file].rows.extend(rows);
+        StreamedRun { file, offset, count }
+    }
+}
+
+/// The box of nothing.
+const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
+
+/// The parts of a chunk, in the order in which they are written.
+struct EncodedChunk {
+    parts: Vec<(String, Vec<u8>)>,
+    errors: WorstErrors,
+}
+
+impl EncodedChunk {
+    fn of(
+        file: &ChunkFile,
+        levels: &[Cow<'_, Splats>],
+        options: &SogOptions,
+        tools: &SogTools<'_>,
+    ) -> Result<Self, SogError> {
+        let chunk = levels[file.level as usize].rows(&file.rows);
+        let mut sink =
+            PartList { folder: file.name.trim_end_matches("meta.json"), parts: Vec::new() };
+        // Merged Gaussians are none of those that were drawn.
+        let seen = match file.level {
+            0 => tools.seen_of(&file.rows, chunk.columns(), options),
+            _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
+        };
+        let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
+        Ok(Self { parts: sink.parts, errors })
+    }
+}
+
+/// Parts in memory, under the names of a folder.
+struct PartList<'a> {
+    folder: &'a str,
+    parts: Vec<(String, Vec<u8>)>,
+}
+
+impl PartSink for PartList<'_> {
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.parts.push((format!("{}{name}", self.folder), bytes.to_vec()));
+        Ok(())
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -43,7 +530,7 @@ mod tests {
         assert!(worst.position < 1e-3 && worst.rotation_degrees < 1.2, "{worst:?}");
         let read = read_streamed(&mut parts).unwrap().splats;
         assert_eq!(read.len(), 4000);
-        let sum = |splats: &crate::Splats| -> f64 {
+        let sum = |splats: &Splats| -> f64 {
             splats.columns().means.iter().map(|mean| f64::from(mean[0])).sum()
         };
         assert!((sum(&read) - sum(&splats)).abs() < 0.5, "{} {}", sum(&read), sum(&splats));

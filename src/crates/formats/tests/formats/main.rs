@@ -6,8 +6,544 @@
     reason = "a test that cannot continue says so and stops"
 )]
 
-mod golden;
-mod hostile;
-mod known;
-mod memory;
-mod names;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use splat_formats::{
+    ReadSplats, SogTools, SplatColumns, SplatFileError, SplatFileKind, SplatFormat, Splats,
+    SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors, read, read_streamed,
+    read_with_axes, write, write_streamed,
+};
+
+// Files that other programs wrote of a known scene.
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden").join(name)
+}
+
+/// The rows of a file in the order of the scene, by place: files of other programs are sorted.
+fn in_order(scene: &Splats, found: &Splats) -> Splats {
+    let squared =
+        |a: [f32; 3], b: [f32; 3]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum() };
+    let nearest = |mean: &[f32; 3]| {
+        let distances = found.columns().means.iter().map(|other| squared(*mean, *other));
+        let nearest = (0_u32..).zip(distances).min_by(|a, b| a.1.total_cmp(&b.1));
+        nearest.unwrap().0
+    };
+    let rows: Vec<u32> = scene.columns().means.iter().map(nearest).collect();
+    found.rows(&rows)
+}
+
+/// The worst errors of a file against the scene.
+fn errors(name: &str, kind: SplatFileKind) -> WorstErrors {
+    errors_in_axes(name, kind, None)
+}
+
+/// The same of an SPZ in these axes.
+fn errors_in_axes(name: &str, kind: SplatFileKind, axes: Option<SpzAxes>) -> WorstErrors {
+    let scene = read(&golden("scene.ply")).unwrap().splats;
+    let found = read_with_axes(&golden(name), axes).unwrap();
+    assert_eq!((found.kind, found.splats.len(), found.dropped), (kind, 300, 0), "{name}");
+    assert_eq!(found.notes, Vec::<String>::new(), "{name}");
+    WorstErrors::between(&scene, &in_order(&scene, &found.splats))
+}
+
+#[test]
+fn a_packed_ply_of_another_program_is_read_within_its_steps() {
+    let worst = errors("transform.compressed.ply", SplatFileKind::PackedPly);
+    // Half of 16 units by 10 bits, of 7 by 10, of 1/255, of 1/32.
+    assert!(worst.position < 0.5 * 16.0 / 1023.0 && worst.log_scale < 0.5 * 7.0 / 1023.0);
+    assert!(worst.opacity < 0.51 / 255.0 && worst.sh < 1.01 / 64.0, "{worst:?}");
+    assert!(worst.rotation_degrees < 0.28 && worst.color < 0.002, "{worst:?}");
+}
+
+#[test]
+fn a_splat_of_another_program_is_read_within_its_steps() {
+    let worst = errors("transform.splat", SplatFileKind::Splat);
+    assert!(worst.position == 0.0 && worst.log_scale < 1e-6, "{worst:?}");
+    // It truncates bytes: a whole step.
+    assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{worst:?}");
+    assert!(worst.rotation_degrees < 2.0, "{worst:?}");
+}
+
+#[test]
+fn spz_files_of_other_programs_are_read_within_their_steps() {
+    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe's. Version 3 of
+    // splat-transform leaves a PLY's axes as they are, and does not say so.
+    let files = [
+        ("transform.spz", Some(SpzAxes::SCENE), 0.07),
+        ("transform.2.spz", None, 0.07),
+        ("adobe.v3.spz", None, 0.004),
+        ("adobe.v4.spz", None, 0.004),
+    ];
+    for (name, axes, harmonics) in files {
+        let worst = errors_in_axes(name, SplatFileKind::Spz, axes);
+        assert!(worst.position < 1.23e-4 && worst.log_scale < 0.0313, "{name}: {worst:?}");
+        assert!(worst.opacity < 0.51 / 255.0 && worst.color < 0.0038, "{name}: {worst:?}");
+        assert!(worst.rotation_degrees < 0.28 && worst.sh < harmonics, "{name}: {worst:?}");
+    }
+}
+
+#[test]
+fn a_sog_of_another_program_is_read_within_its_steps() {
+    let worst = errors("transform.sog", SplatFileKind::Sog);
+    // It truncates places and rotations: a whole step of each. Codebooks of 900 numbers.
+    assert!(worst.position < 1e-3 && worst.log_scale < 0.05, "{worst:?}");
+    assert!(worst.opacity < 1.01 / 255.0 && worst.rotation_degrees < 2.0, "{worst:?}");
+    // Its palette has 256 rows for 300 Gaussians.
+    assert!(worst.color < 0.01 && worst.sh < 0.6, "{worst:?}");
+}
+
+#[test]
+fn a_glb_of_another_program_is_read_exactly() {
+    let worst = errors("transform.glb", SplatFileKind::Glb);
+    assert!(worst.position == 0.0 && worst.color == 0.0, "{worst:?}");
+    // Logarithms and logits of f32, and rotations to which it does nothing.
+    assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7 && worst.sh < 1e-7, "{worst:?}");
+    assert!(worst.rotation_degrees < 1e-4, "{worst:?}");
+}
+
+#[test]
+fn ksplat_files_of_another_program_are_read_within_their_steps() {
+    // Steps of positions: 5 units a bucket by 16 bits; of numbers: halves; of harmonics: 3 by 8 bits.
+    let files = [
+        ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
+        // Halves are truncated: a whole step of numbers below 1, 2^-11.
+        ("level1.ksplat", 1e-4, 1e-3, 0.1, 4.9e-4),
+        ("level2.ksplat", 1e-4, 1e-3, 0.1, 0.5 * 3.0 / 255.0 + 1e-6),
+    ];
+    for (name, position, log_scale, degrees, harmonics) in files {
+        let worst = errors(name, SplatFileKind::Ksplat);
+        assert!(worst.position <= position && worst.log_scale < log_scale, "{name}: {worst:?}");
+        assert!(worst.rotation_degrees < degrees && worst.sh <= harmonics, "{name}: {worst:?}");
+        // It truncates bytes: a whole step.
+        assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{name}: {worst:?}");
+    }
+}
+
+// Gaussians and files for the other tests.
+
+/// Numbers that differ from one another, from 0 to 1.
+fn scattered(seed: u32) -> impl FnMut() -> f32 {
+    let mut state = seed;
+    move || {
+        // Numerical Recipes' generator: its upper bits are good enough for places.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f32::from(u16::try_from(state >> 16).unwrap()) / 65_536.0
+    }
+}
+
+/// Gaussians like those of a small scene.
+pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
+    let mut next = scattered(7);
+    let mut columns = SplatColumns::with_capacity(sh_degree, count);
+    for _ in 0..count {
+        columns.means.push([0; 3].map(|_| 8.0 * next() - 4.0));
+        columns.log_scales.push([0; 3].map(|_| 4.0 * next() - 6.0));
+        columns.rotations.push([0; 4].map(|_| next() - 0.501));
+        columns.opacity_logits.push(8.0 * next() - 3.0);
+        columns.sh_dc.push([0; 3].map(|_| 3.0 * next() - 1.5));
+        for _ in 0..splat_formats::sh_rest_count(sh_degree) {
+            columns.sh_rest.push([0; 3].map(|_| 0.5 * next() - 0.25));
+        }
+    }
+    Splats::from_columns(columns).unwrap().splats
+}
+
+/// All formats that are one file, with a name that tells them.
+pub(crate) fn formats() -> Vec<(&'static str, SplatFormat)> {
+    let v4 = SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() };
+    let of_name = |name: &'static str| (name, SplatFormat::of_name(Path::new(name)).unwrap());
+    let mut formats: Vec<_> =
+        ["a.ply", "a.compressed.ply", "a.splat", "a.spz", "a.sog", "a.glb"].map(of_name).into();
+    formats.push(("v4.spz", SplatFormat::Spz(v4)));
+    formats
+}
+
+/// The bytes of a scene in a format.
+pub(crate) fn file(splats: &Splats, format: &SplatFormat) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    write(&path, splats, format).unwrap();
+    fs::read(path).unwrap()
+}
+
+// Files that are cut, broken or made to harm: an error, no panic, and no more memory than 4 times the
+// file and 64 MB.
+
+const MOST_EXTRA_BYTES: usize = 64 << 20;
+
+/// Reads bytes as a file of this name, and looks at the memory that takes.
+fn read_bytes(path: &Path, bytes: &[u8]) -> Result<ReadSplats, SplatFileError> {
+    fs::write(path, bytes).unwrap();
+    let (peak, read) = peak_of(|| read(path));
+    let most = 4 * bytes.len() + MOST_EXTRA_BYTES;
+    assert!(peak <= most, "{peak} bytes for a file of {}: {}", bytes.len(), path.display());
+    read
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in formats() {
+        let whole = file(&scene(12, 1), &format);
+        let path = folder.path().join(name);
+        for length in 0..whole.len() {
+            let found = read_bytes(&path, &whole[..length]);
+            // Rows of a file without a header cannot tell, unless there are none.
+            if name == "a.splat" && length > 0 && length % 32 == 0 {
+                assert_eq!(found.unwrap().splats.len(), length / 32);
+                continue;
+            }
+            let message = found.map(|read| read.splats.len()).unwrap_err().to_string();
+            assert!(message.contains(name) && message.len() < 500, "{length}: {message}");
+        }
+        assert!(read_bytes(&path, &whole).is_ok());
+    }
+}
+
+#[test]
+fn counts_of_the_largest_number_take_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let most = u32::MAX.to_string();
+    for (name, from) in [("a.ply", "vertex 40"), ("a.compressed.ply", "vertex 40")] {
+        let format = formats().into_iter().find(|(known, _)| *known == name).unwrap().1;
+        let bytes = file(&scene(40, 1), &format);
+        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
+        let header =
+            String::from_utf8_lossy(&bytes[..end]).replace(from, &format!("vertex {most}"));
+        let broken = [header.as_bytes(), &bytes[end..]].concat();
+        let message = read_bytes(&folder.path().join(name), &broken).unwrap_err().to_string();
+        assert!(message.contains(&most) || message.contains("truncated"), "{message}");
+    }
+    // SPZ 4 has its count in bytes 8 to 11.
+    let format = formats().pop().unwrap().1;
+    let mut bytes = file(&scene(40, 1), &format);
+    bytes[8..12].fill(255);
+    let message = read_bytes(&folder.path().join("v4.spz"), &bytes).unwrap_err().to_string();
+    assert!(message.contains(&most), "{message}");
+}
+
+#[test]
+fn a_ksplat_that_is_cut_or_changed_is_an_error_or_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden");
+    for level in 0..3 {
+        let whole = fs::read(golden.join(format!("level{level}.ksplat"))).unwrap();
+        let path = folder.path().join("a.ksplat");
+        for length in (0..whole.len()).step_by(97) {
+            let message = read_bytes(&path, &whole[..length]).unwrap_err().to_string();
+            let fault = if length == 0 { "is empty" } else { "truncated" };
+            assert!(message.contains("a.ksplat") && message.contains(fault), "{message}");
+        }
+        // Every byte of the headers that has a meaning.
+        for at in (0..48).chain(4096..4140) {
+            let mut bytes = whole.clone();
+            for byte in [0, 1, 255] {
+                bytes[at] = byte;
+                read_bytes(&path, &bytes).ok();
+            }
+        }
+    }
+}
+
+/// The parts of a SOG with levels of detail.
+fn streamed_parts(count: usize) -> BTreeMap<String, Vec<u8>> {
+    let mut parts = BTreeMap::new();
+    let options = StreamedOptions { levels: 2, ..StreamedOptions::default() };
+    write_streamed(&scene(count, 1), &options, &SogTools::default(), &mut parts).unwrap();
+    parts
+}
+
+#[test]
+fn a_part_that_is_cut_anywhere_is_an_error() {
+    let whole = streamed_parts(12);
+    let bytes: usize = whole.values().map(Vec::len).sum();
+    let finest = |name: &&String| name.starts_with("0_0/") || name.starts_with("lod");
+    for name in whole.keys().filter(finest) {
+        let mut parts = whole.clone();
+        // The last byte of a WebP may be one of padding.
+        for length in 0..whole[name].len() - 1 {
+            parts.insert(name.clone(), whole[name][..length].to_vec());
+            let (peak, read) = peak_of(|| read_streamed(&mut parts));
+            assert!(read.is_err(), "{name} of {length} bytes");
+            assert!(peak <= 4 * bytes + MOST_EXTRA_BYTES, "{name} of {length} bytes: {peak}");
+        }
+    }
+}
+
+/// A gzip of 200 MB of zeros behind the header of an SPZ.
+fn bomb() -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
+    let count = 200_000_000_u32 / 19;
+    let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &count.to_le_bytes(), &[0, 12, 0, 0]];
+    encoder.write_all(&header.concat()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..200 {
+        encoder.write_all(&zeros).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_bomb_is_not_unpacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = bomb();
+    assert!(bytes.len() < 300_000);
+    let message = read_bytes(&folder.path().join("a.spz"), &bytes).unwrap_err().to_string();
+    assert!(message.contains("no scene"), "{message}");
+    // One whose header tells of few, with the zeros behind them.
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
+    let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &1_u32.to_le_bytes(), &[0, 12, 0, 0]];
+    encoder.write_all(&header.concat()).unwrap();
+    (0..200).for_each(|_| encoder.write_all(&vec![0; 1 << 20]).unwrap());
+    let read = read_bytes(&folder.path().join("b.spz"), &encoder.finish().unwrap()).unwrap();
+    assert!(read.splats.len() <= 1);
+}
+
+proptest! {
+    // A case reads seven files.
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn no_changed_bytes_make_a_reader_panic(
+        places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        inside in prop::collection::vec((0_usize..400, any::<u8>()), 0..4),
+    ) {
+        static FILES: LazyLock<Vec<(&str, Vec<u8>)>> = LazyLock::new(|| {
+            let scene = scene(20, 1);
+            formats().into_iter().map(|(name, format)| (name, file(&scene, &format))).collect()
+        });
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in FILES.iter() {
+            let mut bytes = bytes.clone();
+            for (place, byte) in &places {
+                let at = place.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            // The heads of files are where harm is done.
+            for (at, byte) in &inside {
+                let at = at % bytes.len();
+                bytes[at] = *byte;
+            }
+            let _either = read_bytes(&folder.path().join(name), &bytes);
+        }
+    }
+
+    #[test]
+    fn no_changed_bytes_of_a_part_make_a_reader_panic(
+        part in any::<prop::sample::Index>(),
+        places in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        static PARTS: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| streamed_parts(20));
+        let mut parts = PARTS.clone();
+        let name = parts.keys().nth(part.index(parts.len())).unwrap().clone();
+        let bytes = parts.get_mut(&name).unwrap();
+        for (place, byte) in places {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let (peak, _either) = peak_of(|| read_streamed(&mut parts));
+        prop_assert!(peak <= MOST_EXTRA_BYTES + (1 << 20), "{name}: {peak}");
+    }
+}
+
+// How much memory is taken while something is done.
+
+/// Counts what the thread that asks has taken. Readers take all their memory on the thread that calls
+/// them.
+struct CountingAllocator;
+
+thread_local! {
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // At the end of a thread there is nothing left to count in.
+    let _ended = TAKEN.try_with(|taken| {
+        taken.set(taken.get() + bytes);
+        PEAK.try_with(|peak| peak.set(peak.get().max(taken.get())))
+    });
+}
+
+fn signed(bytes: usize) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
+}
+
+// SAFETY: all calls go to the system's allocator with the same arguments; counting takes no memory.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(signed(layout.size()));
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(signed(layout.size()));
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-signed(layout.size()));
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// The most bytes that were taken at a time while `work` ran on this thread, and what it gave.
+pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    let before = TAKEN.get();
+    PEAK.set(before);
+    let made = work();
+    (usize::try_from(PEAK.get() - before).unwrap_or(0), made)
+}
+
+#[test]
+fn the_peak_is_what_was_held_at_once() {
+    let (peak, _) = peak_of(|| {
+        drop(vec![1_u8; 5000]);
+        vec![1_u8; 3000].len()
+    });
+    assert!((5000..5200).contains(&peak), "{peak}");
+}
+
+// Formats are known by content, and files replace others whole.
+
+#[test]
+fn files_are_known_by_their_content_whatever_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let splats = scene(300, 1);
+    for (name, format) in formats() {
+        // `.splat` has no mark.
+        let path = folder.path().join(if name == "a.splat" { "x.splat" } else { "x.bin" });
+        let report = write(&path, &splats, &format).unwrap();
+        assert_eq!((report.splats, report.bytes), (300, fs::metadata(&path).unwrap().len()));
+        let found = read(&path).unwrap();
+        let expected = match format {
+            SplatFormat::Ply => SplatFileKind::Ply,
+            SplatFormat::PackedPly => SplatFileKind::PackedPly,
+            SplatFormat::Splat => SplatFileKind::Splat,
+            SplatFormat::Spz(_) => SplatFileKind::Spz,
+            SplatFormat::Glb => SplatFileKind::Glb,
+            _ => SplatFileKind::Sog,
+        };
+        assert_eq!((found.kind, found.splats.len(), found.dropped), (expected, 300, 0), "{name}");
+        fs::remove_file(path).unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no unfinished file is left");
+}
+
+#[test]
+fn a_folder_of_sog_is_read_by_its_name_and_by_that_of_its_meta_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene_folder = folder.path().join("scene");
+    let meta = scene_folder.join("meta.json");
+    let format = SplatFormat::of_name(&meta).unwrap();
+    let report = write(&meta, &scene(300, 2), &format).unwrap();
+    let lengths = fs::read_dir(&scene_folder).unwrap().map(|it| it.unwrap().metadata().unwrap());
+    assert_eq!(report.bytes, lengths.map(|about| about.len()).sum::<u64>());
+    let [by_folder, by_meta] = [&scene_folder, &meta].map(|path| read(path).unwrap());
+    assert_eq!(by_folder, by_meta);
+    assert_eq!((by_folder.kind, by_folder.splats.len()), (SplatFileKind::Sog, 300));
+}
+
+#[test]
+fn levels_of_detail_are_written_to_a_folder_and_the_finest_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = folder.path().join("lod-meta.json");
+    let format = SplatFormat::of_name(&meta).unwrap();
+    let report = write(&meta, &scene(300, 1), &format).unwrap();
+    assert!(report.bytes > 0 && report.errors.position < 0.001, "{report:?}");
+    let [by_folder, by_meta] = [folder.path(), &meta].map(|path| read(path).unwrap());
+    assert_eq!(by_folder, by_meta);
+    assert_eq!((by_folder.kind, by_folder.splats.len()), (SplatFileKind::StreamedSog, 300));
+    let alone = read(&folder.path().join("3_0/meta.json")).unwrap();
+    assert_eq!((alone.kind, alone.splats.len()), (SplatFileKind::Sog, 38));
+}
+
+#[test]
+fn what_is_no_file_of_gaussians_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    fs::write(&text, "Gaussians").unwrap();
+    for path in [&text, folder.path(), &folder.path().join("none.ply"), Path::new("")] {
+        let message = read(path).unwrap_err().to_string();
+        assert!(message.starts_with(&path.display().to_string()), "{message}");
+    }
+    let error = read(&text).unwrap_err().to_string();
+    assert!(error.contains("has an unknown format"), "{error}");
+    assert_eq!(SplatFormat::of_name(&text), None);
+}
+
+#[test]
+fn a_git_lfs_pointer_and_an_empty_file_are_named_whatever_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    for name in ["a.ply", "a.spz", "a.sog", "a.splat", "a.glb", "a.ksplat", "a"] {
+        for (text, parts) in [
+            (pointer, ["is a Git LFS pointer", "git lfs pull"]),
+            ("", ["is empty (0 bytes)", "Copy or export"]),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let message = read(&path).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_page_is_written_and_is_not_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("a <scene>.html");
+    let format = SplatFormat::of_name(&page).unwrap();
+    let report = write(&page, &scene(300, 3), &format).unwrap();
+    assert_eq!((report.splats, report.bytes), (300, fs::metadata(&page).unwrap().len()));
+    assert!(report.errors.log_scale > 0.0 && report.errors.log_scale < 0.032, "{report:?}");
+    assert_eq!(report.notes, Vec::<String>::new());
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("<title>a &lt;scene&gt;</title>"));
+    let renamed = folder.path().join("scene.ply");
+    fs::copy(&page, &renamed).unwrap();
+    for path in [page, renamed] {
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains("is a page for browsers"), "{message}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named_when_written_to() {
+    let path = Path::new("/nowhere/scene.spz");
+    let format = SplatFormat::of_name(path).unwrap();
+    let message = write(path, &scene(3, 0), &format).unwrap_err().to_string();
+    assert!(message.starts_with("/nowhere/scene.spz: cannot be written"), "{message}");
+}
+
+#[test]
+fn edits_survive_every_format() {
+    let mut splats = scene(300, 3);
+    splats.cut_sh_degree(1);
+    let gone = splats.drop_faint(0.5);
+    assert!(gone > 50 && splats.len() == 300 - gone);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in formats() {
+        let path = folder.path().join(name);
+        let report = write(&path, &splats, &format).unwrap();
+        let found = read(&path).unwrap().splats;
+        assert_eq!(found.len(), splats.len(), "{name}");
+        let errors = report.errors;
+        assert!(errors.position < 0.01 && errors.log_scale < 0.04, "{name}: {errors:?}");
+        assert!(errors.rotation_degrees < 1.2 && errors.opacity < 0.003, "{name}: {errors:?}");
+    }
+}

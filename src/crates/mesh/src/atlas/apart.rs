@@ -2,14 +2,14 @@
 
 use rayon::prelude::*;
 
-use super::error::AtlasError;
-use super::flat::FlatChart;
-use super::options::AtlasOptions;
+use super::Atlas;
+use super::AtlasError;
+use super::AtlasOptions;
+use super::boxes::FlatChart;
+use super::charts::Surface;
+use super::packing::Place;
 use super::packing::{Packed, pack};
-use super::places::Atlas;
 use super::raster::for_each_texel;
-use super::rectangle::Place;
-use super::surface::Surface;
 use crate::narrow::{floor_u32, to_f32, to_u32};
 
 /// Rounds of parting charts that fold over themselves; after the first ones face by face.

@@ -11,7 +11,7 @@ const OPTIONS: AtlasOptions = AtlasOptions { layout: Layout::Boxes, side_px: 512
 
 /// A torus whose tube varies by this share from vertex to vertex.
 fn rough([around, across]: [u32; 2], noise: f64) -> Mesh {
-    let stream = RandomStream::of_key(6);
+    let stream = RandomStream::of_seed(6);
     torus([1.0, 0.4], [around, across], |u, v| {
         let at = (u * 1e6) as u64 * 10_000_000 + (v * 1e6) as u64;
         1.0 + 0.05 * (5.0 * u).sin() * (3.0 * v).cos() + noise * (stream.uniform(at) - 0.5)
@@ -25,7 +25,7 @@ fn densities(mesh: &Mesh, atlas: &Atlas) -> [f64; 2] {
         .iter()
         .zip(&atlas.faces)
         .map(|(&face, &places)| {
-            0.5 * raster::doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
+            0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
         })
         .collect();
     found.sort_by(f64::total_cmp);
@@ -36,7 +36,7 @@ fn densities(mesh: &Mesh, atlas: &Atlas) -> [f64; 2] {
 /// The distance in texels between what different charts claim is at least twice the padding.
 fn keeps_padding(atlas: &Atlas, padding: i64) -> bool {
     let faces = texel_faces(atlas);
-    let mut charts = crate::union_find::UnionFind::new(atlas.places_px.len());
+    let mut charts = crate::edges::UnionFind::new(atlas.places_px.len());
     for face in &atlas.faces {
         charts.join(face[0], face[1]);
         charts.join(face[0], face[2]);

@@ -43,6 +43,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn the_bits_of_the_axes_take_turns() {
+        for bit in 0..AXIS_BITS {
+            assert_eq!(key([1 << bit, 0, 0]), 1 << (3 * bit));
+        }
+    }
+
     proptest! {
         #[test]
         fn a_key_gives_back_its_cell(x in 0_u32..1 << 21, y in 0_u32..1 << 21, z in 0_u32..1 << 21) {

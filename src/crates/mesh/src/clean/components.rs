@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::weld::keep_faces;
+use super::retain_faces;
+use crate::edges::UnionFind;
 use crate::mesh::Mesh;
 use crate::place::{area, corners};
-use crate::union_find::UnionFind;
 
 /// The smallest component that cleaning lets stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,6 +88,6 @@ pub fn drop_small(mesh: &mut Mesh, min: MinComponent) -> Dropped {
     let is_kept: Vec<bool> = components.of_face.iter().map(|&c| stays[c as usize]).collect();
     Dropped {
         components: stays.iter().filter(|&&stays| !stays).count(),
-        faces: keep_faces(mesh, &is_kept),
+        faces: retain_faces(mesh, &is_kept),
     }
 }

@@ -1,11 +1,11 @@
 //! Edges of more than two faces and vertices of more than one fan, taken apart.
 
+use crate::edges::UnionFind;
 use crate::edges::{EdgeUse, Edges, join_corners, side_corners, side_vertices};
+use crate::mesh::copy_of;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_f64s;
-use crate::union_find::UnionFind;
 use crate::vector::{dot, normalize, scale, sub};
-use crate::vertices::copy_of;
 
 /// Rounds after which nothing can be left: the second parts all that the first could not.
 const MAX_ROUNDS: usize = 4;

@@ -5,9 +5,9 @@
 
 use rayon::prelude::*;
 
-use crate::check::MeshError;
+use crate::edges::Oriented;
+use crate::mesh::MeshError;
 use crate::mesh::{Mesh, Vec3};
-use crate::orient::Oriented;
 use crate::place::{centroid, corners, doubled_area, six_volumes};
 use crate::search::BoxTree;
 use crate::vector::{dot, sub};

@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::samples::SurfaceSamples;
+use super::SurfaceSamples;
 use super::viewpoint::about;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{to_f32s, to_f64s};

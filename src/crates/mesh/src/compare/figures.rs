@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::samples::SurfaceSamples;
+use super::SurfaceSamples;
 use crate::mesh::Vec3;
 use crate::narrow::to_f32;
 use crate::search::{BoxTree, Nearest};

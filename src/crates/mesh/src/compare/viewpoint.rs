@@ -1,6 +1,13 @@
 //! Cameras of the virtual scan.
 
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::SurfaceSamples;
 use crate::mesh::Vec3;
+use crate::narrow::to_u32;
+use crate::place::doubled_area;
+use crate::search::BoxTree;
 use crate::vector::{add, cross, dot, length, mat_mul, mul, mul_transposed, normalize, scale, sub};
 
 /// A pinhole camera and where it stands: `cam = rotation world + translation`, x right, y down, z
@@ -118,6 +125,101 @@ pub(super) fn looking(from: Vec3, to: Vec3) -> Viewpoint {
         rotation,
         translation: scale(mul(&rotation, from), -1.0),
     }
+}
+
+// Faces that pass through others.
+
+/// Most faces that are looked at.
+const SAMPLED: usize = 100_000;
+
+/// Faces of a sample that pass through others of the surface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FaceCrossings {
+    /// Faces that were looked at, evenly over all.
+    pub sampled: usize,
+    /// Those that pass through another.
+    pub crossing: usize,
+}
+
+/// Looks for self-intersections at 100,000 faces, or at all where there are fewer.
+pub fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
+    let faces = tree.mesh().faces.len();
+    let sampled = faces.min(SAMPLED);
+    let crossing = (0..sampled)
+        .into_par_iter()
+        .filter(|&index| crosses(tree, to_u32(index * faces / sampled)))
+        .count();
+    FaceCrossings { sampled, crossing }
+}
+
+fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
+    let places = tree.corners(face);
+    let mut found = false;
+    tree.neighbours(face, |other| {
+        if found || other == face {
+            return;
+        }
+        let others = tree.corners(other);
+        // Those that share a corner, by place, meet there.
+        if places.iter().any(|place| others.contains(place)) {
+            return;
+        }
+        found = pierces(places, others) || pierces(others, places);
+    });
+    found
+}
+
+/// Whether a side of one triangle passes through the inside of the other. Both ends lie clearly on
+/// either side of its plane: neighbours in one plane, but for rounding, only touch.
+fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
+    const CLEARLY: f64 = 1e-9;
+    let normal = doubled_area(through);
+    let squared = dot(normal, normal);
+    let heights = sides.map(|place| dot(normal, sub(place, through[0])));
+    // Twice the area is about the square of a side's length.
+    let least = CLEARLY * squared.sqrt() * squared.sqrt().sqrt();
+    (0..3).any(|corner| {
+        let (from, to) = (heights[corner], heights[(corner + 1) % 3]);
+        if from * to >= 0.0 || from.abs() < least || to.abs() < least {
+            return false;
+        }
+        let along = sub(sides[(corner + 1) % 3], sides[corner]);
+        let place = add(sides[corner], scale(along, from / (from - to)));
+        (0..3).all(|side| {
+            let (a, b) = (through[side], through[(side + 1) % 3]);
+            dot(normal, cross(sub(b, a), sub(place, a))) > 1e-6 * squared
+        })
+    })
+}
+
+// What cameras see of a surface.
+
+/// Where on the way to a camera, in shares of it, a surface hides a place: not at the place itself.
+const HIDES: [f64; 2] = [1e-6, 1.0];
+
+/// Cameras before a surface.
+pub(super) struct Sight<'a> {
+    tree: &'a BoxTree<'a>,
+    cameras: &'a [Viewpoint],
+    centres: Vec<Vec3>,
+}
+
+impl<'a> Sight<'a> {
+    pub(super) fn new(tree: &'a BoxTree<'a>, cameras: &'a [Viewpoint]) -> Self {
+        Self { tree, cameras, centres: cameras.iter().map(Viewpoint::centre_world).collect() }
+    }
+
+    /// Whether a camera has a place of the surface in its image with nothing before it.
+    pub(super) fn sees(&self, place: Vec3) -> bool {
+        self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {
+            camera.frames(place) && !self.tree.is_hit(place, sub(centre, place), HIDES)
+        })
+    }
+}
+
+/// Which samples of its surface are seen.
+pub(super) fn seen_samples(sight: &Sight<'_>, samples: &SurfaceSamples<'_>) -> Vec<bool> {
+    (0..samples.len()).into_par_iter().map(|i| sight.sees(samples.get(i).place)).collect()
 }
 
 #[cfg(test)]

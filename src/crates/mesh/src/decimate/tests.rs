@@ -14,7 +14,7 @@ use crate::vector::{cross, dot, sub};
 
 /// A closed torus with bumps, noise of a twentieth of an edge and a checker of colours.
 fn bumpy([around, across]: [u32; 2]) -> Mesh {
-    let noise = RandomStream::of_key(4);
+    let noise = RandomStream::of_seed(4);
     let edge = 0.05 * std::f64::consts::TAU / f64::from(across);
     let mut mesh = torus([1.0, 0.4], [around, across], |u, v| {
         let at = (u * 1e6) as u64 * 10_000_000 + (v * 1e6) as u64;

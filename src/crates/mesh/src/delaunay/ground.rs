@@ -1,9 +1,9 @@
 //! What workers read, how they walk there, and what a piece may do.
 
-use super::homes::{Homes, first_fit};
+use super::insertion::{GHOST, Link, NONE, Slots};
+use super::insertion::{Homes, first_fit};
 use super::order::Order;
 use super::predicates::{OPPOSITE, is_inside, orientation};
-use super::slots::{GHOST, Link, NONE, Slots};
 use crate::mesh::Vec3;
 
 /// Names looked at on each side of a place on the curve.

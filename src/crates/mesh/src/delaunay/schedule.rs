@@ -2,13 +2,13 @@
 
 use rayon::prelude::*;
 
-use super::error::DelaunayError;
+use super::DelaunayError;
 use super::ground::Ground;
-use super::homes::{Homes, first_fit};
+use super::insertion::{GHOST, Link, Slots};
+use super::insertion::{Homes, first_fit};
 use super::insertion::{Outcome, Worker};
 use super::order::Order;
 use super::predicates::{are_collinear, orientation};
-use super::slots::{GHOST, Link, Slots};
 
 /// How work is shared.
 #[derive(Clone, Copy, Debug)]

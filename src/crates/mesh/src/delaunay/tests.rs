@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::predicates::{is_inside, orientation};
 use super::*;
-use crate::random::{RandomStream, uniforms};
+use crate::random::{RandomSequence, RandomStream};
 use crate::vector;
 
 /// Shares that let even few points be inserted by many.
 const SHARED: Shares = Shares { pieces: 8, alone: 300 };
 
 fn random(count: usize) -> Vec<Vec3> {
-    let mut noise = uniforms(count as u64);
-    (0..count).map(|_| std::array::from_fn(|_| noise())).collect()
+    let mut noise = RandomSequence::of_seed(count as u64);
+    (0..count).map(|_| std::array::from_fn(|_| noise.uniform())).collect()
 }
 
 fn lattice(side: i32) -> Vec<Vec3> {
@@ -116,12 +116,12 @@ fn check_uniqueness(points: &[Vec3]) {
         let shared = triangulated(points, Shares { pieces, ..SHARED });
         assert!(alone == shared, "{pieces} pieces give another triangulation");
     }
-    let mut noise = uniforms(7);
+    let mut noise = RandomSequence::of_seed(7);
     let mut input_from_shuffled: Vec<usize> = (0..points.len()).collect();
     for (shuffle, pieces) in [1, 5, 16].into_iter().enumerate() {
         for last in (1..points.len()).rev() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
-            let other = (noise() * (last + 1) as f64) as usize;
+            let other = (noise.uniform() * (last + 1) as f64) as usize;
             input_from_shuffled.swap(last, other);
         }
         let shuffled: Vec<Vec3> = input_from_shuffled.iter().map(|&at| points[at]).collect();
@@ -147,7 +147,7 @@ fn random_points_have_one_triangulation() {
 fn a_point_is_inserted_where_it_lies_though_homes_are_gone() {
     // Of these, points were once inserted from homes that the same piece had deleted.
     for (key, pieces) in [(17, 12), (18, 8)] {
-        let stream = RandomStream::of_key(key);
+        let stream = RandomStream::of_seed(key);
         let coordinate = |index: u64| stream.uniform(index);
         let points: Vec<Vec3> =
             (0..8_000).map(|point| [0, 1, 2].map(|axis| coordinate(3 * point + axis))).collect();
@@ -168,19 +168,20 @@ fn points_on_a_sphere_have_one_triangulation() {
 
 #[test]
 fn many_duplicates_have_one_triangulation() {
-    let mut noise = uniforms(3);
+    let mut noise = RandomSequence::of_seed(3);
     let points: Vec<Vec3> =
-        (0..4_000).map(|_| std::array::from_fn(|_| (noise() * 12.0).floor())).collect();
+        (0..4_000).map(|_| std::array::from_fn(|_| (noise.uniform() * 12.0).floor())).collect();
     check_uniqueness(&points);
 }
 
 #[test]
 fn a_noisy_surface_has_one_triangulation() {
-    let mut noise = uniforms(11);
+    let mut noise = RandomSequence::of_seed(11);
     let points: Vec<Vec3> = (0..8_000)
         .map(|_| {
-            let (u, v) = (noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU);
-            let (r, z) = (1.0 + 0.4 * v.cos() + 0.003 * noise(), 0.4 * v.sin());
+            let (u, v) =
+                (noise.uniform() * std::f64::consts::TAU, noise.uniform() * std::f64::consts::TAU);
+            let (r, z) = (1.0 + 0.4 * v.cos() + 0.003 * noise.uniform(), 0.4 * v.sin());
             [r * u.cos(), r * u.sin(), z]
         })
         .collect();

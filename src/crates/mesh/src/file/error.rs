@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::check::MeshError;
+use crate::mesh::MeshError;
 
 /// A file that cannot be read as a mesh, or a mesh that does not fit a file.
 #[derive(Debug, thiserror::Error)]

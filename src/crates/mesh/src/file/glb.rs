@@ -1,21 +1,139 @@
-//! Meshes as GLB, the binary container of glTF 2.0 (Khronos Group, specification 2.0, chapters 3
+//! GLB, the binary container of glTF 2.0, with meshes (Khronos Group, specification 2.0, chapters 3
 //! and 4).
+//!
+//! [`GlbChunks`] and [`write_chunks`] are the container. Of meshes, files that this program wrote are read:
+//! one primitive of triangles, its colours those of the vertices or of a PNG.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
+use bytemuck::AnyBitPattern;
 use serde_json::{Value, json};
 
 use super::error::MeshFileError;
+use super::picture::Picture;
 use crate::atlas::Atlas;
-use crate::check::check_mesh;
 use crate::mesh::Mesh;
-use crate::narrow::{to_f32s, to_f64s};
+use crate::mesh::check_mesh;
+use crate::narrow::{to_f32, to_f32s, to_f64s};
 use crate::place::Bounds;
 
-const MAGIC: &[u8; 4] = b"glTF";
+/// First bytes of a GLB.
+pub const GLB_MAGIC: [u8; 4] = *b"glTF";
+
+/// Most bytes of a GLB, which counts them in 32 bits.
+pub const MOST_GLB_BYTES: u64 = u32::MAX as u64;
+
 const VERSION: u32 = 2;
 const JSON_CHUNK: &[u8; 4] = b"JSON";
 const BINARY_CHUNK: &[u8; 4] = b"BIN\0";
+
+/// The chunks of a GLB.
+#[derive(Clone, Copy, Debug)]
+pub struct GlbChunks<'a> {
+    /// The JSON.
+    pub json: &'a [u8],
+    /// The binary chunk; empty if there is none.
+    pub binary: &'a [u8],
+}
+
+/// The reason why bytes are not a GLB that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GlbFault {
+    /// Other content.
+    #[error("is no GLB: it does not begin with glTF")]
+    NotGlb,
+    /// Another version of glTF.
+    #[error("is of version {0} of glTF; 2 is read: export it as glTF 2.0")]
+    Version(u32),
+    /// Another chunk comes first.
+    #[error("does not begin with a chunk of JSON")]
+    NoJson,
+    /// The file ends too early.
+    #[error("is truncated: {part} needs {needed} bytes, but there are {found}")]
+    Truncated {
+        /// Part of the file that is cut.
+        part: &'static str,
+        /// Bytes of the part.
+        needed: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+}
+
+impl<'a> GlbChunks<'a> {
+    /// Finds the chunks of a whole file.
+    pub fn of(bytes: &'a [u8]) -> Result<Self, GlbFault> {
+        let head = "the header of GLB";
+        let mut rest = bytes;
+        if take(&mut rest, head, 4)? != GLB_MAGIC {
+            return Err(GlbFault::NotGlb);
+        }
+        let (version, total) = (take_u32(&mut rest, head)?, take_u32(&mut rest, head)?);
+        if version != VERSION {
+            return Err(GlbFault::Version(version));
+        }
+        let (needed, found) = (u64::from(total), bytes.len() as u64);
+        if needed > found {
+            return Err(GlbFault::Truncated { part: "the file", needed, found });
+        }
+        let length = take_u32(&mut rest, head)? as usize;
+        if take(&mut rest, head, 4)? != JSON_CHUNK {
+            return Err(GlbFault::NoJson);
+        }
+        let json = take(&mut rest, "its JSON", length)?;
+        let mut binary: &[u8] = &[];
+        if !rest.is_empty() {
+            let part = "its binary chunk";
+            let length = take_u32(&mut rest, part)? as usize;
+            take(&mut rest, part, 4)?;
+            binary = take(&mut rest, part, length)?;
+        }
+        Ok(Self { json, binary })
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], part: &'static str, count: usize) -> Result<&'a [u8], GlbFault> {
+    let Some((taken, after)) = rest.split_at_checked(count) else {
+        let (needed, found) = (count as u64, rest.len() as u64);
+        return Err(GlbFault::Truncated { part, needed, found });
+    };
+    *rest = after;
+    Ok(taken)
+}
+
+fn take_u32(rest: &mut &[u8], part: &'static str) -> Result<u32, GlbFault> {
+    let bytes = take(rest, part, 4)?;
+    Ok(bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)))
+}
+
+/// Returns the JSON chunk of a document, padded.
+pub fn json_chunk(document: &Value) -> Vec<u8> {
+    let mut json = document.to_string().into_bytes();
+    json.resize(json.len().next_multiple_of(4), b' ');
+    json
+}
+
+/// Returns the bytes of a file with this JSON chunk and so many bytes in the binary one.
+pub fn glb_bytes(json: &[u8], binary: u64) -> u64 {
+    12 + 8 + json.len() as u64 + 8 + binary
+}
+
+/// Writes a file up to the content of its binary chunk, which has so many bytes: a multiple of 4.
+pub fn write_chunks(out: &mut dyn Write, json: &[u8], binary: u64) -> io::Result<()> {
+    let length = |bytes: u64| {
+        Ok::<_, io::Error>(u32::try_from(bytes).map_err(io::Error::other)?.to_le_bytes())
+    };
+    out.write_all(&GLB_MAGIC)?;
+    out.write_all(&VERSION.to_le_bytes())?;
+    out.write_all(&length(glb_bytes(json, binary))?)?;
+    out.write_all(&length(json.len() as u64)?)?;
+    out.write_all(JSON_CHUNK)?;
+    out.write_all(json)?;
+    out.write_all(&length(binary)?)?;
+    out.write_all(BINARY_CHUNK)
+}
 
 /// Numbers that the format gives to types, uses, filters and wrapping (OpenGL's).
 const UNSIGNED_SHORT: u32 = 5123;
@@ -84,31 +202,23 @@ impl<'a> Glb<'a> {
             faces: 12 * mesh.faces.len() as u64,
             picture: texture.as_ref().map_or(0, |t| padded(t.png.len() as u64)),
         };
-        let mut json = describe(mesh, texture.as_ref(), &layout).to_string().into_bytes();
-        json.resize(json.len().next_multiple_of(4), b' ');
+        let json = json_chunk(&describe(mesh, texture.as_ref(), &layout));
         let glb = Self { mesh, texture, json, layout };
-        let (needed, limit) = (glb.bytes(), u64::from(u32::MAX));
-        if needed > limit {
-            return Err(MeshFileError::TooLarge { needed, limit });
+        let needed = glb.bytes();
+        if needed > MOST_GLB_BYTES {
+            return Err(MeshFileError::TooLarge { needed, limit: MOST_GLB_BYTES });
         }
         Ok(glb)
     }
 
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
-        12 + 8 + self.json.len() as u64 + 8 + self.layout.bytes()
+        glb_bytes(&self.json, self.layout.bytes())
     }
 
     /// Writes the file. `out` should be buffered.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(MAGIC)?;
-        out.write_all(&VERSION.to_le_bytes())?;
-        write_length(out, self.bytes())?;
-        write_length(out, self.json.len() as u64)?;
-        out.write_all(JSON_CHUNK)?;
-        out.write_all(&self.json)?;
-        write_length(out, self.layout.bytes())?;
-        out.write_all(BINARY_CHUNK)?;
+        write_chunks(out, &self.json, self.layout.bytes())?;
         self.write_rows(out, &self.mesh.vertices)?;
         self.write_rows(out, &self.mesh.normals)?;
         match &self.texture {
@@ -256,12 +366,6 @@ fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(4)
 }
 
-/// A length that [`Glb::new`] has found to fit.
-fn write_length(out: &mut dyn Write, bytes: u64) -> io::Result<()> {
-    let bytes = u32::try_from(bytes).map_err(io::Error::other)?;
-    out.write_all(&bytes.to_le_bytes())
-}
-
 /// An sRGB channel of 0 to 1 as linear light in 65,535 steps (IEC 61966-2-1).
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn linear(channel: f32) -> u16 {
@@ -270,16 +374,158 @@ fn linear(channel: f32) -> u16 {
     (light * 65_535.0).round() as u16
 }
 
+/// A mesh and its texture, if it has one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaintedMesh {
+    /// The mesh; a vertex for each place on the texture.
+    pub mesh: Mesh,
+    /// Its texture.
+    pub texture: Option<MeshPicture>,
+}
+
+/// A texture and where the faces lie on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeshPicture {
+    /// Where the faces lie.
+    pub atlas: Atlas,
+    /// The texture.
+    pub picture: Picture,
+}
+
+/// Reads a GLB that this program wrote, in the coordinates of its vertices: the node's turn, for viewers
+/// that have y up, is left out.
+pub fn read_glb(path: &Path) -> Result<PaintedMesh, MeshFileError> {
+    let bytes = fs::read(path).map_err(|source| MeshFileError::unreadable(path, source))?;
+    let painted =
+        parse_glb(&bytes).map_err(|found| MeshFileError::Glb { path: path.to_owned(), found })?;
+    check_mesh(&painted.mesh)
+        .map_err(|source| MeshFileError::Mesh { path: path.to_owned(), source })?;
+    Ok(painted)
+}
+
+/// The same of its bytes; else what is wrong with them.
+fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
+    let file = GlbParts::of(bytes)?;
+    let primitives = &file.json["meshes"][0]["primitives"];
+    let primitive = match primitives.as_array().map(Vec::as_slice) {
+        Some([primitive]) => primitive,
+        _ => return Err("it holds no single mesh of triangles".to_owned()),
+    };
+    let attributes = &primitive["attributes"];
+    let mut mesh = Mesh {
+        vertices: file.floats(&attributes["POSITION"])?,
+        faces: file.indices(&primitive["indices"])?,
+        ..Mesh::default()
+    };
+    if !attributes["COLOR_0"].is_null() {
+        mesh.colors = file.colors(&attributes["COLOR_0"])?;
+    }
+    let texture = if file.json["images"].is_null() {
+        None
+    } else {
+        let picture = Picture::from_png(file.view(&file.json["images"][0]["bufferView"])?)
+            .map_err(|error| error.to_string())?;
+        let size = [picture.width, picture.height].map(|side| side as f32);
+        let uvs: Vec<[f32; 2]> = file.floats(&attributes["TEXCOORD_0"])?;
+        if uvs.len() != mesh.vertices.len() {
+            return Err(format!(
+                "{} texture places for {} vertices",
+                uvs.len(),
+                mesh.vertices.len()
+            ));
+        }
+        let atlas = Atlas {
+            width: picture.width,
+            height: picture.height,
+            places_px: uvs.iter().map(|uv| [uv[0] * size[0], uv[1] * size[1]]).collect(),
+            faces: mesh.faces.clone(),
+            charts: 0,
+        };
+        Some(MeshPicture { atlas, picture })
+    };
+    Ok(PaintedMesh { mesh, texture })
+}
+
+/// The JSON and the binary chunk.
+struct GlbParts<'a> {
+    json: Value,
+    binary: &'a [u8],
+}
+
+impl<'a> GlbParts<'a> {
+    fn of(bytes: &'a [u8]) -> Result<Self, String> {
+        let GlbChunks { json, binary } =
+            GlbChunks::of(bytes).map_err(|fault| format!("it {fault}"))?;
+        let json = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        Ok(Self { json, binary })
+    }
+
+    /// The bytes of a view.
+    fn view(&self, number: &Value) -> Result<&'a [u8], String> {
+        let view = &self.json["bufferViews"][index(number)];
+        let bytes = self.binary.get(index(&view["byteOffset"])..);
+        bytes
+            .and_then(|rest| rest.get(..index(&view["byteLength"])))
+            .ok_or_else(|| format!("it has no buffer view {number}"))
+    }
+
+    /// The bytes of an accessor of this type with so many a row.
+    fn rows(&self, number: &Value, component: u32, row: usize) -> Result<&'a [u8], String> {
+        let accessor = &self.json["accessors"][index(number)];
+        if accessor["componentType"].as_u64() != Some(component.into()) {
+            return Err(format!("accessor {number} has another type than this program writes"));
+        }
+        let bytes = index(&accessor["count"]).saturating_mul(row);
+        let view = self.view(&accessor["bufferView"])?;
+        view.get(..bytes).ok_or_else(|| format!("accessor {number} is cut"))
+    }
+
+    fn floats<T: AnyBitPattern>(&self, number: &Value) -> Result<Vec<T>, String> {
+        let bytes = self.rows(number, FLOAT, size_of::<T>())?;
+        Ok(bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect())
+    }
+
+    fn indices(&self, number: &Value) -> Result<Vec<[u32; 3]>, String> {
+        let accessor = &self.json["accessors"][index(number)];
+        if !index(&accessor["count"]).is_multiple_of(3) {
+            return Err("its corners make no whole triangles".to_owned());
+        }
+        let bytes = self.rows(number, UNSIGNED_INT, 4)?;
+        Ok(bytes.chunks_exact(12).map(bytemuck::pod_read_unaligned).collect())
+    }
+
+    /// Linear light with alpha, as sRGB.
+    fn colors(&self, number: &Value) -> Result<Vec<[f32; 3]>, String> {
+        let bytes = self.rows(number, UNSIGNED_SHORT, 8)?;
+        let rows = bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned::<[u16; 4]>);
+        Ok(rows.map(|[r, g, b, _]| [r, g, b].map(srgb)).collect())
+    }
+}
+
+/// A number of the JSON; one that is not there is 0 and that of nothing.
+fn index(number: &Value) -> usize {
+    number.as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
+}
+
+/// Linear light in 65,535 steps as sRGB (IEC 61966-2-1).
+fn srgb(light: u16) -> f32 {
+    let light = f64::from(light) / 65_535.0;
+    to_f32(if light <= 0.003_130_8 { 12.92 * light } else { 1.055 * light.powf(1.0 / 2.4) - 0.055 })
+}
+
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::known_meshes::{cube, mesh_of};
+    use crate::atlas::{AtlasOptions, Layout, make_atlas};
+    use crate::known_meshes::{cube, mesh_of, sphere};
 
     /// The JSON and the binary chunk of a file, its lengths checked.
     fn parts(file: &[u8]) -> (Value, &[u8]) {
         let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap()) as usize;
-        assert_eq!((&file[..4], word(4), word(8)), (MAGIC.as_slice(), 2, file.len()));
+        assert_eq!((&file[..4], word(4), word(8)), (GLB_MAGIC.as_slice(), 2, file.len()));
         let json_bytes = word(12);
         assert_eq!((&file[16..20], json_bytes % 4), (JSON_CHUNK.as_slice(), 0));
         let binary = 20 + json_bytes;
@@ -360,5 +606,53 @@ mod tests {
     fn a_mesh_that_is_none_is_refused() {
         let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
         assert!(Glb::new(&broken, None).unwrap_err().to_string().contains("names vertex 1"));
+    }
+    fn written(mesh: &Mesh, texture: Option<(&Atlas, &[u8])>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Glb::new(mesh, texture).unwrap().write(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn places(mesh: &Mesh) -> Vec<[f32; 3]> {
+        mesh.faces.iter().flatten().map(|&vertex| mesh.vertices[vertex as usize]).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut mesh = sphere(1.0, 2);
+        mesh.colors = mesh.vertices.iter().map(|v| v.map(|x| 0.5 + 0.5 * x)).collect();
+        let colored = parse_glb(&written(&mesh, None)).unwrap();
+        assert_eq!((&colored.mesh.vertices, &colored.mesh.faces), (&mesh.vertices, &mesh.faces));
+        for (found, color) in colored.mesh.colors.iter().zip(&mesh.colors) {
+            assert!((0..3).all(|i| (found[i] - color[i]).abs() < 3e-4), "{found:?} {color:?}");
+        }
+        let options = AtlasOptions { layout: Layout::Boxes, side_px: 64, padding_px: 1 };
+        let atlas = make_atlas(&mesh, &options).unwrap().atlas;
+        let mut picture = Picture::plain(atlas.width, atlas.height, [1, 2, 3]);
+        picture.texels[5] = [200, 100, 0];
+        let png = picture.png().unwrap();
+        let textured = parse_glb(&written(&mesh, Some((&atlas, &png)))).unwrap();
+        assert_eq!(places(&textured.mesh), places(&mesh));
+        let texture = textured.texture.unwrap();
+        assert_eq!(texture.picture, picture);
+        for (&found, &face) in texture.atlas.faces.iter().zip(&atlas.faces) {
+            let gap = |i: usize| {
+                let (a, b) = (texture.atlas.corners_px(found)[i], atlas.corners_px(face)[i]);
+                (a[0] - b[0]).abs().max((a[1] - b[1]).abs())
+            };
+            assert!((0..3).all(|corner| gap(corner) < 1e-4));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..400_usize) {
+            let _either = parse_glb(&bytes);
+            let mut broken = written(&sphere(1.0, 0), None);
+            for (place, byte) in broken.iter_mut().skip(at).zip(&bytes) {
+                *place = *byte;
+            }
+            let _either = parse_glb(&broken);
+        }
     }
 }

@@ -6,30 +6,25 @@
 
 mod error;
 mod glb;
-mod glb_read;
-mod header;
-mod obj_read;
-mod obj_write;
+mod mesh_ply;
+mod obj;
 mod picture;
-mod ply_read;
-mod ply_rows;
-mod ply_write;
-mod write;
+pub mod ply;
 
+use std::io;
 use std::path::Path;
 
 pub use error::MeshFileError;
-pub use glb::Glb;
-pub use glb_read::{MeshPicture, PaintedMesh, read_glb};
-pub use header::{Element, Encoding, Header, Property};
-pub use obj_read::{parse_obj, read_obj};
-pub use obj_write::{ObjTexture, write_mtl, write_obj};
+pub use glb::{
+    GLB_MAGIC, Glb, GlbChunks, GlbFault, MOST_GLB_BYTES, MeshPicture, PaintedMesh, glb_bytes,
+    json_chunk, read_glb, write_chunks,
+};
+pub use mesh_ply::{parse_ply, read_ply, write_ply};
+pub use obj::{ObjTexture, parse_obj, read_obj, write_mtl, write_obj};
 pub use picture::{Picture, PictureError};
-pub use ply_read::{parse_ply, read_ply};
-pub use ply_rows::{RowFault, RowReader};
-pub use ply_write::write_ply;
 
 use crate::mesh::Mesh;
+use crate::mesh::check_mesh;
 
 /// Reads a mesh: OBJ where the name says so, else PLY. GLB is read by [`read_glb`].
 pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
@@ -38,4 +33,15 @@ pub fn read_mesh(path: &Path) -> Result<Mesh, MeshFileError> {
         return Err(MeshFileError::UnreadGlb { path: path.to_owned() });
     }
     if is("obj") { read_obj(path) } else { read_ply(path) }
+}
+
+/// Returns the mesh's fault as an error of writing.
+fn valid(mesh: &Mesh) -> io::Result<()> {
+    check_mesh(mesh).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// A colour of 0 to 1 in 255 steps.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn byte_of(channel: f32) -> u8 {
+    (channel * 255.0).round() as u8
 }

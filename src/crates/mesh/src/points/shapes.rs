@@ -9,7 +9,7 @@ use crate::vector::{add, normalize};
 
 /// Uniform numbers in [0, 1) by their index.
 pub(crate) fn uniform(index: u64) -> f64 {
-    RandomStream::of_key(0).uniform(index)
+    RandomStream::of_seed(0).uniform(index)
 }
 
 /// A standard normal number by its index (Box and Muller).

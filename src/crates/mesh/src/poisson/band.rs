@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::levels::WIDER;
+use super::pyramid::WIDER;
 use super::sorted::SortedPoints;
 use crate::bricks::{Bricks, NO_BRICK, morton, neighbour};
 use crate::narrow::{to_index, to_u32};

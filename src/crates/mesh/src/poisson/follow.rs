@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::band::{cube_span, is_set, within_cube};
-use super::levels::COARSEST;
+use super::pyramid::COARSEST;
 use super::pyramid::{Pyramid, Solved};
 use crate::bricks::{BLOCK_NODES, BRICK_NODES, Block, Bricks, SIDE, block_index, morton};
 use crate::narrow::{to_index, to_u32};

@@ -7,46 +7,36 @@
 //! coarser one. Inside the modules, levels count the cells of the domain, which is twice as wide.
 
 mod band;
-mod color;
-mod density;
-mod error;
 mod follow;
-mod hats;
-mod levels;
-mod nodes;
 mod operator;
 mod pyramid;
-mod rhs;
-mod screen;
 mod solve;
 mod sorted;
 #[cfg(test)]
 mod tests;
-mod trim;
 
-pub use crate::cube::Cube;
-pub use error::PoissonError;
-pub use levels::{DEEPEST, SHALLOWEST};
-pub use solve::LevelReport;
-pub use trim::{NothingLeft, Trim, cut_off, open_edges, trim};
-
+use band::Band;
+use follow::follow;
+use operator::Operator;
+use operator::Screen;
+use pyramid::{COARSEST, WIDER};
+use pyramid::{NodeField, Reader};
+use pyramid::{Pyramid, Solved};
 use rayon::prelude::*;
+use sorted::SortedPoints;
 
 use crate::bricks::Bricks;
-use crate::cubes::extract;
+use crate::cubes::{ExtractError, extract};
+use crate::edges::Edges;
 use crate::mesh::{Mesh, Vec3};
-use crate::narrow::to_f32;
+use crate::mesh::{drop_unused, keep_rows};
+use crate::narrow::{floor_u32, to_f32, to_f32s};
 use crate::points::{OrientedPoints, PointsError, same_lengths};
-use crate::watch::Watch;
-use band::Band;
-use density::{Density, POINTS_A_PART};
-use follow::follow;
-use levels::{COARSEST, WIDER};
-use nodes::Reader;
-use operator::Operator;
-use pyramid::{Pyramid, Solved};
-use screen::Screen;
-use sorted::SortedPoints;
+use crate::watch::{Stopped, Watch};
+
+pub use crate::cube::Cube;
+pub use pyramid::{DEEPEST, SHALLOWEST};
+pub use solve::LevelReport;
 
 /// Points that a surface takes at least.
 pub const FEWEST_POINTS: usize = 1000;
@@ -150,7 +140,7 @@ pub fn reconstruct(
     let units: Vec<Vec3> = mesh.vertices.par_iter().map(|&vertex| domain.unit(vertex)).collect();
     let densities = density.points_a_cell(&units, level);
     watch.tell("colours", 0.0)?;
-    mesh.colors = color::colors_at(&points, &areas, &units, level - 1);
+    mesh.colors = colors_at(&points, &areas, &units, level - 1);
     watch.tell("colours", 1.0)?;
     let area = areas.iter().map(|&a| f64::from(a)).sum::<f64>() * domain.side * domain.side;
     let cell = domain.side / f64::from(1_u32 << level);
@@ -210,13 +200,13 @@ fn solve(
         return Err(PoissonError::TooManyBricks { depth, bricks, granted, fits });
     }
     watch.tell("equations", 0.0)?;
-    let mut b = rhs::finest(points, areas, &band, finest);
+    let mut b = operator::finest(points, areas, &band, finest);
     // From the finest level to the coarsest, since each right side comes from the finer one's.
     let mut levels = Vec::new();
     for level in (COARSEST..finest).rev() {
         watch.check()?;
         let coarse = band_of(points, level);
-        let coarse_b = rhs::restricted(&coarse, &band.bricks, &b);
+        let coarse_b = operator::restricted(&coarse, &band.bricks, &b);
         levels.push((
             level + 1,
             std::mem::replace(&mut band, coarse),
@@ -264,4 +254,228 @@ fn level_at_points(points: &SortedPoints, areas: &[f32], finest: &Solved, level:
         .collect();
     let [sum, whole] = parts.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
     sum / whole
+}
+
+// What can keep a surface from being made.
+
+/// Why there is no surface.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PoissonError {
+    /// The points cannot be a surface.
+    #[error(transparent)]
+    Points(#[from] PointsError),
+    /// All points at one place.
+    #[error("the {points} points lie at one place. Check the model's places")]
+    NoExtent {
+        /// How many there are.
+        points: usize,
+    },
+    /// A depth that is not offered.
+    #[error("a depth of {depth} is not offered. Give --poisson-depth from 4 to {deepest}")]
+    Depth {
+        /// What was asked for.
+        depth: u32,
+        /// The largest.
+        deepest: u32,
+    },
+    /// A level whose equations were not solved.
+    #[error(
+        "level {level} has a residual of {residual:.1e} after {steps} steps, and .001 is needed. Lower --poisson-depth, or look for points far from the others"
+    )]
+    NotConverged {
+        /// The level.
+        level: u32,
+        /// Steps taken.
+        steps: usize,
+        /// |b - A x| / |b|.
+        residual: f64,
+    },
+    /// The points take more bricks than the plan grants.
+    #[error(
+        "depth {depth} takes {bricks} bricks and the plan grants {granted}. Use --poisson-depth {fits}"
+    )]
+    TooManyBricks {
+        /// The depth.
+        depth: u32,
+        /// Bricks of its level.
+        bricks: usize,
+        /// How many the plan grants.
+        granted: usize,
+        /// The deepest that would fit.
+        fits: u32,
+    },
+    /// No place where the solution passes its level.
+    #[error("no surface passes the {points} points. Check their normals")]
+    NoSurface {
+        /// How many there are.
+        points: usize,
+    },
+    /// The surface could not be written down.
+    #[error(transparent)]
+    Extract(#[from] ExtractError),
+    /// The caller's wish.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+// Colours of a surface's vertices: those of the points around, by area.
+
+/// (sum a phi colour) / (sum a phi) on level `finest`, and where no point is near, on the next coarser one
+/// that has some.
+fn colors_at(points: &SortedPoints, areas: &[f32], units: &[Vec3], finest: u32) -> Vec<[f32; 3]> {
+    let mut colors: Vec<Option<[f32; 3]>> = vec![None; units.len()];
+    for level in (0..=finest).rev() {
+        if colors.par_iter().all(Option::is_some) {
+            break;
+        }
+        // Areas are shares of the cube's face; a cell's face has area 1 here.
+        let scale = 4.0_f64.powi(level.cast_signed());
+        let field = NodeField::<4>::of_points(points, level, |row| {
+            let area = f64::from(areas[row]) * scale;
+            let [r, g, b] = points.points.colors[row].map(f64::from);
+            [area * r, area * g, area * b, area]
+        });
+        colors.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
+            |(colors, units)| {
+                let mut reader = field.reader();
+                for (color, &unit) in colors.iter_mut().zip(units) {
+                    if color.is_none() {
+                        let [r, g, b, area] = reader.at(unit);
+                        *color = (area > LEAST_AREA)
+                            .then(|| to_f32s([r, g, b].map(|c| (c / area).clamp(0.0, 1.0))));
+                    }
+                }
+            },
+        );
+    }
+    colors.into_iter().map(Option::unwrap_or_default).collect()
+}
+
+/// Area of points around a vertex, in cell faces, below which rounding could show.
+const LEAST_AREA: f64 = 1e-4;
+
+// How dense the points lie, and the area that each stands for.
+//
+// `c_j = sum over points of phi_j(p)`. Over a surface with rho points an area,
+// `sum_j phi_j(p) c_j = rho h² 2/3` on average: the hats' products integrate to h² in the surface, and
+// to 2/3 across it, averaged over how the surface lies between two nodes.
+
+/// Mean of the sum of the squares of the hats at a place, one axis.
+const ACROSS: f64 = 2.0 / 3.0;
+
+/// Points a part of a parallel loop over points takes.
+const POINTS_A_PART: usize = 4096;
+
+/// The points' density.
+struct Density {
+    field: NodeField<1>,
+}
+
+impl Density {
+    /// Counts the points at the nodes of a level.
+    fn new(points: &SortedPoints, level: u32) -> Self {
+        Self { field: NodeField::of_points(points, level, |_| [1.0]) }
+    }
+
+    /// Area that each point stands for, in units of the cube's face: 1 / rho.
+    fn areas(&self, points: &SortedPoints) -> Vec<f32> {
+        let cells_a_face = 4.0_f64.powi(self.field.level().cast_signed());
+        let mut areas = vec![0.0; points.len()];
+        areas
+            .par_chunks_mut(POINTS_A_PART)
+            .zip(points.points.places.par_chunks(POINTS_A_PART))
+            .for_each(|(areas, places)| {
+                let mut reader = self.field.reader();
+                for (area, &place) in areas.iter_mut().zip(places) {
+                    let [density] = reader.at(points.cube.unit(place));
+                    *area = to_f32(ACROSS / (density * cells_a_face));
+                }
+            });
+        areas
+    }
+
+    /// Points a cell of level `depth` that the surface crosses squarely: rho h², at places in units of
+    /// the cube.
+    fn points_a_cell(&self, units: &[[f64; 3]], depth: u32) -> Vec<f32> {
+        let smaller = 4.0_f64.powi(self.field.level().cast_signed() - depth.cast_signed());
+        let mut found = vec![0.0; units.len()];
+        found.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
+            |(found, units)| {
+                let mut reader = self.field.reader();
+                for (found, &unit) in found.iter_mut().zip(units) {
+                    let [density] = reader.at(unit);
+                    *found = to_f32(density / ACROSS * smaller);
+                }
+            },
+        );
+        found
+    }
+}
+
+// Cutting off what no points support.
+
+/// Below which density vertices go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trim {
+    /// Nothing goes: the surface stays closed.
+    Nothing,
+    /// This share of the vertices goes, those of the lowest density; 0 to 1.
+    Quantile(f64),
+    /// Vertices with fewer points a cell go.
+    PointsACell(f64),
+}
+
+/// Trimming left nothing.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error(
+    "cutting off what no points support left none of {vertices} vertices and {faces} faces. Give a smaller --density-trim or --density-min, or 0"
+)]
+pub struct NothingLeft {
+    /// Vertices before.
+    pub vertices: usize,
+    /// Faces before.
+    pub faces: usize,
+}
+
+/// Drops the vertices below the trim's density, `densities` a vertex, and faces that touch them; and then
+/// vertices without a face. Returns how many faces went.
+pub fn trim(mesh: &mut Mesh, densities: &mut Vec<f32>, trim: Trim) -> Result<usize, NothingLeft> {
+    let least = match trim {
+        Trim::Nothing => return Ok(0),
+        Trim::PointsACell(least) => least,
+        Trim::Quantile(share) => quantile(densities, share),
+    };
+    let goes: Vec<bool> = densities.iter().map(|&density| f64::from(density) < least).collect();
+    cut_off(mesh, densities, &goes)
+}
+
+/// Drops the vertices that `goes` names, and faces that touch them; and then vertices without a face. Returns
+/// how many faces went. `densities` and `goes` have a value a vertex.
+pub fn cut_off(
+    mesh: &mut Mesh,
+    densities: &mut Vec<f32>,
+    goes: &[bool],
+) -> Result<usize, NothingLeft> {
+    let before = NothingLeft { vertices: mesh.vertices.len(), faces: mesh.faces.len() };
+    mesh.faces.retain(|face| !face.iter().any(|&vertex| goes[vertex as usize]));
+    if mesh.faces.is_empty() {
+        return Err(before);
+    }
+    let used = drop_unused(mesh);
+    keep_rows(densities, &used);
+    Ok(before.faces - mesh.faces.len())
+}
+
+/// The value below which this share of the values lies.
+fn quantile(values: &[f32], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f32::total_cmp);
+    let below = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil();
+    let index = floor_u32(below) as usize;
+    sorted.get(index).map_or(f64::INFINITY, |&value| f64::from(value))
+}
+
+/// Edges of one face only: none in a closed surface.
+pub fn open_edges(mesh: &Mesh) -> usize {
+    Edges::of(&mesh.faces).groups().filter(|sides| sides.len() == 1).count()
 }

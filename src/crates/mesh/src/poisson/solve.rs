@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::error::PoissonError;
-use super::levels::WIDER;
+use super::PoissonError;
 use super::operator::Operator;
+use super::pyramid::WIDER;
 use crate::bricks::{BLOCK_NODES, BRICK_NODES};
 use crate::narrow::to_f32;
 use crate::watch::Watch;

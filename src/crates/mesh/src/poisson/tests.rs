@@ -283,8 +283,8 @@ fn a_restricted_right_side_is_that_of_the_coarser_hats() {
     let points = sorted(&torus(3000, [0.01, 0.3]));
     let areas: Vec<f32> = (0..points.len()).map(|row| 1e-4 * (1 + row % 5) as f32).collect();
     let (fine, coarse) = (Band::near(&points, COARSEST + 1), Band::dense(&points, COARSEST));
-    let fine_b = rhs::finest(&points, &areas, &fine, COARSEST + 1);
-    let b = rhs::restricted(&coarse, &fine.bricks, &fine_b);
+    let fine_b = operator::finest(&points, &areas, &fine, COARSEST + 1);
+    let b = operator::restricted(&coarse, &fine.bricks, &fine_b);
     // The integral of grad phi · V over all space against V's moments: summed with the values of a
     // linear function of the fine nodes, both levels give the same integral of its gradient times V.
     let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {

@@ -14,9 +14,9 @@ use rayon::prelude::*;
 
 use crate::delaunay::predicates::OPPOSITE;
 use crate::delaunay::{Delaunay, OUTSIDE};
+use crate::edges::orient;
 use crate::mesh::{Mesh, Vec3};
 use crate::narrow::{to_f32s, to_u32};
-use crate::orient::orient;
 use crate::place::doubled_area;
 use crate::vector::{add, cross, dot, length, normalize, scale, sub};
 

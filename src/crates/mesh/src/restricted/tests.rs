@@ -5,12 +5,12 @@ use std::f64::consts::TAU;
 use super::*;
 use crate::delaunay::{Want, delaunay};
 use crate::known_meshes::{TORUS_VOLUME, bad_edges, on_torus, volume};
-use crate::random::uniforms;
+use crate::random::RandomSequence;
 
 /// Points in a grid of angles, jittered a little, so that none lie on one sphere.
 fn torus_points(around: i32, across: i32) -> Vec<Vec3> {
-    let mut noise = uniforms(1);
-    let mut jitter = move || 0.4 * (noise() - 0.5);
+    let mut noise = RandomSequence::of_seed(1);
+    let mut jitter = move || 0.4 * (noise.uniform() - 0.5);
     (0..around)
         .flat_map(|i| (0..across).map(move |j| (i, j)))
         .map(|(i, j)| {

@@ -1,6 +1,6 @@
 //! The place of a surface that is nearest to a point.
 
-use super::boxes::BoxTree;
+use super::BoxTree;
 use crate::mesh::Vec3;
 use crate::vector::{add, cross, dot, scale, sub};
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_tree_finds_what_a_search_of_all_faces_finds() {
-        let stream = RandomStream::of_key(1);
+        let stream = RandomStream::of_seed(1);
         let places = |first: u64| -> Vec3 {
             std::array::from_fn(|axis| stream.uniform(first + axis as u64) * 4.0 - 2.0)
         };

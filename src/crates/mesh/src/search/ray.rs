@@ -1,6 +1,6 @@
 //! Where rays meet a surface.
 
-use super::boxes::BoxTree;
+use super::BoxTree;
 use crate::mesh::Vec3;
 use crate::vector::{cross, dot, sub};
 
@@ -132,7 +132,7 @@ mod tests {
     fn no_ray_slips_between_the_faces_of_a_closed_surface() {
         let mesh = sphere(1.0, 4);
         let tree = BoxTree::new(&mesh).unwrap();
-        let stream = RandomStream::of_key(2);
+        let stream = RandomStream::of_seed(2);
         let directions = (0..2000)
             .map(|i| std::array::from_fn(|axis| stream.uniform(3 * i + axis as u64) - 0.5));
         // At vertices and at the middles of edges, where slips would be.
@@ -151,7 +151,7 @@ mod tests {
     fn first_and_all_hits_are_those_of_every_face() {
         let mesh = torus([1.0, 0.4], [40, 20], |_, _| 1.0);
         let tree = BoxTree::new(&mesh).unwrap();
-        let stream = RandomStream::of_key(3);
+        let stream = RandomStream::of_seed(3);
         for ray in 0..300 {
             let random = |axis: usize| 3.0 * stream.uniform(6 * ray + axis as u64) - 1.5;
             let (origin, direction) =

@@ -8,17 +8,18 @@ use super::*;
 use crate::delaunay::{Want, delaunay};
 use crate::known_meshes::{TORUS, TORUS_VOLUME, bad_edges, on_torus, torus_distance, volume};
 use crate::place::{centroid, corners, doubled_area};
-use crate::random::uniforms;
+use crate::random::RandomSequence;
 use crate::vector::{add, length, scale, sub};
 
 /// Flat Gaussians on the torus, off it by up to half of their thickness.
 fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
-    let mut noise = uniforms(5);
+    let mut noise = RandomSequence::of_seed(5);
     (0..count)
         .map(|_| {
-            let (u, v) = (noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU);
+            let (u, v) =
+                (noise.uniform() * std::f64::consts::TAU, noise.uniform() * std::f64::consts::TAU);
             let [place, normal] = on_torus(u, v);
-            (add(place, scale(normal, 0.01 * (noise() - 0.5))), normal, 0.01)
+            (add(place, scale(normal, 0.01 * (noise.uniform() - 0.5))), normal, 0.01)
         })
         .collect()
 }
@@ -97,10 +98,15 @@ fn the_chamfer_distance_of_a_torus_is_below_a_third_of_a_percent() {
         let distance = torus_distance(centroid(corners)).abs();
         (area, off) = (area + twice_area, off + twice_area * distance);
     }
-    let mut noise = uniforms(9);
+    let mut noise = RandomSequence::of_seed(9);
     let samples = 40;
     let missing: f64 = (0..samples)
-        .map(|_| on_torus(noise() * std::f64::consts::TAU, noise() * std::f64::consts::TAU)[0])
+        .map(|_| {
+            on_torus(
+                noise.uniform() * std::f64::consts::TAU,
+                noise.uniform() * std::f64::consts::TAU,
+            )[0]
+        })
         .map(|place| {
             let near = mesh.faces.iter().map(|&face| corners(&mesh, face)).filter(|face| {
                 // No face is larger than .3.
@@ -192,8 +198,8 @@ proptest! {
         let gaussians = cells.iter().map(|cell| (cell.map(f64::from), [0.6, 0.0, 0.8], 0.1));
         let pivots = Pivots::of(gaussians, PivotSides::Outer);
         let found = delaunay(&pivots.points, Want::Tetrahedra).unwrap();
-        let mut noise = uniforms(seed);
-        let mut inside = pivots.labels(pivots.inner().iter().map(|_| noise() < 0.5).collect());
+        let mut noise = RandomSequence::of_seed(seed);
+        let mut inside = pivots.labels(pivots.inner().iter().map(|_| noise.uniform() < 0.5).collect());
         for &[duplicate, first] in &found.duplicates {
             inside[duplicate as usize] = inside[first as usize];
         }
@@ -201,7 +207,7 @@ proptest! {
         let labelled =
             Labelled { points: &pivots.points, tetrahedra: &found.tetrahedra, inside: &inside };
         let result = cut(&labelled, &Cutting::default(), |places: &[Vec3]| -> Result<_, CutError> {
-            Ok(places.iter().map(|_| noise() < 0.5).collect())
+            Ok(places.iter().map(|_| noise.uniform() < 0.5).collect())
         });
         match result {
             Ok(found) => {

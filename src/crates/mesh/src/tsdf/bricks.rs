@@ -2,12 +2,12 @@
 
 use rayon::prelude::*;
 
-use super::directions::{DIRECTIONS, Directions};
-use super::space::Space;
+use super::FusionError;
+use super::fuse::{DIRECTIONS, Directions};
 use crate::bricks::{Bricks, SIDE};
 use crate::camera::Camera;
 use crate::mesh::Vec3;
-use crate::vector::{normalize, sub};
+use crate::vector::{add, length, normalize, scale, sub};
 
 /// Bricks near what depth maps show, and from where each is seen.
 #[derive(Clone, Debug)]
@@ -88,4 +88,163 @@ fn ball(space: &Space, bricks: &Bricks, brick: usize) -> (Vec3, f64) {
     let middle = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64 + 3.5);
     // Half the diagonal of seven voxels.
     space.ball(middle, 3.5 * 3.0_f64.sqrt())
+}
+
+// Where voxels lie: in a box, or everywhere in contracted space.
+
+/// Voxels along a side, at most: keys of bricks would hold more, places of vertices in f32 would not.
+const MOST_VOXELS: u32 = 1 << 21;
+
+/// Voxels that a distance is told apart in on each side of a surface.
+pub const TRUNCATION_VOXELS: f64 = 4.0;
+
+/// The contracted radius beyond which nothing is kept: 20 units of the cameras' radius.
+pub const FARTHEST: f64 = 1.95;
+
+/// A lattice of voxels and how it lies in the world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Space {
+    kind: SpaceKind,
+    /// Length of a voxel's side: scene units in a box, cameras' radii in contracted space.
+    voxel: f64,
+    /// Nodes along each axis.
+    nodes: [u32; 3],
+}
+
+/// Where a lattice lies, world space, scene units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SpaceKind {
+    /// In a box.
+    Box {
+        /// The first node.
+        low: Vec3,
+    },
+    /// Everywhere, contracted.
+    Contracted {
+        /// What stays where it is.
+        centre: Vec3,
+        /// A unit of contracted space near it.
+        radius: f64,
+    },
+}
+
+impl Space {
+    /// A box of the world with voxels of this size, both in scene units.
+    pub fn in_box(low: Vec3, high: Vec3, voxel: f64) -> Result<Self, FusionError> {
+        let sides = sub(high, low);
+        let side = sides.into_iter().fold(0.0, f64::max);
+        let nodes = counted(sides, side, voxel)?;
+        Ok(Self { kind: SpaceKind::Box { low }, voxel, nodes })
+    }
+
+    /// All of the world: x -> x where |x| < 1 and (2 - 1/|x|) x/|x| beyond, x in units of `radius`, that of
+    /// the cameras around `centre`. The ball of radius 2 has `voxels` along its diameter.
+    pub fn contracted(centre: Vec3, radius: f64, voxels: u32) -> Result<Self, FusionError> {
+        let voxel = 4.0 / f64::from(voxels);
+        if !(radius.is_finite() && radius > 0.0) || voxels == 0 {
+            return Err(FusionError::NoSize { side: radius, voxel });
+        }
+        let nodes = counted([4.0; 3], 4.0, voxel)?;
+        Ok(Self { kind: SpaceKind::Contracted { centre, radius }, voxel, nodes })
+    }
+
+    /// Where it lies.
+    pub fn kind(&self) -> SpaceKind {
+        self.kind
+    }
+
+    /// The voxel's side.
+    pub fn voxel(&self) -> f64 {
+        self.voxel
+    }
+
+    /// Nodes along each axis.
+    pub fn nodes(&self) -> [u32; 3] {
+        self.nodes
+    }
+
+    /// The world place of a place in nodes.
+    pub fn world(&self, nodes: Vec3) -> Vec3 {
+        match self.kind {
+            SpaceKind::Box { low } => add(low, scale(nodes, self.voxel)),
+            SpaceKind::Contracted { centre, radius } => {
+                let y = self.contracted_place(nodes);
+                add(centre, scale(y, radius * stretch(length(y).min(FARTHEST))))
+            }
+        }
+    }
+
+    /// The place in nodes of a world place; none outside the box, or too far.
+    pub fn nodes_of(&self, world: Vec3) -> Option<Vec3> {
+        let nodes = match self.kind {
+            SpaceKind::Box { low } => scale(sub(world, low), 1.0 / self.voxel),
+            SpaceKind::Contracted { centre, radius } => {
+                let x = scale(sub(world, centre), 1.0 / radius);
+                let far = length(x);
+                let y = if far > 1.0 { scale(x, (2.0 - 1.0 / far) / far) } else { x };
+                scale(add(y, [2.0; 3]), 1.0 / self.voxel)
+            }
+        };
+        self.holds(nodes).then_some(nodes)
+    }
+
+    /// Whether a place in nodes is in the box, or not too far.
+    pub(super) fn holds(&self, nodes: Vec3) -> bool {
+        let is_in = |a: usize| (0.0..=f64::from(self.nodes[a] - 1)).contains(&nodes[a]);
+        let is_near = match self.kind {
+            SpaceKind::Box { .. } => true,
+            SpaceKind::Contracted { .. } => length(self.contracted_place(nodes)) <= FARTHEST,
+        };
+        is_near && (0..3).all(is_in)
+    }
+
+    /// The distance at a place in nodes beyond which distances are not told apart, scene units.
+    pub(super) fn truncation(&self, nodes: Vec3) -> f64 {
+        TRUNCATION_VOXELS * self.voxel * self.units_a_unit(nodes, 0.0)
+    }
+
+    /// The centre and the radius, scene units, of a ball that holds the nodes within `reach` of a place.
+    pub(super) fn ball(&self, nodes: Vec3, reach: f64) -> (Vec3, f64) {
+        (self.world(nodes), reach * self.voxel * self.units_a_unit(nodes, reach))
+    }
+
+    /// Scene units a unit of the lattice's space, the most within `reach` voxels of a place: the
+    /// derivative of 1/(2 - |y|).
+    fn units_a_unit(&self, nodes: Vec3, reach: f64) -> f64 {
+        match self.kind {
+            SpaceKind::Box { .. } => 1.0,
+            SpaceKind::Contracted { radius, .. } => {
+                let far = length(self.contracted_place(nodes)) + reach * self.voxel;
+                let left = 2.0 - far.clamp(1.0, FARTHEST);
+                radius / (left * left)
+            }
+        }
+    }
+
+    fn contracted_place(&self, nodes: Vec3) -> Vec3 {
+        sub(scale(nodes, self.voxel), [2.0; 3])
+    }
+}
+
+/// |x| / |y| of a contracted place at this distance.
+fn stretch(far: f64) -> f64 {
+    if far > 1.0 { 1.0 / ((2.0 - far) * far) } else { 1.0 }
+}
+
+/// Nodes along sides cut in voxels.
+fn counted(sides: Vec3, side: f64, voxel: f64) -> Result<[u32; 3], FusionError> {
+    let is_size = |x: f64| x.is_finite() && x > 0.0;
+    if !sides.iter().all(|&s| is_size(s)) || !is_size(voxel) {
+        return Err(FusionError::NoSize { side, voxel });
+    }
+    let most = f64::from(MOST_VOXELS) - 16.0;
+    if side / voxel > most {
+        return Err(FusionError::TooFine {
+            side,
+            voxel,
+            most: MOST_VOXELS - 16,
+            fits: side / most,
+        });
+    }
+    Ok(sides.map(|s| crate::narrow::floor_u32((s / voxel).ceil()) + 1))
 }

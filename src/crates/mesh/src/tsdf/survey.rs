@@ -2,10 +2,10 @@
 
 use rayon::prelude::*;
 
+use super::FusionError;
+use super::bricks::Space;
 use super::bricks::SurveyedBricks;
-use super::error::FusionError;
-use super::space::Space;
-use super::view::{DepthView, check_focal};
+use super::{DepthView, check_focal};
 use crate::bricks::{Bricks, SIDE, morton};
 use crate::camera::Camera;
 use crate::mesh::Vec3;

@@ -1,6 +1,6 @@
 //! What a voxel keeps, in eight bytes.
 
-use super::directions::DIRECTIONS;
+use super::fuse::DIRECTIONS;
 use crate::narrow::{floor_u32, to_f32};
 
 /// Steps of a distance of 1.

@@ -1,5 +1,7 @@
 //! Where all goes well.
 
+use splat_mesh::random::mix;
+
 use super::{on_all, on_each_exchange};
 use crate::exchange::{Exchange, ExchangeError};
 
@@ -15,14 +17,9 @@ on_each_exchange!(
     only_rank_0_gives_what_is_broadcast,
 );
 
-/// 64 bits that depend on all of the numbers (`SplitMix64`).
+/// 64 bits that depend on all of the numbers.
 fn mixed(numbers: &[u64]) -> u64 {
-    numbers.iter().fold(0, |state, number| {
-        let word = (state ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    })
+    numbers.iter().fold(0, |state, number| mix(state ^ number))
 }
 
 /// Bytes that tell where they come from and where they go.

@@ -1,0 +1,936 @@
+//! GLB, the binary container of glTF 2.0, with the extension `KHR_gaussian_splatting` (Khronos Group,
+//! ratified in 2026).
+//!
+//! Values are floats and lose nothing but what logarithms and logits lose. glTF has y upwards, so a
+//! scene in COLMAP's axes is turned by half a turn about z when it is written and turned back when it
+//! is read, as `PlayCanvas`' converter does.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_chunks};
+use splat_mesh::narrow::{round_u8, to_f32};
+
+use crate::error::FormatFault;
+use crate::geometry::bounds;
+use crate::geometry::{logit, sigmoid};
+use crate::geometry::{matrix, quaternion};
+use crate::parse::parse_json;
+use crate::place::{PlacementError, ScenePlacement};
+use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
+use crate::worst::WorstErrors;
+
+/// The extension, and what its attributes begin with.
+const EXTENSION: &str = "KHR_gaussian_splatting";
+
+/// Between the scene's axes and those of glTF, in either direction.
+const TURN: ScenePlacement =
+    ScenePlacement { rotation: [0.0, 0.0, 0.0, 1.0], scale: 1.0, translation: [0.0; 3] };
+
+/// The attribute of a coefficient of this number among those above degree 0.
+fn rest_name(number: usize) -> String {
+    let degree = [1, 2, 3].into_iter().find(|degree| number < (degree + 1) * (degree + 1) - 1);
+    let degree = degree.unwrap_or(3);
+    format!("{EXTENSION}:SH_DEGREE_{degree}_COEF_{}", number + 1 - degree * degree)
+}
+
+// Rows of numbers in the binary part of a GLB.
+
+/// Types of numbers, as OpenGL counts them.
+const BYTE: u32 = 5120;
+const UNSIGNED_BYTE: u32 = 5121;
+const SHORT: u32 = 5122;
+const UNSIGNED_SHORT: u32 = 5123;
+const FLOAT: u32 = 5126;
+
+/// A document with its binary part.
+struct GlbContent<'a> {
+    document: GltfDocument,
+    binary: &'a [u8],
+}
+
+impl GlbContent<'_> {
+    /// All rows of `N` numbers of an accessor, of which there must be `count`.
+    fn rows<const N: usize>(
+        &self,
+        number: usize,
+        count: usize,
+    ) -> Result<Vec<[f32; N]>, FormatFault> {
+        let damaged = FormatFault::damaged;
+        let accessor = self.accessor(number)?;
+        if accessor.count != count {
+            return Err(damaged(format!(
+                "has attributes without as many rows: {count} and {}",
+                accessor.count
+            )));
+        }
+        let expected = ["", "SCALAR", "VEC2", "VEC3", "VEC4"].get(N).copied().unwrap_or_default();
+        if accessor.kind != expected || accessor.sparse.is_some() {
+            return Err(damaged(format!(
+                "has an accessor of type {} where a plain {expected} is expected",
+                accessor.kind
+            )));
+        }
+        let width = component_bytes(accessor)?;
+        let Some(view) = accessor.buffer_view.and_then(|i| self.document.buffer_views.get(i))
+        else {
+            return Err(damaged(format!(
+                "names bufferView {}, which is not there",
+                accessor.buffer_view.map_or("nothing".to_owned(), |number| number.to_string())
+            )));
+        };
+        if view.buffer != 0 {
+            return Err(damaged(format!("keeps values in buffer {}, not in its own", view.buffer)));
+        }
+        let stride = view.byte_stride.unwrap_or(N * width);
+        let needed = match count.checked_sub(1) {
+            None => Some(0),
+            Some(last) => last.checked_mul(stride).and_then(|bytes| bytes.checked_add(N * width)),
+        };
+        let bytes = self.binary.get(view.byte_offset..).and_then(|rest| {
+            rest.get(..view.byte_length)?.get(accessor.byte_offset..)?.get(..needed?)
+        });
+        let Some(bytes) = bytes.filter(|_| stride >= N * width) else {
+            return Err(damaged(format!("is truncated: accessor {number} reaches past its end")));
+        };
+        let read = |at: usize| component(accessor, &bytes[at..at + width]);
+        let row = |row: usize| std::array::from_fn(|i| read(row * stride + i * width));
+        Ok((0..count).map(row).collect())
+    }
+
+    fn accessor(&self, number: usize) -> Result<&GltfAccessor, FormatFault> {
+        self.document.accessors.get(number).ok_or_else(|| {
+            FormatFault::damaged(format!("names accessor {number}, which is not there"))
+        })
+    }
+}
+
+fn component_bytes(accessor: &GltfAccessor) -> Result<usize, FormatFault> {
+    match (accessor.component_type, accessor.normalized) {
+        (FLOAT, _) => Ok(4),
+        (SHORT | UNSIGNED_SHORT, true) => Ok(2),
+        (BYTE | UNSIGNED_BYTE, true) => Ok(1),
+        (other, _) => Err(FormatFault::damaged(format!(
+            "has values of type {other}; floats ({FLOAT}) or normalised integers are expected"
+        ))),
+    }
+}
+
+/// A number; of an integer the share of the largest (glTF 2.0, 3.6.2.2).
+fn component(accessor: &GltfAccessor, bytes: &[u8]) -> f32 {
+    match (accessor.component_type, bytes) {
+        (FLOAT, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        (SHORT, &[a, b]) => (f32::from(i16::from_le_bytes([a, b])) / 32_767.0).max(-1.0),
+        (UNSIGNED_SHORT, &[a, b]) => f32::from(u16::from_le_bytes([a, b])) / 65_535.0,
+        (BYTE, &[a]) => (f32::from(i8::from_le_bytes([a])) / 127.0).max(-1.0),
+        (UNSIGNED_BYTE, &[a]) => f32::from(a) / 255.0,
+        _ => f32::NAN,
+    }
+}
+
+// What of the JSON of a glTF is read here (Khronos Group, glTF 2.0, chapter 5).
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GltfDocument {
+    accessors: Vec<GltfAccessor>,
+    buffer_views: Vec<GltfView>,
+    buffers: Vec<GltfBuffer>,
+    meshes: Vec<GltfMesh>,
+    nodes: Vec<GltfNode>,
+    scenes: Vec<GltfScene>,
+    scene: usize,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfScene {
+    nodes: Vec<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GltfAccessor {
+    buffer_view: Option<usize>,
+    byte_offset: usize,
+    component_type: u32,
+    normalized: bool,
+    count: usize,
+    #[serde(rename = "type")]
+    kind: String,
+    sparse: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GltfView {
+    buffer: usize,
+    byte_offset: usize,
+    byte_length: usize,
+    byte_stride: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfBuffer {
+    uri: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfMesh {
+    primitives: Vec<GltfPrimitive>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfPrimitive {
+    attributes: BTreeMap<String, usize>,
+    extensions: GltfPrimitiveExtensions,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfPrimitiveExtensions {
+    #[serde(rename = "KHR_gaussian_splatting")]
+    splatting: Option<GltfSplatting>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct GltfSplatting {
+    color_space: Option<String>,
+    /// Packings of the values, by name.
+    extensions: BTreeMap<String, serde::de::IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GltfNode {
+    mesh: Option<usize>,
+    children: Vec<usize>,
+    /// Sixteen numbers, column by column.
+    matrix: Option<[f64; 16]>,
+    translation: Option<[f64; 3]>,
+    /// A quaternion (x, y, z, w).
+    rotation: Option<[f64; 4]>,
+    scale: Option<[f64; 3]>,
+}
+
+// Meshes of a glTF and where its nodes put them.
+
+/// Deepest tree of nodes that is read.
+const MOST_LEVELS: usize = 64;
+
+/// Largest deviation of the columns of a node's matrix from equal lengths and right angles.
+const TOLERANCE: f64 = 1e-3;
+
+/// A linear part, by rows, and a translation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Affine {
+    rows: [[f64; 3]; 3],
+    translation: [f64; 3],
+}
+
+/// A mesh in a place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PlacedMesh {
+    mesh: usize,
+    to: Affine,
+}
+
+impl Affine {
+    const IDENTITY: Self =
+        Self { rows: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], translation: [0.0; 3] };
+
+    fn of(node: &GltfNode) -> Self {
+        if let Some(m) = node.matrix {
+            let rows = std::array::from_fn(|i| std::array::from_fn(|j| m[4 * j + i]));
+            return Self { rows, translation: [m[12], m[13], m[14]] };
+        }
+        let [x, y, z, w] = node.rotation.unwrap_or([0.0, 0.0, 0.0, 1.0]);
+        let length = (x * x + y * y + z * z + w * w).sqrt();
+        let scale = node.scale.unwrap_or([1.0; 3]);
+        let rows = matrix([w, x, y, z].map(|part| part / length));
+        Self {
+            rows: rows.map(|row| std::array::from_fn(|j| row[j] * scale[j])),
+            translation: node.translation.unwrap_or_default(),
+        }
+    }
+
+    fn point(&self, point: [f64; 3]) -> [f64; 3] {
+        let dot = |row: [f64; 3]| row.iter().zip(point).map(|(a, b)| a * b).sum::<f64>();
+        std::array::from_fn(|i| dot(self.rows[i]) + self.translation[i])
+    }
+
+    /// This transform after `first`.
+    fn after(&self, first: &Self) -> Self {
+        let column = |j: usize| [0, 1, 2].map(|i| first.rows[i][j]);
+        let rows = self.rows.map(|row| {
+            std::array::from_fn(|j| row.iter().zip(column(j)).map(|(a, b)| a * b).sum())
+        });
+        Self { rows, translation: self.point(first.translation) }
+    }
+
+    /// Moves Gaussians; how many are lost beyond the range of f32.
+    fn place(&self, splats: &mut Splats) -> Result<usize, FormatFault> {
+        if *self == Self::IDENTITY {
+            return Ok(0);
+        }
+        let [a, b, c] = [0, 1, 2].map(|j| [0, 1, 2].map(|i| self.rows[i][j]));
+        let dot = |a: [f64; 3], b: [f64; 3]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let cross = |[a, b, c]: [f64; 3], [d, e, f]: [f64; 3]| {
+            [b * f - c * e, c * d - a * f, a * e - b * d]
+        };
+        let determinant = dot(cross(a, b), c);
+        let scale = determinant.abs().cbrt();
+        let products = [
+            (dot(a, a), 1.0),
+            (dot(b, b), 1.0),
+            (dot(c, c), 1.0),
+            (dot(a, b), 0.0),
+            (dot(b, c), 0.0),
+            (dot(c, a), 0.0),
+        ];
+        let is_even = |(found, due): (f64, f64)| (found / (scale * scale) - due).abs() <= TOLERANCE;
+        if !products.into_iter().all(is_even) {
+            return Err(FormatFault::Unsupported(format!(
+                "has a node with a matrix that stretches or skews ({:?}). Apply it before the export",
+                self.rows
+            )));
+        }
+        let handedness = determinant.signum();
+        if handedness < 0.0 {
+            splats.mirror([-1.0, 1.0, 1.0]);
+        }
+        let rotation = self.rows.map(|[x, y, z]| [handedness * x, y, z].map(|it| it / scale));
+        let to =
+            ScenePlacement { rotation: quaternion(rotation), scale, translation: self.translation };
+        splats.place(&to).map_err(|error: PlacementError| FormatFault::damaged(error.to_string()))
+    }
+}
+
+/// The meshes of a scene, or all meshes if no scene names any.
+fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault> {
+    let mut is_child = vec![false; document.nodes.len()];
+    for &child in document.nodes.iter().flat_map(|node| &node.children) {
+        if let Some(it) = is_child.get_mut(child) {
+            *it = true;
+        }
+    }
+    let roots: Vec<usize> = match document.scenes.get(document.scene) {
+        Some(scene) => scene.nodes.clone(),
+        None => (0..document.nodes.len()).filter(|&node| !is_child[node]).collect(),
+    };
+    let mut placed = Vec::new();
+    let mut is_seen = vec![false; document.nodes.len()];
+    let mut open: Vec<_> =
+        roots.into_iter().rev().map(|node| (node, Affine::IDENTITY, 0)).collect();
+    while let Some((number, above, level)) = open.pop() {
+        let Some(node) = document.nodes.get(number) else {
+            return Err(FormatFault::damaged(format!("names node {number}, which is not there")));
+        };
+        if level > MOST_LEVELS || std::mem::replace(&mut is_seen[number], true) {
+            return Err(FormatFault::damaged(format!("has node {number} in its tree twice")));
+        }
+        let to = above.after(&Affine::of(node));
+        placed.extend(node.mesh.map(|mesh| PlacedMesh { mesh, to }));
+        open.extend(node.children.iter().rev().map(|&child| (child, to, level + 1)));
+    }
+    if placed.is_empty() {
+        let all = 0..document.meshes.len();
+        placed.extend(all.map(|mesh| PlacedMesh { mesh, to: Affine::IDENTITY }));
+    }
+    Ok(placed)
+}
+
+// GLB with Gaussians, read.
+
+/// Longest JSON that is read: a hundred times that of a file of Gaussians.
+const MOST_JSON_BYTES: usize = 1 << 20;
+
+/// The colours that all other formats have.
+const USUAL_COLORS: &str = "srgb_rec709_display";
+
+/// Reads all Gaussians of the scene of a whole file, placed by its nodes, into the scene's axes.
+///
+/// Scales that are negative are logarithms, as the draft of 2025 had them.
+pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
+    let content = content_of(bytes)?;
+    if let Some(uri) = content.document.buffers.iter().find_map(|buffer| buffer.uri.as_ref()) {
+        return Err(FormatFault::Unsupported(format!(
+            "keeps values in another file, {}: export it as one GLB",
+            uri.chars().take(60).collect::<String>()
+        )));
+    }
+    let mut notes = Vec::new();
+    let mut parts: Vec<Splats> = Vec::new();
+    let (mut dropped, mut count) = (0, 0);
+    for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
+        let Some(mesh) = content.document.meshes.get(mesh) else {
+            return Err(FormatFault::damaged(format!("names mesh {mesh}, which is not there")));
+        };
+        for primitive in mesh.primitives.iter().filter(|it| it.extensions.splatting.is_some()) {
+            check_extension(primitive, &mut notes)?;
+            let mut part = Splats::from_columns(columns_of(&content, primitive, &mut notes)?)?;
+            dropped += part.dropped + to.place(&mut part.splats)?;
+            count += part.splats.len();
+            // A mesh may stand in many places: not more Gaussians than bytes.
+            if count > bytes.len() {
+                return Err(FormatFault::damaged("repeats its Gaussians too often"));
+            }
+            parts.push(part.splats);
+        }
+    }
+    let Some(sh_degree) = parts.iter().map(Splats::sh_degree).max() else {
+        return Err(FormatFault::Unsupported(format!(
+            "holds no Gaussians ({EXTENSION}): give a GLB of a trained scene"
+        )));
+    };
+    let mut columns = SplatColumns::with_capacity(sh_degree, count);
+    for part in parts {
+        columns.append(&part.with_sh_degree(sh_degree).into_columns());
+    }
+    let mut checked = Splats::from_columns(columns)?;
+    let turned = checked.splats.place(&TURN);
+    checked.dropped += dropped;
+    checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    notes.dedup();
+    checked.notes = notes;
+    Ok(checked)
+}
+
+fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
+    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
+    if json.len() > MOST_JSON_BYTES {
+        return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
+    }
+    let document: GltfDocument = parse_json("JSON", json)?;
+    Ok(GlbContent { document, binary })
+}
+
+fn check_extension(primitive: &GltfPrimitive, notes: &mut Vec<String>) -> Result<(), FormatFault> {
+    let Some(extension) = &primitive.extensions.splatting else { return Ok(()) };
+    if let Some(packing) = extension.extensions.keys().next() {
+        return Err(FormatFault::Unsupported(format!(
+            "is packed by {packing}, which is not read: export it without"
+        )));
+    }
+    match extension.color_space.as_deref() {
+        None | Some(USUAL_COLORS) => {}
+        Some(other) => notes.push(format!("its colours, of {other}, are taken as they are")),
+    }
+    Ok(())
+}
+
+fn columns_of(
+    content: &GlbContent<'_>,
+    primitive: &GltfPrimitive,
+    notes: &mut Vec<String>,
+) -> Result<SplatColumns, FormatFault> {
+    let number = |name: &str| {
+        primitive.attributes.get(name).copied().ok_or_else(|| {
+            FormatFault::damaged(format!("has no attribute {name}, which Gaussians need"))
+        })
+    };
+    let own = |name: &str| number(&format!("{EXTENSION}:{name}"));
+    let position = number("POSITION")?;
+    let count = content.accessor(position)?.count;
+    let means = content.rows::<3>(position, count)?;
+    let rotations = content.rows::<4>(own("ROTATION")?, count)?;
+    let scales = content.rows::<3>(own("SCALE")?, count)?;
+    let opacities = content.rows::<1>(own("OPACITY")?, count)?;
+    let sh_dc = content.rows::<3>(own("SH_DEGREE_0_COEF_0")?, count)?;
+    let has_all = |degree: u32| {
+        (0..sh_rest_count(degree)).all(|k| primitive.attributes.contains_key(&rest_name(k)))
+    };
+    let sh_degree = (1..=3).take_while(|&degree| has_all(degree)).last().unwrap_or(0);
+    let width = sh_rest_count(sh_degree);
+    let coefficients = (0..width)
+        .map(|k| content.rows::<3>(number(&rest_name(k))?, count))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let is_draft = scales.as_flattened().iter().any(|&scale| scale < 0.0);
+    if is_draft {
+        notes.push(
+            "the file has negative scales, so it is of the draft of 2025 and has logarithms"
+                .to_owned(),
+        );
+    }
+    let log = |scale: f32| if is_draft { scale } else { to_f32(f64::from(scale).ln()) };
+    Ok(SplatColumns {
+        sh_degree,
+        means,
+        log_scales: scales.iter().map(|scale| scale.map(log)).collect(),
+        rotations: rotations.iter().map(|&[x, y, z, w]| [w, x, y, z]).collect(),
+        opacity_logits: opacities
+            .iter()
+            .map(|&[share]| logit(f64::from(share).clamp(0.0, 1.0)))
+            .collect(),
+        sh_dc,
+        sh_rest: (0..count).flat_map(|row| coefficients.iter().map(move |c| c[row])).collect(),
+        ..SplatColumns::default()
+    })
+}
+
+// GLB with Gaussians, written.
+
+/// Rows that are laid out at a time.
+const ROWS_AT_ONCE: usize = 1 << 14;
+
+/// A view of values of vertices, as OpenGL counts.
+const VERTEX_BUFFER: u32 = 34_962;
+
+/// Gaussians that no GLB can hold.
+#[derive(Debug, thiserror::Error)]
+pub enum GlbError {
+    /// A GLB counts its bytes in 32 bits.
+    #[error(
+        "a GLB holds {limit} bytes at most, but {count} Gaussians need {needed}: crop the scene or \
+         cut its SH degree"
+    )]
+    TooLarge {
+        /// Bytes of the file.
+        needed: u64,
+        /// Bytes that it may have.
+        limit: u64,
+        /// Gaussians.
+        count: usize,
+    },
+    /// None at all: glTF has no empty accessors.
+    #[error("a GLB cannot hold a scene without Gaussians: crop less")]
+    Empty,
+    /// The file cannot be written.
+    #[error("GLB cannot be written: {0}. Check the free space and the permissions of the folder")]
+    Write(#[from] io::Error),
+}
+
+/// Writes Gaussians in the order in which they stand, y upwards. Returns how far from the argument
+/// the file is.
+///
+/// The extension has no place for the 2D filter of Mip-Splatting, which is lost.
+pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, GlbError> {
+    if splats.is_empty() {
+        return Err(GlbError::Empty);
+    }
+    let mut turned = splats.clone();
+    turned.place(&TURN).map_err(io::Error::other)?;
+    turned.columns_mut().antialiasing = Antialiasing::Off;
+    let columns = turned.columns();
+    let values = values(columns);
+    let binary: u64 = values.iter().map(|value| value.bytes(columns.len())).sum();
+    let json = json_chunk(&describe(columns, &values, binary));
+    let needed = glb_bytes(&json, binary);
+    if needed > MOST_GLB_BYTES {
+        return Err(GlbError::TooLarge { needed, limit: MOST_GLB_BYTES, count: splats.len() });
+    }
+    write_chunks(out, &json, binary)?;
+    for value in &values {
+        write_rows(columns, value, out)?;
+    }
+    Ok(WorstErrors::between(splats, &stored(turned)?))
+}
+
+/// What is stored of a Gaussian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GlbValueKind {
+    Position,
+    Color,
+    Rotation,
+    Scale,
+    Opacity,
+    Dc,
+    Rest(usize),
+}
+
+/// An attribute.
+struct GlbValue {
+    kind: GlbValueKind,
+    name: String,
+}
+
+impl GlbValue {
+    const fn row_bytes(&self) -> u64 {
+        match self.kind {
+            GlbValueKind::Color | GlbValueKind::Opacity => 4,
+            GlbValueKind::Rotation => 16,
+            _ => 12,
+        }
+    }
+
+    const fn bytes(&self, rows: usize) -> u64 {
+        self.row_bytes() * rows as u64
+    }
+
+    const fn type_name(&self) -> &'static str {
+        match self.kind {
+            GlbValueKind::Color | GlbValueKind::Rotation => "VEC4",
+            GlbValueKind::Opacity => "SCALAR",
+            _ => "VEC3",
+        }
+    }
+}
+
+fn values(columns: &SplatColumns) -> Vec<GlbValue> {
+    let own =
+        |kind: GlbValueKind, name: &str| GlbValue { kind, name: format!("{EXTENSION}:{name}") };
+    let mut values = vec![
+        GlbValue { kind: GlbValueKind::Position, name: "POSITION".to_owned() },
+        GlbValue { kind: GlbValueKind::Color, name: "COLOR_0".to_owned() },
+        own(GlbValueKind::Rotation, "ROTATION"),
+        own(GlbValueKind::Scale, "SCALE"),
+        own(GlbValueKind::Opacity, "OPACITY"),
+        own(GlbValueKind::Dc, "SH_DEGREE_0_COEF_0"),
+    ];
+    values.extend(
+        (0..sh_rest_count(columns.sh_degree))
+            .map(|k| GlbValue { kind: GlbValueKind::Rest(k), name: rest_name(k) }),
+    );
+    values
+}
+
+/// The JSON chunk: each attribute has its accessor and its view, of the same number.
+fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
+    let (mut views, mut accessors, mut start) = (Vec::new(), Vec::new(), 0);
+    let mut attributes = serde_json::Map::new();
+    for (number, value) in values.iter().enumerate() {
+        let bytes = value.bytes(columns.len());
+        views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
+            "target": VERTEX_BUFFER}));
+        start += bytes;
+        let is_color = value.kind == GlbValueKind::Color;
+        let mut accessor = json!({"bufferView": number, "count": columns.len(),
+            "componentType": if is_color { UNSIGNED_BYTE } else { FLOAT },
+            "type": value.type_name()});
+        if is_color {
+            accessor["normalized"] = json!(true);
+        }
+        if value.kind == GlbValueKind::Position {
+            let (low, high) = bounds(&columns.means);
+            accessor["min"] = json!(low);
+            accessor["max"] = json!(high);
+        }
+        accessors.push(accessor);
+        attributes.insert(value.name.clone(), json!(number));
+    }
+    json!({
+        "asset": {"version": "2.0", "generator": "splat"},
+        "extensionsUsed": [EXTENSION],
+        "scene": 0,
+        "scenes": [{"nodes": [0]}],
+        "nodes": [{"mesh": 0}],
+        "meshes": [{"primitives": [{
+            "attributes": attributes,
+            "mode": 0,
+            "extensions": {EXTENSION: {
+                "kernel": "ellipse",
+                "colorSpace": "srgb_rec709_display",
+                "sortingMethod": "cameraDistance",
+                "projection": "perspective",
+            }},
+        }]}],
+        "buffers": [{"byteLength": binary}],
+        "bufferViews": views,
+        "accessors": accessors,
+    })
+}
+
+/// A scale as it is stored: finite.
+fn scale(log_scale: f32) -> f32 {
+    to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
+}
+
+fn write_rows(columns: &SplatColumns, value: &GlbValue, out: &mut dyn Write) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for start in (0..columns.len()).step_by(ROWS_AT_ONCE) {
+        bytes.clear();
+        for row in start..columns.len().min(start + ROWS_AT_ONCE) {
+            put_row(columns, value.kind, row, &mut bytes);
+        }
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn put_row(columns: &SplatColumns, kind: GlbValueKind, row: usize, to: &mut Vec<u8>) {
+    let mut put = |values: &[f32]| to.extend(values.iter().flat_map(|x| x.to_le_bytes()));
+    match kind {
+        GlbValueKind::Position => put(&columns.means[row]),
+        GlbValueKind::Rotation => {
+            let [w, x, y, z] = columns.rotations[row];
+            put(&[x, y, z, w]);
+        }
+        GlbValueKind::Scale => put(&columns.log_scales[row].map(scale)),
+        GlbValueKind::Opacity => put(&[to_f32(sigmoid(columns.opacity_logits[row]))]),
+        GlbValueKind::Dc => put(&columns.sh_dc[row]),
+        GlbValueKind::Rest(k) => put(&columns.rest(row)[k]),
+        GlbValueKind::Color => to.extend(color(columns, row)),
+    }
+}
+
+/// Red, green, blue and opacity, for programs that draw points.
+fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
+    let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
+    [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]
+}
+
+/// What reading the file gives.
+fn stored(mut turned: Splats) -> io::Result<Splats> {
+    let columns = turned.columns_mut();
+    for value in columns.log_scales.as_flattened_mut() {
+        *value = to_f32(f64::from(scale(*value)).ln());
+    }
+    for value in &mut columns.opacity_logits {
+        *value = logit(f64::from(to_f32(sigmoid(*value))));
+    }
+    let mut stored = Splats::from_columns(turned.into_columns()).map_err(io::Error::other)?.splats;
+    stored.place(&TURN).map_err(io::Error::other)?;
+    Ok(stored)
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+    use splat_mesh::file::GLB_MAGIC;
+
+    use super::*;
+    use crate::known_splats::{hard_splats, random_splats};
+    use crate::splats::Splats;
+    use crate::worst::WorstErrors;
+
+    fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
+        let mut bytes = Vec::new();
+        let worst = write_glb(splats, &mut bytes).unwrap();
+        (bytes, worst)
+    }
+
+    fn json_of(bytes: &[u8]) -> Value {
+        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+        serde_json::from_slice(&bytes[20..20 + length]).unwrap()
+    }
+
+    /// The file with another JSON.
+    fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
+        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+        let mut text = json.to_string().into_bytes();
+        text.resize(text.len().next_multiple_of(4), b' ');
+        let rest = &bytes[20 + length..];
+        let total = u32::try_from(20 + text.len() + rest.len()).unwrap();
+        let text_length = u32::try_from(text.len()).unwrap();
+        [&bytes[..8], &total.to_le_bytes(), &text_length.to_le_bytes(), &bytes[16..20], &text, rest]
+            .concat()
+    }
+
+    #[rstest]
+    fn what_was_written_is_read_again(
+        #[values(0, 1, 2, 3)] sh_degree: u32,
+        #[values(1, 257)] count: usize,
+    ) {
+        let splats = random_splats(count, sh_degree, 1);
+        let (bytes, worst) = written(&splats);
+        let read = parse_glb(&bytes).unwrap();
+        assert_eq!((read.splats.len(), read.splats.sh_degree()), (count, sh_degree));
+        assert_eq!(read.notes, Vec::<String>::new());
+        assert_eq!(read.splats.columns().means, splats.columns().means);
+        assert_eq!(worst, WorstErrors::between(&splats, &read.splats));
+        // Roundings of f32: of a scale, of a share near 1.
+        assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7, "{worst:?}");
+        assert!(worst.rotation_degrees < 1e-4 && worst.sh < 1e-7, "{worst:?}");
+        assert_eq!(worst.color, 0.0);
+    }
+
+    #[test]
+    fn extreme_sizes_and_opacities_are_kept() {
+        let mut splats = hard_splats(30, 0);
+        splats.columns_mut().log_scales[0] = [-200.0, 100.0, 0.0];
+        let (bytes, worst) = written(&splats);
+        let read = parse_glb(&bytes).unwrap();
+        assert_eq!((read.splats.len(), read.dropped), (30, 0));
+        assert!(worst.opacity < 1e-7, "{worst:?}");
+        let kept = read.splats.columns().log_scales[0];
+        assert!(kept[0] < -80.0 && kept[1] > 88.0, "{kept:?}");
+    }
+
+    #[test]
+    fn the_file_is_what_the_extension_asks_for() {
+        let (bytes, _) = written(&random_splats(5, 2, 2));
+        assert_eq!((&bytes[..4], bytes.len() % 4), (GLB_MAGIC.as_slice(), 0));
+        let json = json_of(&bytes);
+        assert_eq!(json["extensionsUsed"], json!([EXTENSION]));
+        let primitive = &json["meshes"][0]["primitives"][0];
+        assert_eq!(primitive["mode"], json!(0));
+        assert_eq!(primitive["extensions"][EXTENSION]["kernel"], json!("ellipse"));
+        let attributes = primitive["attributes"].as_object().unwrap();
+        // Position, colour, rotation, scale, opacity, and nine coefficients.
+        assert_eq!(attributes.len(), 5 + 9);
+        let last = format!("{EXTENSION}:SH_DEGREE_2_COEF_4");
+        assert!(attributes.contains_key(&last));
+        let position = &json["accessors"][attributes["POSITION"].as_u64().unwrap() as usize];
+        assert!(position["min"].is_array() && position["max"].is_array());
+    }
+
+    #[test]
+    fn y_is_up_in_the_file() {
+        let splats = crate::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
+        let (bytes, _) = written(&splats);
+        let json = json_of(&bytes);
+        let position = json["meshes"][0]["primitives"][0]["attributes"]["POSITION"].as_u64();
+        let accessor = &json["accessors"][position.unwrap() as usize];
+        assert_eq!(accessor["min"], json!([-1.0, -2.0, 3.0]));
+    }
+
+    #[test]
+    fn logarithms_of_the_draft_are_known_by_their_sign() {
+        let splats = random_splats(9, 0, 3);
+        let (mut bytes, _) = written(&splats);
+        let json = json_of(&bytes);
+        let name = format!("{EXTENSION}:SCALE");
+        let number = json["meshes"][0]["primitives"][0]["attributes"][name].as_u64().unwrap();
+        let view = &json["bufferViews"][number as usize];
+        let binary = 28 + u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
+        let start = binary + view["byteOffset"].as_u64().unwrap() as usize;
+        let scales = splats.columns().log_scales.as_flattened();
+        for (to, scale) in bytes[start..].as_chunks_mut::<4>().0.iter_mut().zip(scales) {
+            *to = scale.to_le_bytes();
+        }
+        let read = parse_glb(&bytes).unwrap();
+        assert_eq!(read.splats.columns().log_scales, splats.columns().log_scales);
+        assert!(read.notes[0].contains("draft"), "{:?}", read.notes);
+    }
+
+    #[test]
+    fn bytes_and_strides_of_other_writers_are_read() {
+        let (bytes, _) = written(&random_splats(4, 0, 4));
+        let mut json = json_of(&bytes);
+        let attributes = json["meshes"][0]["primitives"][0]["attributes"].clone();
+        // Opacity from the alpha of the colours: a byte in each four.
+        let color = attributes["COLOR_0"].as_u64().unwrap() as usize;
+        let opacity = attributes[format!("{EXTENSION}:OPACITY")].as_u64().unwrap() as usize;
+        json["accessors"][opacity] = json!({
+            "bufferView": color, "byteOffset": 3, "componentType": 5121, "normalized": true,
+            "count": 4, "type": "SCALAR",
+        });
+        json["bufferViews"][color]["byteStride"] = json!(4);
+        let read = parse_glb(&with_json(&bytes, &json)).unwrap().splats;
+        let exact = parse_glb(&bytes).unwrap().splats;
+        let worst = WorstErrors::between(&exact, &read);
+        assert!(worst.opacity > 0.0 && worst.opacity < 0.51 / 255.0, "{worst:?}");
+    }
+
+    /// The file with other nodes.
+    fn with_nodes(bytes: &[u8], nodes: Value) -> Result<CheckedSplats, FormatFault> {
+        let mut json = json_of(bytes);
+        json["nodes"] = nodes;
+        parse_glb(&with_json(bytes, &json))
+    }
+
+    #[rstest]
+    #[case::translation(json!([{"mesh": 0, "translation": [1, 2, 3]}]), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [1.0, 2.0, 3.0])]
+    #[case::rotation(json!([{"mesh": 0, "rotation": [0, 0, 0.5_f64.sqrt(), 0.5_f64.sqrt()]}]), [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [0.0; 3])]
+    #[case::scale(json!([{"mesh": 0, "scale": [2, 2, 2], "translation": [0, 0, 1]}]), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 2.0, [0.0, 0.0, 1.0])]
+    #[case::matrix(json!([{"mesh": 0, "matrix": [0, 3, 0, 0, -3, 0, 0, 0, 0, 0, 3, 0, 5, 6, 7, 1]}]), [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], 3.0, [5.0, 6.0, 7.0])]
+    #[case::mirrored(json!([{"mesh": 0, "scale": [1, -1, 1]}]), [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]], 1.0, [0.0; 3])]
+    #[case::tree(json!([{"children": [1], "translation": [1, 0, 0], "scale": [2, 2, 2]}, {"mesh": 0, "translation": [0, 1, 0], "rotation": [1, 0, 0, 0]}]), [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]], 2.0, [1.0, 2.0, 0.0])]
+    fn nodes_place_their_gaussians(
+        #[case] nodes: Value,
+        #[case] rotation: [[f64; 3]; 3],
+        #[case] scale: f64,
+        #[case] translation: [f64; 3],
+    ) {
+        let splats = random_splats(20, 3, 9);
+        let (bytes, _) = written(&splats);
+        let placed = with_nodes(&bytes, nodes).unwrap().splats;
+        let (before, after) = (splats.columns(), placed.columns());
+        // In the axes of glTF: x and y are those of the scene turned by half a turn.
+        let turned = |[x, y, z]: [f64; 3]| [-x, -y, z];
+        let linear =
+            |v: [f64; 3]| rotation.map(|row| row.iter().zip(v).map(|(a, b)| a * b).sum::<f64>());
+        let shape = |columns: &SplatColumns, row: usize, direction: [f64; 3]| {
+            let axes = matrix(columns.rotations[row].map(f64::from));
+            (0..3)
+                .map(|k| {
+                    let along: f64 = (0..3).map(|i| axes[i][k] * direction[i]).sum();
+                    (along * f64::from(columns.log_scales[row][k]).exp()).powi(2)
+                })
+                .sum::<f64>()
+        };
+        let color = |columns: &SplatColumns, row: usize, direction: [f64; 3]| {
+            let values = crate::harmonics::harmonics(direction);
+            columns
+                .rest(row)
+                .iter()
+                .zip(&values[1..])
+                .map(|(c, y)| f64::from(c[0]) * y)
+                .sum::<f64>()
+        };
+        let direction = [0.36, 0.48, -0.8];
+        let seen = turned(linear(turned(direction)));
+        for row in 0..20 {
+            let mean = linear(turned(before.means[row].map(f64::from)));
+            let expected = turned(std::array::from_fn(|i| scale * mean[i] + translation[i]));
+            for (found, expected) in after.means[row].iter().zip(expected) {
+                assert!((f64::from(*found) - expected).abs() < 1e-4, "{found} {expected}");
+            }
+            let (a, b) = (shape(before, row, direction), shape(after, row, seen));
+            assert!((b / (scale * scale * a) - 1.0).abs() < 1e-3, "{a} {b}");
+            let (a, b) = (color(before, row, direction), color(after, row, seen));
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn all_sets_of_gaussians_are_read_where_they_are() {
+        let splats = random_splats(6, 1, 9);
+        let (bytes, _) = written(&splats);
+        let mut json = json_of(&bytes);
+        // A second set without harmonics in the mesh, and the mesh in two places.
+        let mut plain = json["meshes"][0]["primitives"][0].clone();
+        let attributes = plain["attributes"].as_object_mut().unwrap();
+        attributes.retain(|name, _| !name.contains("DEGREE_1"));
+        json["meshes"][0]["primitives"].as_array_mut().unwrap().push(plain);
+        json["nodes"] = json!([{"mesh": 0}, {"mesh": 0, "translation": [0, 0, 4]}, {"mesh": 0}]);
+        json["scenes"] = json!([{"nodes": []}, {"nodes": [0, 1]}]);
+        json["scene"] = json!(1);
+        let read = parse_glb(&with_json(&bytes, &json)).unwrap();
+        let columns = read.splats.columns();
+        assert_eq!((columns.len(), columns.sh_degree), (24, 1));
+        assert_eq!(columns.rest(5), splats.columns().rest(5));
+        assert_eq!(columns.rest(6), [[0.0; 3]; 3]);
+        let [x, y, z] = splats.columns().means[0];
+        assert_eq!((columns.means[0], columns.means[18]), ([x, y, z], [x, y, z + 4.0]));
+    }
+
+    #[rstest]
+    #[case(json!([{"mesh": 0, "scale": [1, 2, 1]}]), "stretches")]
+    #[case(json!([{"mesh": 0, "scale": [0, 0, 0]}]), "stretches")]
+    #[case(json!([{"mesh": 0, "children": [0]}]), "twice")]
+    #[case(json!([{"mesh": 9}]), "mesh 9")]
+    #[case(json!([{"mesh": 0, "children": [4]}]), "node 4")]
+    fn broken_nodes_are_named(#[case] nodes: Value, #[case] said: &str) {
+        let (bytes, _) = written(&random_splats(4, 0, 5));
+        let message = with_nodes(&bytes, nodes).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+
+    #[rstest]
+    #[case("/meshes/0/primitives/0/extensions", json!({}), "no Gaussians")]
+    #[case("/accessors/0/count", json!(4_000_000_000_u32), "past its end")]
+    #[case("/accessors/0/bufferView", json!(77), "bufferView 77")]
+    #[case("/bufferViews/0/byteOffset", json!(4_000_000_000_u32), "truncated")]
+    #[case("/accessors/0/componentType", json!(5125), "5125")]
+    #[case("/buffers/0/uri", json!("scene.bin"), "scene.bin")]
+    fn broken_documents_are_named(#[case] at: &str, #[case] value: Value, #[case] said: &str) {
+        let (bytes, _) = written(&random_splats(4, 0, 5));
+        let mut json = json_of(&bytes);
+        match json.pointer_mut(at) {
+            Some(place) => *place = value,
+            None => json["buffers"][0]["uri"] = value,
+        }
+        let message = parse_glb(&with_json(&bytes, &json)).unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+    }
+}

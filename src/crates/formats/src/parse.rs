@@ -1,0 +1,105 @@
+//! Bytes and JSON, read.
+
+use serde::de::DeserializeOwned;
+
+use crate::error::FormatFault;
+
+// Little-endian numbers from a slice of bytes.
+
+/// The bytes that are still to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteCursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> ByteCursor<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Bytes left.
+    pub(crate) const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next bytes, of which `what` needs so many.
+    pub(crate) fn take(&mut self, what: &str, count: usize) -> Result<&'a [u8], FormatFault> {
+        let Some((taken, rest)) = self.rest.split_at_checked(count) else {
+            return Err(FormatFault::truncated(what, count as u64, self.rest.len() as u64));
+        };
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], FormatFault> {
+        let taken = self.take(what, N)?;
+        taken.first_chunk().copied().ok_or_else(|| FormatFault::damaged("is truncated"))
+    }
+
+    pub(crate) fn u8(&mut self, what: &str) -> Result<u8, FormatFault> {
+        Ok(u8::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn u32(&mut self, what: &str) -> Result<u32, FormatFault> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    pub(crate) fn u64(&mut self, what: &str) -> Result<u64, FormatFault> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+}
+
+// JSON of files that strangers wrote.
+
+/// Longest JSON that is read at all; most formats allow less.
+const MOST_JSON_BYTES: u64 = 64 << 20;
+
+/// Deepest nesting that is read.
+const MOST_DEPTH: usize = 64;
+
+/// Parses what is neither too long nor too deep.
+pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, FormatFault> {
+    if bytes.len() as u64 > MOST_JSON_BYTES {
+        return Err(FormatFault::damaged(format!("its {what} is longer than 64 MiB")));
+    }
+    if depth(bytes) > MOST_DEPTH {
+        return Err(FormatFault::damaged(format!("its {what} is nested deeper than {MOST_DEPTH}")));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        FormatFault::damaged(format!("its {what} is not what is expected: {error}"))
+    })
+}
+
+/// The deepest nesting of brackets outside strings.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for &byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        assert_eq!(depth(br#"{"a": [1, "]{[[\"[", {"b": []}]}"#), 4);
+        let deep = "[".repeat(65) + &"]".repeat(65);
+        let error = parse_json::<serde_json::Value>("meta.json", deep.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("deeper than 64"), "{error}");
+        let error = parse_json::<[u8; 2]>("meta.json", b"[1, 2").unwrap_err().to_string();
+        assert!(error.contains("meta.json") && error.contains("EOF"), "{error}");
+    }
+}

@@ -1,0 +1,553 @@
+//! The parts that all PLY files share: the header, read and written, the types of values and rows in
+//! any encoding (Turk, "The PLY Polygon File Format", 1994).
+//!
+//! Which columns a reader needs, and their meaning, is up to the reader: meshes here, Gaussians in
+//! `splat-formats` and `export`, points of a scene in `dataset`.
+
+use std::fmt;
+use std::io::{self, BufRead, Read as _};
+
+/// Longest header that is read: 50 times that of a file of Gaussians, comments included.
+const MAX_HEADER_BYTES: u64 = 1 << 16;
+
+/// Longest list and longest line of text that is read: no polygon has a million corners.
+const MAX_LIST: u64 = 1 << 20;
+
+/// First bytes of a Git LFS pointer.
+pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// Message about a Git LFS pointer.
+pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
+
+/// Types of a value; all values fit a double.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// `char`.
+    I8,
+    /// `uchar`.
+    U8,
+    /// `short`.
+    I16,
+    /// `ushort`.
+    U16,
+    /// `int`.
+    I32,
+    /// `uint`.
+    U32,
+    /// `float`.
+    F32,
+    /// `double`.
+    F64,
+}
+
+impl Scalar {
+    /// Returns the type that a header calls `name`.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "char" | "int8" => Self::I8,
+            "uchar" | "uint8" => Self::U8,
+            "short" | "int16" => Self::I16,
+            "ushort" | "uint16" => Self::U16,
+            "int" | "int32" => Self::I32,
+            "uint" | "uint32" => Self::U32,
+            "float" | "float32" => Self::F32,
+            "double" | "float64" => Self::F64,
+            _ => return None,
+        })
+    }
+
+    /// Returns the usual name of the type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::I8 => "char",
+            Self::U8 => "uchar",
+            Self::I16 => "short",
+            Self::U16 => "ushort",
+            Self::I32 => "int",
+            Self::U32 => "uint",
+            Self::F32 => "float",
+            Self::F64 => "double",
+        }
+    }
+
+    /// Returns the bytes of one value.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// True if values may have a fraction.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// Returns the value at the start of little-endian `bytes`; none if they are too few.
+    #[inline]
+    pub fn value(self, bytes: &[u8]) -> Option<f64> {
+        fn first<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+            bytes.first_chunk().copied()
+        }
+        Some(match self {
+            Self::I8 => i8::from_le_bytes(first(bytes)?).into(),
+            Self::U8 => u8::from_le_bytes(first(bytes)?).into(),
+            Self::I16 => i16::from_le_bytes(first(bytes)?).into(),
+            Self::U16 => u16::from_le_bytes(first(bytes)?).into(),
+            Self::I32 => i32::from_le_bytes(first(bytes)?).into(),
+            Self::U32 => u32::from_le_bytes(first(bytes)?).into(),
+            Self::F32 => f32::from_le_bytes(first(bytes)?).into(),
+            Self::F64 => f64::from_le_bytes(first(bytes)?),
+        })
+    }
+}
+
+/// Encoding of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlyEncoding {
+    /// Numbers as text, a row a line.
+    Ascii,
+    /// Least byte first.
+    Little,
+    /// Greatest byte first.
+    Big,
+}
+
+/// A column of an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlyProperty {
+    /// Its name.
+    pub name: String,
+    /// The type of a value.
+    pub scalar: Scalar,
+    /// The type of the count before the values, if they are a list.
+    pub list: Option<Scalar>,
+    /// Bytes from the start of a binary row, lists not counted.
+    pub offset: usize,
+    /// Line of the header, from 1.
+    pub line: usize,
+}
+
+impl PlyProperty {
+    /// Returns the value in a little-endian row without lists; NaN if the row is too short.
+    #[inline]
+    pub fn value(&self, row: &[u8]) -> f64 {
+        row.get(self.offset..).and_then(|bytes| self.scalar.value(bytes)).unwrap_or(f64::NAN)
+    }
+}
+
+impl fmt::Display for PlyProperty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(count) = self.list {
+            write!(f, "list {} ", count.name())?;
+        }
+        write!(f, "{} {}", self.scalar.name(), self.name)
+    }
+}
+
+/// A table of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlyElement {
+    /// Its name.
+    pub name: String,
+    /// Rows that the header announces.
+    pub rows: u64,
+    /// Bytes of a binary row, lists not counted.
+    pub row_bytes: usize,
+    /// Its columns.
+    pub properties: Vec<PlyProperty>,
+}
+
+impl PlyElement {
+    /// Returns the first column of this name.
+    pub fn find(&self, name: &str) -> Option<&PlyProperty> {
+        self.properties.iter().find(|property| property.name == name)
+    }
+
+    /// True if there is a column of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Returns the first column that is a list.
+    pub fn list(&self) -> Option<&PlyProperty> {
+        self.properties.iter().find(|property| property.list.is_some())
+    }
+}
+
+/// The content of a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlyHeader {
+    /// Encoding of the rows.
+    pub encoding: PlyEncoding,
+    /// The tables in the order of the file.
+    pub elements: Vec<PlyElement>,
+    /// Comments without that word, with one space between words.
+    pub comments: Vec<String>,
+    /// Lines of the header.
+    pub lines: usize,
+    /// Bytes up to the first row.
+    pub bytes: u64,
+}
+
+/// The reason why a part of a file cannot be read.
+#[derive(Debug)]
+pub enum PlyFault {
+    /// The system refuses it.
+    Unreadable(io::Error),
+    /// The content is wrong.
+    Found(String),
+}
+
+impl From<io::Error> for PlyFault {
+    fn from(source: io::Error) -> Self {
+        if source.kind() == io::ErrorKind::UnexpectedEof {
+            return Self::Found("the file is truncated and ends here".to_owned());
+        }
+        Self::Unreadable(source)
+    }
+}
+
+/// A fault in a line of a header.
+#[derive(Debug)]
+pub struct HeaderFault {
+    /// Line, from 1.
+    pub line: usize,
+    /// The fault.
+    pub fault: PlyFault,
+}
+
+/// The content of the lines so far.
+#[derive(Default)]
+struct Lines {
+    encoding: Option<PlyEncoding>,
+    elements: Vec<PlyElement>,
+    comments: Vec<String>,
+}
+
+impl PlyHeader {
+    /// Reads up to `end_header`, and never more bytes than a header may have.
+    pub fn read(input: &mut impl BufRead) -> Result<Self, HeaderFault> {
+        let (mut lines, mut bytes, mut number) = (Lines::default(), 0, 0);
+        loop {
+            number += 1;
+            let mut line = Vec::new();
+            let mut rest = input.by_ref().take(MAX_HEADER_BYTES - bytes);
+            let at_line = |fault| HeaderFault { line: number, fault };
+            let read = rest.read_until(b'\n', &mut line);
+            bytes += read.map_err(|source| at_line(PlyFault::Unreadable(source)))? as u64;
+            let text = String::from_utf8_lossy(&line);
+            let taken = match text.trim_end() {
+                "ply" if number == 1 => Ok(()),
+                _ if number == 1 => Err(no_ply(&line)),
+                _ if !line.ends_with(b"\n") => {
+                    Err("the file is truncated: it ends before a line `end_header`".to_owned())
+                }
+                "end_header" => match lines.encoding {
+                    Some(encoding) => {
+                        let Lines { elements, comments, .. } = lines;
+                        return Ok(Self { encoding, elements, comments, lines: number, bytes });
+                    }
+                    None => Err("no line `format` stands above".to_owned()),
+                },
+                line => lines.take(number, line).map_err(|problem| {
+                    format!("{:?}: {problem}", line.chars().take(60).collect::<String>())
+                }),
+            };
+            taken.map_err(|found| at_line(PlyFault::Found(found)))?;
+        }
+    }
+
+    /// Returns the first element of this name.
+    pub fn element(&self, name: &str) -> Option<&PlyElement> {
+        self.elements.iter().find(|element| element.name == name)
+    }
+
+    /// Returns the number that is added to the coordinates to get those of the scene: three numbers after
+    /// the word `offset` in a comment, or else 0.
+    pub fn offset(&self) -> [f64; 3] {
+        let of_comment = |comment: &String| -> Option<[f64; 3]> {
+            let numbers = comment.strip_prefix("offset ")?.split(' ');
+            let read = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
+            numbers.map(read).collect::<Option<Vec<f64>>>()?.try_into().ok()
+        };
+        self.comments.iter().find_map(of_comment).unwrap_or_default()
+    }
+}
+
+/// Says what a file is that begins with this line.
+fn no_ply(line: &[u8]) -> String {
+    match line {
+        [] => "the file is empty".to_owned(),
+        _ if line.starts_with(LFS_POINTER) => format!("the file {LFS_SAID}"),
+        _ => "the file is not a PLY".to_owned(),
+    }
+}
+
+impl Lines {
+    /// Takes a line between the first and the last.
+    fn take(&mut self, number: usize, line: &str) -> Result<(), String> {
+        let scalar_of =
+            |name: &str| Scalar::by_name(name).ok_or_else(|| format!("{name} is not a type"));
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words.as_slice() {
+            [] | ["obj_info", ..] => {}
+            ["comment", words @ ..] => self.comments.push(words.join(" ")),
+            ["format", words @ ..] => {
+                self.encoding = Some(match words {
+                    ["ascii", "1.0"] => PlyEncoding::Ascii,
+                    ["binary_little_endian", "1.0"] => PlyEncoding::Little,
+                    ["binary_big_endian", "1.0"] => PlyEncoding::Big,
+                    _ => {
+                        return Err(format!(
+                            "the format `{}` is not ascii, binary_little_endian or binary_big_endian 1.0",
+                            words.join(" ")
+                        ));
+                    }
+                });
+            }
+            ["element", name, rows] => {
+                let rows = rows.parse().map_err(|_no_number| format!("{rows:?} is not a count"))?;
+                let (name, properties) = ((*name).to_owned(), Vec::new());
+                self.elements.push(PlyElement { name, rows, row_bytes: 0, properties });
+            }
+            ["property", "list", count, scalar, name] => {
+                let count = scalar_of(count)?;
+                if count.is_float() {
+                    return Err("the count of a list is a whole number".to_owned());
+                }
+                self.take_property(number, name, scalar_of(scalar)?, Some(count))?;
+            }
+            ["property", scalar, name] => {
+                self.take_property(number, name, scalar_of(scalar)?, None)?;
+            }
+            _ => return Err("not a line of a PLY header".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn take_property(
+        &mut self,
+        line: usize,
+        name: &str,
+        scalar: Scalar,
+        list: Option<Scalar>,
+    ) -> Result<(), String> {
+        let element = self.elements.last_mut().ok_or("no `element` stands before it")?;
+        let (name, offset) = (name.to_owned(), element.row_bytes);
+        element.properties.push(PlyProperty { name, scalar, list, offset, line });
+        if list.is_none() {
+            element.row_bytes += scalar.bytes();
+        }
+        Ok(())
+    }
+}
+
+/// The header of a binary little-endian file that is written.
+#[derive(Clone, Debug)]
+pub struct NewPlyHeader(String);
+
+impl Default for NewPlyHeader {
+    fn default() -> Self {
+        Self("ply\nformat binary_little_endian 1.0\n".to_owned())
+    }
+}
+
+impl NewPlyHeader {
+    /// Appends an element; its columns follow.
+    pub fn element(&mut self, name: &str, rows: usize) -> &mut Self {
+        self.line(format_args!("element {name} {rows}"))
+    }
+
+    /// Appends a comment.
+    pub fn comment(&mut self, text: impl fmt::Display) -> &mut Self {
+        self.line(format_args!("comment {text}"))
+    }
+
+    /// Appends columns of one type.
+    pub fn properties<N: fmt::Display>(
+        &mut self,
+        scalar: Scalar,
+        names: impl IntoIterator<Item = N>,
+    ) -> &mut Self {
+        for name in names {
+            self.line(format_args!("property {} {name}", scalar.name()));
+        }
+        self
+    }
+
+    /// Appends the element of triangles, whose rows are a byte 3 and three indices of vertices.
+    pub fn triangles(&mut self, rows: usize) -> &mut Self {
+        self.element("face", rows).line(format_args!("property list uchar int vertex_indices"))
+    }
+
+    /// Appends the comment that [`PlyHeader::offset`] reads; none if it is 0.
+    pub fn offset(&mut self, offset: [f64; 3]) -> &mut Self {
+        let [x, y, z] = offset;
+        if offset == [0.0; 3] { self } else { self.comment(format_args!("offset {x} {y} {z}")) }
+    }
+
+    /// Returns the text up to the first row.
+    pub fn end(&mut self) -> Vec<u8> {
+        self.line(format_args!("end_header")).0.clone().into_bytes()
+    }
+
+    fn line(&mut self, line: fmt::Arguments<'_>) -> &mut Self {
+        self.0.push_str(&line.to_string());
+        self.0.push('\n');
+        self
+    }
+}
+
+/// Reads the rows of a file one after another, in any encoding.
+#[derive(Debug)]
+pub struct RowReader<'a, R> {
+    input: &'a mut R,
+    encoding: PlyEncoding,
+    /// What is left of the line of text, last word first.
+    words: Vec<f64>,
+}
+
+impl<'a, R: BufRead> RowReader<'a, R> {
+    /// Returns a reader of the rows after the header.
+    pub fn new(input: &'a mut R, encoding: PlyEncoding) -> Self {
+        Self { input, encoding, words: Vec::new() }
+    }
+
+    /// Reads a row of `element` and passes `take` the index of the property and the value of each number.
+    pub fn read(
+        &mut self,
+        element: &PlyElement,
+        mut take: impl FnMut(usize, f64),
+    ) -> Result<(), PlyFault> {
+        if self.encoding == PlyEncoding::Ascii && !element.properties.is_empty() {
+            self.read_line()?;
+        }
+        for (at, property) in element.properties.iter().enumerate() {
+            let values = match property.list {
+                None => 1,
+                Some(count) => length_of(self.value(count)?)?,
+            };
+            for _ in 0..values {
+                take(at, self.value(property.scalar)?);
+            }
+        }
+        if self.words.is_empty() {
+            return Ok(());
+        }
+        Err(PlyFault::Found(format!("{} values too many in the line", self.words.len())))
+    }
+
+    /// The next line with something in it.
+    fn read_line(&mut self) -> Result<(), PlyFault> {
+        let mut line = String::new();
+        while line.trim().is_empty() {
+            line.clear();
+            // A line as long as that is none of text.
+            let mut limited = self.input.by_ref().take(32 * MAX_LIST);
+            if limited.read_line(&mut line).map_err(not_text)? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+        self.words.clear();
+        for word in line.split_ascii_whitespace().rev() {
+            let value = word.parse().map_err(|_no_number| {
+                let shown: String = word.chars().take(40).collect();
+                PlyFault::Found(format!("{shown:?} is not a number"))
+            })?;
+            self.words.push(value);
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, scalar: Scalar) -> Result<f64, PlyFault> {
+        if self.encoding == PlyEncoding::Ascii {
+            let missing = || PlyFault::Found("the line has too few values".to_owned());
+            return self.words.pop().ok_or_else(missing);
+        }
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..scalar.bytes()];
+        self.input.read_exact(bytes)?;
+        if self.encoding == PlyEncoding::Big {
+            bytes.reverse();
+        }
+        Ok(scalar.value(bytes).unwrap_or(f64::NAN))
+    }
+}
+
+/// Text that is none is a broken file, not a refusal of the system.
+fn not_text(source: io::Error) -> PlyFault {
+    if source.kind() == io::ErrorKind::InvalidData {
+        return PlyFault::Found("the row is not text".to_owned());
+    }
+    source.into()
+}
+
+fn length_of(count: f64) -> Result<u64, PlyFault> {
+    if count.fract() == 0.0 && (0.0..=MAX_LIST as f64).contains(&count) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range")]
+        return Ok(count as u64);
+    }
+    Err(PlyFault::Found(format!("a list of {count} values")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rows_and_columns_are_where_the_header_says() {
+        let text = b"ply\r\nformat  binary_little_endian 1.0\ncomment a  b\nelement camera 2\n\
+            property short id\nelement vertex 3\nproperty uchar red\nproperty double x\n\
+            element face 1\nproperty list uint8 int vertex_indices\nend_header\n";
+        let header = PlyHeader::read(&mut text.as_slice()).unwrap();
+        assert_eq!((header.encoding, header.lines), (PlyEncoding::Little, 11));
+        assert_eq!(header.bytes, text.len() as u64);
+        let vertex = header.element("vertex").unwrap();
+        assert_eq!((vertex.rows, vertex.row_bytes, vertex.list()), (3, 9, None));
+        let x = vertex.find("x").unwrap();
+        assert_eq!(x.value(&[&[7], 1.5f64.to_le_bytes().as_slice()].concat()), 1.5);
+        assert!(x.value(&[7]).is_nan() && x.value(&[]).is_nan() && !vertex.has("y"));
+        assert_eq!(header.comments, ["a b"]);
+        let list = header.elements[2].list().unwrap();
+        assert_eq!((list.to_string().as_str(), list.line), ("list uchar int vertex_indices", 10));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut new = NewPlyHeader::default();
+        new.element("vertex", 2).offset([1.5, -2.0, 0.1]).properties(Scalar::F32, ["x", "y"]);
+        let text = new.triangles(9).end();
+        let header = PlyHeader::read(&mut text.as_slice()).unwrap();
+        assert_eq!(header.offset(), [1.5, -2.0, 0.1]);
+        let rows: Vec<u64> = header.elements.iter().map(|element| element.rows).collect();
+        assert_eq!((rows, header.elements[0].row_bytes), (vec![2, 9], 8));
+    }
+
+    #[test]
+    fn a_header_is_read_no_further_than_its_bound() {
+        let long = "comment\n".repeat(1 << 14);
+        let bytes = [b"ply\n", long.as_bytes(), b"element vertex 1\nend_header\n"].concat();
+        let mut rest = bytes.as_slice();
+        let found = format!("{:?}", PlyHeader::read(&mut rest).unwrap_err());
+        assert!(found.contains("`end_header`"), "{found}");
+        assert_eq!((bytes.len() - rest.len()) as u64, MAX_HEADER_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_parser_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+            start in prop::sample::select(vec![
+                "", "ply\n", "ply\nformat ", "ply\nelement ", "ply\nelement vertex 9\nproperty ",
+            ]),
+        ) {
+            let bytes = [start.as_bytes(), &bytes].concat();
+            prop_assert!(PlyHeader::read(&mut bytes.as_slice()).is_err());
+        }
+    }
+}
