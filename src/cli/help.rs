@@ -37,8 +37,7 @@ pub(super) fn run(args: &HelpArgs, mut program: clap::Command) -> anyhow::Result
     let is_screen = stdout().is_terminal();
     let columns = usize::from(console::Term::stdout().size().1).clamp(20, WIDTH);
     let mut texts = Vec::new();
-    let is_command =
-        program.find_subcommand(topic).is_some_and(|command| !command.is_hide_set());
+    let is_command = program.find_subcommand(topic).is_some_and(|command| !command.is_hide_set());
     if let Some(guide) = guide(topic).or_else(|| guide_about(topic).filter(|_| !is_command)) {
         let text =
             if is_screen { guide.rendered(columns, !is_plain_wanted()) } else { guide.plain() };

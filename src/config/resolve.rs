@@ -318,7 +318,8 @@ fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), C
         let Some(section) = sections.iter().find(|section| section.name == found) else {
             let what =
                 if value.get_ref().is_table() { "section" } else { "key outside of sections" };
-            let remedy = place_of(&sections, found).unwrap_or_else(|| all_sections(&sections, found));
+            let remedy =
+                place_of(&sections, found).unwrap_or_else(|| all_sections(&sections, found));
             return Err(unknown(name.span(), format!("{what} `{found}`"), remedy));
         };
         let Some(keys) = value.get_ref().as_table() else { continue };

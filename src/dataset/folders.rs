@@ -392,9 +392,7 @@ fn extension_of(path: &Path) -> String {
 /// The first file of a folder with one of these extensions, by name.
 fn first_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
     let files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    files
-        .filter(|path| path.is_file() && extensions.contains(&extension_of(path).as_str()))
-        .min()
+    files.filter(|path| path.is_file() && extensions.contains(&extension_of(path).as_str())).min()
 }
 
 /// A file that is named nearly as a transforms file.

@@ -356,10 +356,10 @@ mod tests {
 
     #[test]
     fn a_narrow_terminal_keeps_iterations_and_remaining_time() {
-        let line = "491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10";
-        let fit = |columns| {
-            BarLayout::for_columns(columns, RunStage::Photometric).fit(line, columns)
-        };
+        let line =
+            "491/30000 │ L:0.214 │ N:1.2M │ V:83% R:34% C:14% │ 17.2it/s │ 0:09:31 │ 0:23:10";
+        let fit =
+            |columns| BarLayout::for_columns(columns, RunStage::Photometric).fit(line, columns);
         assert_eq!(fit(40), "491/30000│L:0.214│17.2it/s│0:23:10");
         assert_eq!(fit(24), "491/30000│0:23:10");
         assert_eq!(fit(80), line.replace(" │ ", "│"));
