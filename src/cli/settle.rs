@@ -84,7 +84,11 @@ fn spread_halvings(config: &mut Config, views: u32) {
         return;
     }
     let interval = u64::from(densify.opacity_reset_interval);
-    let least = (interval.min(HALVING_IMAGES) * iterations).div_ceil(images.max(1));
+    // A shorter one is the user's.
+    if interval < HALVING_IMAGES {
+        return;
+    }
+    let least = (HALVING_IMAGES * iterations).div_ceil(images.max(1));
     densify.opacity_reset_interval = u32::try_from(interval.max(least)).unwrap_or(u32::MAX);
 }
 

@@ -57,10 +57,13 @@ pub fn follows_iterations(preset: &str) -> bool {
 /// The preset that a run of this configuration was begun with, among those whose schedules follow its length.
 pub fn nearest_preset(run: &Config) -> Option<&'static str> {
     let table = run.to_table().ok()?;
-    let far = |name: &str| Some((differences(name, &table)?, name == "draft", name == "best"));
-    let nearest = PRESETS.into_iter().filter_map(|name| Some((far(name)?, name))).min()?;
-    let ((differing, ..), name) = nearest;
-    (2 * differing < keys(name)?).then_some(name)
+    // Of presets that differ in as many options, the one that has more of the run's.
+    let rank = |name| {
+        let (differing, keys) = (differences(name, &table)?, keys(name)?);
+        Some((differing, std::cmp::Reverse(keys - differing), keys, name))
+    };
+    let (differing, _, keys, name) = PRESETS.into_iter().filter_map(rank).min()?;
+    (2 * differing < keys).then_some(name)
 }
 
 /// True if the preset changes the options of a run beyond those of its length and its memory.

@@ -437,7 +437,7 @@ fn a_key_that_does_not_exist_is_named_with_its_line_and_its_place() {
 #[test]
 fn a_value_of_the_wrong_type_is_named_with_its_line_and_key() {
     for (toml, parts) in [
-        ("[scene]\n\nresolution = \"big\"\n", "line 3|`resolution`|[scene]|\"big\"|i32"),
+        ("[scene]\n\nresolution = \"big\"\n", "line 3|`resolution`|[scene]|\"big\"|a whole number"),
         ("[optimize]\niterations = -1\n", "line 2|`iterations`|-1"),
         ("[memory]\nimage_cache = \"lots\"\n", "line 2|`image_cache`|`lots` is not a size"),
         ("[memory]\nvram_limit = \"most\"\n", "line 2|`vram_limit`|`most` is not a limit|80%"),

@@ -53,6 +53,37 @@ fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) 
     }
 }
 
+#[rstest]
+#[case("train scene", "tip: name the folder by its option: splat train -s scene")]
+#[case("eval out/fox", "splat eval -m out/fox")]
+#[case("mesh out/fox", "splat mesh -m out/fox")]
+#[case("train --iterations abc", "not a whole number that the option takes")]
+#[case("train --opacity-lr fast", "not a number")]
+#[case("train --preset fst", "do you mean fast?")]
+#[case("train --strategy budgt", "'budget'")]
+#[case("train --config c.toml", "do you mean [optimize]?")]
+#[case("train --config d.toml", "expected a whole number of 0 or more")]
+fn a_misspelt_line_is_told_what_is_meant(#[case] line: &str, #[case] said: &str) {
+    let place = TestFolder::empty();
+    fs::write(place.path("c.toml"), "[optimise]\niterations = 3\n").unwrap();
+    fs::write(place.path("d.toml"), "[optimize]\niterations = \"a\"\n").unwrap();
+    let mut command = splat();
+    command.current_dir(place.path("")).args(line.split(' '));
+    end(&mut command).refused(2, &[said]);
+}
+
+#[test]
+fn help_finds_guides_by_words_of_their_text() {
+    let help = |topic: &str| end(splat().args(["help", topic])).done().stdout;
+    assert_eq!(help("Memory"), help("memory"));
+    for (word, topic) in [("blender", "meshes"), ("web", "export")] {
+        // A command of this name follows its guide.
+        let (found, all) = (help(word), help(topic));
+        assert!(!found.is_empty() && all.starts_with(found.trim_end()), "{word}: {found}");
+    }
+    end(splat().args(["help", "teapots"])).refused(2, &["splat help"]);
+}
+
 /// The default of what a model's configuration says is what that says.
 #[test]
 fn commands_on_a_model_show_no_defaults_of_training() {
