@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `is` names a function of `values.rs`, or is one; it runs wherever the value comes from. `idle` is
-//! a list of [`Idle`](super::no_effect::Idle), whose conditions are about the type after `of`. Both may be
+//! a list of [`Idle`], whose conditions are about the type after `of`. Both may be
 //! left out. The type of an option says what its flag looks like:
 //!
 //! | type | flag | default |
@@ -51,7 +51,7 @@ macro_rules! options {
             pub(super) const NAME: &str = $section;
 
             /// When options of the section have no effect.
-            pub(super) const IDLE: &[(&str, super::no_effect::Idle<$Whole>)] =
+            pub(super) const IDLE: &[(&str, Idle<$Whole>)] =
                 &[$((stringify!($key), $idle)),*];
 
             /// Checks each option by itself; the first that is out of range is the error.
@@ -149,3 +149,36 @@ macro_rules! options {
 }
 
 pub(super) use options;
+
+/// When an option has no effect. Conditions are about a `C`: a section, or all options.
+pub(super) enum Idle<C> {
+    /// If other options have certain values.
+    When {
+        /// Whether they have them.
+        is: fn(&C) -> bool,
+        /// What follows `--key has no effect`.
+        words: &'static str,
+    },
+    /// On the CPU.
+    OnCpu,
+}
+
+/// The flag of an option.
+pub(super) fn flag(key: &str) -> String {
+    format!("--{}", key.replace('_', "-"))
+}
+
+/// A sentence for each option that was given and has no effect.
+pub(super) fn idle_options<C>(
+    rules: &[(&str, Idle<C>)],
+    config: &C,
+    was_given: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
+    let sentence = |(key, idle): &(&str, Idle<C>)| match idle {
+        Idle::When { is, words } if was_given(key) && is(config) => {
+            Some(format!("{} has no effect {words}", flag(key)))
+        }
+        Idle::When { .. } | Idle::OnCpu => None,
+    };
+    rules.iter().filter_map(sentence).collect()
+}

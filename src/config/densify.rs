@@ -1,7 +1,7 @@
 //! Options of density control.
 
+use super::declare::Idle;
 use super::declare::options;
-use super::no_effect::Idle;
 use super::strategy::StrategyName;
 use super::values::PrimitiveName;
 use super::values::TrainingBackground;

@@ -21,8 +21,7 @@ mod values;
 
 pub use densify::DensifyOptions;
 pub use error::ConfigError;
-pub use normalize::Normalized;
-pub use normalize::normalize_args;
+pub use normalize::{Normalized, normalize_args};
 pub use options::{Config, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
 pub use resolve::{ConfigLayer, Layers, Typed, resolve};
@@ -37,13 +36,7 @@ pub use stretch::{changes_run, follows_iterations, nearest_preset};
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use triangles::{SplitBy, TrianglesOptions};
 pub use validate::RESET_OPACITY;
-pub use values::Compactness;
-pub use values::NormalsFrame;
-pub use values::Offload;
-pub use values::PrimitiveName;
-pub use values::RegReach;
-pub use values::ResolutionSchedule;
-pub use values::TrainingBackground;
-pub use values::parse_switch;
-pub use values::{Color, Offset, ParseTripleError};
-pub use values::{ParseTimeError, TimeBudget};
+pub use values::{
+    Color, Compactness, NormalsFrame, Offload, Offset, ParseTimeError, ParseTripleError,
+    PrimitiveName, RegReach, ResolutionSchedule, TimeBudget, TrainingBackground, parse_switch,
+};

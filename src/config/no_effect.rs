@@ -1,5 +1,6 @@
 //! Which of the given options have no effect, because of others or because of the device.
 
+use super::declare::{Idle, flag, idle_options};
 use super::densify::DensifiedRun;
 use super::triangles::TriangleRun;
 use super::{
@@ -92,47 +93,13 @@ impl MemoryOptions {
     }
 }
 
-// When an option has no effect.
-
-/// When an option has no effect. Conditions are about a `C`: a section, or all options.
-pub(super) enum Idle<C> {
-    /// If other options have certain values.
-    When {
-        /// Whether they have them.
-        is: fn(&C) -> bool,
-        /// What follows `--key has no effect`.
-        words: &'static str,
-    },
-    /// On the CPU.
-    OnCpu,
-}
-
-/// The flag of an option.
-pub(super) fn flag(key: &str) -> String {
-    format!("--{}", key.replace('_', "-"))
-}
-
-/// A sentence for each option that was given and has no effect.
-pub(super) fn idle_options<C>(
-    rules: &[(&str, Idle<C>)],
-    config: &C,
-    was_given: &dyn Fn(&str) -> bool,
-) -> Vec<String> {
-    let sentence = |(key, idle): &(&str, Idle<C>)| match idle {
-        Idle::When { is, words } if was_given(key) && is(config) => {
-            Some(format!("{} has no effect {words}", flag(key)))
-        }
-        Idle::When { .. } | Idle::OnCpu => None,
-    };
-    rules.iter().filter_map(sentence).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{Args, Command};
 
+    use super::super::PrimitiveName;
     use super::*;
-    use crate::config::PrimitiveName;
+    use crate::config::declare::Idle;
 
     type Rules = Vec<(&'static str, Option<&'static str>)>;
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::declare::Idle;
 use super::declare::options;
-use super::no_effect::Idle;
 use super::scene::SceneOptions;
 use super::values::PrimitiveName;
 use super::values::RegReach;

@@ -17,7 +17,7 @@ use super::stretch::{
     LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
 };
 use super::sugar::{Regularize, SugarSchedule};
-use super::values::holds;
+use super::values::{Implied, holds};
 use super::{
     Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
     SugarOptions, preset_text,
@@ -417,16 +417,6 @@ fn in_plain_words(message: &str) -> String {
 /// The line, from 1, of a position in a text.
 fn line_of(text: &str, position: usize) -> usize {
     1 + text.bytes().take(position).filter(|&byte| byte == b'\n').count()
-}
-
-// Values that an option brings of others.
-
-/// Options that are to be given where nothing is said of them.
-pub(super) struct Implied {
-    /// Name in messages.
-    pub(super) origin: &'static str,
-    /// The values, as a layer beneath all that is given.
-    pub(super) text: &'static str,
 }
 
 // Where the stages of a run begin and end.

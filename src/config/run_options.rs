@@ -8,8 +8,8 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use super::declare::Idle;
 use super::declare::options;
-use super::no_effect::Idle;
 use super::splits::TrainSample;
 use super::values::Offload;
 use super::values::{Compactness, parse_compactness};

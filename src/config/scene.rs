@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::declare::Idle;
 use super::declare::options;
-use super::no_effect::Idle;
 use super::splits::TestList;
 use super::values::{count, holds, path, positive};
 use super::{Color, Offset};

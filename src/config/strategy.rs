@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::resolve::Implied;
+use super::values::Implied;
 use super::{ConfigError, preset_text};
 
 /// How Gaussians are added and removed.

@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::declare::Idle;
 use super::declare::options;
-use super::no_effect::Idle;
 use super::values::PrimitiveName;
 use super::values::{Checked, count, holds, positive, rate, share};
 

@@ -11,8 +11,10 @@ mod govern;
 mod last_files;
 mod live;
 mod milestones;
+mod peak_recorder;
 mod peaks;
 mod pending;
+mod reached_psnr;
 mod reports;
 mod rounds;
 mod saving;
@@ -27,7 +29,9 @@ use std::time::Instant;
 
 use self::clock::TrainingClock;
 use self::coarse_state::CoarseState;
+use self::peak_recorder::PeakRecorder;
 use self::pending::PendingStep;
+use self::reached_psnr::ReachedPsnr;
 use super::appearance::EarlierTables;
 use super::background_files::BackgroundFiles;
 use super::batches::{Batches, RankImages};
@@ -51,8 +55,6 @@ use crate::dataset::{Dataset, ImageLoader};
 use crate::math::Divisor;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
-use crate::train::trainer::milestones::ReachedPsnr;
-use crate::train::trainer::peaks::PeakRecorder;
 
 /// What a run is made of.
 #[derive(Clone, Copy)]

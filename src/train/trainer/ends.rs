@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Trainer;
-use super::milestones::ReachedPsnr;
+use super::reached_psnr::ReachedPsnr;
 use crate::backend::TrainDevice;
 use crate::train::TrainError;
 use crate::train::event::{Event, Phase};

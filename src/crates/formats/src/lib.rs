@@ -52,8 +52,7 @@ mod worst;
 
 pub use antimatter::{parse_splat, write_splat};
 pub use camera::{CameraSplit, SceneCamera};
-pub use error::FormatFault;
-pub use error::SplatFileError;
+pub use error::{FormatFault, SplatFileError};
 pub use folder::{PartSink, PartSource, ZipSink};
 pub use geometry::UnitQuat;
 pub use glb::{GlbError, parse_glb, write_glb};
@@ -64,17 +63,15 @@ pub use place::{PlacementError, ScenePlacement, UpAxis};
 pub use ply::{
     MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
 };
-pub use save::EncodedSplats;
-pub use save::{SplatFormat, WriteReport, write, write_with};
+pub use save::{EncodedSplats, SplatFormat, WriteReport, write, write_with};
 pub use sog::{
     CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
     SogError, SogOptions, SogTools, read_sog, write_sog,
 };
 pub use splats::{
-    Antialiasing, CheckedSplats, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0, SplatColumns,
-    SplatPrimitive, Splats, SplatsError, sh_rest_count,
+    Antialiasing, CheckedSplats, CropBox, CropSphere, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0,
+    SplatColumns, SplatPrimitive, Splats, SplatsError, sh_rest_count,
 };
-pub use splats::{CropBox, CropSphere};
 pub use spz::{
     SPZ_LOG_SCALES, SpzAxes, SpzOptions, SpzOptionsError, SpzVersion, encode_spz, pack_spz,
     parse_spz,

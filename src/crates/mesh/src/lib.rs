@@ -48,7 +48,5 @@ pub mod vector;
 pub mod watch;
 
 pub use camera::Camera;
-pub use mesh::vertex_normals;
-pub use mesh::{Mesh, Vec3};
-pub use mesh::{MeshError, check_mesh};
+pub use mesh::{Mesh, MeshError, Vec3, check_mesh, vertex_normals};
 pub use report::MeshReport;

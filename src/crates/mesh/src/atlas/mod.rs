@@ -17,8 +17,7 @@ use crate::mesh::{MeshError, check_mesh};
 use crate::narrow::to_u32;
 use crate::place::{corners, doubled_area};
 
-pub use raster::dilate;
-pub use raster::{for_each_texel, texel_faces};
+pub use raster::{dilate, for_each_texel, texel_faces};
 
 pub(crate) use raster::for_each_touched;
 

@@ -27,8 +27,7 @@ use crate::vector::{add, scale};
 
 pub use align::Similarity;
 pub use figures::{Distances, Figures, Score};
-pub use viewpoint::Viewpoint;
-pub use viewpoint::{FaceCrossings, self_crossings};
+pub use viewpoint::{FaceCrossings, Viewpoint, self_crossings};
 
 /// Shares of the truth's diagonal at which surfaces are said to agree.
 const TAU_SHARES: [f64; 3] = [0.002, 0.005, 0.01];

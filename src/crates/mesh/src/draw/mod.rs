@@ -16,8 +16,7 @@ use crate::file::Picture;
 use crate::mesh::Mesh;
 use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
 
-pub use front::FrontFaces;
-pub use front::{MetRays, VertexSum};
+pub use front::{FrontFaces, MetRays, VertexSum};
 
 // A mesh in its colours.
 

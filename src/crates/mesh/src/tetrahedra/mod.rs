@@ -16,8 +16,7 @@ use crate::mesh::{Mesh, Vec3};
 use crate::narrow::to_f32s;
 use crate::vector::{add, length, scale, sub};
 
-pub use pivots::{PivotSides, Pivots};
-pub use pivots::{Polish, polish};
+pub use pivots::{PivotSides, Pivots, Polish, polish};
 
 /// Most bisections: a place on an edge is a number of 32 bits.
 const MOST_BISECTIONS: u32 = 31;

@@ -21,10 +21,8 @@ use crate::narrow::{floor_i32, to_f32, to_f64s, to_index};
 use crate::vector::{cross, dot, mul, normalize, scale, sub};
 use crate::watch::Stopped;
 
-pub use bricks::SurveyedBricks;
-pub use bricks::{FARTHEST, Space, SpaceKind, TRUNCATION_VOXELS};
-pub use fuse::DIRECTIONS;
-pub use fuse::{Fused, Fusion};
+pub use bricks::{FARTHEST, Space, SpaceKind, SurveyedBricks, TRUNCATION_VOXELS};
+pub use fuse::{DIRECTIONS, Fused, Fusion};
 pub use survey::{MARGIN, Survey};
 pub use voxel::{DISTANCE_STEPS, LEAST_WEIGHT, MOST_WEIGHT, Voxel};
 
