@@ -137,7 +137,7 @@ impl Layers<'_> {
             if layers.iter().any(has_clock) {
                 raise_passes(&mut usual);
             }
-            keep_length(&mut usual, &table);
+            keep_of_beneath(&mut usual, &table);
             overlay(&mut table, usual);
         }
         for layer in above {
@@ -280,12 +280,15 @@ fn chooses_growth(layers: &[Table]) -> bool {
             && OF_GRADIENTS.into_iter().filter_map(of_densify).any(is_on))
 }
 
-/// Leaves the length of the run to the layer beneath, where that gives one.
-fn keep_length(preset: &mut Table, beneath: &Table) {
-    let given = beneath.get(OptimizeOptions::NAME).and_then(|section| section.get(LENGTH));
+/// Leaves the length of the run and the weight of opacities to the layer beneath, where that gives them.
+fn keep_of_beneath(preset: &mut Table, beneath: &Table) {
+    let given = beneath.get(OptimizeOptions::NAME).and_then(toml::Value::as_table);
     let section = preset.get_mut(OptimizeOptions::NAME).and_then(toml::Value::as_table_mut);
-    if let (Some(given), Some(section)) = (given, section) {
-        section.insert(LENGTH.to_owned(), given.clone());
+    let (Some(given), Some(section)) = (given, section) else { return };
+    for key in [LENGTH, "opacity_reg"] {
+        if let Some(value) = given.get(key) {
+            section.insert(key.to_owned(), value.clone());
+        }
     }
 }
 

@@ -155,7 +155,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ("synth", &["-o DIR/other --views 0"]),
     ("profile", &["DIR/nowhere", "DIR/empty"]),
     ("compare", &["DIR/nowhere DIR/out", "DIR/empty DIR/out", "DIR/out --baseline DIR/triangles"]),
-    ("help", &["meshing"]),
+    ("help", &["teapots"]),
 ];
 
 /// Command lines that the parser refuses.
