@@ -13,11 +13,12 @@ use toml::de::DeTable;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
+use super::strategy::Implied;
 use super::stretch::{
     LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
 };
 use super::sugar::{Regularize, SugarSchedule};
-use super::values::{Implied, holds};
+use super::values::holds;
 use super::{
     Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, SceneOptions,
     SugarOptions, preset_text,

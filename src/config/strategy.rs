@@ -3,8 +3,15 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::values::Implied;
 use super::{ConfigError, preset_text};
+
+/// Options that are to be given where nothing is said of them.
+pub(super) struct Implied {
+    /// Name in messages.
+    pub(super) origin: &'static str,
+    /// The values, as a layer beneath all that is given.
+    pub(super) text: &'static str,
+}
 
 /// How Gaussians are added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

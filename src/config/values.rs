@@ -9,6 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use splat_formats::SpzAxes;
 
+use super::strategy::Implied;
 use super::{ConfigError, StrategyName};
 use crate::memory::plan::Storage;
 
@@ -89,16 +90,6 @@ pub(super) fn fits_toml(value: u64) -> bool {
 /// Reads a count that fits TOML's signed integers.
 pub(super) fn toml_count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
-}
-
-// Values that an option brings of others.
-
-/// Options that are to be given where nothing is said of them.
-pub(super) struct Implied {
-    /// Name in messages.
-    pub(super) origin: &'static str,
-    /// The values, as a layer beneath all that is given.
-    pub(super) text: &'static str,
 }
 
 // Switches that take a value.
