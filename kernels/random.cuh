@@ -1,4 +1,4 @@
-// Twin of math/random.rs: numbers addressed by (key of the stream, index).
+// Twin of crates/mesh/src/random.rs: numbers addressed by (key of the stream, index).
 #pragma once
 
 #include "abi.cuh"
