@@ -117,7 +117,7 @@ pub(super) fn errors() -> Vec<Section> {
                     line: 12,
                     section: "densify".to_owned(),
                     key: "max_points".to_owned(),
-                    message: "invalid type: string \"many\", expected u64".to_owned(),
+                    message: "invalid type: string \"many\", expected a whole number of 0 or more".to_owned(),
                 },
                 &ConfigError::OutOfRange {
                     flag: "--lambda-dssim".to_owned(),
