@@ -85,3 +85,14 @@ pub enum ConfigError {
 fn meant(like: &Option<&str>) -> String {
     like.map_or_else(String::new, |like| format!(" (do you mean {like}?)"))
 }
+
+/// The name that is spelled most like a word, if one is like it.
+pub(super) fn most_like<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let likeness = |name: &&str| strsim::jaro_winkler(name, &word);
+    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    best.filter(|best| likeness(best) > LIKE)
+}
+
+/// Jaro-Winkler similarity from which a name is taken for a misspelt one; clap takes about the same.
+const LIKE: f64 = 0.8;

@@ -1,7 +1,7 @@
 //! Configurations that come with the program.
 
 use super::ConfigError;
-use super::resolve::most_like;
+use super::error::most_like;
 use crate::memory::Bytes;
 
 /// Name and text; each is a file in `configs/`.

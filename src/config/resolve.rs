@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use toml::Table;
 use toml::de::DeTable;
 
+use super::error::most_like;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
@@ -362,17 +363,6 @@ fn nearest(section: &Section, key: &str) -> String {
         }
     }
 }
-
-/// The name that is spelled most like a word, if one is like it.
-pub(super) fn most_like<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> Option<&'a str> {
-    let word = word.to_lowercase();
-    let likeness = |name: &&str| strsim::jaro_winkler(name, &word);
-    let best = names.max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    best.filter(|best| likeness(best) > LIKE)
-}
-
-/// Jaro-Winkler similarity from which a name is taken for a misspelt one; clap takes about the same.
-const LIKE: f64 = 0.8;
 
 fn all_sections(sections: &[Section], found: &str) -> String {
     let like = most_like(sections.iter().map(|section| section.name), found);

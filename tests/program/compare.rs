@@ -351,7 +351,7 @@ fn what_is_no_run_is_refused_by_name() {
     for (content, reason) in [
         ("", "it is empty"),
         ("{}", "missing field"),
-        ("{\"version\":", "EOF"),
+        ("{\"version\":", "ends too early"),
         ("ply\n\u{1}", "line 1"),
         ("[1]", "not hold a JSON object"),
         ("[]", "not hold a JSON object"),

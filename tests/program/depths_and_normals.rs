@@ -145,7 +145,16 @@ fn what_is_not_asked_for_is_not_written() {
 fn evaluations_of_the_coarse_stage_show_depths_and_normals() {
     let place = TestFolder::with_scene();
     let stage = ["--regularize=density", "--sugar-iterations=20", "--n-samples-for-sdf=100"];
-    let often = ["--eval", "--regularity-knn=4", "--test-iterations", "5", "10", "20"];
+    // Opaque from the beginning, so that the prune before the stage leaves them.
+    let often = [
+        "--eval",
+        "--init-opacity=0.8",
+        "--regularity-knn=4",
+        "--test-iterations",
+        "5",
+        "10",
+        "20",
+    ];
     place.trained(10, &[&stage[..], &often].concat());
     let tags = steps_of_tags(&events_files(&place.model())[0]);
     // The first shows what the stage begins with.
