@@ -1,7 +1,7 @@
 //! Options beneath all that are given: of the demonstration, and of several ranks.
 
 use super::config_text::ConfigText;
-use crate::config::PrimitiveName;
+use crate::config::{Config, PrimitiveName, StrategyName};
 
 /// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,
 /// the length and the weight of opacities. With more Gaussians it takes over two minutes on two cores.
@@ -40,14 +40,18 @@ pub(super) const DEMO_SCENE: &str = "scene";
 /// Most views of a step.
 const MOST_VIEWS: u32 = 8;
 
-/// The lowest layer of options, where there is one: a step of several ranks takes a view of each. `demo` is the
-/// primitive of a demonstration.
-pub(super) fn base_text(demo: Option<PrimitiveName>, ranks: u32) -> Option<ConfigText> {
+/// The lowest layer of options, where there is one: a step of several ranks takes a view of each. `demo` is what
+/// is given for a demonstration.
+pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText> {
     let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MOST_VIEWS));
     let (origin, text) = match demo {
-        Some(primitive) => {
-            let is_triangles = primitive == PrimitiveName::Triangles;
-            let text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO };
+        Some(config) => {
+            let is_triangles = config.optimize.primitive == PrimitiveName::Triangles;
+            let mut text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO }.to_owned();
+            if config.densify.strategy != StrategyName::Budget {
+                // The others need theirs.
+                text = text.replace("opacity_reg = 0\n", "");
+            }
             ("the demonstration", text.replace("[optimize]\n", &views))
         }
         None if ranks > 1 => ("--ranks", views),

@@ -202,10 +202,7 @@ impl Exit {
                 return Some(Self::Data);
             }
             Some(
-                TrainError::Output(_)
-                | TrainError::NoSpace { .. }
-                | TrainError::Emptied { .. }
-                | TrainError::EmptiedByPrune { .. },
+                TrainError::Output(_) | TrainError::NoSpace { .. } | TrainError::Emptied { .. },
             ) => return Some(Self::Error),
             None => {}
         }

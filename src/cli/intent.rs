@@ -61,7 +61,7 @@ impl Intent {
             typed: Some(Typed { flags: &args.options, matches }),
         };
         let demo = args.demo.then(|| resolve(given)).transpose()?;
-        let lowest = base_text(demo.map(|config| config.optimize.primitive), ranks);
+        let lowest = base_text(demo.as_ref(), ranks);
         let layers = Layers { base: lowest.as_ref().map(ConfigText::layer), ..given };
         let (mut config, layers) = resolve_on_device(layers)?;
         // A resumed run stays in its folder, wherever its checkpoint was written.

@@ -42,6 +42,9 @@ pub fn preset_for_card(memory: Bytes) -> Option<&'static str> {
     fitting.or(OF_CARDS.first()).map(|(name, _)| *name)
 }
 
+/// The preset that is [`Config::default`](super::Config): it says no more than that a new run does not take the usual one.
+pub(super) const REFERENCE: &str = "reference";
+
 /// Names that `--preset` takes.
 pub fn preset_names() -> impl Iterator<Item = &'static str> {
     PRESETS.into_iter().map(|(name, _)| name)

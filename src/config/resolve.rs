@@ -11,6 +11,7 @@ use toml::Table;
 use toml::de::DeTable;
 
 use super::error::most_like;
+use super::presets::REFERENCE;
 use super::run_options::LOW_DRAM;
 use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
@@ -77,9 +78,6 @@ const STRATEGY: &str = "strategy";
 
 /// Options that only `adc` and `gof` have: where no strategy is given, they say so, too, but for a switch that is off.
 const OF_GRADIENTS: [&str; 4] = ["absgrad", "densify_grad_threshold", "near_fade", "prune_scale"];
-
-/// The preset that is [`Config::default`]: it says no more than that a new run does not take the usual one.
-const REFERENCE: &str = "reference";
 
 /// The configuration that all layers give together, proven to be in range.
 ///

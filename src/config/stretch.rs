@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::presets::{preset_text, unaliased};
+use super::presets::{REFERENCE, preset_text, unaliased};
 use super::{Config, DensifyOptions, MemoryOptions, OptimizeOptions, TrianglesOptions};
 
 /// Their names.
@@ -66,20 +66,27 @@ pub fn nearest_preset(run: &Config) -> Option<&'static str> {
     (2 * differing < keys).then_some(name)
 }
 
-/// True if the preset changes the options of a run beyond those of its length and its memory.
+/// True if the run began with another preset than this, and this preset replaces its options.
+///
+/// `reference` replaces nothing. Of other presets with a schedule of their own, the run may have changed single options.
 pub fn changes_run(name: &str, run: &Config) -> bool {
     if follows_iterations(name) {
         return nearest_preset(run) != Some(unaliased(name));
     }
-    run.to_table().ok().and_then(|table| differences(name, &table)).is_some_and(|count| count > 0)
+    let differs = |table: Table| Some(2 * differences(name, &table)? > keys(name)?);
+    name != REFERENCE && run.to_table().ok().and_then(differs).unwrap_or(false)
 }
 
-/// Returns the preset without the options of memory, for a run of this length.
+/// Returns the preset without its length and the options of memory, for a run of this length.
 fn compared(name: &str, run: &Table) -> Option<Table> {
     let mut preset: Table = preset_text(name).ok()?.parse().ok()?;
     preset.remove(MemoryOptions::NAME);
     // A preset without a length keeps its values.
-    Some(stretched(name, preset, std::slice::from_ref(run)))
+    let mut preset = stretched(name, preset, std::slice::from_ref(run));
+    if let Some(section) = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut) {
+        section.remove(LENGTH);
+    }
+    Some(preset)
 }
 
 /// Number of options of a preset.

@@ -366,8 +366,7 @@ fn unsolved(root: &Path, names: &[String]) -> String {
     if let Some(video) = folders.iter().find_map(|folder| first_of(folder, &VIDEOS)) {
         let video = shell_word(&video);
         return format!(
-            "Run mkdir -p {made} && ffmpeg -i {video} -r 2 {made}/%05d.jpg && {}",
-            solve(&images)
+            "Run mkdir -p {made} && ffmpeg -i {video} -r 2 {made}/%05d.jpg, then this again"
         );
     }
     if let Some(raw) = folders.iter().find_map(|folder| first_of(folder, &UNREAD_EXTENSIONS)) {
@@ -375,8 +374,7 @@ fn unsolved(root: &Path, names: &[String]) -> String {
         let folder = shell_word(raw.parent().unwrap_or(root));
         let shown = raw.extension().map_or(extension, |it| it.to_string_lossy().into_owned());
         return format!(
-            "Run mkdir -p {made} && magick mogrify -format jpg -path {made} {folder}/*.{shown} && {}",
-            solve(&images)
+            "Run mkdir -p {made} && magick mogrify -format jpg -path {made} {folder}/*.{shown}, then this again"
         );
     }
     "Give the folder that holds sparse and images after -s".to_owned()

@@ -103,16 +103,6 @@ pub enum TrainError {
         /// Iteration of the densification step.
         iteration: u32,
     },
-    /// The prune of the coarse stage removed the whole model.
-    #[error(
-        "iteration {iteration}: no Gaussian is more opaque than transparent, and the run stops. Train longer before the \
-         coarse stage: --iterations {}",
-        .iteration.saturating_mul(10).max(7000)
-    )]
-    EmptiedByPrune {
-        /// Iteration of the prune.
-        iteration: u32,
-    },
 }
 
 /// What is left of a run that a full disk stopped.

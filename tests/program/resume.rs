@@ -228,9 +228,11 @@ fn a_preset_that_the_run_did_not_begin_with_is_warned_of() {
     assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
     resumed(&place, &["--iterations=14"]).says(&["--preset best --iterations 14"]);
     resumed(&place, &["--preset=fast", "--iterations=16"]).says(&["--preset fast", warned]);
-    // Memory is no part of the result.
-    let ended = resumed(&place, &["--preset=8gb", "--iterations=18"]);
-    assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
+    // Memory is no part of the result, and reference replaces nothing.
+    for flags in [["--preset=8gb", "--iterations=18"], ["--preset=reference", "--iterations=20"]] {
+        let ended = resumed(&place, &flags);
+        assert!(!ended.stderr.contains("replaces options"), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -637,9 +637,9 @@ fn files_with_the_content_of_something_else_are_named() {
 fn data_of_other_programs_is_named_with_a_command() {
     const THEN: &str = "--output-dir ROOT/processed && splat train -s ROOT/processed";
     let cases: [(&[&str], &str); 12] = [
-        (&["walk.MP4"], "ffmpeg -i ROOT/walk.MP4 -r 2 ROOT/images/%05d.jpg && colmap automatic"),
+        (&["walk.MP4"], "ffmpeg -i ROOT/walk.MP4 -r 2 ROOT/images/%05d.jpg, then this again"),
         (&["raw/a.mov"], "no scene: no sparse/0, no transforms.json. Run mkdir -p ROOT/images"),
-        (&["a.HEIC"], "magick mogrify -format jpg -path ROOT/images ROOT/*.HEIC && colmap"),
+        (&["a.HEIC"], "magick mogrify -format jpg -path ROOT/images ROOT/*.HEIC, then"),
         (&["keyframes/cameras/1.json"], "ns-process-data polycam --data ROOT THEN"),
         (&["metadata", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),
         (&["metadata.json", "rgb/0.png"], "ns-process-data record3d --data ROOT THEN"),

@@ -213,7 +213,7 @@ fn halved_opacities_do_not_empty_a_model(#[case] views: u32, #[case] flags: &[&s
 }
 
 #[test]
-fn a_run_that_loses_its_model_ends_with_an_error_and_one_that_loses_most_with_a_warning() {
+fn a_run_that_loses_its_model_ends_with_an_error() {
     let place = TestFolder::with_scene();
     // Opacities that do not rise again.
     let halved = ["--preset=fast", "--opacity-lr=0", "--opacity-reset-interval=2"];

@@ -224,7 +224,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let glb = fs::read(file(&place, "poisson.glb")).unwrap();
     fs::write(&broken, &glb[..glb.len() / 2]).unwrap();
     let named = |path: &Path| mesh_images(&place, &["--mesh", text(path)]);
-    named(&broken).refused(3, &[text(&broken), "ends too early"]);
+    named(&broken).refused(3, &[text(&broken), "it is truncated"]);
     named(&place.path("a.obj")).refused(3, &["a.obj", "as GLB"]);
     named(&place.path("missing.glb")).refused(3, &["missing.glb"]);
     mesh_images(&place, &["--iteration=7"]).refused(3, &[]);

@@ -530,7 +530,6 @@ pub(super) fn errors() -> Vec<Section> {
                 &TrainError::NoSpace { source: full(), checkpoint: None },
                 &TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
                 &TrainError::Emptied { iteration: 11 },
-                &TrainError::EmptiedByPrune { iteration: 7010 },
             ],
         ),
         section(

@@ -132,12 +132,12 @@ impl FaceLayout {
         Ok(Self { window, faces, row_bytes, start, count, corner })
     }
 
-    /// Reads them from where they begin, of so many vertices.
     /// Bytes of all rows.
     pub(super) fn bytes(&self) -> u64 {
         (self.faces as u64).saturating_mul(self.row_bytes as u64)
     }
 
+    /// Reads them from where they begin, of so many vertices.
     pub(super) fn read(
         &self,
         path: &Path,

@@ -120,7 +120,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.profile(Phase::DensityControl)?;
         self.end_phase(Phase::DensityControl);
         if gaussians == 0 && pruned > 0 {
-            return Err(TrainError::EmptiedByPrune { iteration });
+            self.warn(format!(
+                "iteration {iteration}: no Gaussian was more opaque than transparent, and the model is \
+                 empty. Train it longer before the coarse stage (--iterations)"
+            ))?;
         }
         Ok(())
     }
