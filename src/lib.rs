@@ -1,8 +1,8 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
 //! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
-//! is a package of its own, `src/crates/mesh`, which knows nothing of Gaussians, and so are their files,
-//! `src/crates/formats`, which knows nothing of training, processes that work together, `src/crates/ranks`, and bytes
+//! is a package of its own, `src/crates/mesh`, with what all packages share: random streams, PLY headers, GLB containers. So
+//! are files of Gaussians, `src/crates/formats`, which knows nothing of training, processes that work together, `src/crates/ranks`, and bytes
 //! between GPUs, `src/crates/nccl`.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
