@@ -1,9 +1,9 @@
 //! Gaussian splatting: from a COLMAP scene to a PLY.
 //!
-//! Modules stand in the order of data flow; a module uses only those above it. What concerns meshes alone
-//! is a package of its own, `src/crates/mesh`, with what all packages share: random streams, PLY headers, GLB containers. So
-//! are files of Gaussians, `src/crates/formats`, which knows nothing of training, processes that work together, `src/crates/ranks`, and bytes
-//! between GPUs, `src/crates/nccl`.
+//! Modules stand in the order of data flow; a module uses only those above it. Four packages stand beside them:
+//! `src/crates/mesh` has what concerns meshes alone and what all share (random streams, PLY headers, GLB containers);
+//! `src/crates/formats` has files of Gaussians and knows nothing of training; `src/crates/ranks` has processes that work
+//! together, and `src/crates/nccl` bytes between GPUs.
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
