@@ -124,7 +124,7 @@ impl OutputError {
         &self.path
     }
 
-    /// Whether it cannot be written because the disk, or what the user may have of it, is full.
+    /// True if it cannot be written because the disk, or what the user may have of it, is full.
     pub fn is_for_space(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         matches!(self.source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
@@ -179,7 +179,7 @@ const SUFFIX: &str = ".tmp";
 /// How far above a file its work folder may be: renders lie four folders deep in a model folder.
 const LEVELS: usize = 4;
 
-/// How often a file is made anew that another program removed before it was locked.
+/// Number of times a file is made again that another program removed before it was locked.
 const ATTEMPTS: usize = 10;
 
 /// The hidden folder for unfinished files, while a program writes into the folder that it lies in.

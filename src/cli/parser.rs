@@ -110,7 +110,7 @@ pub(super) fn parse<A: Args>(
     Ok((A::from_arg_matches(&matches)?, matches))
 }
 
-/// Whether an option, by its name in the program, stands on the command line; not where the command does not
+/// True if an option, by its name in the program, stands on the command line; not where the command does not
 /// have it.
 pub(super) fn is_typed(matches: &ArgMatches, id: &str) -> bool {
     matches.try_contains_id(id).is_ok()

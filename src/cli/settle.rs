@@ -84,7 +84,7 @@ fn spread_halvings(config: &mut Config, views: u32) {
         return;
     }
     let interval = u64::from(densify.opacity_reset_interval);
-    // A shorter one is the user's.
+    // An interval of fewer iterations was chosen for a short run, and stays.
     if interval < HALVING_IMAGES {
         return;
     }

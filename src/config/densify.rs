@@ -13,11 +13,11 @@ pub(super) struct DensifiedRun {
     pub(super) strategy: StrategyName,
     /// What the model is made of.
     pub(super) primitive: PrimitiveName,
-    /// Whether the model is there already, and the coarse stage is all that follows.
+    /// True if the model is there already, and the coarse stage is all that follows.
     pub(super) is_trained: bool,
     /// True if the number of Gaussians is given.
     pub(super) has_max_points: bool,
-    /// Whether every iteration has another background.
+    /// True if every iteration has another background.
     pub(super) has_random_background: bool,
     /// The iteration at which it ends.
     pub(super) until: u32,

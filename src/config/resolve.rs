@@ -49,7 +49,7 @@ pub struct Typed<'a> {
 pub struct Layers<'a> {
     /// The configuration of an earlier run: a checkpoint's, or `config.toml` of a model folder.
     pub base: Option<ConfigLayer<'a>>,
-    /// Whether that is no earlier run's. Then it lies beneath the preset fast, but for the length that it gives, unless
+    /// True if that is no earlier run's. Then it lies beneath the preset fast, but for the length that it gives, unless
     /// a layer above chooses another way to grow.
     pub is_new: bool,
     /// True if the processor trains, which has other defaults.
@@ -265,7 +265,7 @@ fn overlay(table: &mut Table, upper: Table) {
     }
 }
 
-/// Whether these layers say how Gaussians come to be.
+/// True if these layers say how Gaussians come to be.
 fn chooses_growth(layers: &[Table]) -> bool {
     let given = |section: &str, key: &str| {
         layers.iter().rev().find_map(|layer| layer.get(section)?.get(key))

@@ -124,7 +124,7 @@ fn parse_resolution(text: &str) -> Result<i32, &'static str> {
 }
 
 impl SceneOptions {
-    /// Whether the views that are held out are not simply every nth.
+    /// True if the views that are held out are not simply every nth.
     pub(super) fn chooses_views(&self) -> bool {
         self.test_views.is_some() || self.test_list.is_some()
     }

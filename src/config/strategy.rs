@@ -52,7 +52,7 @@ impl StrategyName {
         })
     }
 
-    /// Whether `absgrad` is an option of it.
+    /// True if `absgrad` is an option of it.
     pub(super) fn takes_absgrad(self) -> bool {
         match self {
             Self::Adc => true,
@@ -60,7 +60,7 @@ impl StrategyName {
         }
     }
 
-    /// Whether it adds Gaussians where gradients are high and resets opacities: what the options of both
+    /// True if it adds Gaussians where gradients are high and resets opacities: what the options of both
     /// are for.
     pub(super) fn grows_by_gradient(self) -> bool {
         match self {
@@ -69,7 +69,7 @@ impl StrategyName {
         }
     }
 
-    /// Whether `--max-points` is the number that it grows to, not one that it only keeps.
+    /// True if `--max-points` is the number that it grows to, not one that it only keeps.
     pub fn grows_to_a_number(self) -> bool {
         match self {
             Self::Budget | Self::Mcmc => true,
@@ -77,7 +77,7 @@ impl StrategyName {
         }
     }
 
-    /// Whether it moves Gaussians at random after a step.
+    /// True if it moves Gaussians at random after a step.
     pub(super) fn moves_at_random(self) -> bool {
         match self {
             Self::Mcmc => true,

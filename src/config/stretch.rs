@@ -49,7 +49,7 @@ const LEAST_OF_BEST: i64 = 6000;
 /// Density control starts before this part of the iterations at which it ends: one in so many.
 const LATEST_START: i64 = 4;
 
-/// Whether schedules of this preset follow the length of the run.
+/// True if schedules of this preset follow the length of the run.
 pub fn follows_iterations(preset: &str) -> bool {
     PRESETS.contains(&unaliased(preset))
 }
@@ -189,7 +189,7 @@ pub(super) fn raise_passes(layer: &mut Table) {
     }
 }
 
-/// Whether a layer gives the run a time budget.
+/// True if a layer gives the run a time budget.
 pub(super) fn has_clock(layer: &Table) -> bool {
     gives(layer, OptimizeOptions::NAME, "time_budget")
 }

@@ -137,7 +137,7 @@ options! {
 }
 
 impl SugarOptions {
-    /// Whether views are compared with those beside them.
+    /// True if views are compared with those beside them.
     pub fn compares_views(&self) -> bool {
         self.multi_view
             && self.regularize == Regularize::MedianNormal

@@ -15,7 +15,7 @@ const MOST_SAMPLES: u32 = 4;
 pub(super) struct TriangleRun {
     pub(super) primitive: PrimitiveName,
     pub(super) reference_gradients: bool,
-    /// Whether the mesh is connected at some iteration.
+    /// True if the mesh is connected at some iteration.
     pub(super) is_connected: bool,
 }
 

@@ -82,7 +82,7 @@ pub(super) fn iterations(values: &[i64]) -> Checked {
     }
 }
 
-/// Whether a count fits TOML's signed integers.
+/// True if a count fits TOML's signed integers.
 pub(super) fn fits_toml(value: u64) -> bool {
     value <= i64::MAX.unsigned_abs()
 }

@@ -93,7 +93,7 @@ impl FolderLock {
     }
 }
 
-/// Whether a program holds this folder's lock.
+/// True if a program holds this folder's lock.
 pub fn is_locked(folder: &Path) -> bool {
     lock_state(folder) == LockState::Held
 }

@@ -69,7 +69,7 @@ impl TableLock {
     }
 }
 
-/// Whether a folder that is missing was only removed a moment ago.
+/// True if a folder that is missing was only removed a moment ago.
 fn can_be_made(folder: &Path) -> bool {
     fs::create_dir(folder).map_or_else(|error| error.kind() == ErrorKind::AlreadyExists, |()| true)
 }

@@ -114,7 +114,7 @@ impl TexturedFile {
         })
     }
 
-    /// Whether both are the same but for the rounding of v.
+    /// True if both are the same but for the rounding of v.
     fn agrees_with(&self, other: &Self) -> bool {
         let is_near = |a: &TexturedCorner, b: &TexturedCorner| {
             a.place == b.place && (0..2).all(|axis| (a.uv[axis] - b.uv[axis]).abs() < 1e-6)

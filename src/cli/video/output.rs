@@ -60,7 +60,7 @@ impl VideoOutput {
         Ok(if is_video { Self::Video(path) } else { Self::Frames(path) })
     }
 
-    /// Whether a video is made.
+    /// True if a video is made.
     pub(super) fn is_video(&self) -> bool {
         matches!(self, Self::Video(_))
     }

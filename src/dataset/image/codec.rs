@@ -224,7 +224,7 @@ fn orientation(decoder: &mut impl ImageDecoder) -> Orientation {
     decoder.orientation().unwrap_or(Orientation::NoTransforms)
 }
 
-/// Whether the end marker of a JPEG follows its image data.
+/// True if the end marker of a JPEG follows its image data.
 ///
 /// The decoder fills missing rows with grey and reports success, and grey must not be trained on.
 /// A photograph that lacks only the marker looks like one that lost its last rows, so it is refused,

@@ -72,7 +72,7 @@ pub struct PlyTriangles {
     pub window: StoredWindow,
 }
 
-/// Whether a file holds triangles between its rows, and these have no scales.
+/// True if a file holds triangles between its rows, and these have no scales.
 pub(super) fn are_in(header: &VertexHeader) -> bool {
     let says_so = header.header.comments.iter().any(|comment| comment == RENDER_MODE);
     let has_faces = header.after().iter().any(|element| element.name == "face");

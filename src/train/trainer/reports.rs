@@ -51,7 +51,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Whether the last step asks for them, evaluated or not: at intervals and at the run's end.
+    /// True if the last step asks for them, evaluated or not: at intervals and at the run's end.
     pub(super) fn distributions_are_due(&self) -> bool {
         self.last_step.crosses(report::DISTRIBUTION_INTERVAL)
             || self.iteration == self.setup.config.last_iteration()

@@ -47,7 +47,7 @@ impl SceneCamera {
         Ok(())
     }
 
-    /// Whether a picture can be drawn from it.
+    /// True if a picture can be drawn from it.
     pub fn is_usable(&self) -> bool {
         let values = [self.position.as_slice(), self.rotation.as_flattened(), &self.principal_px];
         values.into_iter().flatten().all(|value| value.is_finite())

@@ -52,7 +52,7 @@ struct GlbContent<'a> {
 }
 
 impl GlbContent<'_> {
-    /// All rows of `N` numbers of an accessor, of which there must be `count`.
+    /// Returns all rows of `N` numbers of an accessor; fails unless there are `count`.
     fn rows<const N: usize>(
         &self,
         number: usize,

@@ -87,7 +87,7 @@ pub fn middle_and_radius(places: &[[f32; 3]]) -> ([f32; 3], f32) {
     (center, radius.filter(|radius| radius.is_normal()).unwrap_or(1.0))
 }
 
-/// The value that so many percent of all do not exceed; none of none.
+/// Returns the percentile of the values; none if there are none.
 fn percentile(mut values: Vec<f32>, percent: usize) -> Option<f32> {
     let at = values.len() * percent / 100;
     (at < values.len()).then(|| *values.select_nth_unstable_by(at, f32::total_cmp).1)

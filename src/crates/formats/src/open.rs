@@ -117,7 +117,7 @@ fn has_end(path: &Path, end: &str) -> bool {
     name.to_ascii_lowercase().ends_with(end)
 }
 
-/// Whether a file is HTML, by its first four bytes or its name.
+/// True if a file is HTML, by its first four bytes or its name.
 fn is_page(path: &Path, start: &[u8]) -> bool {
     start.get(..4).is_some_and(|it| it.eq_ignore_ascii_case(b"<!do")) || has_end(path, ".html")
 }

@@ -22,7 +22,7 @@ impl<'a> ByteCursor<'a> {
         self.rest.len()
     }
 
-    /// The next bytes, of which `what` needs so many.
+    /// Returns the next bytes, as many as `what` needs.
     pub(crate) fn take(&mut self, what: &str, count: usize) -> Result<&'a [u8], FormatFault> {
         let Some((taken, rest)) = self.rest.split_at_checked(count) else {
             return Err(FormatFault::truncated(what, count as u64, self.rest.len() as u64));

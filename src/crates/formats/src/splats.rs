@@ -339,7 +339,7 @@ pub struct CropBox {
 }
 
 impl CropBox {
-    /// Whether a place lies in it.
+    /// True if a place lies in it.
     pub fn contains(&self, place: [f32; 3]) -> bool {
         let inside = |i: usize| (self.low[i]..=self.high[i]).contains(&f64::from(place[i]));
         (0..3).all(inside)
@@ -356,7 +356,7 @@ pub struct CropSphere {
 }
 
 impl CropSphere {
-    /// Whether a place lies in it.
+    /// True if a place lies in it.
     pub fn contains(&self, place: [f32; 3]) -> bool {
         let squares = place.iter().zip(self.center).map(|(&x, c)| (f64::from(x) - c).powi(2));
         squares.sum::<f64>() <= self.radius * self.radius

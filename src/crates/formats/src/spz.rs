@@ -132,7 +132,7 @@ const HEADER_BYTES: u32 = 32;
 /// Files that unpack to this much are read whatever their size.
 const ALWAYS_READ_BYTES: u64 = 16 << 20;
 
-/// Larger ones may unpack to so many times their size. Trained scenes reach four times.
+/// Factor up to which larger ones may unpack. Trained scenes reach four.
 const MOST_PACKED: u64 = 16;
 
 /// Type of Adobe's record of the axes, which holds their number in four bytes.

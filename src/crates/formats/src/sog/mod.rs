@@ -222,14 +222,14 @@ struct PictureSize {
 }
 
 impl PictureSize {
-    /// The size, nearly square and of multiples of four, that holds a pixel for each of so many.
+    /// Returns a nearly square size, in multiples of four, with a pixel for each of `count`.
     fn of_count(count: usize) -> Self {
         let width = 4 * floor_usize(((count as f64).sqrt() / 4.0).ceil()).max(1);
         let height = 4 * count.div_ceil(4 * width).max(1);
         Self { width: to_u32(width), height: to_u32(height) }
     }
 
-    /// Whether a WebP can be so large.
+    /// True if a WebP can be so large.
     const fn fits(self) -> bool {
         self.width <= MOST_SIDE && self.height <= MOST_SIDE
     }
@@ -249,7 +249,7 @@ fn encode(mut pixels: Vec<[u8; 4]>, size: PictureSize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Unpacks the first pixels of a picture that has at least so many, and not many more.
+/// Unpacks the first pixels of a picture that has at least this number, and not many more.
 fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, FormatFault> {
     let fault = |error: &DecodingError| FormatFault::damaged(format!("its part {name}: {error}"));
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(|error| fault(&error))?;
@@ -341,7 +341,7 @@ fn unpack_rotation([a, b, c, alpha]: [u8; 4]) -> Option<UnitQuat> {
 
 // SOG, read.
 
-/// Scenes of so many Gaussians are read however small their pictures are.
+/// Number of Gaussians up to which scenes are read however small their pictures are.
 const ALWAYS_READ: u64 = 1 << 18;
 
 /// Bytes of `meta.json`, which has three codebooks.
@@ -741,7 +741,7 @@ mod tests {
         assert!((range.high - 251.0_f32.ln()).abs() < 1e-6);
         for x in places {
             let back = range.unpack(range.pack(x));
-            // Half a step, in the space where it is one, is so many times that in the scene.
+            // Factor from half a step in the space of steps to the scene.
             let step = f64::from(range.high - range.low) / 65_535.0;
             let bound = (0.5 * step * (1.0 + f64::from(x).abs())) * 1.01 + 1e-5;
             assert!((f64::from(x) - f64::from(back)).abs() <= bound, "{x} {back}");

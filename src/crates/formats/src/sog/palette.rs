@@ -259,7 +259,7 @@ pub(super) struct Clusters {
 }
 
 impl Members<'_> {
-    /// The centres of the cells after so many passes. A cell has no more centres than rows.
+    /// Returns the centres of the cells after this number of passes. A cell has no more centres than rows.
     pub(super) fn clusters(&self, cells: &Cells<'_>, passes: usize, seed: u64) -> Clusters {
         let inside = Groups::of(cells.of_rows, cells.count());
         let mut centers = self.first_centers(cells, &inside, seed);
@@ -318,7 +318,7 @@ impl Members<'_> {
         }
     }
 
-    /// The rows with the greatest weighted distances, so many.
+    /// Returns this number of rows, those with the greatest weighted distances.
     fn worst(&self, rows: &[u32], near: &[NearRow], count: usize) -> Vec<usize> {
         if count == 0 {
             return Vec::new();
@@ -331,7 +331,7 @@ impl Members<'_> {
     }
 }
 
-/// The weighted mean of the rows of each group, of so many numbers; zeros of one without rows.
+/// Returns the weighted mean of the rows of each group; zeros for a group without rows.
 pub(super) fn weighted_means<'a>(
     width: usize,
     row: impl Fn(u32) -> &'a [f32] + Sync,
@@ -464,12 +464,12 @@ pub(super) struct RowTable {
 }
 
 impl RowTable {
-    /// Rows of so many numbers, none yet.
+    /// Returns an empty table with this number of columns.
     pub(super) fn of_width(numbers: usize) -> Self {
         Self { width: numbers.next_multiple_of(LANES).max(LANES), values: Vec::new() }
     }
 
-    /// So many rows of so many numbers, each as `fill` makes it of zeros.
+    /// Returns a table of this size; `fill` makes each row from zeros.
     pub(super) fn filled(
         numbers: usize,
         count: usize,
@@ -533,7 +533,7 @@ pub trait HeldRows {
     /// For each row the nearest of the centres in its cells; of equal ones the first.
     fn nearest(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow>;
 
-    /// For each row the so many cells whose centres are nearest, the nearest first. There are no fewer.
+    /// Returns for each row the cells with the nearest centres, the nearest first. There are no fewer cells.
     fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32>;
 }
 

@@ -203,7 +203,7 @@ impl PartSource for ChunkSource<'_> {
 /// Standard deviations that a box holds of each Gaussian.
 const DEVIATIONS: f64 = 3.0;
 
-/// Rows of which one thread looks at so many.
+/// Number of rows that one thread looks at.
 const ROWS_AT_A_TIME: usize = 65_536;
 
 /// A row of a level, and where it is.

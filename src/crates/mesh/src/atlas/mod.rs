@@ -230,7 +230,7 @@ impl AtlasCheck {
         check
     }
 
-    /// Whether it can be baked on.
+    /// True if it can be baked on.
     pub fn is_sound(&self) -> bool {
         self.claimed_twice == 0 && self.flipped == 0 && self.outside == 0
     }

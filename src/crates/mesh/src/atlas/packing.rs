@@ -296,7 +296,7 @@ impl TrueShape {
         minus(places[self.ends[(i + 1) % 3] as usize], places[self.ends[i] as usize])
     }
 
-    /// Whether places keep it to a hundredth, and its sense.
+    /// True if places keep it to a hundredth, and its sense.
     fn is_kept(&self, places: &[Place]) -> bool {
         let doubled = cross(self.side(0, places), self.side(1, places));
         doubled >= 0.99 * cross(self.sides[0], self.sides[1])

@@ -88,7 +88,7 @@ struct EdgeSide {
     /// The lesser end first, so that both triangles at a side compute the same.
     ends: [[f64; 2]; 2],
     is_swapped: bool,
-    /// Whether centres on the side belong to the triangle: so for one of both ways along it.
+    /// True if centres on the side belong to the triangle: so for one of both ways along it.
     takes_ties: bool,
 }
 

@@ -198,7 +198,7 @@ pub struct ColorView<'a> {
 }
 
 impl ColorView<'_> {
-    /// Whether there is a colour for each pixel.
+    /// True if there is a colour for each pixel.
     fn is_whole(&self) -> bool {
         let pixels = self.camera.width * self.camera.height;
         self.colors.len() == pixels && self.counts.is_none_or(|counts| counts.len() == pixels)

@@ -24,7 +24,7 @@ const LEAST_SHARE: f64 = 0.25;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SeenColor {
     pub(super) color: [u8; 3],
-    /// Whether no pixel of it lies at the edge of what is seen, where a photograph also shows what is behind.
+    /// True if no pixel of it lies at the edge of what is seen, where a photograph also shows what is behind.
     pub(super) is_pure: bool,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Sighting<'a> {
         (share >= LEAST_SHARE).then_some(SeenColor { color, is_pure })
     }
 
-    /// Whether a place in camera axes is in sight.
+    /// True if a place in camera axes is in sight.
     pub(super) fn shows(&self, cam: Vec3) -> bool {
         let mut share = 0.0;
         self.for_each_pixel(cam, |_, weight| share += weight);
@@ -103,7 +103,7 @@ impl<'a> Sighting<'a> {
         }
     }
 
-    /// Whether the camera may see a triangle in camera axes.
+    /// True if the camera may see a triangle in camera axes.
     pub(super) fn may_see(&self, corners: [Vec3; 3]) -> bool {
         if corners.iter().any(|corner| corner[2] < self.view.near) {
             return corners.iter().any(|corner| corner[2] >= self.view.near);

@@ -111,7 +111,7 @@ impl Bricks {
         self.keys.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

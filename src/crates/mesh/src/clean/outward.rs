@@ -113,7 +113,7 @@ impl Judge<'_> {
         seen
     }
 
-    /// Whether an odd number of other closed components lie about a face of one.
+    /// True if an odd number of other closed components lie about a face of one.
     fn is_enclosed(&self, name: usize, face: u32) -> bool {
         let origin = centroid(self.tree.corners(face));
         let votes = DIRECTIONS.iter().filter(|&&direction| {

@@ -234,7 +234,7 @@ impl<'a> SurfaceSamples<'a> {
         self.count
     }
 
-    /// Whether there are none: the surface has no area.
+    /// True if there are none: the surface has no area.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -42,7 +42,7 @@ impl Viewpoint {
         mul_transposed(&self.rotation, along)
     }
 
-    /// Whether a place lies in front of the camera and within its image.
+    /// True if a place lies in front of the camera and within its image.
     pub fn frames(&self, place_world: Vec3) -> bool {
         let cam = add(mul(&self.rotation, place_world), self.translation);
         cam[2] > 0.0
@@ -169,7 +169,7 @@ fn crosses(tree: &BoxTree<'_>, face: u32) -> bool {
     found
 }
 
-/// Whether a side of one triangle passes through the inside of the other. Both ends lie clearly on
+/// True if a side of one triangle passes through the inside of the other. Both ends lie clearly on
 /// either side of its plane: neighbours in one plane, but for rounding, only touch.
 fn pierces(sides: [Vec3; 3], through: [Vec3; 3]) -> bool {
     const CLEARLY: f64 = 1e-9;
@@ -209,7 +209,7 @@ impl<'a> Sight<'a> {
         Self { tree, cameras, centres: cameras.iter().map(Viewpoint::centre_world).collect() }
     }
 
-    /// Whether a camera has a place of the surface in its image with nothing before it.
+    /// True if a camera has a place of the surface in its image with nothing before it.
     pub(super) fn sees(&self, place: Vec3) -> bool {
         self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {
             camera.frames(place) && !self.tree.is_hit(place, sub(centre, place), HIDES)

@@ -173,7 +173,7 @@ fn turn(slots: &Slots, border: Link, corner: usize, holds: u32) -> Link {
     }
 }
 
-// Where to start a walk anew.
+// Places to start a walk again.
 
 /// A tetrahedron at each point, as of its insertion: it may be gone since.
 ///

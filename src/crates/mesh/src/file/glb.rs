@@ -115,12 +115,12 @@ pub fn json_chunk(document: &Value) -> Vec<u8> {
     json
 }
 
-/// Returns the bytes of a file with this JSON chunk and so many bytes in the binary one.
+/// Returns the length of a file with this JSON chunk and this number of bytes in the binary one.
 pub fn glb_bytes(json: &[u8], binary: u64) -> u64 {
     12 + 8 + json.len() as u64 + 8 + binary
 }
 
-/// Writes a file up to the content of its binary chunk, which has so many bytes: a multiple of 4.
+/// Writes a file up to the content of its binary chunk, whose length is a multiple of 4.
 pub fn write_chunks(out: &mut dyn Write, json: &[u8], binary: u64) -> io::Result<()> {
     let length = |bytes: u64| {
         Ok::<_, io::Error>(u32::try_from(bytes).map_err(io::Error::other)?.to_le_bytes())
@@ -469,7 +469,7 @@ impl<'a> GlbParts<'a> {
             .ok_or_else(|| format!("it has no buffer view {number}"))
     }
 
-    /// The bytes of an accessor of this type with so many a row.
+    /// Returns the bytes of an accessor of this type and row length.
     fn rows(&self, number: &Value, component: u32, row: usize) -> Result<&'a [u8], String> {
         let accessor = &self.json["accessors"][index(number)];
         if accessor["componentType"].as_u64() != Some(component.into()) {

@@ -72,7 +72,7 @@ impl OrientedPoints {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

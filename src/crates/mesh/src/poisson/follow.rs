@@ -20,9 +20,9 @@ pub(super) struct Followed {
     pub(super) bricks: Bricks,
     /// `[bricks, 512]`; NaN outside the cube.
     pub(super) values: Vec<f32>,
-    /// Whether more bricks were called than granted, so that the surface ends somewhere.
+    /// True if more bricks were called than granted, so that the surface ends somewhere.
     pub(super) is_cut: bool,
-    /// Whether the surface reaches the cube, and ends there.
+    /// True if the surface reaches the cube, and ends there.
     pub(super) meets_cube: bool,
 }
 
@@ -123,7 +123,7 @@ impl Found<'_> {
         (called, meets_cube)
     }
 
-    /// Whether known nodes of this part of a block lie on both sides of the surface.
+    /// True if known nodes of this part of a block lie on both sides of the surface.
     fn passes(&self, block: &Block, span: [[usize; 2]; 3]) -> bool {
         let (mut inside, mut outside) = (false, false);
         for z in span[2][0]..=span[2][1] {
@@ -164,7 +164,7 @@ impl Found<'_> {
         }
     }
 
-    /// Whether a brick has nodes of the surface's cube.
+    /// True if a brick has nodes of the surface's cube.
     fn holds_cube(&self, place: [i32; 3]) -> bool {
         place.iter().all(|&p| p >= 0)
             && within_cube(place.map(i32::unsigned_abs), self.level).iter().any(|&word| word != 0)

@@ -96,9 +96,9 @@ pub struct Reconstruction {
     pub iso: f64,
     /// How each level went, the coarsest first.
     pub levels: Vec<LevelReport>,
-    /// Whether the surface was followed further than the plan grants, and so has a border.
+    /// True if the surface was followed further than the plan grants, and so has a border.
     pub is_cut: bool,
-    /// Whether the surface reaches the cube, and ends there.
+    /// True if the surface reaches the cube, and ends there.
     pub meets_cube: bool,
 }
 

@@ -302,7 +302,7 @@ impl Screen {
         }
     }
 
-    /// Whether a brick's nodes are touched by a point.
+    /// True if a brick's nodes are touched by a point.
     pub(super) fn touches(&self, brick: usize) -> bool {
         self.starts[brick + 1] > self.starts[brick]
     }
@@ -326,7 +326,7 @@ fn mean_of(
     Mean { cell, offset: sum.map(|s| (s / area).clamp(0.0, 1.0)), area }
 }
 
-/// A point of a brick so many bricks away, as seen from here; none if it touches no node here.
+/// Returns a point of a brick at this distance in bricks, seen from here; none if it touches no node here.
 fn held(mean: &Mean, brick: [i32; 3], factor: f64) -> Option<Held> {
     let cell: [i32; 3] = std::array::from_fn(|a| mean.cell[a] + 8 * brick[a]);
     if !cell.iter().all(|c| (-1..8).contains(c)) {

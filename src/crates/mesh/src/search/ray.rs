@@ -34,7 +34,7 @@ impl BoxTree<'_> {
         first
     }
 
-    /// Whether any face lies on a ray between `nearest` and `farthest`, in lengths of `direction`.
+    /// True if any face lies on a ray between `nearest` and `farthest`, in lengths of `direction`.
     pub fn is_hit(&self, origin: Vec3, direction: Vec3, range: [f64; 2]) -> bool {
         let mut found = false;
         self.hits(origin, direction, range, |_| {

@@ -44,7 +44,7 @@ impl SurveyedBricks {
         self.bricks.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.bricks.is_empty()
     }
@@ -188,7 +188,7 @@ impl Space {
         self.holds(nodes).then_some(nodes)
     }
 
-    /// Whether a place in nodes is in the box, or not too far.
+    /// True if a place in nodes is in the box, or not too far.
     pub(super) fn holds(&self, nodes: Vec3) -> bool {
         let is_in = |a: usize| (0.0..=f64::from(self.nodes[a] - 1)).contains(&nodes[a]);
         let is_near = match self.kind {
