@@ -52,6 +52,10 @@ pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText>
                 // The others need theirs.
                 text = text.replace("opacity_reg = 0\n", "");
             }
+            if config.optimize.primitive == PrimitiveName::Surfels {
+                // They take longer.
+                text = text.replace("max_points = 15000\n", "max_points = 11000\n");
+            }
             ("the demonstration", text.replace("[optimize]\n", &views))
         }
         None if ranks > 1 => ("--ranks", views),
