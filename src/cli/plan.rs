@@ -35,7 +35,7 @@ use crate::memory::plan::{
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
 use crate::train::strategy::Strategy;
-use crate::train::view_divisor::view_divisor;
+use crate::train::schedule::view_divisor;
 use crate::train::{forecast, render_footprint};
 
 /// Arguments of `splat plan`.

@@ -87,6 +87,21 @@ pub struct ColorStep<'a, A> {
     pub step: TableStep,
 }
 
+/// The table of the view of image `number`, by its index in the dataset, and how it learns in a run of so many
+/// images.
+pub(super) fn color_step<'a, A>(
+    tables: Option<&'a mut A>,
+    options: &OptimizeOptions,
+    trained: &[usize],
+    view: usize,
+    [number, images]: [u32; 2],
+) -> Option<ColorStep<'a, A>> {
+    let kind = compensation(options)?;
+    let place = trained.iter().position(|&other| other == view)?;
+    let step = TableStep { view: place, number, rule: rule(options, kind, images) };
+    Some(ColorStep { tables: tables?, step })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

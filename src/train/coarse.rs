@@ -6,9 +6,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::adam::adam_step;
 use super::schedule;
 use super::span::ImageSpan;
+use super::train_step::adam_step;
 use crate::backend::{AdamStep, EditRule, Grow, Keep, Rates};
 use crate::config::{Config, SugarSchedule};
 

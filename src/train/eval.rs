@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::TrainError;
 use super::event::{Corrected, Evaluation, Metrics, ReferenceMetrics, Split, ViewMetrics};
-use super::reference::reference_ssim;
-use super::surface_maps::SurfaceMaps;
-use super::views::Views;
-use crate::backend::frame_state;
+use super::feed::Views;
+use super::pictures::SurfaceMaps;
+use super::pictures::{photo_picture, render_picture};
 use crate::backend::{
-    Compensation, DeviceError, Extra, Footprint, Look, Photo, PixelDepth, RenderSettings, Rendered,
-    Stay, TrainDevice,
+    Compensation, DeviceError, Extra, Footprint, Look, Measured, Photo, PixelDepth, RenderSettings,
+    Rendered, Stay, TrainDevice, frame_state,
 };
 use crate::config::MetricSet;
 use crate::dataset::{Image, View, evenly_spread};
+use crate::math::ssim::{Pair, zero_padded_ssim};
 use crate::memory::TrainingScale;
 use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 
@@ -355,4 +355,54 @@ fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
         ssim: all.iter().map(|view| view.ssim).sum::<f64>() / count,
         lpips: lpips.map(|sum| sum / count),
     })
+}
+
+// How much a render looks like its photograph, in the customary units.
+
+/// PSNR of a perfect render, dB: a mean squared error of 1e-10.
+const PSNR_MAX_DB: f64 = 100.0;
+
+impl From<Measured> for Metrics {
+    /// PSNR is 10 log₁₀(1 / mean squared error). LPIPS is another matter.
+    fn from(Measured { mse, l1, ssim }: Measured) -> Self {
+        Self { psnr: psnr(mse), ssim, l1, lpips: None, corrected: None, reference: None }
+    }
+}
+
+impl From<Measured> for Corrected {
+    fn from(Measured { mse, ssim, .. }: Measured) -> Self {
+        Self { psnr: psnr(mse), ssim }
+    }
+}
+
+fn psnr(mse: f64) -> f64 {
+    if mse > 0.0 { (-10.0 * mse.log10()).min(PSNR_MAX_DB) } else { PSNR_MAX_DB }
+}
+
+// Structural similarity as the reference trainers' `metrics.py` finds it in PNGs.
+
+/// Of a render and its photograph, both of 8 bits. Where the photograph has a mask, both are multiplied
+/// by it.
+pub(super) fn reference_ssim(rendered: &Rendered, image: &Image) -> f64 {
+    let counts = |at: usize| image.mask.as_ref().is_none_or(|mask| mask[at / 3] != 0);
+    let values = |rgb: Vec<u8>| -> Vec<f64> {
+        let masked = |(at, value)| if counts(at) { f64::from(value) / 255.0 } else { 0.0 };
+        rgb.into_iter().enumerate().map(masked).collect()
+    };
+    let (x, y) = (values(render_picture(rendered).rgb), values(photo_picture(image).rgb));
+    let size = [rendered.width, rendered.height].map(|side| side as usize);
+    zero_padded_ssim(Pair { x: &x, y: &y, size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_tenth_is_20_db_and_none_is_100_db() {
+        let psnr = |mse| Metrics::from(Measured { mse, l1: 0.0, ssim: 1.0 }).psnr;
+        // Rounding of 0.1² and of the logarithm.
+        assert!((psnr(0.1 * 0.1) - 20.0).abs() < 1e-12);
+        assert_eq!([psnr(0.0), psnr(1e-12)], [100.0; 2]);
+    }
 }

@@ -1,45 +1,28 @@
 //! The training loop, written against the backend traits only.
 
-mod adam;
 pub mod appearance;
-mod background_files;
 mod batches;
 pub mod checkpoint;
 pub mod coarse;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;
-mod finite;
 pub mod forecast;
 pub mod live;
-mod mean_losses;
-mod metrics;
-pub mod near_surface;
 pub mod obey;
 mod other_views;
 pub mod pace;
-mod pace_budget;
-pub mod passed;
 pub mod pictures;
-mod reference;
 pub mod refine;
-mod report;
+pub mod report;
 pub mod save;
 pub mod schedule;
-mod smoothing;
 pub mod span;
 pub mod strategy;
-pub mod surface_maps;
-mod target;
 pub mod terms;
-mod timelapse;
 pub(crate) mod train_step;
 mod trainer;
-mod training_background;
 pub mod triangles;
-mod unexplained_growth;
-pub(crate) mod view_divisor;
-mod views;
 
 use std::path::{Path, PathBuf};
 
@@ -51,8 +34,8 @@ use crate::files::OutputError;
 use crate::math::Real;
 use crate::math::morton::Cube;
 
+pub use feed::Views;
 pub use trainer::{Outcome, Trainer, TrainerSetup};
-pub use views::Views;
 
 /// Why a run ended before its last iteration.
 #[derive(Debug, thiserror::Error)]

@@ -3,9 +3,9 @@
 use sha2::{Digest as _, Sha256};
 
 use super::batches::RankImages;
+use super::feed::Views;
 use super::schedule::ViewOrder;
 use super::terms::{self, TrainingStage, ViewExtras};
-use super::views::Views;
 use crate::backend::ranks::{Obeying, RankOrder, RankShard, RankTarget};
 use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;

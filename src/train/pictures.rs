@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::event::Picture;
 use crate::backend::Rendered;
 use crate::dataset::Image;
+use crate::math::normals::blended_normal;
 
 /// Mean absolute error of a pixel, 0..1, from which on the error map is white.
 const WHITE_ERROR: f64 = 0.25;
@@ -78,6 +79,114 @@ fn picture(
     Picture { width, height, rgb }
 }
 
+// Depths and normals of a drawn view as pictures.
+
+/// Sum of the weights below which a pixel shows nothing.
+const WEIGHT_MIN: f32 = 1.0 / 255.0;
+
+/// Depth and normal of each pixel of a view.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SurfaceMaps {
+    /// Width in px.
+    pub width: u32,
+    /// Height in px.
+    pub height: u32,
+    /// What each pixel shows, [height, width]; `None` where nothing is drawn.
+    pub pixels: Vec<Option<SurfacePixel>>,
+}
+
+/// What a pixel shows of the surface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SurfacePixel {
+    /// Depth along the view axis, world units: the mean over what is blended, by its weights, or that by which
+    /// half of the light is stopped.
+    pub depth: f32,
+    /// Unit normal towards the camera, in camera axes: x right, y down, z along the view; none of a view that
+    /// was drawn without normals.
+    pub normal_cam: Option<[f32; 3]>,
+}
+
+impl SurfaceMaps {
+    /// The maps of a view; nothing of one that was drawn without them. A view with median depths shows something
+    /// where half of the light is stopped.
+    pub fn of(rendered: &Rendered) -> Option<Self> {
+        let (sums, _) = rendered.surface.as_deref()?.as_chunks::<4>();
+        let medians = rendered.median_depths.as_deref();
+        let pixels = sums.iter().enumerate().map(|(pixel, &[depth, x, y, weight])| {
+            let depth = medians.map_or(depth / weight, |medians| medians[pixel]);
+            (weight >= WEIGHT_MIN && depth > 0.0).then(|| SurfacePixel {
+                depth,
+                normal_cam: Some(blended_normal([x / weight, y / weight])),
+            })
+        });
+        let (width, height) = (rendered.width, rendered.height);
+        Some(Self { width, height, pixels: pixels.collect() })
+    }
+
+    /// The depths that inverse depths tell, where what is drawn is opaque; nothing of a view that was drawn
+    /// without them.
+    pub fn of_inverse_depths(rendered: &Rendered) -> Option<Self> {
+        let depth = |&inverse: &f32| {
+            (inverse > 0.0).then(|| SurfacePixel { depth: 1.0 / inverse, normal_cam: None })
+        };
+        let pixels = rendered.inverse_depths.as_deref()?.iter().map(depth).collect();
+        Some(Self { width: rendered.width, height: rendered.height, pixels })
+    }
+
+    /// Depths as heat: near is white, `extent` in the middle, far black, as is what shows nothing.
+    ///
+    /// The scale is extent / (extent + depth), the same for all pictures of a scene.
+    pub fn depth_picture(&self, extent: f64) -> Picture {
+        self.picture(|pixel| heat(extent / (extent + f64::from(pixel.depth))))
+    }
+
+    /// Normals as colours: red to the right, green up, blue towards the camera; black shows nothing.
+    pub fn normal_picture(&self) -> Picture {
+        self.picture(|pixel| normal_color(pixel).map_or([0; 3], |color| color.map(byte)))
+    }
+
+    /// Depths in whole numbers, [height, width]: world units times `values_per_unit`, at least 1 and at
+    /// most 65,535; 0 where nothing is drawn.
+    pub fn depth_values(&self, values_per_unit: f64) -> Vec<u16> {
+        let value =
+            |pixel: &SurfacePixel| to_integer(f64::from(pixel.depth) * values_per_unit).max(1);
+        self.pixels.iter().map(|pixel| pixel.as_ref().map_or(0, value)).collect()
+    }
+
+    /// Normals in whole numbers, [height, width, 3]: (x right, y up, z towards the camera) from -1..1 to
+    /// 0..65,535; 0, 0, 0 where nothing is drawn.
+    pub fn normal_values(&self) -> Vec<u16> {
+        let values =
+            |pixel: &SurfacePixel| Some(normal_color(pixel)?.map(|value| to_integer(MOST * value)));
+        let pixels = self.pixels.iter();
+        pixels.flat_map(|pixel| pixel.as_ref().and_then(values).unwrap_or_default()).collect()
+    }
+
+    fn picture(&self, color: impl Fn(&SurfacePixel) -> [u8; 3]) -> Picture {
+        let rgb = self.pixels.iter().flat_map(|pixel| pixel.as_ref().map_or([0; 3], &color));
+        Picture { width: self.width, height: self.height, rgb: rgb.collect() }
+    }
+}
+
+/// The largest number of 16 bits.
+const MOST: f64 = 65_535.0;
+
+/// A normal as 0..1 along x right, y up and z towards the camera.
+fn normal_color(pixel: &SurfacePixel) -> Option<[f64; 3]> {
+    let [x, y, z] = pixel.normal_cam?.map(f64::from);
+    Some([x, -y, -z].map(|axis| 0.5 + 0.5 * axis))
+}
+
+/// Rounded, and within 16 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to 0..=65535 before"
+)]
+fn to_integer(value: f64) -> u16 {
+    value.round().clamp(0.0, MOST) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,5 +225,72 @@ mod tests {
         assert_eq!(map.rgb[3..6], heat(0.5));
         assert_eq!(map.rgb[6..], [255; 6]);
         assert_eq!(density_map(&[], 2, 2).rgb, [0; 12]);
+    }
+
+    /// A drawn view of a row of pixels: sums of depth, of the normal's x and y, and of the weights.
+    fn drawn(sums: &[[f32; 4]]) -> Rendered {
+        Rendered {
+            width: u32::try_from(sums.len()).unwrap(),
+            height: 1,
+            rgb: vec![0.0; 3 * sums.len()],
+            blended: None,
+            inverse_depths: None,
+            inverse_squares: None,
+            surface: Some(sums.concat()),
+            median_depths: None,
+        }
+    }
+
+    #[test]
+    fn sums_are_divided_by_the_weights() {
+        let maps = SurfaceMaps::of(&drawn(&[[1.0, 0.3, 0.0, 0.5], [0.0; 4]])).unwrap();
+        let pixel = maps.pixels[0].unwrap();
+        assert_eq!(pixel.depth, 2.0);
+        let close = |a: f32, b: f32| (a - b).abs() < 1e-6;
+        let [x, _, z] = pixel.normal_cam.unwrap();
+        assert!(close(x, 0.6) && close(z, -0.8), "{pixel:?}");
+        assert_eq!(maps.pixels[1], None);
+    }
+
+    #[test]
+    fn median_depths_stand_for_the_means_where_there_are_some() {
+        let sums = [[1.0, 0.3, 0.0, 0.5], [4.0, 0.0, 0.0, 1.0], [0.0; 4]];
+        let medians = Some(vec![0.0, 3.0, 0.0]);
+        let maps = SurfaceMaps::of(&Rendered { median_depths: medians, ..drawn(&sums) }).unwrap();
+        let depths: Vec<_> = maps.pixels.iter().map(|pixel| pixel.map(|p| p.depth)).collect();
+        assert_eq!(depths, [None, Some(3.0), None]);
+    }
+
+    #[test]
+    fn what_has_no_maps_has_no_pictures() {
+        assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
+    }
+
+    #[test]
+    fn inverse_depths_have_depths_and_no_normals() {
+        let rendered = Rendered { inverse_depths: Some(vec![0.5, 0.0]), ..drawn(&[[0.0; 4]; 2]) };
+        let maps = SurfaceMaps::of_inverse_depths(&rendered).unwrap();
+        assert_eq!(maps.pixels[0], Some(SurfacePixel { depth: 2.0, normal_cam: None }));
+        assert_eq!(maps.pixels[1], None);
+        assert_eq!(maps.normal_values(), [0; 6]);
+        assert_eq!(SurfaceMaps::of_inverse_depths(&drawn(&[])), None);
+    }
+
+    #[test]
+    fn depths_in_whole_numbers_never_say_nothing_where_something_is() {
+        let row = [[3.0, 0.0, 0.0, 1.0], [1e-6, 0.0, 0.0, 1.0], [1e9, 0.0, 0.0, 1.0], [0.0; 4]];
+        let maps = SurfaceMaps::of(&drawn(&row)).unwrap();
+        assert_eq!(maps.depth_values(512.0), [1536, 1, 65_535, 0]);
+        let picture = maps.depth_picture(3.0).rgb;
+        assert_eq!((&picture[..3], &picture[9..]), (&heat(0.5)[..], &[0, 0, 0][..]));
+    }
+
+    #[test]
+    fn normals_are_red_to_the_right_green_up_and_blue_to_the_camera() {
+        let row = [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 1.0], [1.0, 0.0, -1.0, 1.0], [0.0; 4]];
+        let maps = SurfaceMaps::of(&drawn(&row)).unwrap();
+        let expected = [[128, 128, 255], [255, 128, 128], [128, 255, 128], [0, 0, 0]];
+        assert_eq!(maps.normal_picture().rgb, expected.concat());
+        assert_eq!(maps.normal_values()[..3], [32_768, 32_768, 65_535]);
     }
 }

@@ -2,9 +2,12 @@
 
 use super::span::ImageSpan;
 use crate::backend::Rates;
-use crate::config::{Config, OptimizeOptions, OutputOptions, PrimitiveName};
+use crate::config::{
+    Config, OptimizeOptions, OutputOptions, PrimitiveName, ResolutionSchedule, TrainingBackground,
+};
 use crate::math::position_rate::RateBySize;
 use crate::math::random::{RandomStream, RandomUse};
+use crate::math::{Divisor, Real as _};
 
 /// The coefficients above degree 0 learn this much slower than the base colour, where no rate is given.
 const SH_REST_SLOWDOWN: f64 = 20.0;
@@ -177,9 +180,101 @@ impl ViewOrder {
     }
 }
 
+// When the 3D filter is computed anew beside rounds of density control (Mip-Splatting, Yu et al.
+// 2024, as its authors' program does).
+
+/// Iterations between two times once density control has ended.
+const INTERVAL: u32 = 100;
+
+/// Whether it is after a step: centres still move when no round comes any more, but the last iterations
+/// train what is saved.
+pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
+    let from = config.densify.densify_until_iter;
+    let until = config.optimize.iterations.saturating_sub(INTERVAL);
+    let in_window = |iteration: u32| iteration > from && iteration < until;
+    config.optimize.filter_3d && span.multiple(INTERVAL).is_some_and(in_window)
+}
+
+// When the Gaussians are pruned to `--target-gaussians`.
+
+/// The prune to `--target-gaussians`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TargetPrune {
+    /// The iteration that it comes after: that at which density control ends.
+    pub(super) iteration: u32,
+    /// Gaussians that stay.
+    pub(super) target: usize,
+}
+
+impl TargetPrune {
+    /// That of a run, if it has one.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let target = usize::try_from(config.densify.target_gaussians?).unwrap_or(usize::MAX);
+        // Where there is no density control, at the first opportunity.
+        Some(Self { iteration: config.densify.densify_until_iter.max(1), target })
+    }
+
+    /// Whether it comes after a step.
+    pub(super) fn is_due(self, span: ImageSpan) -> bool {
+        span.hits(self.iteration)
+    }
+}
+
+// By how much training views are drawn smaller than their photographs at the beginning of a run.
+
+/// Share of a photograph's pixels that the first iterations draw.
+const FIRST_SHARE: f64 = 1.0 / 16.0;
+
+/// Part of the photometric iterations after which views have their full size, at the latest.
+const GROWTH_PART: f64 = 0.6;
+
+/// By what the sides of the view of `iteration` (from 1) are divided. It changes after multiples of
+/// `--densification-interval`, where rounds of most strategies come, so that as a rule what a round has
+/// observed is of one size.
+///
+/// Its pixels grow linearly (`DashGaussian`, Chen et al. 2025, has them grow by what the spectra of
+/// the photographs hold): the divisor is the nearest to the one that draws so many. Once they should be
+/// all of them, they are, whatever the interval. The coarse stage, which follows the photometric iterations,
+/// draws at full size.
+pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
+    match config.optimize.resolution_schedule {
+        ResolutionSchedule::None => Divisor::One,
+        ResolutionSchedule::Linear => {
+            let full = f64::from(config.optimize.iterations) * GROWTH_PART;
+            let full = full.min(f64::from(config.densify.densify_until_iter));
+            let interval = config.densify.densification_interval.max(1);
+            let done = iteration.saturating_sub(1);
+            if iteration > config.optimize.iterations || f64::from(done) >= full {
+                return Divisor::One;
+            }
+            let since = f64::from(done / interval * interval);
+            let share = FIRST_SHARE + (1.0 - FIRST_SHARE) * since / full;
+            Divisor::nearest(1.0 / share.sqrt())
+        }
+    }
+}
+
+// What is behind the training views.
+
+/// What is behind the view of an image that is trained by an iteration, both from 1.
+///
+/// Before grey, dark surfaces must become opaque. Before black they can stay transparent, and other views then see through
+/// them. Once density control is over, and in the coarse stage, the background is that of evaluation.
+pub(super) fn training_background(config: &Config, image: u32, iteration: u32) -> [f32; 3] {
+    if config.optimize.random_background {
+        let stream = RandomStream::new(config.run.seed, u64::from(image), RandomUse::Background);
+        return [0, 1, 2].map(|channel| stream.uniform(channel).to_f32());
+    }
+    let is_grey = config.densify.training_background == TrainingBackground::Grey
+        && config.sugar.checkpoint_path.is_none()
+        && iteration <= config.densify.densify_until_iter.min(config.optimize.iterations);
+    if is_grey { TrainingBackground::GREY.0 } else { config.scene.background_color().0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Color;
 
     #[test]
     fn the_position_rate_falls_log_linearly_and_then_rests() {
@@ -296,5 +391,139 @@ mod tests {
         assert_eq!(after(6, &[6, 9]), all);
         let batch = Milestones::after(&output, ImageSpan { before: 4, after: 8 }, &[9]);
         assert_eq!(batch, Milestones { save: true, ..nothing });
+    }
+
+    #[test]
+    fn late_filters_come_every_hundred_iterations_from_15100_to_29800() {
+        let mut config = Config::default();
+        let due = |config: &Config| {
+            (0..=30_000).filter(|&i| is_due(config, ImageSpan::of(i))).collect::<Vec<_>>()
+        };
+        assert!(due(&config).is_empty(), "without the filter");
+        config.optimize.filter_3d = true;
+        let found = due(&config);
+        assert_eq!((found[0], found[1], found[found.len() - 1]), (15_100, 15_200, 29_800));
+        config.optimize.iterations = 50;
+        assert!(due(&config).is_empty());
+    }
+
+    #[test]
+    fn it_comes_once_when_density_control_ends() {
+        let mut config = Config::default();
+        assert_eq!(TargetPrune::of(&config), None);
+        config.densify.target_gaussians = Some(7);
+        let prune = TargetPrune::of(&config).unwrap();
+        let due = |prune: TargetPrune| -> Vec<u32> {
+            (0..=30_000).filter(|&i| prune.is_due(ImageSpan::of(i))).collect()
+        };
+        assert_eq!((prune.target, due(prune)), (7, vec![15_000]));
+        assert!(prune.is_due(ImageSpan { before: 14_998, after: 15_002 }));
+        config.densify.densify_until_iter = 0;
+        assert_eq!(due(TargetPrune::of(&config).unwrap()), [1]);
+    }
+
+    fn config(iterations: u32, until: u32, interval: u32) -> Config {
+        let mut config = Config::default();
+        config.optimize.resolution_schedule = ResolutionSchedule::Linear;
+        config.optimize.iterations = iterations;
+        config.densify.densify_until_iter = until;
+        config.densify.densification_interval = interval;
+        config
+    }
+
+    /// The iterations in which a divisor begins, with it.
+    fn changes(config: &Config) -> Vec<(u32, u32)> {
+        let mut found: Vec<(u32, u32)> = Vec::new();
+        for iteration in 1..=config.last_iteration() {
+            let divisor = view_divisor(config, iteration).get();
+            if found.last().is_none_or(|&(_, before)| before != divisor) {
+                found.push((iteration, divisor));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn views_are_quartered_halved_and_whole_as_their_pixels_grow() {
+        // A ninth of the pixels is reached after 5.2 % of 15,000 iterations, four ninths after 40.7 %.
+        assert_eq!(changes(&config(30_000, 15_000, 100)), [(1, 4), (801, 2), (6201, 1)]);
+        // As triangles have it.
+        assert_eq!(changes(&config(30_000, 10_000, 500)), [(1, 4), (1001, 2), (4501, 1)]);
+        // Density control ends later than views have grown: of 6000 iterations.
+        assert_eq!(changes(&config(10_000, 9000, 100)), [(1, 4), (401, 2), (2501, 1)]);
+        assert_eq!(changes(&config(10_000, 9000, 1000)), [(1, 4), (1001, 2), (3001, 1)]);
+    }
+
+    #[test]
+    fn views_are_whole_in_time_however_long_the_interval() {
+        assert_eq!(changes(&config(30_000, 15_000, 20_000)), [(1, 4), (15_001, 1)]);
+        assert_eq!(changes(&config(10_000, 9000, 4000)), [(1, 4), (4001, 1)]);
+        let mut coarse = config(1000, 15_000, 5000);
+        assert_eq!(changes(&coarse), [(1, 4), (601, 1)]);
+        // Its coarse stage has no smaller view even where all of the others are.
+        coarse.optimize.iterations = 1;
+        coarse.sugar.regularize = crate::config::Regularize::Density;
+        assert_eq!(changes(&coarse), [(1, 4), (2, 1)]);
+    }
+
+    #[test]
+    fn a_view_has_as_many_pixels_as_it_should_up_to_a_divisor() {
+        let config = config(3000, 1000, 1);
+        for iteration in 1..=3000 {
+            let share = FIRST_SHARE + (1.0 - FIRST_SHARE) * f64::from(iteration - 1) / 1000.0;
+            let drawn = f64::from(view_divisor(&config, iteration).get()).powi(-2);
+            // Divisors change at 1.5 and at 3.
+            let ratio = drawn / share.min(1.0);
+            assert!((0.5624..=2.2501).contains(&ratio), "{iteration}: {drawn} for {share}");
+        }
+    }
+
+    #[test]
+    fn without_density_control_or_a_schedule_views_are_whole() {
+        assert_eq!(changes(&config(1000, 0, 100)), [(1, 1)]);
+        assert_eq!(changes(&Config::default()), [(1, 1)]);
+        let mut coarse = config(1000, 15_000, 100);
+        coarse.sugar.regularize = crate::config::Regularize::Density;
+        assert_eq!(changes(&coarse), [(1, 4), (101, 2), (301, 1)]);
+    }
+
+    #[test]
+    fn it_is_grey_until_density_control_ends_and_then_the_background() {
+        let mut config = Config::default();
+        config.scene.background = Some(Color([0.1, 0.2, 0.3]));
+        let [plain, grey] = [[0.1, 0.2, 0.3], [0.5; 3]];
+        let until = config.densify.densify_until_iter;
+        let of = |config: &Config| [1, until, until + 1].map(|i| training_background(config, 7, i));
+        for (what, colors) in [
+            (TrainingBackground::Same, [plain; 3]),
+            (TrainingBackground::Grey, [grey, grey, plain]),
+            // Where it was not settled there were no photographs to settle it.
+            (TrainingBackground::Auto, [plain; 3]),
+        ] {
+            config.densify.training_background = what;
+            assert_eq!(of(&config), colors, "{what:?}");
+        }
+    }
+
+    #[test]
+    fn the_coarse_stage_has_the_background() {
+        let mut config = Config::default();
+        config.densify.training_background = TrainingBackground::Grey;
+        config.optimize.iterations = 7000;
+        assert_eq!([7000, 7001].map(|i| training_background(&config, 7, i)), [[0.5; 3], [0.0; 3]]);
+        config.sugar.checkpoint_path = Some("model".into());
+        assert_eq!(training_background(&config, 7, 7000), [0.0; 3]);
+    }
+
+    #[test]
+    fn a_random_one_goes_by_the_image_to_the_end() {
+        let mut config = Config::default();
+        config.optimize.random_background = true;
+        config.densify.training_background = TrainingBackground::Grey;
+        let last = config.optimize.iterations;
+        let [first, again, late] =
+            [(3, 3), (3, last), (4, 4)].map(|(image, i)| training_background(&config, image, i));
+        assert_eq!(first, again);
+        assert_ne!(first, late);
     }
 }

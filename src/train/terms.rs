@@ -240,4 +240,208 @@ pub fn open(config: &Config, stage: TrainingStage<'_>, iteration: u32) -> Vec<Te
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::abi::terms::{
+        Inputs, Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_ENTROPY,
+        VALUE_MULTI_VIEW, VALUE_NORMAL, VALUE_NORMAL_MAP, VALUE_SDF,
+    };
+    use crate::config::SugarSchedule;
+
+    const NORMALS: Inputs = Inputs { maps: true, ..Inputs::NONE };
+
+    fn config(start: u32, schedule: SugarSchedule) -> Config {
+        let mut config = Config::default();
+        config.optimize.iterations = start;
+        config.sugar.regularize = Regularize::Density;
+        config.sugar.sugar_schedule = schedule;
+        config
+    }
+
+    #[test]
+    fn a_run_with_maps_of_normals_will_need_inverse_depths() {
+        let mut config = Config::default();
+        let inputs =
+            |config: &Config| crate::train::forecast::inputs(config, ViewExtras::intended(config));
+        assert_eq!(inputs(&config), Inputs::NONE);
+        config.optimize.normals = Some("normals".to_owned());
+        assert_eq!(inputs(&config), Inputs { inverse_depths: true, ..Inputs::NONE });
+        config.optimize.lambda_normals_super = 0.0;
+        assert_eq!(inputs(&config), Inputs::NONE);
+    }
+
+    fn stage(schedule: &CoarseSchedule) -> TrainingStage<'_> {
+        TrainingStage::Coarse { schedule, extent: 2.0 }
+    }
+
+    fn coarse_terms(config: &Config, iteration: u32) -> Terms {
+        let schedule = CoarseSchedule::of(config).expect("a stage");
+        active(config, stage(&schedule), iteration, ViewExtras::default())
+    }
+
+    /// The first and last iteration in which something is on.
+    fn span(config: &Config, is_on: impl Fn(&Terms) -> bool) -> [u32; 2] {
+        let last = CoarseSchedule::of(config).expect("a stage").last;
+        let on: Vec<u32> = (1..=last).filter(|&it| is_on(&coarse_terms(config, it))).collect();
+        let [first, .., last] = on[..] else { panic!("{on:?}") };
+        assert_eq!(on.len(), (last - first + 1) as usize, "without a gap");
+        [first, last]
+    }
+
+    #[test]
+    fn the_absolute_schedule_is_the_references() {
+        for start in [1, 7000, 8000] {
+            let config = config(start, SugarSchedule::Absolute);
+            let first = 7001.max(start + 1);
+            let entropy = span(&config, |terms| terms.weight(VALUE_ENTROPY) > 0.0);
+            assert_eq!(entropy, [first, 8999]);
+            assert_eq!(span(&config, |terms| terms.needs().samples), [9001, 15_000]);
+        }
+    }
+
+    #[test]
+    fn the_relative_schedule_is_the_same_wherever_it_starts() {
+        for start in [7000, 40_000] {
+            let config = config(start, SugarSchedule::Relative);
+            let spans = [
+                span(&config, |terms| terms.weight(VALUE_ENTROPY) > 0.0),
+                span(&config, |terms| terms.needs().samples),
+            ];
+            assert_eq!(spans.map(|span| span.map(|it| it - start)), [[2, 2000], [2002, 8000]]);
+        }
+        let mut short = config(7, SugarSchedule::Relative);
+        short.sugar.sugar_iterations = 1;
+        assert!(!coarse_terms(&short, 8).has_topic(Topic::Surface), "no time for anything");
+    }
+
+    #[test]
+    fn inverse_depths_count_where_the_view_has_a_map_of_them() {
+        let config = Config::default();
+        let weights = [true, false].map(|depth_map| {
+            let extras = ViewExtras { depth_map, ..ViewExtras::default() };
+            active(&config, TrainingStage::Photometric, 1, extras).weight(VALUE_DEPTH_L1)
+        });
+        assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
+        assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
+    }
+
+    #[test]
+    fn normals_count_behind_the_iteration_that_is_given_where_there_is_a_map() {
+        let mut config = Config::default();
+        let weight = |config: &Config, iteration, normal_map| {
+            let extras = ViewExtras { normal_map, ..ViewExtras::default() };
+            let terms = active(config, TrainingStage::Photometric, iteration, extras);
+            let needed = Inputs { inverse_depths: true, ..Inputs::NONE };
+            let weight = terms.weight(VALUE_NORMAL_MAP);
+            assert_eq!(terms.needs(), if weight > 0.0 { needed } else { Inputs::NONE });
+            weight
+        };
+        let found = [(5000, true), (5001, true), (5001, false)];
+        let found = found.map(|(iteration, map)| weight(&config, iteration, map));
+        assert_eq!(found, [0.0, 0.01, 0.0]);
+        config.optimize.normals_from_iter = 0;
+        config.optimize.lambda_normals_super = 0.5;
+        assert_eq!(weight(&config, 1, true), 0.5);
+        config.optimize.lambda_normals_super = 0.0;
+        assert_eq!(weight(&config, 1, true), 0.0);
+    }
+
+    #[test]
+    fn surfels_are_regularised_behind_the_iterations_that_are_given() {
+        let mut config = config(9000, SugarSchedule::Relative);
+        let weights = |config: &Config, iteration| {
+            let terms =
+                active(config, TrainingStage::Photometric, iteration, ViewExtras::default());
+            [VALUE_DN, VALUE_DISTORTION].map(|place| terms.weight(place))
+        };
+        config.optimize.lambda_dist = 100.0;
+        assert_eq!(weights(&config, 9000), [0.0; 2], "of Gaussians");
+        config.optimize.primitive = PrimitiveName::Surfels;
+        for (iteration, expected) in
+            [(3000, [0.0; 2]), (3001, [0.0, 100.0]), (7000, [0.0, 100.0]), (7001, [0.05, 100.0])]
+        {
+            assert_eq!(weights(&config, iteration), expected, "{iteration}");
+        }
+        let terms = |config: &Config| {
+            active(config, TrainingStage::Photometric, 9000, ViewExtras::default())
+        };
+        let both = Inputs { inverse_depths: true, inverse_squares: true, ..NORMALS };
+        assert_eq!(terms(&config).needs(), both);
+        let consistency = Term::DepthNormal { depths: NormalDepths::Opaque };
+        assert!(terms(&config).active().any(|weighted| weighted.term == consistency));
+        (config.optimize.lambda_normal, config.optimize.lambda_normal_from) = (0.2, 0);
+        config.optimize.lambda_dist = 0.0;
+        assert_eq!((weights(&config, 1), terms(&config).needs()), ([0.2, 0.0], NORMALS));
+        assert_eq!(coarse_terms(&config, 9001).weight(VALUE_DN), 0.0, "the stage has its own");
+    }
+
+    /// Those of the iteration with surface terms that comes so many after their first.
+    fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
+        let of_stage = config(7000, SugarSchedule::Relative);
+        let schedule = CoarseSchedule::of(&of_stage).expect("a stage");
+        let config = Config { sugar: options.clone(), ..of_stage };
+        let extras = ViewExtras { other_view: true, ..ViewExtras::default() };
+        active(&config, stage(&schedule), schedule.prune + 1 + number, extras)
+    }
+
+    #[test]
+    fn a_term_of_every_fifth_iteration_weighs_five_times_unless_set_to_once() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        options.sdf_every = 5;
+        let weights = |options: &SugarOptions, number| {
+            let terms = surface_terms(options, number);
+            (terms.weight(VALUE_DENSITY), terms.weight(VALUE_NORMAL))
+        };
+        let found: Vec<_> = (0..6).map(|number| weights(&options, number)).collect();
+        assert_eq!(found[1..5], [(0.0, 0.0); 4]);
+        assert_eq!((found[0], found[5]), ((1.0, 1.0), (1.0, 1.0)));
+        options.reference_weighting = true;
+        assert_eq!(weights(&options, 5), (0.2, 0.2));
+    }
+
+    #[test]
+    fn a_term_that_is_on_every_fifth_time_is_open_between() {
+        let mut config = config(7000, SugarSchedule::Absolute);
+        config.sugar.sdf_every = 5;
+        let schedule = CoarseSchedule::of(&config).expect("a stage");
+        let stage = TrainingStage::Coarse { schedule: &schedule, extent: 2.0 };
+        let is_open = |term: Term, iteration| open(&config, stage, iteration).contains(&term);
+        assert!(is_open(Term::Density, 9001) && is_open(Term::Density, 9002));
+        assert!(is_open(Term::Entropy, 8999) && !is_open(Term::Entropy, 9001));
+        assert!(!is_open(Term::Density, 8999));
+    }
+
+    #[test]
+    fn each_kind_has_its_terms() {
+        let mut options = config(7000, SugarSchedule::Relative).sugar;
+        let terms = |options: &SugarOptions| surface_terms(options, 0);
+        assert_eq!(terms(&options).weight(VALUE_DN), 0.0);
+        options.regularize = Regularize::DnConsistency;
+        let compares = |terms: &Terms, depths| {
+            terms.active().any(|one| one.term == Term::DepthNormal { depths })
+        };
+        let found = terms(&options);
+        assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
+        assert!(compares(&found, NormalDepths::Opaque) && found.needs().maps);
+        options.dn_by_opacity = false;
+        assert!(compares(&terms(&options), NormalDepths::All));
+        options.regularize = Regularize::MedianNormal;
+        let found = terms(&options);
+        assert!(compares(&found, NormalDepths::Median) && found.needs().median);
+        assert_eq!((found.weight(VALUE_DN), found.weight(VALUE_DENSITY)), (0.05, 0.2));
+        assert_eq!(found.weight(VALUE_MULTI_VIEW), 0.0);
+        options.multi_view = true;
+        let found = terms(&options);
+        assert_eq!((found.weight(VALUE_MULTI_VIEW), found.weight(VALUE_DN)), (0.6, 0.05));
+        options.dn_factor = 0.0;
+        assert!(terms(&options).needs().other_view && terms(&options).needs().median);
+        options.multi_view_factor = 0.0;
+        assert!(!terms(&options).needs().maps);
+        options.regularize = Regularize::Sdf;
+        let found = terms(&options);
+        let weights = [VALUE_DENSITY, VALUE_SDF, VALUE_NORMAL].map(|value| found.weight(value));
+        assert_eq!((weights, found.sdf_unit()), ([0.0, 0.2, 0.2], Some(0.2)));
+        options.regularize = Regularize::None;
+        assert!(!terms(&options).needs().samples);
+    }
+}

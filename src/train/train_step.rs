@@ -1,12 +1,15 @@
 //! A view of a step on the device.
 
 use super::appearance::ColorStep;
+use super::span::ImageSpan;
 use crate::backend::{
-    Compensation, DeviceError, Held as _, Objective, OtherView, RenderSettings, Statistics, Terms,
-    TrainDevice, Wants,
+    AdamStep, Compensation, DeviceError, Held as _, LossValues, Objective, OtherView, Rates,
+    RenderSettings, Statistics, Terms, TrainDevice, Wants,
 };
+use crate::config::OptimizeOptions;
 use crate::dataset::View;
 use crate::math::Divisor;
+use crate::math::adam::{Moments, batch_rate};
 use crate::memory::Bytes;
 
 /// How a view takes part in a step.
@@ -62,4 +65,155 @@ pub(crate) fn add_view<B: TrainDevice>(
     let activations = frame.bytes();
     let samples = device.backward(model, frame, near, gradients)?;
     Ok(ViewOutputs { pixels, samples, activations })
+}
+
+// What a step down the mean gradient of some images is, beside a step of one.
+
+/// The step over these images, with the learning rates of a step of one image, in a stage that began
+/// after `start` images with moments of zero.
+///
+/// A step down the mean gradient of several images stands for as many steps of one: its rates and its
+/// moments follow [`Moments::of_batch`], unless the options say that they do not.
+pub(super) fn adam_step(
+    options: &OptimizeOptions,
+    span: ImageSpan,
+    start: u32,
+    rates: Rates,
+) -> AdamStep {
+    let number = span.after - start;
+    let step = AdamStep::new(number, rates);
+    if options.no_batch_scaling {
+        let steps = number.div_ceil(options.batch_views.max(1));
+        return AdamStep { moments: Moments::of_step(steps), ..step };
+    }
+    let rates = scaled(rates, rate_factor(options, span));
+    AdamStep { moments: Moments::of_batch(number, span.images()), rates, ..step }
+}
+
+/// Factor of the learning rates of the step over these images.
+pub(super) fn rate_factor(options: &OptimizeOptions, span: ImageSpan) -> f64 {
+    if options.no_batch_scaling { 1.0 } else { batch_rate(span.images()) }
+}
+
+fn scaled(rates: Rates, factor: f64) -> Rates {
+    let Rates { means, log_scales, quats, opacity_logits, sh_dc, sh_rest } = rates;
+    Rates {
+        means: means * factor,
+        log_scales: log_scales * factor,
+        quats: quats * factor,
+        opacity_logits: opacity_logits * factor,
+        sh_dc: sh_dc * factor,
+        sh_rest: sh_rest * factor,
+    }
+}
+
+// Mean values of terms over the views of a step.
+
+/// Sums over views.
+#[derive(Debug, Default)]
+pub(super) struct MeanLosses {
+    total: f64,
+    views: u32,
+    /// The terms of all views.
+    pub(super) terms: Terms,
+    sums: Vec<KeySum>,
+}
+
+/// What views add up to under a key.
+#[derive(Debug)]
+struct KeySum {
+    key: &'static str,
+    sum: f64,
+    /// How many views have it.
+    views: u32,
+}
+
+impl MeanLosses {
+    /// Adds what a view's terms came to, at its pixels and at samples.
+    pub(super) fn add(&mut self, terms: Terms, [pixels, samples]: [LossValues; 2]) {
+        self.total += pixels.total;
+        for (key, value) in [pixels.pairs, samples.pairs].concat() {
+            match self.sums.iter_mut().find(|known| known.key == key) {
+                Some(known) => (known.sum, known.views) = (known.sum + value, known.views + 1),
+                None => self.sums.push(KeySum { key, sum: value, views: 1 }),
+            }
+        }
+        if self.views == 0 {
+            self.terms = terms;
+        } else {
+            terms.active().for_each(|weighted| self.terms.add(weighted.term, weighted.weight));
+        }
+        self.views += 1;
+    }
+
+    /// The mean loss.
+    pub(super) fn total(&self) -> f64 {
+        self.total / f64::from(self.views.max(1))
+    }
+
+    /// The mean value of each key, over the views that have it.
+    pub(super) fn pairs(&self) -> Vec<(&'static str, f64)> {
+        self.sums.iter().map(|of| (of.key, of.sum / f64::from(of.views))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Term;
+    use crate::train::schedule;
+
+    #[test]
+    fn rates_grow_with_the_root_of_the_batch_and_moments_decay_by_images() {
+        let options = OptimizeOptions { batch_views: 4, ..OptimizeOptions::default() };
+        let rates = schedule::rates(&options, 1.0, 100);
+        let span = ImageSpan { before: 1096, after: 1100 };
+        let step = adam_step(&options, span, 1000, rates);
+        assert_eq!((step.number, step.rates.quats), (100, 2.0 * rates.quats));
+        assert_alike(step.moments, Moments::of_batch(100, 4));
+        let plain = OptimizeOptions { no_batch_scaling: true, ..options };
+        let step = adam_step(&plain, span, 1000, rates);
+        assert_eq!(step.rates, rates);
+        assert_alike(step.moments, Moments::of_step(25));
+    }
+
+    /// But for the rounding of powers, which compilers may take themselves.
+    fn assert_alike(found: Moments, expected: Moments) {
+        assert_eq!((found.betas, found.epsilon), (expected.betas, expected.epsilon));
+        for (found, expected) in found.corrections.into_iter().zip(expected.corrections) {
+            assert!((found / expected - 1.0).abs() < 1e-12, "{found} {expected}");
+        }
+    }
+
+    fn terms(list: &[Term]) -> Terms {
+        let mut terms = Terms::default();
+        list.iter().for_each(|&term| terms.add(term, 1.0));
+        terms
+    }
+
+    fn values(total: f64, pairs: &[(&'static str, f64)]) -> LossValues {
+        LossValues { total, pairs: pairs.to_vec() }
+    }
+
+    #[test]
+    fn a_key_has_the_mean_of_the_views_that_have_it() {
+        let photometric = Term::Photometric { lambda_dssim: 0.2 };
+        let mut mean = MeanLosses::default();
+        mean.add(terms(&[photometric]), [values(0.5, &[("l1", 0.25)]), LossValues::default()]);
+        let with_depths = values(1.5, &[("l1", 0.75), ("depth_l1", 4.0)]);
+        let samples = values(0.0, &[("entropy", 2.0)]);
+        mean.add(terms(&[photometric, Term::InverseDepth, Term::Entropy]), [with_depths, samples]);
+        assert_eq!(mean.total(), 1.0);
+        assert_eq!(mean.pairs(), [("l1", 0.5), ("depth_l1", 4.0), ("entropy", 2.0)]);
+        let active: Vec<Term> = mean.terms.active().map(|weighted| weighted.term).collect();
+        assert_eq!(active, [photometric, Term::InverseDepth, Term::Entropy]);
+    }
+
+    #[test]
+    fn of_one_view_they_are_its_own() {
+        let mut mean = MeanLosses::default();
+        let pairs = [("l1", 0.1), ("ssim", 0.7)];
+        mean.add(Terms::default(), [values(0.3, &pairs), LossValues::default()]);
+        assert_eq!((mean.total(), mean.pairs()), (0.3, pairs.to_vec()));
+    }
 }

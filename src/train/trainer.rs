@@ -1,58 +1,50 @@
 //! One run: iterations, density control, milestones.
 
-mod appearance;
-mod clock;
 mod coarse;
-mod coarse_state;
-mod density;
-mod ends;
 mod evaluation;
-mod govern;
-mod last_files;
 mod live;
-mod milestones;
-mod peak_recorder;
-mod peaks;
-mod pending;
-mod reached_psnr;
+mod removal;
 mod reports;
-mod rounds;
 mod saving;
-mod step;
-mod target;
-mod triangles;
+mod state;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use self::clock::TrainingClock;
-use self::coarse_state::CoarseState;
-use self::peak_recorder::PeakRecorder;
-use self::pending::PendingStep;
-use self::reached_psnr::ReachedPsnr;
-use super::appearance::EarlierTables;
-use super::background_files::BackgroundFiles;
+use self::state::{
+    CoarseState, PeakRecorder, PendingStep, PendingView, ReachedPsnr, Timelapse, TrainingClock,
+};
+use super::appearance::{EarlierTables, color_step, compensation};
 use super::batches::{Batches, RankImages};
-use super::checkpoint::{Checkpoint, CheckpointKeeper, FaceState, StoredCheckpoint};
+use super::checkpoint::{
+    self, Checkpoint, CheckpointKeeper, FaceState, Occasion, StoredCheckpoint,
+};
 use super::coarse::CoarseSchedule;
-use super::event::{Completion, Event, RunTimes, Sink, Split, Tensors};
-use super::feed::Feed;
+use super::event::{
+    Completion, Event, Phase, Round, RoundReport, RunTimes, Sink, Split, Step, Tensors, TermValues,
+};
+use super::feed::{Feed, TakenOther, Views};
 use super::live::LivePage;
-use super::pace::Pace;
-use super::passed::{Paced, Passed};
-use super::schedule::{self, Milestones};
+use super::other_views::OtherViews;
+use super::pace::{Pace, Paced, Passed, Turn};
+use super::report::UnexplainedGrowth;
+use super::save::BackgroundFiles;
+use super::schedule::{self, Milestones, training_background, view_divisor};
 use super::span::ImageSpan;
-use super::strategy::{self, Strategy};
-use super::timelapse::Timelapse;
-use super::unexplained_growth::UnexplainedGrowth;
-use super::views::Views;
-use super::{SceneScale, TrainError};
-use crate::backend::TrainDevice;
+use super::strategy::{self, Site, StepExtras, Strategy, fade_depth};
+use super::terms::{self, TrainingStage, ViewExtras};
+use super::train_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_view};
+use super::{SceneScale, TrainError, scene_cube};
+use crate::backend::{
+    AdamStep, Adjust, DeviceError, Filter3d, Held as _, LadderState, Pending, RankOutcome,
+    RankView, RenderSettings, Sight, Statistics, Terms, Topic, TrainDevice,
+};
 use crate::config::{Config, SugarOptions};
-use crate::dataset::{Dataset, ImageLoader};
+use crate::dataset::{Dataset, ImageLoader, View};
 use crate::math::Divisor;
+use crate::memory::Rung;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
@@ -134,7 +126,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         gaussians: &Gaussians,
     ) -> Result<Self, TrainError> {
         let mut model = device.upload(gaussians)?;
-        match device.reorder(&mut model, &super::scene_cube(setup.dataset)) {
+        match device.reorder(&mut model, &scene_cube(setup.dataset)) {
             // That costs speed, and nothing else.
             Err(error) if error.is_out_of_memory() => {}
             done => done?,
@@ -352,4 +344,580 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         })?;
         Ok(())
     }
+}
+
+// One step of a run: its views, what they are drawn and compared by, and the report of their losses.
+
+impl<B: TrainDevice> Trainer<'_, B> {
+    /// One step: the views of a batch, and one move of every parameter.
+    ///
+    /// Where its losses are not there at once they are read when the next step is on its way, so that
+    /// the device never waits for the log.
+    fn iterate(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
+        let turn = self.pace.next(self.iteration, self.clock.seconds());
+        let pending = self.train_step(turn);
+        self.warn_of_images()?;
+        let pending = pending?;
+        self.pace.trained(pending.turn.images);
+        self.last_step = pending.turn.iterations;
+        self.iteration = self.last_step.after;
+        self.clock.add_since(started);
+        let is_ready = pending.is_ready();
+        let before = self.pending.replace(pending);
+        self.report(before)?;
+        if is_ready {
+            self.report_pending()?;
+        }
+        Ok(())
+    }
+
+    /// The step over these images, or over the first of them where there is no memory for all.
+    fn train_step(&mut self, turn: Turn) -> Result<PendingStep<B>, TrainError> {
+        self.follow_training_scale()?;
+        let whole = turn.images;
+        self.tell_view_size(turn.iteration_of(whole.before + 1))?;
+        // Before a photograph is taken, which may be evicted while neighbours are searched.
+        for image in whole.each() {
+            let terms = self.terms(turn.iteration_of(image), ViewExtras::default());
+            if terms.has_topic(Topic::Surface) {
+                self.find_neighbours(&terms)?;
+            }
+        }
+        let mut gradients = B::Gradients::default();
+        let mut views = Vec::new();
+        let (mut span, mut refused) = (ImageSpan { after: whole.before, ..whole }, None);
+        for round in whole.rounds(self.device.world()) {
+            match self.add_round(round, turn, &mut gradients) {
+                Ok(of_round) => views.extend(of_round),
+                Err(TrainError::Device(error)) if error.is_out_of_memory() && !views.is_empty() => {
+                    // The views that are there have been observed, and must not be so again.
+                    refused = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            span.after = round.after;
+            if span.after < whole.after {
+                self.prefetch(span.after + 1)?;
+            }
+        }
+        self.tensors.gradients = gradients.bytes();
+        let turn = turn.cut(span);
+        let step = self.adam_step(turn);
+        self.expect(turn)?;
+        self.device.step(&mut self.model, gradients, &step)?;
+        if turn.iterations.after < self.setup.config.last_iteration() {
+            self.prefetch(span.after + 1)?;
+        }
+        if let Some(error) = refused {
+            self.make_room_for_batch(&error)?;
+        }
+        let gaussians = self.device.len(&self.model);
+        Ok(PendingStep { turn, gaussians, views })
+    }
+
+    /// Adds the gradients of the view of an image, which is trained by this iteration, to those of its batch.
+    fn add_view(
+        &mut self,
+        image: u32,
+        iteration: u32,
+        gradients: &mut B::Gradients,
+    ) -> Result<PendingView<B>, TrainError> {
+        let options = &self.setup.config.optimize;
+        let (observe, settings) = (self.observes(iteration), self.settings_in(image, iteration));
+        let (view, target) = self.feed.take(self.device, image)?;
+        let other = self.feed.take_other(self.device, image, view)?;
+        let extras = ViewExtras {
+            other_view: other.is_some(),
+            ..ViewExtras::of(&self.setup.dataset.sources[view])
+        };
+        let terms = self.terms(iteration, extras);
+        let divisor = view_divisor(self.setup.config, iteration);
+        let (drawn, divisor) = self.feed.views.divided_view(view, divisor);
+        let inputs = ViewInputs {
+            view: &drawn,
+            settings,
+            observe,
+            divisor,
+            compensation: compensation(options),
+            terms: &terms,
+            near: self.coarse.as_ref().and_then(CoarseState::near),
+            other: other.as_ref().map(TakenOther::as_view),
+        };
+        let trained = self.feed.views.split(Split::Train);
+        let numbers = [image, self.pace.all_images(options.iterations)];
+        let colors = color_step(self.appearance.as_mut(), options, trained, view, numbers);
+        let model = &mut self.model;
+        let outputs = add_view(self.device, model, &target, &inputs, colors, gradients)?;
+        let ViewOutputs { pixels, samples, activations } = outputs;
+        self.tensors.activations = activations;
+        Ok(PendingView { terms, losses: [pixels, samples] })
+    }
+
+    /// Tells at what size the view of an iteration is drawn, where that is another than before.
+    fn tell_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
+        let divisor = view_divisor(self.setup.config, iteration);
+        if divisor != self.divisor {
+            self.divisor = divisor;
+            // Other views take more memory, and explain it.
+            self.creep = UnexplainedGrowth::from(self.iteration);
+            let (iteration, divisor) = (self.iteration, divisor.get());
+            self.sink.on(&Event::ViewSize { iteration, divisor })?;
+        }
+        Ok(())
+    }
+
+    /// Brings the photograph of an image on its way, while the device works.
+    fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
+        match self.feed.prefetch(self.device, image) {
+            // What there is no room for now is asked for again when it is needed.
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Tells the device what the views after this step are.
+    fn expect(&mut self, turn: Turn) -> Result<(), TrainError> {
+        if turn.iterations.after >= self.setup.config.last_iteration() {
+            return Ok(());
+        }
+        let (after, images) = (turn.images.after, turn.images.images());
+        for image in after + 1..=after + images {
+            let iteration = turn.iterations.after + 1;
+            let view = self.feed.assigned(image)?;
+            let divisor = view_divisor(self.setup.config, iteration);
+            let (drawn, _) = self.feed.views.divided_view(view, divisor);
+            let settings = self.settings_in(image, iteration);
+            self.device.expect(&mut self.model, &drawn, &settings)?;
+        }
+        Ok(())
+    }
+
+    /// After a batch that had to leave views to the next: gives up what can be given up between two
+    /// steps. Where there is nothing, steps go on with fewer views.
+    fn make_room_for_batch(&mut self, error: &DeviceError) -> Result<(), TrainError> {
+        tracing::debug!("a step takes fewer views: {error}");
+        if self.device.relieve(&mut self.model, error)? {
+            self.drop_longer_neighbours();
+            self.follow_training_scale()?;
+        }
+        Ok(())
+    }
+
+    /// The part of the run that an iteration is of.
+    fn stage(&self, iteration: u32) -> TrainingStage<'_> {
+        let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
+        match coarse.filter(|schedule| schedule.contains(iteration)) {
+            Some(schedule) => TrainingStage::Coarse { schedule, extent: self.scale.extent },
+            None => TrainingStage::Photometric,
+        }
+    }
+
+    /// The terms of an iteration's loss.
+    fn terms(&self, iteration: u32, extras: ViewExtras) -> Terms {
+        terms::active(self.setup.config, self.stage(iteration), iteration, extras)
+    }
+
+    /// What density control learns of an iteration's view.
+    fn observes(&self, iteration: u32) -> Option<Statistics> {
+        match self.stage(iteration) {
+            TrainingStage::Photometric => self.strategy.observes(iteration),
+            TrainingStage::Coarse { .. } => None,
+        }
+    }
+
+    /// How parameters move.
+    fn adam_step(&self, turn: Turn) -> AdamStep {
+        let (config, iteration) = (self.setup.config, turn.iteration());
+        match self.stage(iteration) {
+            TrainingStage::Photometric => {
+                let StepExtras { regularisers, noise } = self.strategy.step_extras(turn);
+                let rates =
+                    schedule::photometric_rates(&config.optimize, self.scale.extent, iteration);
+                let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
+                let step = adam_step(&config.optimize, turn.images, 0, rates);
+                AdamStep { by_size, regularisers, noise, ..step }
+            }
+            TrainingStage::Coarse { schedule, extent } => {
+                schedule.step(config, extent, turn.iterations)
+            }
+        }
+    }
+
+    /// How the view of an iteration is drawn.
+    fn settings_of(&self, iteration: u32) -> RenderSettings {
+        let config = self.setup.config;
+        RenderSettings {
+            fade_depth: fade_depth(config, self.scale),
+            sh_degree: schedule::sh_degree(&config.optimize, iteration),
+            background: training_background(config, iteration, iteration),
+            near: self.feed.views.near(),
+            footprint: self.footprint(iteration, self.iteration),
+        }
+    }
+
+    /// How the view of an image is drawn that is trained by an iteration.
+    fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
+        let background = training_background(self.setup.config, image, iteration);
+        RenderSettings { background, ..self.settings_of(iteration) }
+    }
+
+    /// Reports a step once it is done; its milliseconds are those since the one before was.
+    fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
+        let Some(PendingStep { turn, gaussians, views }) = pending else {
+            return Ok(());
+        };
+        let started = Instant::now();
+        let mut mean = MeanLosses::default();
+        for PendingView { terms, losses: [pixels, samples] } in views {
+            mean.add(terms, [pixels.read()?, samples.read()?]);
+        }
+        self.clock.add_since(started);
+        let (span, images) = (turn.iterations, turn.images.images());
+        let ms = self.clock.take_report_ms() / f64::from(images.max(1));
+        let (before, iteration, pairs) = (span.before, span.after, mean.pairs());
+        self.keep_surface_losses(iteration, &mean.terms, &pairs);
+        let photometric = self.setup.config.optimize.iterations;
+        let iterations =
+            if iteration <= photometric { photometric } else { self.setup.config.last_iteration() };
+        let values = match self.stage(iteration) {
+            TrainingStage::Photometric => TermValues(pairs),
+            TrainingStage::Coarse { .. } => TermValues::of(&mean.terms, Topic::Photograph, &pairs),
+        };
+        let total = mean.total();
+        let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
+        // While it is told the device trains on: that is part of an iteration's time.
+        let started = Instant::now();
+        self.sink.on(&Event::Step(step))?;
+        self.clock.add_since(started);
+        self.report_surfaces(span)
+    }
+
+    /// Reports the step whose losses have not been read yet, if there is one.
+    fn report_pending(&mut self) -> Result<(), TrainError> {
+        let pending = self.pending.take();
+        self.report(pending)
+    }
+
+    // The views that those of a run are compared with, as part of the run.
+
+    /// Warns where views should be compared and no view has another.
+    fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
+        if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
+            self.warn(
+                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
+                 sees the same points. Train with more photographs or with COLMAP's points"
+                    .to_owned(),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Computes the filter where the run has one.
+    fn smooth(&mut self) -> Result<(), TrainError> {
+        if !self.setup.config.optimize.filter_3d {
+            return Ok(());
+        }
+        self.with_memory_retry(|trainer| {
+            Ok(smooth(trainer.device, &mut trainer.model, trainer.setup.dataset)?)
+        })
+    }
+
+    /// The same when it is due between rounds of density control, and where a run begins without one,
+    /// as one that a checkpoint without a filter is the start of.
+    fn smooth_in_time(&mut self) -> Result<(), TrainError> {
+        let lacks_one = !self.device.optional(&self.model).filter_3d;
+        let is_empty = self.device.len(&self.model) == 0;
+        if schedule::is_due(self.setup.config, self.last_step) || (lacks_one && !is_empty) {
+            self.smooth()?;
+        }
+        Ok(())
+    }
+
+    // The views of a step, as many at once as the device has ranks.
+
+    /// Adds the gradients of these images to those of their step: of the first on this rank, of the others on
+    /// ranks of their own. A view that its rank cannot decode is left out.
+    fn add_round(
+        &mut self,
+        round: ImageSpan,
+        turn: Turn,
+        gradients: &mut B::Gradients,
+    ) -> Result<Vec<PendingView<B>>, TrainError> {
+        let others = (round.before + 2)..=round.after;
+        let others: Vec<RankView> = others
+            .map(|image| self.rank_view(image, turn.iteration_of(image)))
+            .collect::<Result<_, _>>()?;
+        let known: Vec<_> = others.iter().map(|view| (view.index, view.terms.clone())).collect();
+        let first = round.before + 1;
+        self.device.share_views(first, others);
+        let mut views = vec![self.add_view(first, turn.iteration_of(first), gradients)?];
+        for (outcome, (index, terms)) in self.device.take_shared().into_iter().zip(known) {
+            match outcome {
+                RankOutcome::Added(losses) => views.push(PendingView { terms, losses }),
+                RankOutcome::Undecodable(why) => self.feed.views.leave_out(index, &why),
+            }
+        }
+        Ok(views)
+    }
+
+    /// The view of an image that another rank draws. Such a view is compared with its photograph alone.
+    fn rank_view(&mut self, image: u32, iteration: u32) -> Result<RankView, TrainError> {
+        let index = self.feed.assigned(image)?;
+        let terms = self.terms(iteration, ViewExtras::of(&self.setup.dataset.sources[index]));
+        let (settings, observe) = (self.settings_in(image, iteration), self.observes(iteration));
+        let divisor = view_divisor(self.setup.config, iteration);
+        let (view, divisor) = self.feed.views.divided_view(index, divisor);
+        let (view, surface) = (view.into_owned(), terms.needs().maps);
+        Ok(RankView {
+            image,
+            iteration,
+            index,
+            sight: Sight { view, settings, surface, observe, divisor },
+            terms,
+        })
+    }
+
+    // Density control in a run: rounds, and what is done to all opacities.
+
+    /// What the iteration before this one asks of the number of Gaussians and their opacities.
+    fn control_density(&mut self) -> Result<(), TrainError> {
+        let (iteration, span) = (self.iteration, self.last_step);
+        let options = &self.setup.config.densify;
+        let least = strategy::least_images(options, self.setup.dataset.train.len());
+        let is_due = self.strategy.due(span) && self.pace.takes_round(least);
+        // Floors of opacities only rise, and say themselves how far.
+        let adjust =
+            self.strategy.adjust(span, self.pace.images_since_adjustment()).filter(|adjust| {
+                matches!(adjust, Adjust::RaiseOpacityFloor { .. })
+                    || self.pace.takes_adjustment(options.densification_interval)
+            });
+        if is_due || adjust.is_some() {
+            self.report_pending()?;
+        }
+        if is_due {
+            let started = Instant::now();
+            // So that the time of the round is the round's, and not that of the step before.
+            self.device.synchronize()?;
+            let begun = Instant::now();
+            let before = self.device.len(&self.model);
+            self.end_phase(Phase::Training);
+            let report = self.run_round()?;
+            if self.strategy.reorders(span) {
+                self.reorder()?;
+            }
+            self.smooth()?;
+            self.device.synchronize()?;
+            let ms = begun.elapsed().as_secs_f64() * 1e3;
+            let gaussians = self.device.len(&self.model);
+            self.clock.add_beside_iterations(started);
+            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
+            self.creep = UnexplainedGrowth::from(iteration);
+            self.profile(Phase::DensityControl)?;
+            self.end_phase(Phase::DensityControl);
+            if gaussians == 0 && before > 0 {
+                return Err(TrainError::Emptied { iteration });
+            }
+        }
+        // Before opacities are lowered, which would hide what a Gaussian is worth.
+        self.prune_to_target()?;
+        if let Some(adjust) = adjust {
+            self.device.adjust(&mut self.model, &adjust)?;
+            match adjust {
+                Adjust::ResetOpacity(_) | Adjust::FadeOpacity { .. } => {
+                    self.sink.on(&Event::OpacityReset { iteration })?;
+                }
+                Adjust::RaiseOpacityFloor { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    // What is due after a step: the PLY, an evaluation, a checkpoint.
+
+    /// Does what is due; a checkpoint where there is an occasion for one. `is_over`: no step follows.
+    fn meet(
+        &mut self,
+        due: Milestones,
+        occasion: Option<Occasion>,
+        is_over: bool,
+    ) -> Result<(), TrainError> {
+        if due.any() {
+            self.end_phase(self.phase());
+        }
+        let last_files = occasion.filter(|_| is_over && due.save);
+        if due.save && last_files.is_none() {
+            // First, so that it is written during the evaluation.
+            self.save_point_cloud()?;
+            self.end_saving()?;
+        }
+        if due.evaluate {
+            let started = Instant::now();
+            self.evaluate_within_training()?;
+            self.times.evaluation_seconds += started.elapsed().as_secs_f64();
+            self.profile(Phase::Evaluation)?;
+            self.end_phase(Phase::Evaluation);
+        }
+        if let Some(occasion) = last_files
+            && self.write_last_files(occasion)?
+        {
+            return self.end_saving();
+        }
+        if last_files.is_some() {
+            self.save_point_cloud()?;
+            self.end_saving()?;
+        }
+        if let Some(occasion) = occasion {
+            if is_over {
+                // None follows the last one, and no room is kept for it.
+                self.write_checkpoint(occasion)?;
+                self.end_saving()?;
+            } else {
+                self.write_checkpoint_between(occasion)?;
+            }
+        }
+        if due.evaluate || due.save {
+            self.feed.schedule_decoding(self.device, self.pace.next_image());
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint of a run that goes on.
+    fn write_checkpoint_between(&mut self, occasion: Occasion) -> Result<(), TrainError> {
+        self.write_checkpoint(occasion)?;
+        self.reserve_checkpoint()?;
+        // A run that goes on from it has none.
+        self.drop_neighbours();
+        self.end_saving()
+    }
+
+    fn end_saving(&mut self) -> Result<(), TrainError> {
+        self.profile(Phase::Saving)?;
+        self.end_phase(Phase::Saving);
+        Ok(())
+    }
+
+    // Where a run meets the limits of the device's memory: it asks before it grows, gives things up
+    // rather than fail, and where nothing is left to give up it stops with a checkpoint.
+
+    /// Lets the device put its memory in order, and tells what was given up or taken back.
+    fn govern(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
+        self.device.govern(&mut self.model, self.iteration)?;
+        // Done at every iteration, while the device trains on.
+        self.clock.add_since(started);
+        self.report_memory_changes()
+    }
+
+    fn report_memory_changes(&mut self) -> Result<(), TrainError> {
+        let Some(LadderState { changes, held, budget }) = self.device.take_changes() else {
+            return Ok(());
+        };
+        let iteration = self.iteration;
+        for change in changes {
+            if matches!(change.rung, Rung::Compact | Rung::Offload) {
+                // The model takes less from now on.
+                self.creep = UnexplainedGrowth::from(iteration);
+            }
+            self.sink.on(&Event::Rung { iteration, change, held, budget })?;
+        }
+        Ok(())
+    }
+
+    /// Does something that leaves the model as it was where it fails. Where memory is short, tries
+    /// again as long as something can be given up between two iterations, and then stops the run.
+    fn with_memory_retry<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
+    ) -> Result<R, TrainError> {
+        loop {
+            match work(self) {
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                    if !self.device.relieve(&mut self.model, &error)? {
+                        return Err(self.stop_for_memory(error));
+                    }
+                    self.drop_longer_neighbours();
+                    self.follow_training_scale()?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Draws training views at the size that the device has memory for.
+    fn follow_training_scale(&mut self) -> Result<(), TrainError> {
+        let (scale, before) = (self.device.training_scale(), self.feed.views.training_scale());
+        if scale == before {
+            return Ok(());
+        }
+        self.device.use_training_scale(scale)?;
+        self.feed.set_training_scale(self.device, scale, self.pace.next_image());
+        self.creep = UnexplainedGrowth::from(self.iteration);
+        if scale.is_below(before) {
+            self.warn(format!(
+                "GPU memory is short: training views are drawn at {:.2} of their size after iteration \
+                 {} (--give-up resolution)",
+                scale.factor(),
+                self.iteration
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        let reported = self.report_pending().and_then(|()| self.report_memory_changes());
+        match reported.and_then(|()| self.write_checkpoint_now()) {
+            Ok(_) => TrainError::OutOfMemory {
+                source: Box::new(error),
+                checkpoint: checkpoint::path(self.setup.model_path, self.iteration),
+            },
+            // Ranks that wait within a step send no rows: what counts is why.
+            Err(TrainError::Device(DeviceError::OfRank { .. })) => error.into(),
+            Err(other) => other,
+        }
+    }
+
+    /// A round of density control.
+    fn run_round(&mut self) -> Result<RoundReport, TrainError> {
+        let images = self.pace.images_per_iteration(self.iteration);
+        let site = Site::new(&mut *self.device, &mut self.model, self.last_step);
+        let mut site = site.with_pace(images);
+        let report = self.strategy.round(&mut site);
+        let left_out = site.into_left_out();
+        self.report_memory_changes()?;
+        for message in left_out {
+            self.warn(message)?;
+        }
+        report
+    }
+
+    /// Puts the Gaussians in the order of their places. That costs speed where there is no memory for
+    /// it, and nothing else.
+    fn reorder(&mut self) -> Result<(), TrainError> {
+        match self.device.reorder(&mut self.model, &scene_cube(self.setup.dataset)) {
+            Err(error) if error.is_out_of_memory() => {
+                tracing::debug!("the Gaussians are not put in order: {error}");
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+// The 3D filter's part in a run.
+
+/// Share of the scene's unit from which on views tell of what they see. Mip-Splatting begins at 0.2,
+/// whatever a scene's size is; cameras of common scenes stand 4 from what they look at.
+const SAMPLED_SHARE: f64 = 0.05;
+
+/// Smooths a model as far as the views of a scene that are trained on could tell nothing finer.
+fn smooth<B: Filter3d>(
+    device: &mut B,
+    model: &mut B::Model,
+    dataset: &Dataset,
+) -> Result<(), DeviceError> {
+    let views: Vec<&View> = dataset.train.iter().map(|&view| &dataset.views[view]).collect();
+    device.update_filter_3d(model, &views, SAMPLED_SHARE * SceneScale::of(dataset).unit)
 }

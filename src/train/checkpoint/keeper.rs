@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::appearance::Tensor;
-use super::appearance::tensors;
-use super::columns::{CheckpointColumn, VALUE_BYTES, columns};
-use super::faces::{self, FACE_BYTES, FaceState};
+use super::tensors::Tensor;
+use super::tensors::table_tensors;
+use super::tensors::{CheckpointColumn, VALUE_BYTES, columns};
+use super::tensors::{FACE_BYTES, FaceState};
 use super::{Checkpoint, Occasion, is_timed, list};
 use crate::backend::{AppearanceTables, Compensation, Rows};
 use crate::config::Config;
@@ -17,6 +17,8 @@ use crate::model::Primitive;
 use crate::train::TrainError;
 use crate::train::appearance::compensation;
 use crate::train::event::Completion;
+
+use super::tensors;
 
 /// The tensors' names and places, and a few blocks of the file system.
 const SLACK: u64 = 1 << 16;
@@ -32,8 +34,8 @@ pub(in crate::train) struct BesideRows {
 
 impl BesideRows {
     fn tensors(&self) -> Vec<Tensor<'_>> {
-        let appearance = self.appearance.as_ref().map(tensors).unwrap_or_default();
-        let faces = self.faces.as_ref().map(faces::tensors).unwrap_or_default();
+        let appearance = self.appearance.as_ref().map(table_tensors).unwrap_or_default();
+        let faces = self.faces.as_ref().map(tensors::face_tensors).unwrap_or_default();
         appearance.into_iter().chain(faces).collect()
     }
 }

@@ -3,15 +3,397 @@
 //!
 //! Nothing here changes what is trained. A run that nobody looks at looks for the folder once a second.
 
-mod control;
 mod folder;
-mod pace;
-mod page;
 mod splats;
-mod visible;
 
-pub use self::control::ControlRequest;
-pub use self::folder::LiveFolder;
-pub(super) use self::page::LivePage;
-pub(super) use self::splats::packing_bytes;
-pub(super) use self::visible::{MOST_SPLATS, most_visible};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::time::{Duration, Instant, SystemTime};
+
+use self::folder::{ControlFault, take_request};
+use self::splats::{LiveSplatsError, write_splats};
+use crate::config::{OutputOptions, PrimitiveName};
+use crate::export::RenderMode;
+use crate::memory::Bytes;
+use crate::model::Gaussians;
+
+pub use self::folder::{ControlRequest, LiveFolder};
+
+pub(super) use self::splats::{MOST_SPLATS, most_visible, packing_bytes};
+
+// What a run knows of its page: when it looks, what it is asked, and what it shows.
+
+/// Least time between two looks into the folder while the run trains.
+const TRAINING: Duration = Duration::from_secs(1);
+
+/// The same while it waits.
+const PAUSED: Duration = Duration::from_millis(100);
+
+/// What is in the folder.
+#[derive(Debug, Default)]
+pub(super) struct PageNews {
+    /// What is asked of the run.
+    pub(super) request: Option<ControlRequest>,
+    /// Somebody looks, and it is time to show the Gaussians.
+    pub(super) wants_splats: bool,
+    /// Sentences for the user.
+    pub(super) problems: Vec<String>,
+}
+
+/// Splats that a thread writes.
+#[derive(Debug)]
+struct LiveWriting {
+    began: Instant,
+    /// What the run itself waited for them.
+    reading: Duration,
+    copy: Bytes,
+    thread: JoinHandle<(Result<(), LiveSplatsError>, Duration)>,
+}
+
+/// The run's side of the page. The folder goes with this value.
+#[derive(Debug)]
+pub(super) struct LivePage {
+    folder: LiveFolder,
+    /// Whether requests are obeyed.
+    obeys: bool,
+    /// Nothing where no splats are shown.
+    pace: Option<LivePace>,
+    looked: Option<Instant>,
+    /// The run waits until it is told to go on.
+    is_paused: bool,
+    writing: Option<LiveWriting>,
+    /// Iterations that the last splats show.
+    shown: Option<u32>,
+    /// Whether it was said that splats cannot be shown.
+    has_complained: bool,
+}
+
+impl LivePage {
+    /// That of a run in this folder, of which the run holds the lock: what a killed one left is removed.
+    pub(super) fn new(
+        model_path: &Path,
+        options: &OutputOptions,
+        primitive: PrimitiveName,
+    ) -> Self {
+        let folder = LiveFolder::of(model_path);
+        folder.remove();
+        let shows = primitive != PrimitiveName::Triangles;
+        Self {
+            folder,
+            obeys: options.live_control,
+            pace: LivePace::every(options.live_every).filter(|_| shows),
+            looked: None,
+            is_paused: false,
+            writing: None,
+            shown: None,
+            has_complained: false,
+        }
+    }
+
+    /// From now on the run waits, or does not.
+    pub(super) fn set_paused(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// What is new after so many iterations. Nothing most of the time, which costs no more than to ask for
+    /// the time.
+    pub(super) fn look(&mut self, iteration: u32) -> Option<PageNews> {
+        if !self.obeys && self.pace.is_none() {
+            return None;
+        }
+        let now = Instant::now();
+        self.look_at(iteration, now, SystemTime::now)
+    }
+
+    fn look_at(
+        &mut self,
+        iteration: u32,
+        now: Instant,
+        time: impl FnOnce() -> SystemTime,
+    ) -> Option<PageNews> {
+        let interval = if self.is_paused { PAUSED } else { TRAINING };
+        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < interval) {
+            return None;
+        }
+        self.looked = Some(now);
+        let mut news = PageNews::default();
+        self.settle(&mut news);
+        if !self.folder.is_there() {
+            return Some(news);
+        }
+        if self.obeys {
+            match take_request(&self.folder) {
+                Ok(request) => news.request = request,
+                Err(fault) => {
+                    self.obeys = !matches!(fault, ControlFault::Stays { .. });
+                    news.problems.push(fault.to_string());
+                }
+            }
+        }
+        let is_due = self.pace.as_ref().is_some_and(|pace| pace.is_due(now));
+        news.wants_splats = is_due
+            && self.writing.is_none()
+            && self.shown != Some(iteration)
+            && self.folder.is_watched(time());
+        Some(news)
+    }
+
+    /// Has a thread write splats, for which the run was kept waiting since `began`.
+    pub(super) fn show(
+        &mut self,
+        iteration: u32,
+        gaussians: Gaussians,
+        mode: RenderMode,
+        copy: Bytes,
+        began: Instant,
+    ) {
+        let folder = self.folder.clone();
+        let write = move || {
+            let started = Instant::now();
+            let written = write_splats(&folder.splats(iteration), gaussians, mode);
+            if written.is_ok() {
+                folder.remove_splats_but(Some(iteration));
+            }
+            (written, started.elapsed())
+        };
+        self.shown = Some(iteration);
+        let reading = began.elapsed();
+        match Builder::new().name("live".to_owned()).spawn(write) {
+            Ok(thread) => self.writing = Some(LiveWriting { began, reading, copy, thread }),
+            // No thread can be had now; perhaps the next time.
+            Err(_) => self.wait_after(began, reading),
+        }
+    }
+
+    /// After an attempt that began then and came to nothing. Whether that is new to the user.
+    pub(super) fn give_up(&mut self, began: Instant) -> bool {
+        self.wait_after(began, began.elapsed());
+        !std::mem::replace(&mut self.has_complained, true)
+    }
+
+    /// Bytes of Gaussians that a thread holds.
+    pub(super) fn held(&self) -> Bytes {
+        self.writing.as_ref().map_or(Bytes(0), |writing| writing.copy)
+    }
+
+    /// Takes note of splats that are written.
+    fn settle(&mut self, news: &mut PageNews) {
+        let Some(writing) = self.writing.take_if(|writing| writing.thread.is_finished()) else {
+            return;
+        };
+        let LiveWriting { began, reading, thread, .. } = writing;
+        let Ok((written, packing)) = thread.join() else {
+            // A page is not worth a run.
+            self.pace = None;
+            news.problems.push(
+                "the page shows no more Gaussians: packing them failed, by a defect of this program. \
+                 Please report it"
+                    .to_owned(),
+            );
+            return;
+        };
+        // A thread takes from the run what one of the processors is of all.
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        let packing = packing / u32::try_from(processors).unwrap_or(u32::MAX);
+        self.wait_after(began, reading + packing);
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.has_complained, true)
+        {
+            news.problems.push(format!("the page does not show the Gaussians: {error}"));
+        }
+    }
+
+    fn wait_after(&mut self, began: Instant, cost: Duration) {
+        if let Some(pace) = &mut self.pace {
+            pace.wait_after(began, cost);
+        }
+    }
+}
+
+impl Drop for LivePage {
+    fn drop(&mut self) {
+        if let Some(writing) = self.writing.take() {
+            // The run is over, and nobody is told any more.
+            writing.thread.join().ok();
+        }
+        self.folder.remove();
+    }
+}
+
+// How often live splats are written.
+
+/// What one costs, times this, is the least time to the next: 2 % of a run's time.
+const REST: u32 = 50;
+
+/// When the next are due.
+#[derive(Debug)]
+struct LivePace {
+    /// Least time from one to the next.
+    every: Duration,
+    next: Option<Instant>,
+}
+
+impl LivePace {
+    /// Every so many seconds; nothing where that is never.
+    fn every(seconds: f64) -> Option<Self> {
+        let every = Duration::try_from_secs_f64(seconds).ok().filter(|every| !every.is_zero())?;
+        Some(Self { every, next: None })
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| now >= next)
+    }
+
+    /// After some that were begun then, and took so much of the run's time.
+    fn wait_after(&mut self, began: Instant, cost: Duration) {
+        self.next = began.checked_add(self.every.max(cost.saturating_mul(REST)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::train::event::ControlAction;
+
+    struct Place {
+        model: tempfile::TempDir,
+        start: Instant,
+    }
+
+    impl Place {
+        fn new() -> (Self, LivePage) {
+            let place = Self { model: tempfile::tempdir().unwrap(), start: Instant::now() };
+            let page = place.page(&OutputOptions::default(), PrimitiveName::Gaussians);
+            (place, page)
+        }
+
+        fn page(&self, options: &OutputOptions, primitive: PrimitiveName) -> LivePage {
+            LivePage::new(self.model.path(), options, primitive)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::create_dir_all(self.model.path().join("live")).unwrap();
+            fs::write(self.model.path().join("live").join(name), text).unwrap();
+        }
+
+        /// What is seen so many seconds after the start.
+        fn look(&self, page: &mut LivePage, iteration: u32, seconds: f64) -> Option<PageNews> {
+            let now = self.start + Duration::from_secs_f64(seconds);
+            page.look_at(iteration, now, SystemTime::now)
+        }
+    }
+
+    const PAUSE: &str = r#"{"id": "1", "action": "pause"}"#;
+
+    #[test]
+    fn the_folder_is_looked_at_once_a_second_and_more_often_in_a_pause() {
+        let (place, mut page) = Place::new();
+        let looks = |page: &mut LivePage, seconds: f64| place.look(page, 1, seconds).is_some();
+        assert!(looks(&mut page, 0.0) && !looks(&mut page, 0.99) && looks(&mut page, 1.0));
+        page.set_paused(true);
+        assert!(!looks(&mut page, 1.09) && looks(&mut page, 1.11) && looks(&mut page, 1.22));
+        page.set_paused(false);
+        assert!(!looks(&mut page, 1.5) && looks(&mut page, 2.3));
+    }
+
+    #[test]
+    fn a_request_is_told_once() {
+        let (place, mut page) = Place::new();
+        place.write("control_1.json", PAUSE);
+        let news = place.look(&mut page, 1, 0.0).unwrap();
+        assert_eq!(news.request.unwrap().action, ControlAction::Pause);
+        assert!(place.look(&mut page, 1, 1.0).unwrap().request.is_none());
+        place.write("control_1.json", "{");
+        let news = place.look(&mut page, 1, 2.0).unwrap();
+        assert!(news.request.is_none() && news.problems[0].contains("control_1.json"));
+    }
+
+    #[test]
+    fn splats_are_wanted_while_somebody_looks_and_the_last_are_old() {
+        let (place, mut page) = Place::new();
+        let wants = |page: &mut LivePage, iteration: u32, seconds: f64| {
+            place.look(page, iteration, seconds).unwrap().wants_splats
+        };
+        assert!(!wants(&mut page, 1, 0.0));
+        place.write("watch", "");
+        assert!(wants(&mut page, 1, 1.0));
+        let began = place.start + Duration::from_secs(1);
+        page.show(1, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
+        assert_eq!(page.held(), Bytes(7));
+        // While they are written none are wanted.
+        if let Some(writing) = &page.writing {
+            while !writing.thread.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        assert!(!wants(&mut page, 2, 4.0));
+        assert_eq!(page.held(), Bytes(0));
+        let live = place.model.path().join("live");
+        assert!(!wants(&mut page, 1, 3600.0), "nothing has changed since");
+        assert!(wants(&mut page, 2, 3601.0));
+        page.show(2, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
+        drop(page);
+        assert!(!live.exists());
+    }
+
+    #[test]
+    fn files_of_the_last_splats_replace_those_before() {
+        let (place, mut page) = Place::new();
+        place.write("splats_1.spz", "old");
+        let mode = RenderMode::Dilated;
+        page.show(2, Gaussians::zeros(0, 3), mode, Bytes(7), place.start);
+        page.writing.take().unwrap().thread.join().unwrap().0.unwrap();
+        let live = place.model.path().join("live");
+        assert!(live.join("splats_2.spz").exists() && !live.join("splats_1.spz").exists());
+    }
+
+    #[test]
+    fn what_is_switched_off_is_left_alone() {
+        let (place, _) = Place::new();
+        let options = OutputOptions { live_control: false, ..OutputOptions::default() };
+        let mut page = place.page(&options, PrimitiveName::Gaussians);
+        place.write("control_1.json", PAUSE);
+        place.write("watch", "");
+        let news = place.look(&mut page, 1, 0.0).unwrap();
+        assert!(news.request.is_none() && news.wants_splats);
+        assert!(place.model.path().join("live/control_1.json").exists());
+        let options = OutputOptions { live_every: 0.0, ..options };
+        assert!(place.page(&options, PrimitiveName::Gaussians).look(1).is_none());
+        let mut page = place.page(&OutputOptions::default(), PrimitiveName::Triangles);
+        place.write("watch", "");
+        assert!(!place.look(&mut page, 1, 0.0).unwrap().wants_splats);
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_said_once() {
+        let (_place, mut page) = Place::new();
+        assert!(page.give_up(Instant::now()) && !page.give_up(Instant::now()));
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_gone_at_the_start() {
+        let (place, page) = Place::new();
+        drop(page);
+        place.write("control_1.json", PAUSE);
+        place.write("splats_7.spz", "old");
+        let _page = place.page(&OutputOptions::default(), PrimitiveName::Gaussians);
+        assert!(!place.model.path().join("live").exists());
+    }
+
+    #[test]
+    fn what_takes_long_comes_less_often() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let mut pace = LivePace::every(5.0).unwrap();
+        assert!(pace.is_due(start));
+        pace.wait_after(start, Duration::from_millis(20));
+        assert!(!pace.is_due(at(4.9)) && pace.is_due(at(5.0)));
+        // 2 s are 2 % of 100 s.
+        pace.wait_after(at(5.0), Duration::from_secs(2));
+        assert!(!pace.is_due(at(104.9)) && pace.is_due(at(105.0)));
+        assert!(LivePace::every(0.0).is_none());
+    }
+}

@@ -1,14 +1,17 @@
 //! Gaussians as they are now, packed for the page.
 
+use std::convert::identity;
+use std::ops::Range;
 use std::path::Path;
 
 use splat_formats::{SplatFormat, SplatsError, SpzOptions, SpzOptionsError, pack_spz};
 
+use crate::backend::chunks;
 use crate::export::{RenderMode, splats_of};
 use crate::files::{OutputError, write_atomically};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
-use crate::model::Gaussians;
+use crate::model::{Gaussians, Primitive as _};
 
 /// Why Gaussians are not shown.
 #[derive(Debug, thiserror::Error)]
@@ -43,16 +46,95 @@ pub(super) fn write_splats(
     Ok(write_atomically(path, |out| out.write_all(&packed))?)
 }
 
+// Those of a model's Gaussians that show most.
+
+/// Gaussians that are shown live, at most.
+pub(in crate::train) const MOST_SPLATS: usize = 1_000_000;
+
+/// Of so many Gaussians at most `most`, in their order: those with the largest products of opacity and area.
+/// `read` gives rows; the host holds a chunk of them beside the result.
+pub(in crate::train) fn most_visible<E>(
+    count: usize,
+    most: usize,
+    mut read: impl FnMut(Range<usize>) -> Result<Gaussians, E>,
+) -> Result<Gaussians, E> {
+    let mut picked = read(0..0)?;
+    let widths: Vec<usize> = picked.groups().iter().map(|group| group.width).collect();
+    for (column, width) in picked.groups_mut().into_iter().zip(&widths) {
+        column.reserve_exact(width * count.min(most));
+    }
+    if count <= most {
+        for rows in chunks(count) {
+            picked.append(read(rows)?);
+        }
+        return Ok(picked);
+    }
+    let mut sizes = Vec::with_capacity(count);
+    for rows in chunks(count) {
+        sizes.extend(visible_sizes(&read(rows)?));
+    }
+    let kept = largest(&sizes, most);
+    for rows in chunks(count) {
+        let kept = &kept[rows.clone()];
+        if kept.iter().copied().any(identity) {
+            append_kept(&mut picked, &read(rows)?, kept);
+        }
+    }
+    Ok(picked)
+}
+
+/// Logarithms of opacity times the two larger scales.
+fn visible_sizes(gaussians: &Gaussians) -> impl Iterator<Item = f32> {
+    let scales = gaussians.log_scales.as_chunks::<3>().0;
+    gaussians.opacity_logits.iter().zip(scales).map(|(&logit, &[a, b, c])| {
+        // ln(sigmoid(x)), of which the exponential never overflows.
+        let log_opacity = logit.min(0.0) - (-logit.abs()).exp().ln_1p();
+        log_opacity + a + b + c - a.min(b).min(c)
+    })
+}
+
+/// Which are among the largest `most`; of equals, the first.
+fn largest(sizes: &[f32], most: usize) -> Vec<bool> {
+    let Some(last) = most.checked_sub(1).filter(|&last| last < sizes.len()) else {
+        return vec![most > 0; sizes.len()];
+    };
+    // What is no number is the smallest.
+    let ranked = |size: f32| if size.is_nan() { f32::NEG_INFINITY } else { size };
+    let mut sorted: Vec<f32> = sizes.iter().copied().map(ranked).collect();
+    let (larger, &mut least, _) = sorted.select_nth_unstable_by(last, |a, b| b.total_cmp(a));
+    let mut equals = most - larger.iter().filter(|&&size| size > least).count();
+    sizes
+        .iter()
+        .map(|&size| match ranked(size) {
+            size if size > least => true,
+            size if size == least && equals > 0 => {
+                equals -= 1;
+                true
+            }
+            _ => false,
+        })
+        .collect()
+}
+
+fn append_kept(to: &mut Gaussians, from: &Gaussians, kept: &[bool]) {
+    for (to, from) in to.groups_mut().into_iter().zip(from.groups()) {
+        // A column without values has no width.
+        let rows = from.values.chunks_exact(from.width.max(1)).zip(kept);
+        to.extend(rows.filter(|(_, kept)| **kept).flat_map(|(row, _)| row));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::fs;
 
     use rstest::rstest;
     use splat_formats::{parse_spz, write};
 
     use super::*;
+    use crate::backend::CHUNK_ROWS;
     use crate::export::write_ply_chunks;
-    use crate::model::Primitive as _;
 
     fn some(count: usize) -> Gaussians {
         let mut all = Gaussians::zeros(1, count);
@@ -85,5 +167,75 @@ mod tests {
         // One is packed more quickly than the other.
         let held = |path| parse_spz(&fs::read(path).unwrap(), None).unwrap().splats;
         assert!(held(live) == held(exported));
+    }
+
+    /// Rows of one more chunk than one, of which number `row` is known by its place.
+    fn rows(sh_degree: u32, count: usize) -> Gaussians {
+        let mut all = Gaussians::zeros(sh_degree, count);
+        for (row, mean) in all.means.as_chunks_mut::<3>().0.iter_mut().enumerate() {
+            mean[0] = f32::from(u16::try_from(row % 60_000).unwrap());
+        }
+        for (at, value) in all.sh_rest.iter_mut().enumerate() {
+            *value = f32::from(u16::try_from(at % 50_021).unwrap());
+        }
+        all
+    }
+
+    fn picked(all: &Gaussians, most: usize) -> Gaussians {
+        most_visible(all.len(), most, |rows| Ok::<_, Infallible>(all.rows(rows))).unwrap()
+    }
+
+    #[test]
+    fn a_model_that_is_small_enough_is_shown_as_it_is() {
+        let all = rows(1, CHUNK_ROWS + 5);
+        assert!(picked(&all, all.len()) == all);
+        assert!(picked(&all.rows(0..0), 3).is_empty());
+    }
+
+    #[test]
+    fn of_a_larger_one_the_largest_and_most_opaque_stay_in_their_order() {
+        let count = CHUNK_ROWS + 300;
+        let mut all = rows(1, count);
+        // Opaque and large; large in two axes; one that is larger yet but of one axis alone.
+        let wanted = [3, 70, CHUNK_ROWS + 1, CHUNK_ROWS + 299];
+        for row in wanted {
+            all.log_scales[3 * row..][..3].copy_from_slice(&[2.0, -9.0, 2.0]);
+            all.opacity_logits[row] = 4.0;
+        }
+        all.log_scales[3 * 100..][..3].copy_from_slice(&[3.0, 0.0, 0.0]);
+        all.log_scales[3 * 200..][..3].copy_from_slice(&[2.0, 2.0, 2.0]);
+        // Hardly there, and no number at all.
+        all.opacity_logits[200] = -9.0;
+        all.opacity_logits[300] = f32::NAN;
+        let expected = wanted.map(|row| all.rows(row..row + 1)).into_iter().reduce(|mut a, b| {
+            a.append(b);
+            a
+        });
+        assert_eq!(picked(&all, 4), expected.unwrap());
+        let with_next = picked(&all, 5);
+        assert_eq!(with_next.means[3 * 2], all.means[3 * 100]);
+    }
+
+    #[test]
+    fn as_many_stay_as_are_asked_for_where_sizes_are_equal() {
+        let sizes = [1.0, 2.0, 1.0, f32::NAN, 1.0];
+        assert_eq!(largest(&sizes, 3), [true, true, true, false, false]);
+        assert_eq!(largest(&sizes, 0), [false; 5]);
+        assert_eq!(largest(&sizes, 5), [true; 5]);
+        assert_eq!(largest(&sizes, 9), [true; 5]);
+    }
+
+    #[test]
+    fn sizes_are_finite_for_any_opacity() {
+        let mut all = Gaussians::zeros(0, 3);
+        all.opacity_logits = vec![200.0, -200.0, 0.0];
+        all.log_scales = vec![1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0];
+        let sizes: Vec<f32> = visible_sizes(&all).collect();
+        // ln(1), ln(e^-200), ln(1/2), each with the two larger scales.
+        let expected = [5.0, -195.0, 0.5_f32.ln()];
+        for (found, expected) in sizes.iter().zip(expected) {
+            // Sums of a few values of up to 200 in single precision.
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! Growth by gradients, as 3DGS and GOF have it (Kerbl et al. 2023, section 5): small candidates are
 //! copied, large ones split, what is transparent or too large is removed, and opacities are reset.
 
-use super::interface::{Site, StepExtras, Strategy};
-use super::rounds::Rounds;
+use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config, RESET_OPACITY};
 use crate::math::random::{RandomStream, RandomUse};
@@ -25,8 +24,10 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
 
 /// Pixels of the training views for each Gaussian, where `--max-points` does not limit them.
 const PIXELS_FOR_ONE: u64 = 40;
+
 /// Limit of scenes with few pixels.
 const LEAST_LIMIT: u64 = 100_000;
+
 /// Limit of scenes with many pixels.
 const MOST: u64 = 5_000_000;
 
@@ -172,10 +173,31 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 }
 
+// Adaptive density control of 3DGS (Kerbl et al. 2023, section 5), with the gradients of AbsGS (Ye et
+// al. 2024) where the options ask for them.
+
+/// Candidates are those of high gradients.
+pub(super) fn adc(config: &Config, scene: SceneScale) -> GradientGrowth {
+    let statistics = match config.densify.absgrad {
+        true => Statistics::AbsoluteNorms,
+        false => Statistics::Norms,
+    };
+    GradientGrowth::new(config, scene, statistics)
+}
+
+// The strategy of GOF (Yu et al. 2024): as adaptive density control, with absolute gradients as a
+// second criterion.
+
+/// Candidates are those of high gradients, and as large a share of all by their absolute gradients.
+pub(super) fn gof(config: &Config, scene: SceneScale) -> GradientGrowth {
+    GradientGrowth::new(config, scene, Statistics::Both)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
+    use crate::train::strategy::Strategy;
 
     fn growth(config: &Config, extent: f64) -> GradientGrowth {
         GradientGrowth::new(config, SceneScale { extent, unit: 1.0 }, Statistics::Norms)
@@ -236,5 +258,18 @@ mod tests {
         config.densify.max_points = Some(12);
         let growth = growth(&config, 1.0);
         assert_eq!([growth.room(10), growth.room(15)], [2, 0]);
+    }
+
+    #[test]
+    fn gradients_or_absolute_ones_are_observed_until_the_last_round() {
+        let mut config = Config::default();
+        let observed = |config: &Config, iteration| {
+            let adc = adc(config, SceneScale { extent: 1.0, unit: 1.0 });
+            Strategy::<Cpu<f32>>::observes(&adc, iteration)
+        };
+        assert_eq!(observed(&config, 14_999), Some(Statistics::Norms));
+        assert_eq!(observed(&config, 15_000), None);
+        config.densify.absgrad = true;
+        assert_eq!(observed(&config, 1), Some(Statistics::AbsoluteNorms));
     }
 }

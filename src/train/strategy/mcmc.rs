@@ -2,17 +2,17 @@
 //! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
 //! motion explores.
 
+use super::interface::Rounds;
 use super::interface::{Site, StepExtras, Strategy};
-use super::rounds::Rounds;
 use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Noise, Pick, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
-use crate::train::adam::rate_factor;
 use crate::train::event::RoundReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
+use crate::train::train_step::rate_factor;
 use crate::train::{SceneScale, TrainError, schedule};
 
 /// Gaussians become more by at most this factor a round.

@@ -1,22 +1,19 @@
 //! Strategies of density control: when Gaussians are added, moved and removed, and which. The device
 //! does it. `src/lib.rs` says how one is added.
 
-mod adc;
 mod budget;
-mod gof;
 mod growth;
 mod interface;
 mod mcmc;
-mod rounds;
 mod triangles;
 
 pub use growth::fade_depth;
+pub use interface::least_images;
 pub use interface::{Site, StepExtras, Strategy};
-pub use rounds::least_images;
 
-use self::adc::adc;
 use self::budget::BudgetGrowth;
-use self::gof::gof;
+use self::growth::adc;
+use self::growth::gof;
 use self::mcmc::Mcmc;
 use self::triangles::TriangleRounds;
 use super::SceneScale;

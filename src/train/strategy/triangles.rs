@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use super::interface::Rounds;
 use super::interface::{Site, StepExtras, Strategy};
-use super::rounds::Rounds;
 use crate::backend::{Adjust, FaceStatistics, Faces, Remesh, Statistics};
 use crate::config::{Config, SplitBy, TrianglesOptions};
 use crate::math::Real as _;
@@ -17,11 +17,11 @@ use crate::memory::plan::RoundShape;
 use crate::train::event::RoundReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
-use crate::train::triangles::connect::{Connected, connect};
-use crate::train::triangles::draw::{FaceDraw, areas, draw};
-use crate::train::triangles::prune::{PruneRule, UsedVertices, kept, stays};
 use crate::train::triangles::schedule::{opacity_floor, prune_threshold, rises};
-use crate::train::triangles::split::split;
+use crate::train::triangles::split;
+use crate::train::triangles::{Connected, connect};
+use crate::train::triangles::{FaceDraw, areas, draw};
+use crate::train::triangles::{PruneRule, UsedVertices, kept, stays};
 use crate::train::{SceneScale, TrainError};
 
 /// Density control of triangles.

@@ -117,11 +117,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.clock.add_since(started);
         Ok(())
     }
-}
 
-// Pictures of one view while a model is trained.
+    // Pictures of one view while a model is trained.
 
-impl<B: TrainDevice> Trainer<'_, B> {
     /// Keeps a picture where one is due after a step.
     pub(super) fn keep_timelapse(&mut self, span: ImageSpan) -> Result<(), TrainError> {
         let is_due = self.timelapse.as_ref().is_some_and(|timelapse| timelapse.is_due(span));

@@ -6,26 +6,35 @@
 //! resumed lacks none of that.
 
 use std::fs;
+use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{ScopedJoinHandle, scope};
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{Footprint, Peaks, TrainDevice};
+use crate::backend::{
+    AppearanceTables, CHUNK_ROWS, Compensation, DeviceError, Footprint, Peaks, Rows, Snapshot, TrainDevice, chunks,
+};
 use crate::config::Config;
-use crate::export::{NewPly, PlyStyle};
+use crate::export::{NewPly, PlyStyle, remove_exposure_json, write_exposure_json};
 use crate::files::{OutputError, create_folder};
+use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, host_memory, peak_resident_memory};
-use crate::model::Gaussians;
+use crate::model::{Gaussians, fuse};
 use crate::train::TrainError;
-use crate::train::background_files::WrittenFile;
+use crate::train::appearance::{EarlierTables, compensation, tables};
 use crate::train::checkpoint::{
     self, BesideRows, Checkpoint, CheckpointKeeper, FACE_BYTES, FaceState, Occasion, row_bytes,
 };
-use crate::train::event::{Event, Saved, Split};
-use crate::train::finite::check_finite;
+use crate::train::event::{Completion, Event, Saved, Split};
 use crate::train::report::offloaded;
-use crate::train::save::{DeviceModel, render_mode, triangle_mode, write_point_cloud};
+use crate::train::save::{
+    DeviceModel, FileResult, WrittenFile, check_finite, check_tables, render_mode, triangle_mode,
+    write_point_cloud,
+};
 use crate::train::schedule::Milestones;
 
 /// How a checkpoint is written.
@@ -335,6 +344,149 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let folder = self.setup.model_path.join("point_cloud");
         folder.join(format!("iteration_{}", self.iteration)).join("point_cloud.ply")
     }
+
+    /// Writes both files; false where that takes memory or space that is not there, or a file system that
+    /// keeps no room for a file.
+    pub(super) fn write_last_files(&mut self, occasion: Occasion) -> Result<bool, TrainError> {
+        if !has_room(self.setup.config, self.bytes_of_chunks()) {
+            return Ok(false);
+        }
+        self.wait_for_files(None)?;
+        let started = Instant::now();
+        // What fails here fails again where there is an answer to it.
+        let Ok(path) = self.prepare_point_cloud() else { return Ok(false) };
+        let Ok(Some(ply)) = self.new_point_cloud(&path) else { return Ok(false) };
+        self.sink.on(&Event::Saving { iteration: self.iteration, what: Saved::PointCloud })?;
+        let written = self.write_both(path, ply, occasion);
+        self.times.saving_seconds += started.elapsed().as_secs_f64();
+        let [ply, checkpoint] = match written {
+            Err(TrainError::Device(error)) if error.is_out_of_memory() => return Ok(false),
+            written => written?,
+        };
+        self.settle(vec![ply])?;
+        if lacks_space(&checkpoint.result) {
+            self.write_checkpoint_now()?;
+        } else {
+            self.settle(vec![checkpoint])?;
+        }
+        Ok(true)
+    }
+
+    fn bytes_of_chunks(&self) -> Bytes {
+        let sh_degree = self.setup.config.optimize.sh_degree;
+        let row = row_bytes::<Gaussians>(sh_degree, self.device.optional(&self.model)) as u64;
+        Bytes(CHUNKS_HELD * row * CHUNK_ROWS.min(self.device.len(&self.model)) as u64)
+    }
+
+    fn write_both(
+        &mut self,
+        path: PathBuf,
+        ply: NewPly,
+        occasion: Occasion,
+    ) -> Result<[WrittenFile; 2], TrainError> {
+        let iteration = self.iteration;
+        let checkpoint = self.about_checkpoint(occasion);
+        let beside = self.read_beside_rows()?;
+        self.sink.on(&Event::Saving { iteration, what: Saved::Checkpoint })?;
+        let (completes, ply_is_written) = Completion::new();
+        let mut earlier = self.sink.written();
+        earlier.push(ply_is_written);
+        let keeper = Arc::clone(&self.keeper);
+        let (to_ply, for_ply) = sync_channel(1);
+        let (to_checkpoint, for_checkpoint) = sync_channel(1);
+        let mut passed = PassedRows {
+            rows: self.device.len(&self.model),
+            shape: self.device.read_parameters(&mut self.model, 0..0)?,
+            optional: self.device.optional(&self.model),
+            chunks: for_checkpoint,
+        };
+        let beside = &beside;
+        let [ply, checkpoint] = scope(|scope| {
+            let ply = scope.spawn(move || {
+                let _completes = completes;
+                let triangles = beside.faces.as_ref().map_or(&[][..], |state| &state.faces);
+                let rows = for_ply.into_iter().map(Ok);
+                ply.write_triangles::<Gaussians, Gaussians, TrainError>(rows, triangles)?;
+                Ok(Some(path))
+            });
+            let checkpoint = scope.spawn(move || {
+                let keeper = keeper.lock().unwrap_or_else(PoisonError::into_inner);
+                keeper.write_once(&checkpoint, &mut passed, beside, &earlier).map(Some)
+            });
+            let read = self.pass_rows(&to_ply, &to_checkpoint);
+            // What waits for more ends.
+            drop((to_ply, to_checkpoint));
+            let written = [ply, checkpoint].map(end);
+            read.map(|()| written).map_err(TrainError::from)
+        })?;
+        Ok([
+            WrittenFile { what: Saved::PointCloud, iteration, result: ply },
+            WrittenFile { what: Saved::Checkpoint, iteration, result: checkpoint },
+        ])
+    }
+
+    /// Reads the model for those who write it. One who failed takes no more of it.
+    fn pass_rows(
+        &mut self,
+        to_ply: &SyncSender<Gaussians>,
+        to_checkpoint: &SyncSender<Snapshot<Gaussians>>,
+    ) -> Result<(), DeviceError> {
+        for rows in chunks(self.device.len(&self.model)) {
+            let first = rows.start;
+            let chunk = self.device.read(&mut self.model, rows)?;
+            let mut parameters = chunk.parameters.clone();
+            fuse(&mut parameters, &chunk.filter_3d);
+            check_finite(&parameters, first)?;
+            to_ply.send(parameters).ok();
+            to_checkpoint.send(chunk).ok();
+        }
+        Ok(())
+    }
+
+    // What a run learns of its photographs' colours: where the tables come from and go to.
+
+    /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
+    /// it was trained on, or new ones.
+    pub(super) fn begin_appearance(
+        &mut self,
+        stored: Option<EarlierTables<'_>>,
+    ) -> Result<(), TrainError> {
+        let kind = compensation(&self.setup.config.optimize);
+        let lost = stored.is_some_and(|stored| Some(stored.tables.kind) != kind);
+        if lost {
+            self.warn(
+                "what the checkpoint knows of the photographs' colours is left behind: it was \
+                 trained with other options (--exposure, --bilateral-grid)"
+                    .to_owned(),
+            )?;
+        }
+        if let Some(kind) = kind {
+            let views = self.feed.views.names(Split::Train);
+            let tables = tables(kind, &views, stored);
+            self.appearance = Some(self.device.upload_tables(&tables)?);
+        }
+        Ok(())
+    }
+
+    /// Writes what was learned of the photographs' exposures beside the model, where that is wanted;
+    /// where it is not, what an earlier part of the run wrote goes.
+    pub(super) fn write_exposures(&mut self) -> Result<(), TrainError> {
+        match self.read_appearance()? {
+            Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
+                let names = self.feed.views.names(Split::Train);
+                Ok(write_exposure_json(self.setup.model_path, &names, &values)?)
+            }
+            Some(_) | None => Ok(remove_exposure_json(self.setup.model_path)?),
+        }
+    }
+
+    /// The tables as they are now, to be saved; fails where they are not finite.
+    pub(super) fn read_appearance(&mut self) -> Result<Option<AppearanceTables>, TrainError> {
+        let read = |tables| self.device.read_tables(tables);
+        let tables = self.appearance.as_ref().map(read).transpose()?;
+        tables.as_ref().map_or(Ok(()), check_tables)?;
+        Ok(tables)
+    }
 }
 
 /// Whether the host may hold so much more, beside the most that it held so far: training continues.
@@ -350,4 +502,51 @@ fn free(keeper: &Mutex<CheckpointKeeper>) -> Option<MutexGuard<'_, CheckpointKee
         Err(TryLockError::Poisoned(keeper)) => Some(keeper.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+// The PLY and the checkpoint of a run's last step. Nothing changes the model any more, so threads write
+// both while it is read: the host holds a few chunks of it, and no copy.
+
+/// Chunks of a model that the host holds at once: one that is read, one that waits and one that is
+/// written, and the parameters of as many for the PLY.
+const CHUNKS_HELD: u64 = 4;
+
+/// Rows that come from another thread, each once and in their order.
+struct PassedRows {
+    rows: usize,
+    /// No rows, but of the widths that these have.
+    shape: Gaussians,
+    optional: OptionalColumns,
+    chunks: Receiver<Snapshot<Gaussians>>,
+}
+
+impl Rows<Gaussians> for PassedRows {
+    type Error = DeviceError;
+
+    fn len(&self) -> usize {
+        self.rows
+    }
+
+    fn shape(&mut self) -> Result<Gaussians, DeviceError> {
+        Ok(self.shape.clone())
+    }
+
+    fn optional(&self) -> OptionalColumns {
+        self.optional
+    }
+
+    fn read(&mut self, rows: Range<usize>) -> Result<Snapshot<Gaussians>, DeviceError> {
+        // None comes after an error of the device, which ends the run.
+        self.chunks
+            .recv()
+            .map_err(|_none| DeviceError::NoSuchRow { row: rows.start, len: self.rows })
+    }
+}
+
+fn end(thread: ScopedJoinHandle<'_, FileResult>) -> FileResult {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+fn lacks_space(result: &FileResult) -> bool {
+    matches!(result, Err(TrainError::Output(error)) if error.is_for_space())
 }

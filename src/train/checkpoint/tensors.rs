@@ -1,0 +1,641 @@
+//! Which columns a checkpoint has, and where a chunk of rows holds them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use safetensors::tensor::{Dtype, Metadata};
+
+use crate::backend::{AppearanceTables, BoundState, Compensation, FaceStatistics, Snapshot};
+use crate::layout::{Schema, Width};
+use crate::memory::plan::OptionalColumns;
+use crate::model::{BoundColumns, Primitive};
+
+/// Bytes of a value; all columns are of 32 bits.
+pub(super) const VALUE_BYTES: usize = 4;
+
+/// What the names of the parameters begin with.
+const PARAMETERS: &str = "parameters";
+
+/// Columns that not every model has.
+pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
+
+pub(super) const FILTER_3D: &str = "filter_3d";
+
+/// A column of the file.
+pub(super) struct CheckpointColumn {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    /// Length of the second dimension, where there is one.
+    pub(super) width: Option<usize>,
+    /// Whether it is a parameter, a moment or the 3D filter, all of whose values are finite.
+    pub(super) is_of_training: bool,
+}
+
+impl CheckpointColumn {
+    /// Its shape with so many rows.
+    pub(super) fn shape(&self, rows: usize) -> Vec<usize> {
+        [rows].into_iter().chain(self.width).collect()
+    }
+
+    /// Values per row.
+    pub(super) fn row_values(&self) -> usize {
+        self.width.unwrap_or(1)
+    }
+
+    /// Bytes per row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.row_values() * VALUE_BYTES
+    }
+}
+
+/// Where in a file the tensor of this name begins, which must be of this type and shape.
+pub(super) fn place(
+    header: &Metadata,
+    data_start: u64,
+    name: &str,
+    dtype: Dtype,
+    shape: &[usize],
+) -> Result<u64, String> {
+    let info = header.info(name).ok_or_else(|| format!("it has no tensor `{name}`"))?;
+    if info.dtype != dtype || info.shape != shape {
+        return Err(format!(
+            "`{name}` is {:?} {:?} instead of {dtype:?} {shape:?}",
+            info.dtype, info.shape
+        ));
+    }
+    Ok(data_start + info.data_offsets.0 as u64)
+}
+
+fn parameter_name(part: &str, column: &str) -> String {
+    format!("{part}.{column}")
+}
+
+/// The column whose length is the number of rows: the first that has one value a row, or else the
+/// first.
+pub(super) fn counting_column(schema: &Schema) -> String {
+    let single = schema.columns.iter().find(|column| column.width == Width::Fixed(1));
+    let column = single.or(schema.columns.first()).map_or("", |column| column.name);
+    parameter_name(PARAMETERS, column)
+}
+
+/// The columns in the order of the file.
+pub(super) fn columns(
+    schema: &Schema,
+    sh_degree: u32,
+    optional: OptionalColumns,
+) -> Vec<CheckpointColumn> {
+    let mut columns = Vec::new();
+    for part in [PARAMETERS, "first_moments", "second_moments"] {
+        for column in schema.columns {
+            columns.push(CheckpointColumn {
+                name: parameter_name(part, column.name),
+                dtype: Dtype::F32,
+                width: Some(column.width.values(sh_degree) as usize),
+                is_of_training: true,
+            });
+        }
+    }
+    let statistics = [
+        ("statistics.gradient_norm_sums", Dtype::F32, true),
+        ("statistics.views_seen", Dtype::U32, true),
+        (ABSOLUTE_NORM_SUMS, Dtype::F32, optional.absolute_norm_sums),
+        (FILTER_3D, Dtype::F32, optional.filter_3d),
+    ];
+    for (name, dtype, _) in statistics.into_iter().filter(|&(_, _, there)| there) {
+        // The filter goes into every scale.
+        let is_of_training = name == FILTER_3D;
+        columns.push(CheckpointColumn {
+            name: name.to_owned(),
+            dtype,
+            width: None,
+            is_of_training,
+        });
+    }
+    columns
+}
+
+/// The values of a chunk as the file holds them, in the order of [`columns`].
+pub(super) fn bytes<P: Primitive>(chunk: &Snapshot<P>) -> Vec<&[u8]> {
+    let parts = [&chunk.parameters, &chunk.first_moments, &chunk.second_moments];
+    let groups = parts.into_iter().flat_map(|part| part.groups());
+    let mut bytes: Vec<&[u8]> = groups.map(|group| bytemuck::cast_slice(group.values)).collect();
+    bytes.push(bytemuck::cast_slice(&chunk.gradient_norm_sums));
+    bytes.push(bytemuck::cast_slice(&chunk.views_seen));
+    let optional = [&chunk.absolute_norm_sums, &chunk.filter_3d].into_iter();
+    bytes.extend(optional.filter(|v| !v.is_empty()).map(|v| bytemuck::cast_slice(v)));
+    bytes
+}
+
+/// The same to be filled.
+pub(super) fn bytes_mut<P: Primitive>(chunk: &mut Snapshot<P>) -> Vec<&mut [u8]> {
+    let parts = [&mut chunk.parameters, &mut chunk.first_moments, &mut chunk.second_moments];
+    let groups = parts.into_iter().flat_map(|part| part.groups_mut());
+    let mut bytes: Vec<&mut [u8]> = groups.map(|values| bytemuck::cast_slice_mut(values)).collect();
+    bytes.push(bytemuck::cast_slice_mut(&mut chunk.gradient_norm_sums));
+    bytes.push(bytemuck::cast_slice_mut(&mut chunk.views_seen));
+    let optional = [&mut chunk.absolute_norm_sums, &mut chunk.filter_3d].into_iter();
+    bytes.extend(optional.filter(|v| !v.is_empty()).map(|v| bytemuck::cast_slice_mut(v)));
+    bytes
+}
+
+// What a checkpoint holds of the photographs' colours: whole tensors, where the run learned them.
+
+/// Of values and moments, and of the number of steps behind them.
+const TABLE_TENSORS: [&str; 3] =
+    ["appearance.values", "appearance.first_moments", "appearance.second_moments"];
+
+const STEPS: &str = "appearance.steps";
+
+/// A tensor as the file holds it.
+pub(super) struct Tensor<'a> {
+    pub(super) name: &'static str,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    pub(super) bytes: &'a [u8],
+}
+
+/// The tables' tensors, in the order of the file.
+pub(super) fn table_tensors(tables: &AppearanceTables) -> Vec<Tensor<'_>> {
+    let views = tables.steps.len();
+    let parts = [&tables.values, &tables.first_moments, &tables.second_moments];
+    let mut table_tensors: Vec<Tensor<'_>> = TABLE_TENSORS
+        .into_iter()
+        .zip(parts)
+        .map(|(name, values)| Tensor {
+            name,
+            dtype: Dtype::F32,
+            shape: vec![views, tables.kind.width()],
+            bytes: bytemuck::cast_slice(values),
+        })
+        .collect();
+    let bytes = bytemuck::cast_slice(&tables.steps);
+    table_tensors.push(Tensor { name: STEPS, dtype: Dtype::U32, shape: vec![views], bytes });
+    table_tensors
+}
+
+/// Where a file holds tables.
+#[derive(Debug)]
+pub(super) struct StoredTables {
+    kind: Compensation,
+    views: usize,
+    /// Where values and moments begin.
+    places: [u64; 3],
+    /// Where the numbers of steps begin.
+    steps: u64,
+}
+
+impl StoredTables {
+    /// Finds those of so many views; nothing where the file has none.
+    pub(super) fn find(
+        header: &Metadata,
+        data_start: u64,
+        views: usize,
+    ) -> Result<Option<Self>, String> {
+        let Some(info) = header.info(TABLE_TENSORS[0]) else { return Ok(None) };
+        let kinds = [Compensation::Exposure, Compensation::BilateralGrid];
+        let width = info.shape.last().copied();
+        let Some(kind) = kinds.into_iter().find(|kind| Some(kind.width()) == width) else {
+            return Err(format!("`{}` is {:?}", TABLE_TENSORS[0], info.shape));
+        };
+        let [values, first, second] = TABLE_TENSORS
+            .map(|name| place(header, data_start, name, Dtype::F32, &[views, kind.width()]));
+        let places = [values?, first?, second?];
+        let steps = place(header, data_start, STEPS, Dtype::U32, &[views])?;
+        Ok(Some(Self { kind, views, places, steps }))
+    }
+
+    /// Reads them; a value that is no number is damage.
+    pub(super) fn read(&self, file: &mut File) -> io::Result<AppearanceTables> {
+        let mut tables = AppearanceTables::identity(self.kind, self.views);
+        let parts = [&mut tables.values, &mut tables.first_moments, &mut tables.second_moments];
+        for ((values, place), name) in parts.into_iter().zip(self.places).zip(TABLE_TENSORS) {
+            file.seek(SeekFrom::Start(place))?;
+            file.read_exact(bytemuck::cast_slice_mut(values))?;
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                let problem = format!("`{name}` is not finite at element {at}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            }
+        }
+        file.seek(SeekFrom::Start(self.steps))?;
+        file.read_exact(bytemuck::cast_slice_mut(&mut tables.steps))?;
+        Ok(tables)
+    }
+}
+
+// What a checkpoint holds of a mesh that Gaussians are bound to: whole tensors, where they are.
+
+/// The tensors: of each column its values, then first and second moments.
+const BOUND_TENSORS: [[&str; 3]; 3] = [
+    ["bound.values.vertices", "bound.values.log_scales", "bound.values.turns"],
+    ["bound.first_moments.vertices", "bound.first_moments.log_scales", "bound.first_moments.turns"],
+    [
+        "bound.second_moments.vertices",
+        "bound.second_moments.log_scales",
+        "bound.second_moments.turns",
+    ],
+];
+
+/// The tensors in the order of the file.
+pub(super) fn bound_tensors(state: &BoundState) -> Vec<Tensor<'_>> {
+    let parts = [&state.values, &state.first_moments, &state.second_moments];
+    let all = BOUND_TENSORS
+        .into_iter()
+        .zip(parts)
+        .flat_map(|(names, part)| names.into_iter().zip(part.values()).zip(BoundColumns::WIDTHS));
+    all.map(|((name, values), width)| Tensor {
+        name,
+        dtype: Dtype::F32,
+        shape: vec![values.len() / width, width],
+        bytes: bytemuck::cast_slice(values),
+    })
+    .collect()
+}
+
+/// Where a file holds them.
+#[derive(Debug)]
+pub(super) struct StoredBound {
+    /// Rows of each column.
+    rows: [usize; 3],
+    /// Where the tensors begin.
+    places: [[u64; 3]; 3],
+}
+
+impl StoredBound {
+    /// Finds them; nothing where the file has none.
+    pub(super) fn find(header: &Metadata, data_start: u64) -> Result<Option<Self>, String> {
+        let mut found = Self { rows: [0; 3], places: [[0; 3]; 3] };
+        for (column, name) in BOUND_TENSORS[0].into_iter().enumerate() {
+            let Some(info) = header.info(name) else { return Ok(None) };
+            found.rows[column] = info.shape.first().copied().unwrap_or(0);
+        }
+        for (part, names) in BOUND_TENSORS.into_iter().enumerate() {
+            for (column, name) in names.into_iter().enumerate() {
+                let shape = [found.rows[column], BoundColumns::WIDTHS[column]];
+                found.places[part][column] = place(header, data_start, name, Dtype::F32, &shape)?;
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Reads them; a value that is no number is damage.
+    pub(super) fn read(&self, file: &mut File) -> io::Result<BoundState> {
+        let mut state = BoundState::default();
+        let parts = [&mut state.values, &mut state.first_moments, &mut state.second_moments];
+        for (part, columns) in parts.into_iter().enumerate() {
+            for (column, values) in columns.values_mut().into_iter().enumerate() {
+                values.resize(self.rows[column] * BoundColumns::WIDTHS[column], 0.0);
+                file.seek(SeekFrom::Start(self.places[part][column]))?;
+                file.read_exact(bytemuck::cast_slice_mut(values))?;
+                if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                    let name = BOUND_TENSORS[part][column];
+                    let problem = format!("`{name}` is not finite at element {at}");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
+            }
+        }
+        Ok(state)
+    }
+}
+
+// What a checkpoint holds of the triangles between a model's rows: whole tensors, where there are any.
+
+/// The three rows of each triangle.
+const CORNERS: &str = "faces.corners";
+
+/// What views have shown of them, in the order of [`FaceStatistics::columns`].
+const STATISTICS: [&str; 3] = ["faces.weights", "faces.reaches_px", GRADIENT_NORMS];
+
+/// Absent from files older than `--split-by`.
+const GRADIENT_NORMS: &str = "faces.gradient_norms";
+
+/// Values of a triangle: its corners, and a value of each of the statistics.
+const ROW_VALUES: usize = 3 + STATISTICS.len();
+
+/// Bytes that a checkpoint has of a triangle.
+pub(in crate::train) const FACE_BYTES: usize = ROW_VALUES * VALUE_BYTES;
+
+/// The triangles of a model, and what views have shown of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FaceState {
+    /// Three rows of each.
+    pub faces: Vec<[u32; 3]>,
+    /// What views have shown, of as many.
+    pub statistics: FaceStatistics,
+}
+
+/// The tensors in the order of the file.
+pub(super) fn face_tensors(state: &FaceState) -> Vec<Tensor<'_>> {
+    let FaceState { faces, statistics } = state;
+    let corners = Tensor {
+        name: CORNERS,
+        dtype: Dtype::U32,
+        shape: vec![faces.len(), 3],
+        bytes: bytemuck::cast_slice(faces),
+    };
+    let columns = STATISTICS.into_iter().zip(statistics.columns());
+    let statistics = columns.map(|(name, values)| Tensor {
+        name,
+        dtype: Dtype::F32,
+        shape: vec![values.len()],
+        bytes: bytemuck::cast_slice(values),
+    });
+    [corners].into_iter().chain(statistics).collect()
+}
+
+/// Where a file holds them.
+#[derive(Debug)]
+pub(super) struct StoredFaces {
+    faces: usize,
+    /// Rows that they are between.
+    rows: usize,
+    corners: u64,
+    /// Where each of the statistics is; none where the file lacks it, whose values are then 0.
+    statistics: [Option<u64>; 3],
+}
+
+impl StoredFaces {
+    /// Finds those between so many rows; nothing where the file has none.
+    pub(super) fn find(
+        header: &Metadata,
+        data_start: u64,
+        rows: usize,
+    ) -> Result<Option<Self>, String> {
+        let Some(info) = header.info(CORNERS) else { return Ok(None) };
+        let faces = info.shape.first().copied().unwrap_or(0);
+        let corners = place(header, data_start, CORNERS, Dtype::U32, &[faces, 3])?;
+        let mut statistics = [None; 3];
+        for (name, found) in STATISTICS.into_iter().zip(&mut statistics) {
+            if name != GRADIENT_NORMS || header.info(name).is_some() {
+                *found = Some(place(header, data_start, name, Dtype::F32, &[faces])?);
+            }
+        }
+        Ok(Some(Self { faces, rows, corners, statistics }))
+    }
+
+    /// Reads them; a corner that is no row, and a value that is no number, is damage.
+    pub(super) fn read(&self, file: &mut File) -> io::Result<FaceState> {
+        let damage = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
+        let mut state = FaceState { faces: vec![[0; 3]; self.faces], ..FaceState::default() };
+        file.seek(SeekFrom::Start(self.corners))?;
+        file.read_exact(bytemuck::cast_slice_mut(&mut state.faces))?;
+        let is_beyond = |face: &[u32; 3]| face.iter().any(|&row| row as usize >= self.rows);
+        if let Some(at) = state.faces.iter().position(is_beyond) {
+            let (face, rows) = (state.faces[at], self.rows);
+            return Err(damage(format!(
+                "`{CORNERS}` names {face:?} at row {at} of {rows} vertices"
+            )));
+        }
+        state.statistics = FaceStatistics::zeros(self.faces);
+        let FaceStatistics { weights, reaches_px, gradient_norms } = &mut state.statistics;
+        let columns = [weights, reaches_px, gradient_norms];
+        for ((name, values), place) in STATISTICS.into_iter().zip(columns).zip(self.statistics) {
+            let Some(place) = place else { continue };
+            file.seek(SeekFrom::Start(place))?;
+            file.read_exact(bytemuck::cast_slice_mut(values))?;
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                return Err(damage(format!("`{name}` is not finite at element {at}")));
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Snapshot;
+    use crate::config::Config;
+    use crate::memory::TrainingScale;
+    use crate::model::Gaussians;
+    use crate::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
+
+    fn about(views: usize) -> Checkpoint {
+        let train_views = (0..views).map(|view| format!("{view}.png")).collect();
+        let config = Config::default();
+        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None }
+    }
+
+    fn model() -> Snapshot<Gaussians> {
+        let zeros = Gaussians::zeros(1, 5);
+        Snapshot {
+            parameters: zeros.clone(),
+            first_moments: zeros.clone(),
+            second_moments: zeros,
+            gradient_norm_sums: vec![0.0; 5],
+            views_seen: vec![0; 5],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
+        }
+    }
+
+    fn tables(kind: Compensation, views: usize) -> AppearanceTables {
+        let mut tables = AppearanceTables::identity(kind, views);
+        let mut next = 0_u16;
+        let parts = [&mut tables.values, &mut tables.first_moments, &mut tables.second_moments];
+        for value in parts.into_iter().flatten() {
+            next = (next + 1) % 65_521;
+            *value = f32::from(next) * 0.25;
+        }
+        tables.steps = (3..).take(views).collect();
+        tables
+    }
+
+    #[test]
+    fn tables_are_read_as_they_were_written_and_the_model_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in [Compensation::Exposure, Compensation::BilateralGrid] {
+            let tables = tables(kind, 3);
+            let path = about(3).write(folder.path(), &mut model(), Some(&tables)).unwrap();
+            let mut stored = StoredCheckpoint::open(&path).unwrap();
+            assert_eq!(stored.appearance().unwrap(), Some(tables));
+            assert_eq!(crate::backend::Rows::read(&mut stored, 0..5).unwrap(), model());
+            // As another reader of the format sees it.
+            let bytes = std::fs::read(&path).unwrap();
+            let table_tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            assert_eq!(table_tensors.tensor(TABLE_TENSORS[1]).unwrap().shape(), [3, kind.width()]);
+        }
+        let path = about(3).write(folder.path(), &mut model(), None).unwrap();
+        assert_eq!(StoredCheckpoint::open(&path).unwrap().appearance().unwrap(), None);
+    }
+
+    #[test]
+    fn tables_of_other_views_and_values_that_are_no_numbers_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut broken = tables(Compensation::Exposure, 3);
+        let path = about(2).write(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("`appearance.values` is F32 [3, 12] instead of F32 [2, 12]"),
+            "{error}"
+        );
+        broken.second_moments[31] = f32::NAN;
+        let path = about(3).write(folder.path(), &mut model(), Some(&broken)).unwrap();
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("second_moments` is not finite at element 31"), "{error}");
+    }
+
+    #[test]
+    fn what_is_bound_is_read_as_it_was_written_and_no_number_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        let (config, train_views) = (Config::default(), Vec::new());
+        let about =
+            Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None };
+        let zeros = Gaussians::zeros(1, 2);
+        let mut model = Snapshot {
+            parameters: zeros.clone(),
+            first_moments: zeros.clone(),
+            second_moments: zeros,
+            gradient_norm_sums: vec![0.0; 2],
+            views_seen: vec![0; 2],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
+        };
+        let columns = |first: f32| BoundColumns {
+            vertices: (0_u16..9).map(|i| first + f32::from(i)).collect(),
+            log_scales: vec![first; 4],
+            turns: vec![-first; 4],
+        };
+        let mut state = BoundState {
+            values: columns(1.0),
+            first_moments: columns(2.0),
+            second_moments: columns(3.0),
+        };
+        let path = about.write_bound(folder.path(), &mut model, &state).unwrap();
+        let mut stored = StoredCheckpoint::open(&path).unwrap();
+        assert_eq!(stored.bound().unwrap(), Some(state.clone()));
+        assert_eq!(stored.appearance().unwrap(), None);
+        state.first_moments.turns[3] = f32::INFINITY;
+        let path = about.write_bound(folder.path(), &mut model, &state).unwrap();
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("`bound.first_moments.turns` is not finite at element 3"),
+            "{error}"
+        );
+        let path = about.write(folder.path(), &mut model, None).unwrap();
+        assert_eq!(StoredCheckpoint::open(&path).unwrap().bound().unwrap(), None);
+    }
+}
+
+#[cfg(test)]
+mod columns_tests {
+    use std::fs;
+
+    use safetensors::SafeTensors;
+
+    use super::*;
+    use crate::backend::{AppearanceTables, Compensation, Rows as _, Snapshot};
+    use crate::config::Config;
+    use crate::memory::TrainingScale;
+    use crate::model::Gaussians;
+    use crate::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
+
+    fn about(views: usize) -> Checkpoint {
+        let train_views = (0..views).map(|view| format!("{view}.png")).collect();
+        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        Checkpoint {
+            paced: None,
+            iteration: 7,
+            config: Config::default(),
+            train_views,
+            occasion,
+            training_scale,
+        }
+    }
+
+    fn model() -> Snapshot<Gaussians> {
+        let zeros = Gaussians::zeros(1, 5);
+        Snapshot {
+            parameters: zeros.clone(),
+            first_moments: zeros.clone(),
+            second_moments: zeros,
+            gradient_norm_sums: vec![0.0; 5],
+            views_seen: vec![0; 5],
+            absolute_norm_sums: Vec::new(),
+            filter_3d: Vec::new(),
+        }
+    }
+
+    fn state() -> FaceState {
+        let statistics = FaceStatistics {
+            weights: vec![0.25, 1e-30, 0.999],
+            reaches_px: vec![3.5, 0.0, 1e6],
+            gradient_norms: vec![0.0, 2e-9, 7.0],
+        };
+        FaceState { faces: vec![[0, 1, 2], [2, 1, 3], [4, 0, 2]], statistics }
+    }
+
+    #[test]
+    fn triangles_are_read_as_they_were_written_beside_tables_of_colours() {
+        let folder = tempfile::tempdir().unwrap();
+        for tables in [None, Some(AppearanceTables::identity(Compensation::Exposure, 3))] {
+            let written = about(3);
+            let path = written
+                .write_with_faces(folder.path(), &mut model(), tables.as_ref(), &state())
+                .unwrap();
+            let mut stored = StoredCheckpoint::open(&path).unwrap();
+            assert_eq!(stored.faces().unwrap(), Some(state()));
+            assert_eq!(stored.appearance().unwrap(), tables);
+            assert_eq!(stored.read(0..5).unwrap(), model());
+            // As another reader of the format sees it.
+            let bytes = fs::read(&path).unwrap();
+            let face_tensors = SafeTensors::deserialize(&bytes).unwrap();
+            assert_eq!(face_tensors.tensor(CORNERS).unwrap().shape(), [3, 3]);
+        }
+        let path = about(3).write(folder.path(), &mut model(), None).unwrap();
+        assert_eq!(StoredCheckpoint::open(&path).unwrap().faces().unwrap(), None);
+        let none = FaceState::default();
+        let path = about(3).write_with_faces(folder.path(), &mut model(), None, &none).unwrap();
+        assert_eq!(StoredCheckpoint::open(&path).unwrap().faces().unwrap(), Some(none));
+    }
+
+    #[test]
+    fn an_older_file_without_gradients_has_none_and_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = about(0).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        // The tensor under another name, which nobody asks for.
+        let at = bytes.windows(GRADIENT_NORMS.len()).position(|w| w == GRADIENT_NORMS.as_bytes());
+        bytes[at.unwrap()] = b'x';
+        fs::write(&path, &bytes).unwrap();
+        let found = StoredCheckpoint::open(&path).unwrap().faces().unwrap().unwrap();
+        let mut expected = state();
+        expected.statistics.gradient_norms = vec![0.0; 3];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn corners_that_are_no_rows_and_values_that_are_no_numbers_are_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |broken: &FaceState| {
+            let path =
+                about(0).write_with_faces(folder.path(), &mut model(), None, broken).unwrap();
+            StoredCheckpoint::open(&path).unwrap_err().to_string()
+        };
+        let mut broken = state();
+        broken.faces[1][2] = 5;
+        let error = refused(&broken);
+        assert!(error.contains("`faces.corners` names [2, 1, 5] at row 1 of 5"), "{error}");
+        let mut broken = state();
+        broken.statistics.reaches_px[2] = f32::NAN;
+        let error = refused(&broken);
+        assert!(error.contains("`faces.reaches_px` is not finite at element 2"), "{error}");
+        let mut broken = state();
+        broken.statistics.weights.pop();
+        let error = refused(&broken);
+        assert!(error.contains("`faces.weights` is F32 [2] instead of F32 [3]"), "{error}");
+    }
+
+    #[test]
+    fn every_truncation_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = about(2).write_with_faces(folder.path(), &mut model(), None, &state()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for length in (1..bytes.len()).step_by(41).chain([bytes.len() - 1]) {
+            fs::write(&path, &bytes[..length]).unwrap();
+            let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+            assert!(error.contains("damaged"), "{length}: {error}");
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! Refinement: Gaussians bound to a mesh, trained with it on the photographs (SuGaR, Guédon and Lepetit
+//! 2024, section 4.3).
+//!
+//! What is learned are the vertices, and of each Gaussian its form on its triangle, its opacity and its
+//! colours; nothing is added or removed. Randomness follows from the seed and the iteration, so that
+//! a run that goes on from a checkpoint does as if it had never stopped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::checkpoint::{self, Checkpoint, CheckpointError, Occasion, StoredCheckpoint};
+use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
+use super::event::{
+    Evaluation, Event, Phase, PhasePeak, PhasePeaks, RunTimes, Saved, Sink, Split, Step, TermValues,
+};
+use super::feed::Feed;
+use super::feed::Views;
+use super::save::{DeviceModel, render_mode, write_point_cloud};
+use super::train_step::{ViewInputs, add_view};
+use super::trainer::Outcome;
+use super::{TrainError, render_footprint, schedule};
+use crate::backend::{
+    AdamStep, BoundState, BoundStep, DeviceError, Pending as _, RenderSettings, Terms, Topic,
+    TrainDevice,
+};
+use crate::config::{Config, SugarOptions};
+use crate::dataset::{Dataset, ImageLoader};
+use crate::export::PlyStyle;
+use crate::files::create_folder;
+use crate::math::Divisor;
+use crate::memory::{TrainingScale, peak_resident_memory};
+use crate::model::{BoundTopology, Gaussians};
+
+/// Iterations after which the degree of the harmonics rises, as the reference has it.
+const SH_INTERVAL: u32 = 1000;
+
+/// Of a short run, the share of it after which the degree rises: all degrees are learned in its first half.
+const SH_SHARE: u32 = 8;
+
+/// A vertex's learning rate is that of a centre times so many edges. The reference takes 10 extents over
+/// the root of the number of vertices, which is that for a ball as large as the cameras' extent; of a
+/// smaller one, whose edges are shorter, it moves vertices farther.
+const RATE_EDGES: f64 = 2.6;
+
+/// Iterations in which vertices move as far at that rate as they should.
+const RATE_ITERATIONS: f64 = 15_000.0;
+
+/// A shorter run has a higher rate, so that they can move as far; at most so much higher. Of 120 iterations 12
+/// times the rate was 0.3 dB better than the rate itself.
+const FASTEST: f64 = 8.0;
+
+/// What refinement may be told.
+#[derive(Clone, Copy, Debug)]
+pub struct RefineRule {
+    /// Iterations.
+    pub iterations: u32,
+    /// Weight of the mean over all pairs of neighbouring triangles of 1 - cos of their angle.
+    pub normal_consistency: f64,
+    /// Iterations between two checkpoints.
+    pub checkpoint_interval: u32,
+    /// Mean length of the mesh's edges at first, which the vertices' learning rate is measured in; world
+    /// units.
+    pub edge: f64,
+}
+
+impl RefineRule {
+    /// What the learning rate of centres is multiplied with for vertices, world units.
+    fn vertex_unit(&self) -> f64 {
+        let faster = (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, FASTEST);
+        faster * RATE_EDGES * self.edge
+    }
+
+    /// The options of the stage, from those that the model was trained with: what is learned of the
+    /// photographs' cameras, density control and other stages are not part of it.
+    pub fn config(&self, trained: &Config) -> Config {
+        let mut config = trained.clone();
+        let optimize = &mut config.optimize;
+        optimize.iterations = self.iterations;
+        optimize.position_lr_max_steps = self.iterations;
+        optimize.sh_degree_interval = SH_INTERVAL.min(self.iterations / SH_SHARE).max(1);
+        optimize.init = None;
+        optimize.batch_views = 1;
+        (optimize.exposure, optimize.bilateral_grid) = (false, false);
+        config.sugar = SugarOptions::default();
+        config.densify.target_gaussians = None;
+        config
+    }
+}
+
+/// What a refinement is made of.
+#[derive(Clone, Copy)]
+pub struct RefineSetup<'a> {
+    /// The scene.
+    pub dataset: &'a Dataset,
+    /// Its pixels.
+    pub images: &'a ImageLoader,
+    /// Of [`RefineRule::config`].
+    pub config: &'a Config,
+    /// What refinement is told beside.
+    pub rule: &'a RefineRule,
+    /// Where checkpoints and results go; it exists.
+    pub folder: &'a Path,
+    /// When the program began.
+    pub began: Instant,
+    /// Set from outside when the run should end after its iteration.
+    pub stop: &'a AtomicBool,
+}
+
+/// A mesh that Gaussians are bound to, and what is learned of it.
+#[derive(Clone, Copy)]
+pub struct BoundMesh<'a> {
+    /// What is fixed.
+    pub topology: &'a Arc<BoundTopology>,
+    /// What is learned.
+    pub state: &'a BoundState,
+}
+
+/// What a refinement came to.
+#[derive(Clone, Debug)]
+pub struct Refined {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was measured after the last.
+    pub after: Option<Evaluation>,
+    /// The mesh and what is learned of it.
+    pub state: BoundState,
+    /// The Gaussians' constant colours.
+    pub sh_dc: Vec<f32>,
+}
+
+/// A refinement on a device.
+pub struct Refiner<'a, B: TrainDevice> {
+    setup: RefineSetup<'a>,
+    device: &'a mut B,
+    sink: &'a mut dyn Sink,
+    model: B::Model,
+    binding: B::Binding,
+    feed: Feed<'a>,
+    /// Finished iterations.
+    iteration: u32,
+    /// The step whose losses have not been read yet.
+    pending: Option<PendingLoss<B>>,
+    training_seconds: f64,
+    reported: Instant,
+    times: RunTimes,
+}
+
+/// The losses of a step.
+struct PendingLoss<B: TrainDevice> {
+    iteration: u32,
+    terms: Terms,
+    losses: B::Losses,
+}
+
+impl<'a, B: TrainDevice> Refiner<'a, B> {
+    /// A refinement of Gaussians that are bound and have not moved yet.
+    pub fn start(
+        setup: RefineSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        gaussians: &Gaussians,
+        mesh: BoundMesh<'_>,
+    ) -> Result<Self, TrainError> {
+        let model = device.upload(gaussians)?;
+        Self::new(setup, device, sink, model, mesh, 0)
+    }
+
+    /// One that goes on where a checkpoint was written of Gaussians bound to the same mesh.
+    pub fn resume(
+        setup: RefineSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        topology: &Arc<BoundTopology>,
+        mut stored: StoredCheckpoint,
+    ) -> Result<Self, TrainError> {
+        let fits = |state: &BoundState| {
+            state.values.vertices.len() == 3 * topology.vertices()
+                && state.values.turns.len() == 2 * topology.gaussians()
+        };
+        let Some(state) = stored.bound()?.filter(fits) else {
+            let problem = "it is not of Gaussians that are bound to this mesh".to_owned();
+            return Err(CheckpointError::Damaged { path: stored.path().to_owned(), problem }.into());
+        };
+        let model = device.load(&mut stored)?;
+        let Checkpoint { iteration, training_scale, .. } = stored.about;
+        device.use_training_scale(training_scale)?;
+        let mut this = Self::new(
+            setup,
+            device,
+            sink,
+            model,
+            BoundMesh { topology, state: &state },
+            iteration,
+        )?;
+        this.feed.views.set_training_scale(this.device.training_scale());
+        Ok(this)
+    }
+
+    fn new(
+        setup: RefineSetup<'a>,
+        device: &'a mut B,
+        sink: &'a mut dyn Sink,
+        mut model: B::Model,
+        mesh: BoundMesh<'_>,
+        iteration: u32,
+    ) -> Result<Self, TrainError> {
+        let binding = device.bind(&mut model, mesh.topology, mesh.state)?;
+        let mut feed = Feed::new(Views::new(setup.dataset, setup.images), setup.config.run.seed);
+        feed.expect_evaluations(vec![setup.rule.iterations]);
+        let (pending, training_seconds, reported) = (None, 0.0, Instant::now());
+        let times = RunTimes::default();
+        Ok(Self {
+            setup,
+            device,
+            sink,
+            model,
+            binding,
+            feed,
+            iteration,
+            pending,
+            training_seconds,
+            reported,
+            times,
+        })
+    }
+
+    /// Says what is about to be trained, and measures it where nothing has moved yet.
+    pub fn begin(&mut self) -> Result<Option<Evaluation>, TrainError> {
+        self.announce()?;
+        if self.iteration == 0 { self.measure() } else { Ok(None) }
+    }
+
+    /// Trains to the last iteration, or until asked to stop, and writes the Gaussians at the end.
+    pub fn run(mut self) -> Result<Refined, TrainError> {
+        let last = self.setup.rule.iterations;
+        self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
+        let mut outcome = Outcome::Finished;
+        self.feed.schedule_decoding(self.device, self.iteration + 1);
+        self.reported = Instant::now();
+        while self.iteration < last {
+            self.with_memory_retry(Self::iterate)?;
+            self.device.govern(&mut self.model, self.iteration)?;
+            self.report_memory_changes()?;
+            if self.setup.stop.load(Ordering::Relaxed) && self.iteration < last {
+                outcome = Outcome::Interrupted;
+                break;
+            }
+            if self.iteration < last
+                && self.iteration.is_multiple_of(self.setup.rule.checkpoint_interval)
+            {
+                self.write_checkpoint()?;
+            }
+        }
+        self.report_pending()?;
+        let is_written = checkpoint::path(self.setup.folder, self.iteration).exists();
+        if self.iteration > 0 && !is_written {
+            self.write_checkpoint()?;
+        }
+        let after = match outcome {
+            Outcome::Finished => {
+                self.save_point_cloud()?;
+                self.measure()?
+            }
+            Outcome::Interrupted => None,
+        };
+        let state = self.device.read_binding(&self.binding)?;
+        let sh_dc = self.device.download(&mut self.model)?.sh_dc;
+        self.finish(outcome)?;
+        Ok(Refined { outcome, after, state, sh_dc })
+    }
+
+    fn announce(&mut self) -> Result<(), TrainError> {
+        let info = self.device.info();
+        self.sink.on(&Event::Started {
+            model_path: self.setup.folder.to_owned(),
+            device: info.name,
+            gpu: info.uuid,
+            train_views: self.setup.dataset.train.len(),
+            test_views: self.setup.dataset.test.len(),
+            gaussians: self.device.len(&self.model),
+            iteration: self.iteration,
+            iterations: self.setup.rule.iterations,
+        })?;
+        Ok(())
+    }
+}
+
+// A step of a refinement, and what it does where memory is short.
+
+impl<B: TrainDevice> Refiner<'_, B> {
+    /// One step: a view, and one move of all that is learned.
+    fn iterate(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
+        self.follow_training_scale()?;
+        let config = self.setup.config;
+        let iteration = self.iteration + 1;
+        let (view, target) = self.feed.take(self.device, iteration)?;
+        let terms = Terms::photometric(config.optimize.lambda_dssim);
+        let inputs = ViewInputs {
+            view: self.feed.views.training_view(view),
+            settings: RenderSettings {
+                sh_degree: schedule::sh_degree(&config.optimize, iteration),
+                background: config.scene.background_color().0,
+                near: self.feed.views.near(),
+                footprint: render_footprint(config),
+                ..RenderSettings::DEFAULT
+            },
+            observe: None,
+            divisor: Divisor::One,
+            compensation: None,
+            terms: &terms,
+            near: None,
+            other: None,
+        };
+        let mut gradients = B::Gradients::default();
+        let model = &mut self.model;
+        let outputs = add_view(self.device, model, &target, &inputs, None, &mut gradients)?;
+        let step = self.step_of(iteration);
+        self.device.step_bound(&mut self.model, &mut self.binding, gradients, &step)?;
+        if iteration < self.setup.rule.iterations {
+            match self.feed.prefetch(self.device, iteration + 1) {
+                // What there is no room for now is asked for again when it is needed.
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {}
+                done => done?,
+            }
+        }
+        self.iteration = iteration;
+        self.training_seconds += started.elapsed().as_secs_f64();
+        let losses = outputs.pixels;
+        let is_ready = losses.is_ready();
+        let before = self.pending.replace(PendingLoss { iteration, terms, losses });
+        self.report(before)?;
+        if is_ready {
+            self.report_pending()?;
+        }
+        self.warn_of_images()
+    }
+
+    fn step_of(&self, iteration: u32) -> BoundStep {
+        let RefineRule { normal_consistency, .. } = *self.setup.rule;
+        let unit = self.setup.rule.vertex_unit();
+        let rates = schedule::rates(&self.setup.config.optimize, unit, iteration);
+        BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency }
+    }
+
+    /// Reports a step once its losses are there.
+    fn report(&mut self, pending: Option<PendingLoss<B>>) -> Result<(), TrainError> {
+        let Some(PendingLoss { iteration, terms, losses }) = pending else { return Ok(()) };
+        let losses = losses.read()?;
+        let ms = self.reported.elapsed().as_secs_f64() * 1e3;
+        self.reported = Instant::now();
+        self.sink.on(&Event::Step(Step {
+            before: iteration.saturating_sub(1),
+            iteration,
+            images: 1,
+            iterations: self.setup.rule.iterations,
+            values: TermValues::of(&terms, Topic::Photograph, &losses.pairs),
+            total: losses.total,
+            gaussians: self.device.len(&self.model),
+            ms,
+        }))?;
+        Ok(())
+    }
+
+    fn report_pending(&mut self) -> Result<(), TrainError> {
+        let pending = self.pending.take();
+        self.report(pending)
+    }
+
+    fn warn_of_images(&mut self) -> Result<(), TrainError> {
+        for message in self.feed.views.take_warnings() {
+            self.sink.on(&Event::Warning { message })?;
+        }
+        Ok(())
+    }
+
+    /// Does something that leaves all as it was where it fails. Where memory is short, tries again as
+    /// long as something can be given up, and then stops with a checkpoint.
+    fn with_memory_retry<R>(
+        &mut self,
+        mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
+    ) -> Result<R, TrainError> {
+        loop {
+            match work(self) {
+                Err(TrainError::Device(error)) if error.is_out_of_memory() => {
+                    if !self.device.relieve(&mut self.model, &error)? {
+                        return Err(self.stop_for_memory(error));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes a checkpoint, so that nothing is lost, and says what was lacking.
+    fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        let checkpoint = checkpoint::path(self.setup.folder, self.iteration);
+        if self.iteration == 0 {
+            return error.into();
+        }
+        let written = self.report_pending().and_then(|()| self.write_checkpoint());
+        match written {
+            Ok(()) => TrainError::OutOfMemory { source: Box::new(error), checkpoint },
+            Err(other) => other,
+        }
+    }
+
+    fn report_memory_changes(&mut self) -> Result<(), TrainError> {
+        let Some(state) = self.device.take_changes() else { return Ok(()) };
+        let (iteration, held, budget) = (self.iteration, state.held, state.budget);
+        for change in state.changes {
+            self.sink.on(&Event::Rung { iteration, change, held, budget })?;
+        }
+        Ok(())
+    }
+
+    /// Draws training views at the size that the device has memory for.
+    fn follow_training_scale(&mut self) -> Result<(), TrainError> {
+        let scale = self.device.training_scale();
+        if scale != self.feed.views.training_scale() {
+            self.device.use_training_scale(scale)?;
+            self.feed.set_training_scale(self.device, scale, self.iteration + 1);
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint; those before it go.
+    fn write_checkpoint(&mut self) -> Result<(), TrainError> {
+        let started = Instant::now();
+        self.report_pending()?;
+        let state = self.device.read_binding(&self.binding)?;
+        let (setup, iteration) = (self.setup, self.iteration);
+        let about = Checkpoint {
+            paced: None,
+            iteration,
+            config: setup.config.clone(),
+            train_views: self.feed.views.names(Split::Train),
+            occasion: Occasion::Asked,
+            training_scale: self.feed.views.training_scale(),
+        };
+        let mut rows = DeviceModel { device: &mut *self.device, model: &mut self.model };
+        let path = about.write_bound(setup.folder, &mut rows, &state)?;
+        for earlier in checkpoint::list(setup.folder).into_iter().filter(|other| *other != path) {
+            // One that stays does no harm: the newest counts.
+            fs::remove_file(earlier).ok();
+        }
+        self.sink.on(&Event::Saved { iteration, what: Saved::Checkpoint, path })?;
+        self.times.saving_seconds += started.elapsed().as_secs_f64();
+        self.reported = Instant::now();
+        Ok(())
+    }
+
+    fn save_point_cloud(&mut self) -> Result<(), TrainError> {
+        let (config, iteration) = (self.setup.config, self.iteration);
+        let path = point_cloud(self.setup.folder, iteration);
+        if let Some(folder) = path.parent() {
+            create_folder(folder)?;
+        }
+        let style = PlyStyle { mode: render_mode(config), frame: self.setup.dataset.frame };
+        write_point_cloud(&path, style, self.device, &mut self.model, &[])?;
+        self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
+        Ok(())
+    }
+
+    /// Compares the views held out, or else some of those trained on, with their photographs.
+    fn measure(&mut self) -> Result<Option<Evaluation>, TrainError> {
+        let started = Instant::now();
+        let config = self.setup.config;
+        let has_test = !self.setup.dataset.test.is_empty();
+        let request = EvalRequest {
+            split: if has_test { Split::Test } else { Split::EvalTrain },
+            most: (!has_test).then_some(MEASURED_WITHOUT_TEST),
+            iteration: self.iteration,
+            sh_degree: schedule::sh_degree(&config.optimize, self.iteration),
+            background: config.scene.background_color().0,
+            footprint: render_footprint(config),
+            compensation: None,
+            shown: ShownViews::Nothing,
+            metrics: config.output.metrics,
+            surface: ShownSurface::None,
+            lpips: None,
+        };
+        let views = &mut self.feed.views;
+        let is_full = views.training_scale() == TrainingScale::FULL;
+        let found = match evaluate(self.device, &self.model, views, &request, |_| Ok(())) {
+            // Where training has no memory for full views, evaluation may not have any either.
+            Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
+            done => done?,
+        };
+        self.warn_of_images()?;
+        if let Some(evaluation) = &found {
+            self.sink.on(&Event::Evaluated(evaluation.clone()))?;
+        }
+        self.times.evaluation_seconds += started.elapsed().as_secs_f64();
+        Ok(found)
+    }
+
+    fn finish(&mut self, outcome: Outcome) -> Result<(), TrainError> {
+        self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
+        let mut peaks = PhasePeaks::default();
+        peaks.raise(
+            Phase::Training,
+            PhasePeak { vram: self.device.take_peak(), host: peak_resident_memory() },
+        );
+        self.sink.on(&Event::Finished {
+            iteration: self.iteration,
+            gaussians: self.device.len(&self.model),
+            training_seconds: self.training_seconds,
+            interrupted: outcome == Outcome::Interrupted,
+            peaks,
+            times: self.times,
+        })?;
+        Ok(())
+    }
+}
+
+// What a refinement measures and writes.
+
+/// Training views that are measured where none is held out.
+const MEASURED_WITHOUT_TEST: usize = 5;
+
+/// Where the Gaussians of an iteration lie in a model folder.
+fn point_cloud(folder: &Path, iteration: u32) -> PathBuf {
+    folder.join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
+}

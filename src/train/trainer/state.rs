@@ -1,0 +1,227 @@
+//! State of a run beside the model.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::backend::{NeighbourLists as _, Pending as _, Terms, TrainDevice};
+use crate::config::Config;
+use crate::dataset::{Dataset, View};
+use crate::memory::{Bytes, peak_resident_memory, resident_memory};
+use crate::train::coarse::CoarseSchedule;
+use crate::train::event::{Phase, PhasePeak, PhasePeaks};
+use crate::train::pace::Turn;
+use crate::train::span::ImageSpan;
+
+// How long a run has trained: iterations with their reports and the care for memory, and density control.
+// Evaluation and saving do not count.
+
+/// Seconds of training, and those that reports of iterations have covered.
+#[derive(Debug, Default)]
+pub(super) struct TrainingClock {
+    seconds: f64,
+    /// What had passed when the last reported iteration was known to be done.
+    reported_seconds: f64,
+}
+
+impl TrainingClock {
+    /// Counts the time since `started` as training, and as part of the next report.
+    pub(super) fn add_since(&mut self, started: Instant) {
+        self.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// Counts the time since `started` as training, but as none of an iteration's.
+    pub(super) fn add_beside_iterations(&mut self, started: Instant) {
+        let seconds = started.elapsed().as_secs_f64();
+        self.seconds += seconds;
+        self.reported_seconds += seconds;
+    }
+
+    /// Milliseconds since the last report.
+    pub(super) fn take_report_ms(&mut self) -> f64 {
+        let ms = (self.seconds - self.reported_seconds) * 1e3;
+        self.reported_seconds = self.seconds;
+        ms
+    }
+
+    /// Seconds of training.
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+// The most memory that each phase of a run takes, of the device and of the host.
+
+/// Peaks of the phases that have ended, and what is needed to tell those of the host apart.
+#[derive(Debug, Default)]
+pub(super) struct PeakRecorder {
+    pub(super) peaks: PhasePeaks,
+    /// The most that the program ever had in RAM when a phase ended last.
+    host_most: Option<Bytes>,
+    /// What it had in RAM then.
+    host_before: Option<Bytes>,
+}
+
+impl PeakRecorder {
+    /// Takes in what was taken of the device since the phase before had ended.
+    pub(super) fn end(&mut self, phase: Phase, vram: Option<Bytes>) {
+        let (now, most) = (resident_memory(), peak_resident_memory());
+        // The system has one peak, of the whole program: it is of this phase if it has risen.
+        let host = if most > self.host_most { most } else { now.max(self.host_before) };
+        (self.host_most, self.host_before) = (most, now);
+        self.peaks.raise(phase, PhasePeak { vram, host });
+    }
+}
+
+// What a run holds of SuGaR's coarse stage.
+
+/// What a run holds of its coarse stage.
+pub(super) struct CoarseState<B: TrainDevice> {
+    /// When it does what.
+    pub(super) schedule: CoarseSchedule,
+    /// Whether the model is one of it already.
+    pub(super) has_begun: bool,
+    /// The nearest neighbours of all Gaussians.
+    pub(super) near: Option<B::Lists>,
+    /// The last value of each surface term.
+    pub(super) losses: BTreeMap<u32, (&'static str, f64)>,
+}
+
+impl<B: TrainDevice> CoarseState<B> {
+    pub(super) fn new(schedule: CoarseSchedule) -> Self {
+        Self { schedule, has_begun: false, near: None, losses: BTreeMap::new() }
+    }
+
+    /// The nearest neighbours, where they are found.
+    pub(super) fn near(&self) -> Option<&B::Lists> {
+        self.near.as_ref()
+    }
+
+    /// Drops lists of more neighbours than that.
+    pub(super) fn drop_longer_lists(&mut self, most: u32) {
+        self.near.take_if(|near| near.count() > most);
+    }
+}
+
+// The PSNR that ends a run.
+
+/// The PSNR that ends a run, as far as it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReachedPsnr {
+    /// The highest so far, dB.
+    pub(super) best: Option<f64>,
+    /// Whether that is enough.
+    pub(super) is_enough: bool,
+}
+
+// Steps whose losses are not known yet.
+
+/// A step on its way.
+pub(super) struct PendingStep<B: TrainDevice> {
+    pub(super) turn: Turn,
+    pub(super) gaussians: usize,
+    pub(super) views: Vec<PendingView<B>>,
+}
+
+/// A view of it.
+pub(super) struct PendingView<B: TrainDevice> {
+    pub(super) terms: Terms,
+    /// Values of the terms at pixels, and of those at samples.
+    pub(super) losses: [B::Losses; 2],
+}
+
+impl<B: TrainDevice> PendingStep<B> {
+    /// Whether its losses can be read without waiting.
+    pub(super) fn is_ready(&self) -> bool {
+        self.views.last().is_none_or(|view| view.losses[0].is_ready())
+    }
+}
+
+// When a picture of one view is kept while a model is trained.
+
+/// Pictures of a whole run: ten seconds at 30 a second.
+const PICTURES: u32 = 300;
+
+/// Most pixels along a side of a picture.
+const LARGEST_PX: u32 = 720;
+
+/// A view of which pictures are kept.
+#[derive(Debug)]
+pub(in crate::train) struct Timelapse {
+    /// As it is drawn.
+    pub(in crate::train) view: View,
+    /// The run's last image.
+    last: u32,
+}
+
+impl Timelapse {
+    /// That of a run, if its scene has the view.
+    pub(in crate::train) fn of(config: &Config, dataset: &Dataset) -> Option<Self> {
+        let name = config.output.timelapse.as_deref()?;
+        let view = dataset.views.iter().find(|view| view.name == name)?;
+        let [width, height] = even_within(view.camera.width, view.camera.height);
+        let camera = view.camera.resized(width, height);
+        let view = View { camera, ..view.clone() };
+        Some(Self { view, last: config.last_iteration().max(1) })
+    }
+
+    /// Whether a picture is due after a step.
+    pub(in crate::train) fn is_due(&self, span: ImageSpan) -> bool {
+        self.number(span.after) > self.number(span.before)
+    }
+
+    /// Pictures up to an image: most come early, when a model changes most.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 0 to the number of pictures"
+    )]
+    fn number(&self, image: u32) -> u32 {
+        let share = f64::from(image.min(self.last)) / f64::from(self.last);
+        (f64::from(PICTURES) * share.sqrt()) as u32
+    }
+}
+
+/// The size of a picture, both sides even, as encoders of videos need them.
+fn even_within(width: u32, height: u32) -> [u32; 2] {
+    let longest = width.max(height).max(1);
+    let side = |px: u32| {
+        let px = if longest > LARGEST_PX {
+            u64::from(px) * u64::from(LARGEST_PX) / u64::from(longest)
+        } else {
+            u64::from(px)
+        };
+        u32::try_from(px).unwrap_or(LARGEST_PX).div_ceil(2) * 2
+    };
+    [side(width), side(height)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, Pose};
+
+    fn timelapse(last: u32) -> Timelapse {
+        let camera = Camera { width: 4, height: 4, focal_px: [4.0; 2], centre_px: [2.0; 2] };
+        let pose = Pose { rotation: [[0.0; 3]; 3], translation: [0.0; 3] };
+        Timelapse { view: View { name: String::new(), camera, pose }, last }
+    }
+
+    #[test]
+    fn a_long_run_has_three_hundred_pictures_and_most_come_early() {
+        let of = timelapse(30_000);
+        let due: Vec<u32> = (1..=30_000).filter(|&image| of.is_due(ImageSpan::of(image))).collect();
+        assert_eq!((due.len(), due.last()), (300, Some(&30_000)));
+        let of_first = due.iter().filter(|&&image| image <= 7500);
+        assert_eq!(of_first.count(), 150, "half of them in a quarter of the run");
+        // Of a run so short that each step has one, each has one.
+        let of = timelapse(20);
+        assert!((1..=20).all(|image| of.is_due(ImageSpan::of(image))));
+    }
+
+    #[test]
+    fn pictures_have_even_sides_of_the_views_shape() {
+        assert_eq!(even_within(1600, 1200), [720, 540]);
+        assert_eq!(even_within(47, 36), [48, 36]);
+        assert_eq!(even_within(90, 30_000), [2, 720]);
+    }
+}
