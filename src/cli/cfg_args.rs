@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
-use super::config_text::ConfigText;
 use super::exit::DataError;
-use crate::config::{Config, SceneOptions};
+use crate::config::{Config, ConfigLayer, SceneOptions};
 use crate::math::splat::DILATION_PX2;
 
 /// Name of the file in a model folder.
@@ -120,6 +119,24 @@ fn values(text: &str) -> Option<BTreeMap<String, String>> {
         }
         values
             .insert(key.trim().to_owned(), if has_text { value } else { value.trim().to_owned() });
+    }
+}
+
+// Options as text, and where they are from.
+
+/// Options as text.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigText {
+    /// The file, or what else, that they are from.
+    pub(super) origin: String,
+    /// TOML.
+    pub(super) text: String,
+}
+
+impl ConfigText {
+    /// As a layer beneath other options.
+    pub(super) fn layer(&self) -> ConfigLayer<'_> {
+        ConfigLayer { origin: &self.origin, text: &self.text }
     }
 }
 

@@ -1,29 +1,34 @@
 //! `splat clean`: a trained model without floaters, haze and what no view needs.
 
-mod after_training;
-mod report;
-mod target;
-
+use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
+use serde::{Deserialize, Serialize};
 
-pub(super) use self::after_training::clean_trained;
-use self::report::CleanReport;
-use self::target::CleanTarget;
 use super::crop::{CropOptions, number};
 use super::device::{self, DeviceOptions, Task};
-use super::exit::{DataError, DoesNotFit};
+use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
+use super::held_out::{TRAINED_VIEWS, TrainedViews};
 use super::host_limit::{HostRoom, OnProcessor, showing};
-use super::output::print;
-use super::scene::{ModelArgs, Opened, ReadModel, none_to_compare};
+use super::output::{print, shell_word};
+use super::parser::parse;
+use super::scene::{ModelArgs, Opened, ReadModel, absolute, none_to_compare};
+use super::stages::flag;
 use crate::backend::{RenderSettings, TrainDevice};
-use crate::clean::{CleanOptions, Cleaning, bytes_beside, clean};
+use crate::clean::{CleanOptions, CleanRule, Cleaning, bytes_beside, clean};
 use crate::dataset::Frame;
+use crate::export::{PlyStyle, write_ply_chunks};
+use crate::files::{
+    FolderLock, OutputError, WorkFolder, check_writable, create_folder, replace_file, write_text,
+};
 use crate::memory::plan::PlannedRow;
+use crate::model::Gaussians;
 use crate::train::event::Split;
+use crate::train::save::render_mode;
 use crate::train::{Views, forecast, render_footprint, scene_extent};
 
 /// Arguments of `splat clean`.
@@ -210,4 +215,232 @@ impl Task for ModelCleaning<'_> {
         }
         Ok(cleaning.ok_or_else(|| none_to_compare(&views, Split::Train))?)
     }
+}
+
+// What is said of a cleaning.
+
+/// What is said of a cleaning.
+#[derive(Serialize)]
+struct CleanReport {
+    from: PathBuf,
+    /// Nothing where nothing is written.
+    to: Option<PathBuf>,
+    iteration: u32,
+    gaussians_before: usize,
+    gaussians_after: usize,
+    /// Share of the Gaussians that go, 0 to 1.
+    removed_share: f64,
+    removed: Vec<RuleReport>,
+    /// Means over the training views, dB. The latter is before the cut by place, which is made last.
+    psnr_before: f64,
+    psnr_after: f64,
+    max_loss: f64,
+    train_views: usize,
+    passes: u32,
+    seconds: f64,
+}
+
+/// What a rule removes.
+#[derive(Serialize)]
+struct RuleReport {
+    rule: CleanRule,
+    removed: usize,
+    /// Of all Gaussians, 0 to 1.
+    share: f64,
+}
+
+impl CleanReport {
+    fn new(cleaning: &Cleaning, opened: &Opened, options: &CleanOptions, started: Instant) -> Self {
+        let gaussians = cleaning.gone.len();
+        let share = |removed: usize| removed as f64 / gaussians.max(1) as f64;
+        let by_rule = cleaning.by_rule().into_iter();
+        Self {
+            from: PathBuf::new(),
+            to: None,
+            iteration: opened.iteration,
+            gaussians_before: gaussians,
+            gaussians_after: gaussians - cleaning.removed(),
+            removed_share: share(cleaning.removed()),
+            removed: by_rule
+                .map(|of| RuleReport {
+                    rule: of.rule,
+                    removed: of.removed,
+                    share: share(of.removed),
+                })
+                .collect(),
+            psnr_before: cleaning.psnr_before,
+            psnr_after: cleaning.psnr_after,
+            max_loss: options.max_loss,
+            train_views: opened.dataset.train.len(),
+            passes: cleaning.passes,
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// The same of a model folder, written to another.
+    fn at(self, from: &Path, to: Option<&Path>) -> Self {
+        Self { from: from.to_owned(), to: to.map(Path::to_owned), ..self }
+    }
+
+    /// As a person reads it.
+    fn described(&self) -> String {
+        let Self { gaussians_before, gaussians_after, psnr_before, psnr_after, .. } = self;
+        let mut text = match &self.to {
+            Some(to) => {
+                format!("{}: {gaussians_after} of {gaussians_before} Gaussians", to.display())
+            }
+            None => format!(
+                "{}: {gaussians_after} of {gaussians_before} Gaussians would be left",
+                self.from.display()
+            ),
+        };
+        write!(text, ", {:.1} % removed", 100.0 * self.removed_share).ok();
+        for of in self.removed.iter().filter(|of| of.removed > 0) {
+            let (name, share) = (of.rule.name(), 100.0 * of.share);
+            write!(text, "\n  {name:<16}{:>9}  {share:>5.1} %", of.removed).ok();
+        }
+        let views = self.train_views;
+        write!(text, "\n  PSNR of {views} training views {psnr_before:.3} -> {psnr_after:.3} dB")
+            .ok();
+        let is_cut = |of: &RuleReport| of.rule == CleanRule::Cropped && of.removed > 0;
+        if self.removed.iter().any(is_cut) {
+            text.push_str(", before the cut by place");
+        }
+        text
+    }
+}
+
+// Where a cleaned model goes: a model folder of its own.
+
+/// What describes a model beside its Gaussians, and is the same of the cleaned one.
+const DESCRIPTION: [&str; 5] =
+    ["config.toml", "cfg_args", "cameras.json", "exposure.json", "input.ply"];
+
+/// A folder that a cleaned model may be written to.
+struct CleanTarget {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl CleanTarget {
+    /// Fails where something would be lost, or where nothing can be written. Nothing is written yet, but
+    /// for the folder.
+    fn check(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<Self> {
+        let shown = to.display();
+        if absolute(from) == absolute(&to) {
+            return Err(UsageError(format!(
+                "-o {shown}: is the model itself, which stays as it is. Name another folder"
+            ))
+            .into());
+        }
+        if let Some(problem) = folder::not_a_folder(&to) {
+            return Err(problem.into());
+        }
+        if folder::holds_run(&to) && !overwrite {
+            return Err(UsageError(format!(
+                "{shown}: holds a model already. Name another folder with -o, or give --overwrite"
+            ))
+            .into());
+        }
+        create_folder(&to)?;
+        check_writable(&to)?;
+        Ok(Self { from: from.to_owned(), to })
+    }
+
+    fn path(&self) -> &Path {
+        &self.to
+    }
+
+    /// Writes what is left.
+    fn write(
+        &self,
+        opened: &Opened,
+        cleaning: &Cleaning,
+        mut trained: TrainedViews,
+        report: &CleanReport,
+    ) -> anyhow::Result<()> {
+        let Self { from, to } = self;
+        let _lock = FolderLock::take(to)?;
+        if let Some(aside) = folder::set_aside(to)? {
+            tracing::info!("--overwrite: the earlier model is moved to {}", aside.display());
+        }
+        let _work = WorkFolder::open(to);
+        let ply = to.join("point_cloud").join(format!("iteration_{}", opened.iteration));
+        create_folder(&ply)?;
+        let left = cleaning.left(&opened.gaussians);
+        let mode = render_mode(&opened.config);
+        let style = PlyStyle { mode, frame: opened.dataset.frame };
+        let path = ply.join("point_cloud.ply");
+        write_ply_chunks::<Gaussians, _, _>(
+            &path,
+            style,
+            left.sh_degree,
+            left.len(),
+            [Ok::<_, OutputError>(&left)],
+        )?;
+        for name in DESCRIPTION {
+            copy_file(&from.join(name), &to.join(name))?;
+        }
+        // What was removed was decided by these views: nothing is held out of them any more.
+        if from.join(TRAINED_VIEWS).exists() {
+            let views = opened.dataset.train.iter().map(|&view| &opened.dataset.views[view]);
+            trained.add(views.map(|view| view.name.as_str()), 0);
+            trained.write(to)?;
+        }
+        write_text(&to.join(folder::CLEANING), &serde_json::to_string_pretty(report)?)?;
+        Ok(())
+    }
+}
+
+/// Copies a file where there is one.
+fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
+    let Ok(mut source) = fs::File::open(from) else { return Ok(()) };
+    replace_file(to, |file| {
+        std::io::copy(&mut source, file).map(drop).map_err(|error| OutputError::new(to, error))
+    })
+}
+
+// Cleaning as the end of `splat train --clean`.
+
+/// What an earlier cleaning says of itself.
+#[derive(Deserialize)]
+struct CleanedBefore {
+    /// Of the Gaussians that were cleaned.
+    iteration: u32,
+}
+
+/// Cleans the last Gaussians of a model folder as `splat clean -m MODEL` does, unless they are cleaned
+/// already, and gives the folder of what is left. Others that were cleaned before are moved aside.
+pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
+    let cleaned = model_path.join(folder::CLEANED);
+    let (iteration, ply) = folder::point_cloud(model_path, None)?;
+    if is_cleaned(&cleaned, iteration, &ply) {
+        tracing::info!("{}: iteration {iteration} is cleaned already", cleaned.display());
+        return Ok(cleaned);
+    }
+    tracing::info!("Cleaning the model");
+    let line = [flag("model-path", model_path), "--overwrite".into()];
+    let (args, matches) = parse::<CleanArgs>("clean", &line)?;
+    clean_model(&args, &matches, tell).inspect_err(|_| {
+        tracing::warn!(
+            "the model is trained and saved, but not cleaned. To clean it: splat clean -m {}",
+            shell_word(model_path)
+        );
+    })?;
+    Ok(cleaned)
+}
+
+/// Says what went as the last lines of the run, and not as its results.
+fn tell(report: &CleanReport) -> anyhow::Result<()> {
+    report.described().lines().for_each(|line| tracing::info!("{line}"));
+    Ok(())
+}
+
+/// Whether this iteration was cleaned after it was saved.
+fn is_cleaned(cleaned: &Path, iteration: u32, ply: &Path) -> bool {
+    let record = cleaned.join(folder::CLEANING);
+    let before = fs::read_to_string(&record).ok();
+    let before = before.and_then(|text| serde_json::from_str::<CleanedBefore>(&text).ok());
+    let written = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).ok();
+    before.is_some_and(|before| before.iteration == iteration) && written(&record) >= written(ply)
 }

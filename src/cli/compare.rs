@@ -1,23 +1,20 @@
 //! `splat compare`: runs side by side, and whether one of them lost quality.
 
-mod comparison;
-mod figures;
-mod notes;
-mod run;
-mod table;
-mod tolerance;
-
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Args;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-use self::comparison::Comparison;
-use self::run::Run;
-use self::table::Style;
-use self::tolerance::Tolerance;
 use super::exit::{DataError, QualityLost, UsageError};
-use super::output::print;
-use crate::telemetry::RunSummary;
+use super::output::{print, shell_word};
+use crate::config::{Config, ConfigError};
+use crate::memory::Bytes;
+use crate::telemetry::{MeasuredSplit, RunState, RunSummary};
+use crate::train::event::Split;
 
 /// Arguments of `splat compare`.
 #[derive(Args)]
@@ -68,7 +65,7 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<()> {
         serde_json::to_string_pretty(&comparison)?
     } else {
         let style = if args.markdown { Style::Markdown } else { Style::Plain };
-        table::of(&comparison, style)
+        comparison_text(&comparison, style)
     })?;
     if let Some(without) = comparison.without_quality() {
         return Err(DataError(without).into());
@@ -96,4 +93,913 @@ fn paths(args: &CompareArgs) -> Vec<&Path> {
 fn read(path: &Path) -> Result<Run, DataError> {
     let summary = RunSummary::read(path).map_err(|error| DataError(error.to_string()))?;
     Ok(Run { path: path.display().to_string(), summary })
+}
+
+// How much quality may be lost.
+
+/// Relative differences of this size come from rounding, per cent.
+const ROUNDING: f64 = 1e-9;
+
+/// A share of a figure, per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+struct Tolerance(f64);
+
+/// A tolerance that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a tolerance; write a share from 0% to 100%, for instance 0.5%")]
+struct ParseToleranceError(String);
+
+impl Tolerance {
+    /// Whether a figure that is worse by so many per cent is accepted.
+    fn accepts(self, worse_percent: f64) -> bool {
+        let rounding = if self.0 > 0.0 { ROUNDING } else { 0.0 };
+        worse_percent <= self.0 + rounding
+    }
+}
+
+impl FromStr for Tolerance {
+    type Err = ParseToleranceError;
+
+    /// The sign is asked for: `0.5` may be meant as a half or as half a per cent. Nothing is nothing.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let number = |text: &str| text.trim().parse::<f64>().ok();
+        let percent = match text.trim().strip_suffix('%') {
+            Some(text) => number(text),
+            None => number(text).filter(|&number| number == 0.0),
+        };
+        // -0 is written without its sign.
+        let percent = percent.map(|percent| percent + 0.0);
+        percent
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .map(Self)
+            .ok_or_else(|| ParseToleranceError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+// A run that is compared, and where it can be measured again.
+
+/// The option that names the model folder.
+const MODEL_PATH: &str = "output.model_path";
+
+/// A run and where its summary is from.
+struct Run {
+    path: String,
+    summary: RunSummary,
+}
+
+/// The model folder of a run: its summary may have been copied away.
+struct Origin {
+    /// The folder, as a shell takes it.
+    folder: String,
+    /// A sentence on what else a copy needs once the model is measured; it begins with a full stop.
+    afterwards: String,
+}
+
+impl Origin {
+    /// Of the run that the summary is of.
+    fn of(run: &Run) -> Self {
+        let path = Path::new(&run.path);
+        let stored = run.summary.options.get(MODEL_PATH).and_then(Value::as_str).map(Path::new);
+        if let Some(folder) = around(path).filter(|folder| is_model(folder, stored)) {
+            return Self { folder: shell_word(folder), afterwards: String::new() };
+        }
+        let Some(stored) = stored else {
+            let what = "does not name its model folder: put that in place of MODEL, and copy the \
+                        summary.json of it again";
+            let afterwards = format!(". {} {what}", path.display());
+            return Self { folder: "MODEL".to_owned(), afterwards };
+        };
+        let folder = shell_word(stored);
+        let what = if is_model(stored, None) {
+            format!("compare {folder} then")
+        } else {
+            format!(
+                "{folder} is not on this machine: measure it where it is, and copy its summary.json again"
+            )
+        };
+        Self { afterwards: format!(". {} is a copy: {what}", path.display()), folder }
+    }
+}
+
+/// The folder that this is, or of which it is the summary.
+fn around(path: &Path) -> Option<&Path> {
+    if path.is_dir() {
+        return Some(path);
+    }
+    let is_summary = path.file_name().is_some_and(|name| name == "summary.json");
+    // That of a bare name is the working directory.
+    path.parent()
+        .filter(|_| is_summary)
+        .map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+}
+
+/// Whether a folder is a run's own: it holds the model, or is where the model will be.
+fn is_model(folder: &Path, stored: Option<&Path>) -> bool {
+    let is_stored = || {
+        let real = folder.canonicalize().ok();
+        real.is_some() && real == stored.and_then(|stored| stored.canonicalize().ok())
+    };
+    folder.join("point_cloud").is_dir() || is_stored()
+}
+
+// The figures of a run that are compared: their names, their units, and which way is better.
+
+/// A figure of a run.
+#[derive(Clone, Debug)]
+struct Figure {
+    /// Its name in JSON.
+    key: String,
+    /// Its name in tables.
+    title: String,
+    unit: Unit,
+    better: Better,
+    role: Role,
+    /// NaN where it was measured and is not finite.
+    value: f64,
+}
+
+/// How a figure is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Decibels,
+    /// A share or a loss.
+    Share,
+    PerSecond,
+    Seconds,
+    Bytes,
+    Count,
+}
+
+/// Which of two values is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Better {
+    Higher,
+    Lower,
+    /// Neither is.
+    Neither,
+}
+
+/// What a figure is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Quality that may not be lost.
+    Quality(QualityOf),
+    /// It is shown.
+    Information,
+}
+
+/// Views that quality was measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum QualityOf {
+    /// Held-out views.
+    Test,
+    /// Others, such as training views.
+    Others,
+}
+
+impl Unit {
+    /// The value with the digits that say something.
+    fn text(self, value: f64) -> String {
+        if !value.is_finite() {
+            return "not finite".to_owned();
+        }
+        match self {
+            Self::Decibels => format!("{value:.3} dB"),
+            Self::Share => format!("{value:.5}"),
+            Self::PerSecond => format!("{value:.2}"),
+            Self::Seconds => format!("{value:.1} s"),
+            Self::Bytes => format!("{:.3} GiB", value / Bytes::GIB.0 as f64),
+            Self::Count => format!("{value:.0}"),
+        }
+    }
+}
+
+impl Better {
+    /// The arrow that the figure's title ends with.
+    fn arrow(self) -> &'static str {
+        match self {
+            Self::Higher => " ↑",
+            Self::Lower => " ↓",
+            Self::Neither => "",
+        }
+    }
+}
+
+/// What a metric or a term of the loss is, by its name in `summary.json`.
+struct FigureKind {
+    title: String,
+    unit: Unit,
+    better: Better,
+}
+
+impl FigureKind {
+    fn named(name: &str) -> Self {
+        let (title, how) = match name.split_once('_') {
+            Some(("cc", rest)) => (rest, ", colour-corrected"),
+            Some(("ref", rest)) => (rest, ", as metrics.py"),
+            _ => (name, ""),
+        };
+        let (title, unit, better) = match title {
+            "psnr" => ("PSNR".to_owned(), Unit::Decibels, Better::Higher),
+            "ssim" => ("SSIM".to_owned(), Unit::Share, Better::Higher),
+            "l1" => ("L1".to_owned(), Unit::Share, Better::Lower),
+            "total" => ("loss".to_owned(), Unit::Share, Better::Lower),
+            other => {
+                let title = match other.strip_prefix("lpips") {
+                    Some("") => "LPIPS".to_owned(),
+                    Some(net) => format!("LPIPS ({})", net.trim_start_matches('_')),
+                    None => other.to_owned(),
+                };
+                (title, Unit::Share, Better::Lower)
+            }
+        };
+        Self { title: title + how, unit, better }
+    }
+
+    /// L1 says nothing that PSNR does not, with other tolerances.
+    fn is_quality(name: &str) -> bool {
+        ["psnr", "ssim", "cc_psnr", "cc_ssim", "ref_ssim", "ref_lpips"].contains(&name)
+            || name.starts_with("lpips")
+    }
+}
+
+/// All figures of a run, in the order of the table.
+fn figures_of(summary: &RunSummary) -> Vec<Figure> {
+    let mut figures = metrics(summary);
+    figures.extend(losses(summary));
+    figures.extend(resources(summary));
+    figures.extend(peaks(summary));
+    figures
+}
+
+/// The held-out views stand first.
+fn metrics(summary: &RunSummary) -> Vec<Figure> {
+    let mut splits: Vec<_> = summary.metrics.iter().collect();
+    splits.sort_by_key(|(split, _)| split.as_str() != "test");
+    let mut figures = Vec::new();
+    for (split, measured) in splits {
+        let figures_of = if split == "test" { QualityOf::Test } else { QualityOf::Others };
+        let mut measured: Vec<_> = measured.figures.iter().collect();
+        let order = ["psnr", "ssim", "lpips_alex", "lpips_vgg", "l1"];
+        let place = |name: &str| order.iter().position(|it| *it == name).unwrap_or(order.len());
+        measured.sort_by_key(|(name, _)| place(name));
+        for (name, value) in measured {
+            let FigureKind { title, unit, better } = FigureKind::named(name);
+            let role = if FigureKind::is_quality(name) {
+                Role::Quality(figures_of)
+            } else {
+                Role::Information
+            };
+            figures.push(Figure {
+                key: format!("{split}.{name}"),
+                title: format!("{split} {title}"),
+                unit,
+                better,
+                role,
+                value: value.unwrap_or(f64::NAN),
+            });
+        }
+    }
+    figures
+}
+
+fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
+    summary.losses.iter().map(|(name, value)| {
+        let FigureKind { title, unit, better } = FigureKind::named(name);
+        Figure {
+            key: format!("losses.{name}"),
+            title: format!("training {title}"),
+            unit,
+            better,
+            role: Role::Information,
+            value: value.unwrap_or(f64::NAN),
+        }
+    })
+}
+
+/// The most memory of each phase, of the device where it has its own.
+fn peaks(summary: &RunSummary) -> impl Iterator<Item = Figure> {
+    summary.peaks.iter().filter_map(|(phase, peak)| {
+        Some(Figure {
+            key: format!("peaks.{}", phase.key()),
+            title: format!("peak, {}", phase.words()),
+            unit: Unit::Bytes,
+            better: Better::Lower,
+            role: Role::Information,
+            value: peak.of_device()?.0 as f64,
+        })
+    })
+}
+
+fn resources(summary: &RunSummary) -> impl Iterator<Item = Figure> {
+    let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+    let RunSummary { iteration, gaussians, training_seconds, wall_seconds, .. } = *summary;
+    let rows = [
+        (
+            "iterations_per_second",
+            "iterations a second",
+            Unit::PerSecond,
+            Better::Higher,
+            summary.iterations_per_second,
+        ),
+        ("training_seconds", "training time", Unit::Seconds, Better::Lower, Some(training_seconds)),
+        ("wall_seconds", "wall time", Unit::Seconds, Better::Lower, Some(wall_seconds)),
+        ("peak_vram", "peak of GPU memory", Unit::Bytes, Better::Lower, bytes(summary.peak_vram)),
+        ("peak_host", "peak of RAM", Unit::Bytes, Better::Lower, bytes(summary.peak_host)),
+        ("gaussians", "Gaussians", Unit::Count, Better::Neither, Some(gaussians as f64)),
+        ("mean_opacity", "mean opacity", Unit::Share, Better::Neither, summary.mean_opacity),
+        ("iteration", "iterations", Unit::Count, Better::Neither, Some(iteration.into())),
+    ];
+    rows.into_iter().filter_map(|(key, title, unit, better, value)| {
+        let (key, title) = (key.to_owned(), title.to_owned());
+        Some(Figure { key, title, unit, better, role: Role::Information, value: value? })
+    })
+}
+
+// What a reader of a comparison has to know of a run.
+
+/// Sentences about a run beside its baseline, which may be itself.
+fn notes_of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
+    let mut notes = Vec::new();
+    let RunSummary { iteration, iterations, first_iteration, .. } = *run;
+    match run.state {
+        RunState::Training => notes.push(format!(
+            "it is not finished: {iteration} of {iterations} iterations were done when its summary \
+             was written last"
+        )),
+        RunState::Interrupted => notes.push(format!(
+            "it is not finished: it was interrupted after {iteration} of {iterations} iterations"
+        )),
+        RunState::Complete => {}
+    }
+    if first_iteration > 0 {
+        notes.push(format!(
+            "its times and peaks are of the iterations after {first_iteration}, from where it was \
+             resumed"
+        ));
+    }
+    for (split, measured) in &run.metrics {
+        if measured.iteration != iteration {
+            notes.push(format!(
+                "its {split} views were measured at iteration {} and not since",
+                measured.iteration
+            ));
+        }
+        if let Some(before) = baseline.metrics.get(split)
+            && before.iteration != measured.iteration
+        {
+            notes.push(format!(
+                "its {split} views were measured at iteration {}, those of the baseline at {}",
+                measured.iteration, before.iteration
+            ));
+        }
+        if baseline.metrics.contains_key(split) && measured.views.is_none() {
+            notes.push(format!(
+                "which {split} views it was measured on is not known, so they may be others than those \
+                 of another run"
+            ));
+        }
+        if let Some(before) = baseline.metrics.get(split)
+            && let Some(difference) = other_views(measured, before)
+        {
+            notes.push(format!(
+                "its {split} views are not those of the baseline, so their figures cannot be compared: \
+                 {difference}"
+            ));
+        }
+    }
+    notes
+}
+
+/// How the measured views differ from those of the baseline, if it is known that they do.
+fn other_views(run: &MeasuredSplit, baseline: &MeasuredSplit) -> Option<String> {
+    let (now, before) = (run.views.as_ref()?, baseline.views.as_ref()?);
+    if now == before {
+        return None;
+    }
+    let same = now.to_string() == before.to_string();
+    let how = if same { " by other names or other sizes" } else { "" };
+    Some(format!("{now}{how}, and {before} of the baseline"))
+}
+
+// Runs against a baseline: changes of figures, and which of them are too large.
+
+/// Options that are another for each run, whatever it does.
+const NAMES: [&str; 2] = [MODEL_PATH, "output.experiment_name"];
+
+/// Runs beside each other, the baseline first.
+#[derive(Serialize)]
+struct Comparison<'a> {
+    /// Path of the baseline.
+    baseline: &'a str,
+    /// Loss of quality that is accepted.
+    #[serde(rename = "tolerance_percent")]
+    tolerance: Tolerance,
+    /// Whether no run lost more; null where there is nothing to compare.
+    within_tolerance: Option<bool>,
+    runs: Vec<ComparedRun<'a>>,
+    /// What the runs were not alike in, by name, with a value for each run.
+    differences: BTreeMap<String, Vec<Value>>,
+}
+
+/// A run beside the baseline.
+#[derive(Serialize)]
+struct ComparedRun<'a> {
+    path: &'a str,
+    /// Sentences that a reader should know.
+    notes: Vec<String>,
+    #[serde(serialize_with = "by_key")]
+    figures: Vec<ComparedFigure>,
+    /// As it was read.
+    summary: &'a RunSummary,
+    /// Where it can be measured.
+    #[serde(skip)]
+    origin: Origin,
+    /// Splits whose views are not those of the baseline, and how they differ.
+    #[serde(skip)]
+    other_views: BTreeMap<&'a str, String>,
+}
+
+/// A figure beside that of the baseline.
+#[derive(Serialize)]
+struct ComparedFigure {
+    #[serde(skip)]
+    figure: Figure,
+    value: f64,
+    /// Change from the baseline's value in per cent of it; nothing where either lacks the figure.
+    change_percent: Option<f64>,
+    verdict: Option<Verdict>,
+}
+
+/// What a change means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Better,
+    Same,
+    Worse,
+    /// Quality is worse by more than is accepted.
+    OutsideTolerance,
+}
+
+fn by_key<S: Serializer>(figures: &[ComparedFigure], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().map(|compared| (&compared.figure.key, compared)))
+}
+
+impl<'a> Comparison<'a> {
+    /// Of runs, of which the first is the baseline.
+    fn new(runs: &'a [Run], tolerance: Tolerance) -> Result<Self, ConfigError> {
+        let (baseline, others) =
+            runs.split_first().map_or((None, runs), |(first, rest)| (Some(first), rest));
+        let base = baseline.map(|run| figures_of(&run.summary)).unwrap_or_default();
+        let compared = runs.iter().enumerate().map(|(place, run)| {
+            let before = baseline.map_or(&run.summary, |baseline| &baseline.summary);
+            let figures = figures_of(&run.summary);
+            let other_views = splits_of_other_views(&run.summary, before);
+            let figures = if place == 0 {
+                figures.into_iter().map(ComparedFigure::alone).collect()
+            } else {
+                compare(figures, &base, tolerance, &other_views)
+            };
+            let (notes, origin) = (notes_of(&run.summary, before), Origin::of(run));
+            ComparedRun {
+                path: &run.path,
+                notes,
+                figures,
+                summary: &run.summary,
+                origin,
+                other_views,
+            }
+        });
+        let mut comparison = Self {
+            baseline: baseline.map_or("", |run| &run.path),
+            tolerance,
+            within_tolerance: None,
+            runs: compared.collect(),
+            differences: differences(runs)?,
+        };
+        if !others.is_empty() && comparison.without_quality().is_none() {
+            comparison.within_tolerance = Some(comparison.lost_quality().is_none());
+        }
+        Ok(comparison)
+    }
+
+    /// What to say where a run has no quality that can be compared.
+    fn without_quality(&self) -> Option<String> {
+        let (baseline, others) = self.runs.split_first()?;
+        let lacks = |run: &&ComparedRun<'_>| gate(&run.figures, &run.other_views).is_none();
+        let run = others.iter().find(lacks)?;
+        let others = &run.other_views;
+        let test = others.get_key_value(Split::Test.name());
+        if let Some((split, difference)) = test.or_else(|| others.first_key_value()) {
+            return Some(format!(
+                "{} and {}: their {split} views differ: {difference}. Train one again on the same views",
+                baseline.path, run.path
+            ));
+        }
+        let has_none = |run: &ComparedRun<'_>| {
+            let is_quality =
+                |compared: &ComparedFigure| matches!(compared.figure.role, Role::Quality(_));
+            !run.figures.iter().any(is_quality)
+        };
+        let Some(bare) = [baseline, run].into_iter().find(|run| has_none(run)) else {
+            return Some(format!(
+                "{} and {}: their quality was measured on different views or by different metrics. \
+                 Measure both alike with splat eval -m {} and -m {}{}{}",
+                baseline.path,
+                run.path,
+                baseline.origin.folder,
+                run.origin.folder,
+                baseline.origin.afterwards,
+                run.origin.afterwards
+            ));
+        };
+        Some(format!(
+            "{}: has no PSNR, SSIM or LPIPS to compare. Run splat eval -m {} (--split train without held-out \
+             views){}",
+            bare.path, bare.origin.folder, bare.origin.afterwards
+        ))
+    }
+
+    /// Which runs lost more quality than is accepted, and by what.
+    fn lost_quality(&self) -> Option<String> {
+        let words = self.runs.iter().flat_map(|run| {
+            let outside =
+                |compared: &&ComparedFigure| compared.verdict == Some(Verdict::OutsideTolerance);
+            run.figures.iter().filter(outside).map(|compared| {
+                let Figure { title, unit, value, .. } = &compared.figure;
+                let change = compared.change_percent.filter(|change| change.is_finite());
+                let change =
+                    change.map_or(String::new(), |change| format!(" ({})", percent(change)));
+                format!("{}: {title} {}{change}", run.path, unit.text(*value))
+            })
+        });
+        let words: Vec<String> = words.collect();
+        (!words.is_empty()).then(|| {
+            format!(
+                "quality is worse than that of {} by more than {}: {}",
+                self.baseline,
+                self.tolerance,
+                words.join("; ")
+            )
+        })
+    }
+}
+
+/// A change in per cent, with more digits where the usual two would show none.
+fn percent(change: f64) -> String {
+    if change == 0.0 || change.abs() >= 0.005 {
+        format!("{change:+.2}%")
+    } else {
+        format!("{change:+.1e}%")
+    }
+}
+
+impl ComparedFigure {
+    fn alone(figure: Figure) -> Self {
+        Self { value: figure.value, figure, change_percent: None, verdict: None }
+    }
+}
+
+/// Splits that both measured on different views, and how these differ.
+fn splits_of_other_views<'a>(
+    run: &'a RunSummary,
+    baseline: &RunSummary,
+) -> BTreeMap<&'a str, String> {
+    let differing = |(split, measured): (&'a String, &MeasuredSplit)| {
+        Some((split.as_str(), other_views(measured, baseline.metrics.get(split)?)?))
+    };
+    run.metrics.iter().filter_map(differing).collect()
+}
+
+/// The views whose quality decides: the held-out ones, where both runs measured them. None do where
+/// these differ.
+fn gate(figures: &[ComparedFigure], other_views: &BTreeMap<&str, String>) -> Option<QualityOf> {
+    if other_views.contains_key(Split::Test.name()) {
+        return None;
+    }
+    let has = |of: QualityOf| {
+        figures.iter().any(|compared| {
+            compared.figure.role == Role::Quality(of) && compared.change_percent.is_some()
+        })
+    };
+    [QualityOf::Test, QualityOf::Others].into_iter().find(|&of| has(of))
+}
+
+fn compare(
+    figures: Vec<Figure>,
+    base: &[Figure],
+    tolerance: Tolerance,
+    other_views: &BTreeMap<&str, String>,
+) -> Vec<ComparedFigure> {
+    let is_comparable =
+        |key: &str| key.split_once('.').is_none_or(|(split, _)| !other_views.contains_key(split));
+    let mut compared: Vec<ComparedFigure> = figures
+        .into_iter()
+        .map(|figure| {
+            let before = base.iter().find(|before| before.key == figure.key);
+            let before = before.filter(|before| is_comparable(&before.key));
+            let before = before.map(|before| before.value);
+            let change_percent = before.map(|before| change_percent(before, figure.value));
+            let verdict = before.and_then(|before| judge(figure.better, before, figure.value));
+            ComparedFigure { change_percent, verdict, ..ComparedFigure::alone(figure) }
+        })
+        .collect();
+    let Some(gate) = gate(&compared, other_views) else { return compared };
+    for found in &mut compared {
+        let worse = found.change_percent.map_or(0.0, f64::abs);
+        let is_quality = found.figure.role == Role::Quality(gate);
+        if is_quality && found.verdict == Some(Verdict::Worse) && !tolerance.accepts(worse) {
+            found.verdict = Some(Verdict::OutsideTolerance);
+        }
+    }
+    compared
+}
+
+/// NaN where either is not finite.
+fn change_percent(before: f64, after: f64) -> f64 {
+    if before == after { 0.0 } else { 100.0 * (after - before) / before.abs() }
+}
+
+/// What a change of a figure means, if one way is better. No value is worse than one that is not
+/// finite.
+fn judge(better: Better, before: f64, after: f64) -> Option<Verdict> {
+    let gain = match better {
+        Better::Neither => return None,
+        Better::Higher => after - before,
+        Better::Lower => before - after,
+    };
+    Some(match (before.is_finite(), after.is_finite()) {
+        (true, false) => Verdict::Worse,
+        (false, true) => Verdict::Better,
+        (false, false) => Verdict::Same,
+        (true, true) if gain > 0.0 => Verdict::Better,
+        (true, true) if gain < 0.0 => Verdict::Worse,
+        (true, true) => Verdict::Same,
+    })
+}
+
+/// Options, device and version as far as they differ between the runs.
+fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError> {
+    let defaults = Config::default().by_key()?;
+    let default = |key: &str| {
+        defaults.get(key).and_then(|value| serde_json::to_value(value).ok()).unwrap_or_default()
+    };
+    let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.summary.options.keys()).collect();
+    let mut rows: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for key in keys.into_iter().filter(|key| !NAMES.contains(&key.as_str())) {
+        let of_run =
+            |run: &Run| run.summary.options.get(key).cloned().unwrap_or_else(|| default(key));
+        rows.insert(key.clone(), runs.iter().map(of_run).collect());
+    }
+    let text = |of: fn(&RunSummary) -> &str| {
+        runs.iter().map(|run| Value::from(of(&run.summary))).collect::<Vec<_>>()
+    };
+    rows.insert("device".to_owned(), text(|summary| &summary.device));
+    rows.insert("version".to_owned(), text(|summary| &summary.version));
+    rows.retain(|_, values| values.windows(2).any(|pair| pair[0] != pair[1]));
+    Ok(rows)
+}
+
+// A comparison as tables, plain or in Markdown.
+
+/// What tables look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// Columns of spaces.
+    Plain,
+    /// Those of GitHub.
+    Markdown,
+}
+
+/// Stands where a run has no such figure.
+const ABSENT: &str = "-";
+
+/// Longest cell in characters. Longer ones end with the number of their values or characters.
+const MOST_LETTERS: usize = 60;
+
+/// Shares of a per cent below this are shown as none.
+const SHOWN_PERCENT: f64 = 0.005;
+
+/// The comparison as people read it.
+fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
+    let mut text = figures(comparison).render(style);
+    text.push_str("\n\n↑ higher is better, ↓ lower is better");
+    if comparison.lost_quality().is_some() {
+        text.push_str(", ! worse by more than the tolerance");
+    }
+    if !comparison.differences.is_empty() {
+        text.push_str("\n\n");
+        text.push_str(&push_differences(comparison).render(style));
+    }
+    let notes: Vec<String> = comparison
+        .runs
+        .iter()
+        .flat_map(|run| run.notes.iter().map(move |note| format!("{}: {note}", run.path)))
+        .collect();
+    if !notes.is_empty() {
+        let bullet = if style == Style::Markdown { "- " } else { "" };
+        text.push('\n');
+        notes.iter().for_each(|note| text.push_str(&format!("\n{bullet}{note}")));
+    }
+    if comparison.within_tolerance == Some(true) {
+        text.push_str(&format!(
+            "\n\nquality: no run is worse than {} by more than {}",
+            comparison.baseline, comparison.tolerance
+        ));
+    }
+    text
+}
+
+/// A row for each figure that any run has, a column for each run, and for its changes.
+fn figures(comparison: &Comparison<'_>) -> TextTable {
+    let mut order: Vec<&Figure> = Vec::new();
+    for run in &comparison.runs {
+        let mut after = 0;
+        for ComparedFigure { figure, .. } in &run.figures {
+            match order.iter().position(|it| it.key == figure.key) {
+                Some(place) => after = place + 1,
+                // Where the run has it, between those that others have, too.
+                None => {
+                    order.insert(after, figure);
+                    after += 1;
+                }
+            }
+        }
+    }
+    let mut head = vec![String::new()];
+    for (place, run) in comparison.runs.iter().enumerate() {
+        head.push(run.path.to_owned());
+        if place > 0 {
+            head.push("change".to_owned());
+        }
+    }
+    let row = |figure: &&Figure| {
+        let mut cells = vec![format!("{}{}", figure.title, figure.better.arrow())];
+        for (place, run) in comparison.runs.iter().enumerate() {
+            let found = run.figures.iter().find(|compared| compared.figure.key == figure.key);
+            cells.push(found.map_or(ABSENT.to_owned(), |it| figure.unit.text(it.value)));
+            if place > 0 {
+                cells.push(found.map_or(ABSENT.to_owned(), change));
+            }
+        }
+        cells
+    };
+    let rows = order.iter().map(row).collect();
+    TextTable { head, rows }
+}
+
+fn change(compared: &ComparedFigure) -> String {
+    let Some(change) = compared.change_percent else { return ABSENT.to_owned() };
+    let is_lost = compared.verdict == Some(Verdict::OutsideTolerance);
+    let text = match change {
+        _ if !change.is_finite() => ABSENT.to_owned(),
+        _ if change.abs() < SHOWN_PERCENT && !is_lost => "0.00%".to_owned(),
+        _ => percent(change),
+    };
+    if is_lost { text + " !" } else { text }
+}
+
+/// What the runs were not alike in.
+fn push_differences(comparison: &Comparison<'_>) -> TextTable {
+    let mut head = vec!["differences".to_owned()];
+    head.extend(comparison.runs.iter().map(|run| run.path.to_owned()));
+    let row = |(key, values): (&String, &Vec<Value>)| {
+        let mut cells = vec![key.clone()];
+        cells.extend(values.iter().map(cell));
+        cells
+    };
+    TextTable { head, rows: comparison.differences.iter().map(row).collect() }
+}
+
+/// Returns a value as one line of at most [`MOST_LETTERS`] characters.
+fn cell(value: &Value) -> String {
+    let (text, count) = match value {
+        Value::Null => return ABSENT.to_owned(),
+        Value::String(text) => (text.clone(), None),
+        Value::Array(values) => (value.to_string(), Some(values.len())),
+        other => (other.to_string(), None),
+    };
+    let letters = text.chars().count();
+    if letters <= MOST_LETTERS {
+        return text;
+    }
+    let size = match count {
+        Some(values) => format!("... ({values} values)"),
+        None => format!("... ({letters} characters)"),
+    };
+    text.chars().take(MOST_LETTERS - size.len()).collect::<String>() + &size
+}
+
+/// Cells with a head above them. The first column is left-aligned, the others are right-aligned.
+struct TextTable {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl TextTable {
+    fn render(&self, style: Style) -> String {
+        match style {
+            Style::Plain => self.plain(),
+            Style::Markdown => self.markdown(),
+        }
+    }
+
+    fn plain(&self) -> String {
+        let lines = || [&self.head].into_iter().chain(&self.rows);
+        let width =
+            |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let line = |cells: &Vec<String>| {
+            let mut text = String::new();
+            for (place, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
+                // The width of a format string is limited to 65,535; a path may be longer.
+                let space = " ".repeat(width - cell.chars().count());
+                if place == 0 {
+                    text.extend([cell, space.as_str()]);
+                } else {
+                    text.extend(["  ", space.as_str(), cell]);
+                }
+            }
+            text.trim_end().to_owned()
+        };
+        lines().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: &Vec<String>| {
+            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            format!("| {} |", cells.join(" | "))
+        };
+        let rule = ["---"].into_iter().chain(self.head.iter().skip(1).map(|_| "---:"));
+        let rule = format!("| {} |", rule.collect::<Vec<_>>().join(" | "));
+        let mut lines = vec![line(&self.head), rule];
+        lines.extend(self.rows.iter().map(line));
+        lines.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_written_with_its_sign() {
+        let parsed = |text: &str| text.parse::<Tolerance>().ok().map(|it| it.to_string());
+        assert_eq!(parsed("0.5%").as_deref(), Some("0.5%"));
+        assert_eq!(parsed(" 2 %").as_deref(), Some("2%"));
+        for text in ["0%", "0", "0.0", "-0%"] {
+            assert_eq!(parsed(text).as_deref(), Some("0%"), "{text}");
+        }
+        for text in ["0.5", "-1%", "101%", "nan%", "", "%", "half"] {
+            assert_eq!(parsed(text), None, "{text}");
+        }
+        assert!(Tolerance(0.0).accepts(0.0) && !Tolerance(0.0).accepts(0.001));
+        assert!(!Tolerance(0.0).accepts(1e-10) && Tolerance(1.0).accepts(1.0 + 1e-10));
+        assert!(!Tolerance(100.0).accepts(f64::INFINITY) && !Tolerance(1.0).accepts(f64::NAN));
+    }
+
+    #[test]
+    fn long_cells_are_shortened() {
+        let names: Vec<_> = (0..650).map(|number| format!("images/{number:0100}.png")).collect();
+        let shown = cell(&Value::from(names));
+        assert!(
+            shown.starts_with("[\"images/000") && shown.ends_with("... (650 values)"),
+            "{shown}"
+        );
+        let text = cell(&Value::from("é".repeat(70_000)));
+        assert!(text.ends_with("é... (70000 characters)"), "{text}");
+        for shown in [shown, text] {
+            assert_eq!(shown.chars().count(), MOST_LETTERS);
+        }
+        assert_eq!(cell(&Value::from("x".repeat(MOST_LETTERS))), "x".repeat(MOST_LETTERS));
+    }
+
+    #[test]
+    fn a_column_may_be_wider_than_a_format_string_allows() {
+        let wide = "x".repeat(70_000);
+        let head = vec![wide.clone(), wide.clone()];
+        let table = TextTable { head, rows: vec![vec!["a".to_owned(), "b".to_owned()]] };
+        let lines = table.render(Style::Plain);
+        assert!(lines.lines().all(|line| line.len() == 2 * wide.len() + 2));
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let cells = |line: [&str; 2]| line.map(str::to_owned).to_vec();
+        let rows = vec![cells(["PSNR ↑", "25.1"]), cells(["a|b", "7"])];
+        let table = TextTable { head: cells(["", "runs"]), rows };
+        assert_eq!(table.render(Style::Plain), "        runs\nPSNR ↑  25.1\na|b        7");
+        assert_eq!(
+            table.render(Style::Markdown),
+            "|  | runs |\n| --- | ---: |\n| PSNR ↑ | 25.1 |\n| a\\|b | 7 |"
+        );
+    }
 }

@@ -2,32 +2,34 @@
 
 use std::collections::BTreeSet;
 
-#[cfg(kernels)]
-use anyhow::Context;
 use clap::builder::PossibleValue;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, ValueEnum};
 use serde::Serialize;
 
-#[cfg(kernels)]
-use super::exit::device_error;
-#[cfg(kernels)]
-use super::holders;
+use super::exit::DoesNotFit;
 use super::host_limit;
 use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
-#[cfg(kernels)]
-use crate::backend::cuda::{Cuda, CudaOptions};
-#[cfg(kernels)]
-use crate::backend::nvidia;
-#[cfg(kernels)]
-use crate::backend::{Device as _, DeviceInfo};
-use crate::backend::{DeviceError, Inputs, TrainDevice, gpu};
+use crate::backend::nvidia::User;
+use crate::backend::{Device, DeviceError, Inputs, MemoryKind, Peaks, TrainDevice, gpu};
 use crate::config::{Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve};
-use crate::memory::plan::PlannedCoarse;
+use crate::memory::plan::{Forecast, PlannedCoarse, PlannedRow, PlannedStage, ViewGrowth};
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
 use crate::train::terms::ViewExtras;
+
+#[cfg(any(kernels, test))]
+use crate::backend::nvidia::Gpu;
+
+#[cfg(kernels)]
+use super::exit::device_error;
+#[cfg(kernels)]
+use crate::backend::cuda::{Cuda, CudaOptions};
+#[cfg(kernels)]
+use crate::backend::{Device as _, DeviceInfo, nvidia};
+#[cfg(kernels)]
+use anyhow::Context;
 
 /// Work for whichever device is chosen.
 pub(super) trait Task {
@@ -199,7 +201,7 @@ fn name_holders(error: anyhow::Error, uuid: Option<&str>) -> anyhow::Error {
         return error;
     }
     let gpus = nvidia::list().unwrap_or_default();
-    tracing::warn!("{}", holders::short_of_memory(&gpus, uuid));
+    tracing::warn!("{}", short_of_memory(&gpus, uuid));
     error
 }
 
@@ -309,3 +311,206 @@ pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
 /// How a program comes by CUDA kernels.
 pub(super) const REBUILD: &str =
     "Build it again with nvcc of CUDA 13.0 or newer on the PATH or named by NVCC or CUDA_HOME";
+
+// Whether what is drawn of a model fits what may be taken of a GPU's memory, before anything is drawn.
+
+/// Rows of a refusal that are listed; the others stand together in one.
+const LISTED: usize = 6;
+
+/// What may be taken of a GPU.
+pub(super) struct DeviceRoom {
+    budget: Bytes,
+    /// What context and code take.
+    pub(super) context: Bytes,
+}
+
+/// What is looked at before it is drawn.
+pub(super) struct DrawingPlan<'a> {
+    /// What is made, in words that begin a sentence.
+    pub(super) what: &'static str,
+    /// What helps beside more memory.
+    pub(super) remedy: &'static str,
+    /// What views see at the most. Where that does not fit, it is counted.
+    pub(super) seen_at_most: ViewGrowth,
+    /// What views see, which takes a while to count.
+    pub(super) count_seen: &'a dyn Fn() -> ViewGrowth,
+}
+
+impl DeviceRoom {
+    /// Of a device with memory of its own; none of the processor.
+    pub(super) fn of(device: &mut impl Device) -> Option<Self> {
+        let memory = device.memory(Peaks::Keep)?;
+        let context = memory.entries.iter().filter(|entry| entry.kind == MemoryKind::Context);
+        Some(Self { budget: memory.budget, context: context.map(|entry| entry.mapped).sum() })
+    }
+
+    /// Refuses what does not fit whatever is given up.
+    pub(super) fn check(
+        &self,
+        plan: &DrawingPlan<'_>,
+        forecast: impl Fn(ViewGrowth, Bytes) -> Forecast,
+    ) -> Result<(), DoesNotFit> {
+        if forecast(plan.seen_at_most, self.budget).least <= self.budget {
+            return Ok(());
+        }
+        let counted = forecast((plan.count_seen)(), self.budget);
+        if counted.least <= self.budget {
+            return Ok(());
+        }
+        Err(DoesNotFit(format!(
+            "{} does not fit the GPU's memory. {}\nRaise --vram-limit, end other programs on the GPU, or {}",
+            plan.what,
+            shortage(&counted, self.budget),
+            plan.remedy
+        )))
+    }
+}
+
+/// The stage that takes most, as a table, and what there is.
+fn shortage(forecast: &Forecast, budget: Bytes) -> String {
+    let most = forecast.stages.iter().max_by_key(|stage| stage.total);
+    let Some(PlannedStage { name, rows, .. }) = most else { return String::new() };
+    let line = |label: &str, bytes: Bytes| format!("{:>12.1} MiB  {label}\n", bytes.mib());
+    let (listed, others) = rows.split_at(rows.len().min(LISTED));
+    let mut table: String =
+        listed.iter().map(|&PlannedRow { label, bytes }| line(label, bytes)).collect();
+    if !others.is_empty() {
+        let sum = others.iter().map(|row| row.bytes).sum();
+        table.push_str(&line(&format!("{} others", others.len()), sum));
+    }
+    format!(
+        "Its stage `{name}` takes most:\n{table}{:>12.1} MiB  at least\n{:>12.1} MiB  may be taken",
+        forecast.least.mib(),
+        budget.mib()
+    )
+}
+
+// Who holds a GPU's memory, in words.
+
+/// Programs that are listed, those that hold most.
+pub(super) const LISTED_HOLDERS: usize = 2;
+
+/// `process 17 (/usr/bin/game), 3.00 GiB`
+pub(super) fn holders_in_words(user: &User) -> String {
+    let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
+    format!(
+        "process {} ({}){}",
+        user.pid,
+        user.name.as_deref().unwrap_or("name unknown"),
+        memory.unwrap_or_default()
+    )
+}
+
+/// Says that a GPU's memory is short, and which other processes hold it. `uuid` names the GPU. If it is
+/// unknown, only the one GPU of the machine can be meant.
+#[cfg(any(kernels, test))]
+pub(super) fn short_of_memory(gpus: &[Gpu], uuid: Option<&str>) -> String {
+    let is_meant = |gpu: &&Gpu| match (uuid, gpu.uuid.as_deref()) {
+        (Some(uuid), Some(found)) => uuid == found,
+        (_, None) | (None, _) => gpus.len() == 1,
+    };
+    let own = std::process::id();
+    let users: Vec<&User> = gpus
+        .iter()
+        .filter(is_meant)
+        .filter_map(|gpu| gpu.users.as_deref())
+        .flatten()
+        .filter(|user| user.pid != own)
+        .collect();
+    if users.is_empty() {
+        return "the NVIDIA GPU has too little free memory, and the driver does not name the \
+                programs that hold it (nvidia-smi on the machine itself may)"
+            .to_owned();
+    }
+    let mut listed: Vec<String> =
+        users.iter().take(LISTED_HOLDERS).map(|&user| holders_in_words(user)).collect();
+    if users.len() > LISTED_HOLDERS {
+        listed.push(format!("{} more processes", users.len() - LISTED_HOLDERS));
+    }
+    format!(
+        "the NVIDIA GPU has too little free memory; other programs use it: {}",
+        listed.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Bytes;
+
+    fn forecast(seen: ViewGrowth) -> Forecast {
+        // What views see is all that it takes.
+        let bytes = Bytes(seen.of(1 << 20).instances);
+        let row = |label, bytes| PlannedRow { label, bytes };
+        let rows = vec![row("instances", bytes), row("geometry", Bytes(1))];
+        let stage = PlannedStage { name: "depths", rows, total: bytes };
+        Forecast {
+            stages: vec![stage],
+            peak: bytes,
+            least: bytes,
+            in_bands: false,
+            training_scale: 1.0,
+            neighbours: None,
+            photographs_resident: 0,
+            photographs: 0,
+        }
+    }
+
+    #[test]
+    fn what_fits_at_the_most_is_not_counted_and_the_rest_by_its_count() {
+        let seen = |share| ViewGrowth { px: [8, 8], share, surface: 0.0 };
+        let check = |mib: u64, count_seen: &dyn Fn() -> ViewGrowth| {
+            let room = DeviceRoom { budget: Bytes(mib << 18), context: Bytes(0) };
+            let (what, remedy) = ("the mesh", "draw smaller views with -r 2");
+            let plan = DrawingPlan { what, remedy, seen_at_most: seen(1.0), count_seen };
+            room.check(&plan, |seen, _| forecast(seen)).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(check(4, &|| panic!("it fits without a count")), Ok(()));
+        assert_eq!(check(2, &|| seen(0.5)), Ok(()));
+        let refusal = check(1, &|| seen(0.5)).unwrap_err();
+        for part in ["`depths`", "0.5 MiB  instances", "0.2 MiB  may be taken", "with -r 2"] {
+            assert!(refusal.contains(part), "{part}: {refusal}");
+        }
+    }
+
+    fn gpu(uuid: &str, users: Vec<User>) -> Gpu {
+        Gpu {
+            name: "a GPU".to_owned(),
+            uuid: Some(uuid.to_owned()),
+            memory: Bytes(140 << 30),
+            free: Bytes(5 << 30),
+            arch: Some(90),
+            driver: "580.1".to_owned(),
+            driver_cuda: None,
+            users: Some(users),
+        }
+    }
+
+    fn user(pid: u32, gib: u64) -> User {
+        User { pid, name: Some("python".to_owned()), memory: Some(Bytes(gib << 30)) }
+    }
+
+    #[test]
+    fn who_holds_how_much_is_named_of_the_gpu_in_use() {
+        let own = user(std::process::id(), 4);
+        let gpus =
+            [gpu("GPU-0", vec![user(17, 134), own, user(18, 1)]), gpu("GPU-1", vec![user(19, 2)])];
+        assert_eq!(
+            short_of_memory(&gpus, Some("GPU-0")),
+            "the NVIDIA GPU has too little free memory; other programs use it: process 17 (python), \
+             134.00 GiB; process 18 (python), 1.00 GiB"
+        );
+        assert!(short_of_memory(&gpus[1..], None).contains("process 19"));
+        assert!(short_of_memory(&gpus, None).contains("does not name"));
+        assert!(short_of_memory(&gpus, Some("GPU-2")).contains("does not name"));
+        assert!(short_of_memory(&[], None).contains("does not name"));
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let gpus = [gpu("GPU-0", (0..11).map(|pid| user(pid, 1)).collect())];
+        let text = short_of_memory(&gpus, None);
+        assert!(text.contains("process 1 ") && !text.contains("process 2 "), "{text}");
+        assert!(text.ends_with("; 9 more processes"), "{text}");
+    }
+}

@@ -1,30 +1,43 @@
 //! `splat eval`: metrics of a trained model.
 
-mod figures;
-mod geometry;
-mod mesh_images;
-mod newest;
-
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use std::{fs, io};
 
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, ValueEnum};
+use image::ExtendedColorType;
+use serde::Serialize;
+use splat_mesh::Mesh;
+use splat_mesh::compare::{
+    Alignment, CompareOptions, Comparison, Distances, Figures, Similarity, Viewpoint, compare,
+};
+use splat_mesh::draw::{DrawnPixels, Paint, draw};
+use splat_mesh::file::{MeshPicture, PaintedMesh, read_glb, read_mesh};
 
-use self::geometry::GeometryArgs;
 use super::device::{self, DeviceOptions, Task};
-use super::exit::UsageError;
+use super::exit::{DataError, UsageError};
+use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::output::print;
+use super::output::{print, shell_word};
+use super::scene::TriangleSamples;
 use super::scene::{ModelArgs, Opened, none_to_compare};
-use super::triangles::TriangleSamples;
-use crate::backend::TrainDevice;
+use crate::backend::cpu::measure;
+use crate::backend::{TrainDevice, camera_of};
 use crate::config::MetricSet;
-use crate::files::{OutputError, WorkFolder, check_writable};
+use crate::dataset::{Dataset, Image, View};
+use crate::export::frame_of_file;
+use crate::files::{
+    OutputError, WorkFolder, check_writable, create_folder, numbered, write_atomically, write_png,
+};
+use crate::mesh::convert_mesh;
 use crate::perceptual::LpipsWeights;
 use crate::telemetry::{append_metrics, update_summary, write_per_view, write_results};
 use crate::train::Views;
 use crate::train::appearance::compensation;
 use crate::train::eval::{EvalRequest, ShownViews, evaluate};
-use crate::train::event::{Evaluation, Split};
+use crate::train::event::{Evaluation, Metrics, Split};
+use crate::train::pictures::byte;
 
 /// Arguments of `splat eval`.
 #[derive(Args)]
@@ -67,11 +80,11 @@ pub(super) struct EvalArgs {
 /// Evaluates, prints the means, and writes the tables of the model folder.
 pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     if let Some(truth) = &args.geometry.geometry {
-        return geometry::run(&args.geometry, truth, &args.model, args.json, matches);
+        return measure_geometry(&args.geometry, truth, &args.model, args.json, matches);
     }
     let mesh = args.geometry.mesh.as_deref();
     if args.geometry.mesh_images {
-        return mesh_images::run(mesh, args.split, &args.model, args.json, matches);
+        return measure_mesh_images(mesh, args.split, &args.model, args.json, matches);
     }
     if mesh.is_some() {
         return Err(UsageError(
@@ -183,4 +196,557 @@ fn table(evaluation: &Evaluation) -> String {
         mean.ssim,
         mean.l1
     )
+}
+
+// The mesh that is measured where none is named.
+
+/// The mesh that was written last for an iteration, or else for the last iteration that has one.
+/// Files with these extensions count.
+fn newest_mesh(
+    model_path: &Path,
+    wanted: Option<u32>,
+    extensions: &[&str],
+) -> Result<PathBuf, DataError> {
+    folder::check_readable(model_path)?;
+    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
+    let mut iterations = numbered(&model_path.join("mesh"), number);
+    iterations.retain(|&(iteration, _)| wanted.is_none_or(|wanted| wanted == iteration));
+    let newest = iterations.iter().rev().find_map(|(_, folder)| newest_of(folder, extensions));
+    newest.ok_or_else(|| {
+        let of = wanted.map_or(String::new(), |wanted| format!(" of iteration {wanted}"));
+        DataError(format!(
+            "{}: holds no mesh{of}, mesh/iteration_N/*.ply. Write one with: splat mesh -m {}, or name a \
+             file with --mesh",
+            model_path.display(),
+            shell_word(model_path)
+        ))
+    })
+}
+
+/// The file of a mesh in a folder that was written last; of several at that time, the last by name.
+fn newest_of(folder: &Path, extensions: &[&str]) -> Option<PathBuf> {
+    let paths = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_mesh = |path: &PathBuf| {
+        let extension = path.extension().and_then(OsStr::to_str);
+        extension.is_some_and(|extension| extensions.contains(&extension))
+    };
+    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified());
+    paths
+        .filter(is_mesh)
+        .max_by_key(|path| (time(path).unwrap_or(SystemTime::UNIX_EPOCH), path.clone()))
+}
+
+// Figures of geometry, and how they are shown.
+
+/// Letters of the rows' names, and of a column.
+const NAME: usize = 24;
+
+const COLUMN: usize = 22;
+
+/// All figures of a mesh and what they are of.
+#[derive(Serialize)]
+struct GeometryReport {
+    /// The mesh.
+    mesh: PathBuf,
+    /// The true mesh.
+    truth: PathBuf,
+    /// Training cameras.
+    cameras: usize,
+    #[serde(flatten)]
+    comparison: Comparison,
+}
+
+/// A row's name and what it shows of a column.
+struct FigureRow {
+    name: String,
+    show: Box<dyn Fn(&Figures) -> String>,
+}
+
+/// The figures as a person reads them.
+fn figure_table(report: &GeometryReport) -> String {
+    let GeometryReport { mesh, truth, cameras, comparison } = report;
+    let Comparison { diagonal, clamp, .. } = *comparison;
+    let mut lines = vec![
+        format!("{} against {}", mesh.display(), truth.display()),
+        format!(
+            "  distances in the scene's unit and in % of the truth's diagonal, {}; beyond {} they \
+             count as that",
+            length(diagonal),
+            length(clamp)
+        ),
+    ];
+    lines.extend(comparison.alignment.map(|found| aligned(&found)));
+    let scan = comparison.scan.as_ref();
+    let columns: Vec<(&str, &Figures)> = [
+        Some(("whole surfaces", &comparison.uniform)),
+        comparison.visible.as_ref().map(|visible| ("seen by cameras", visible)),
+        scan.map(|scan| ("virtual scan", &scan.figures)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let heads: String = columns.iter().map(|(head, _)| format!("{head:>COLUMN$}")).collect();
+    lines.push(String::new());
+    lines.push(format!("{:NAME$}{heads}", ""));
+    for FigureRow { name, show } in rows(comparison) {
+        let cells: String =
+            columns.iter().map(|(_, figures)| format!("{:>COLUMN$}", show(figures))).collect();
+        lines.push(format!("{name:NAME$}{cells}"));
+    }
+    lines.push(String::new());
+    if let Some(scan) = scan {
+        lines.push(format!(
+            "virtual scan from {} places, {cameras} of them cameras: {} rays meet both, {} the mesh \
+             alone, {} the truth alone; median error of depth {:.4} %",
+            scan.views,
+            scan.both,
+            scan.mesh_only,
+            scan.truth_only,
+            100.0 * scan.median_depth_error
+        ));
+    }
+    lines.push(format!("mesh: {}", comparison.report));
+    let crossings = comparison.crossings;
+    lines.push(format!(
+        "faces that pass through others: {} of {} that were looked at",
+        crossings.crossing, crossings.sampled
+    ));
+    lines.join("\n")
+}
+
+fn rows(comparison: &Comparison) -> Vec<FigureRow> {
+    let diagonal = comparison.diagonal;
+    let distance = |name: &str, of: fn(&Figures) -> f64| FigureRow {
+        name: name.to_owned(),
+        show: Box::new(move |figures| share(of(figures), diagonal)),
+    };
+    let percent = |name: &str, of: fn(&Figures) -> f64| FigureRow {
+        name: name.to_owned(),
+        show: Box::new(move |figures| format!("{:.2} %", 100.0 * of(figures))),
+    };
+    let mut rows = vec![
+        distance("Chamfer", |figures| figures.chamfer),
+        distance("mesh to truth, mean", |figures| figures.accuracy.mean),
+        distance("  median", |figures| figures.accuracy.median),
+        distance("  95 % are nearer than", |figures| figures.accuracy.p95),
+        distance("truth to mesh, mean", |figures| figures.completeness.mean),
+        distance("  median", |figures| figures.completeness.median),
+        distance("  95 % are nearer than", |figures| figures.completeness.p95),
+    ];
+    for (index, score) in comparison.uniform.scores.iter().enumerate() {
+        rows.push(FigureRow {
+            name: format!("F-score at {}", length(score.threshold)),
+            show: Box::new(move |figures| {
+                let score = figures.scores.get(index);
+                score.map_or("-".to_owned(), |score| format!("{:.2} %", 100.0 * score.f_score))
+            }),
+        });
+        rows.push(FigureRow {
+            name: "  precision, recall".to_owned(),
+            show: Box::new(move |figures| {
+                figures.scores.get(index).map_or("-".to_owned(), |score| {
+                    format!("{:.2} %, {:.2} %", 100.0 * score.precision, 100.0 * score.recall)
+                })
+            }),
+        });
+    }
+    rows.push(percent("normals agree", |figures| {
+        both(figures, |distances| distances.normal_agreement)
+    }));
+    rows.push(percent("normals opposed", |figures| {
+        both(figures, |distances| distances.opposed_share)
+    }));
+    rows.push(percent("farther than counted", |figures| {
+        both(figures, |distances| distances.clamped_share)
+    }));
+    rows
+}
+
+/// The mean of a figure of both directions.
+fn both(figures: &Figures, of: fn(&Distances) -> f64) -> f64 {
+    0.5 * (of(&figures.accuracy) + of(&figures.completeness))
+}
+
+/// A distance, and its share of the diagonal.
+fn share(distance: f64, diagonal: f64) -> String {
+    format!("{} ({:.3} %)", length(distance), 100.0 * distance / diagonal)
+}
+
+/// A length with four digits that count; 0 of what only rounding leaves.
+fn length(value: f64) -> String {
+    match value.abs() {
+        nothing if nothing < 1e-12 => "0".to_owned(),
+        large if large >= 1000.0 => format!("{value:.0}"),
+        small if small < 1e-6 => format!("{value:.1e}"),
+        size => {
+            let mut digits = 3;
+            let mut least = 1.0;
+            while size < least && digits < 9 {
+                digits += 1;
+                least *= 0.1;
+            }
+            format!("{value:.digits$}")
+        }
+    }
+}
+
+fn aligned(found: &Similarity) -> String {
+    let cosine = 0.5 * (found.rotation[0][0] + found.rotation[1][1] + found.rotation[2][2] - 1.0);
+    let [x, y, z] = found.translation;
+    format!(
+        "  the mesh was moved onto the truth: scale {:.6}, turn {:.3}°, shift ({x:.5}, {y:.5}, {z:.5})",
+        found.scale,
+        cosine.clamp(-1.0, 1.0).acos().to_degrees()
+    )
+}
+
+// `splat eval --geometry`: how far a mesh is from the true surface.
+
+/// The file of the figures in the model folder.
+const GEOMETRY_FIGURES: &str = "geometry.json";
+
+/// Files of meshes that can be read.
+const EXTENSIONS: [&str; 2] = ["ply", "obj"];
+
+/// What to measure of a mesh.
+#[derive(Args)]
+#[command(next_help_heading = "Geometry")]
+struct GeometryArgs {
+    /// True mesh (.ply or .obj): measure the model's mesh, not its renders
+    ///
+    /// Prints Chamfer distance and F-score of the newest mesh that `splat mesh` wrote, over both whole
+    /// surfaces, over what training cameras see, and over a virtual scan from these cameras. It needs
+    /// no GPU, and the figures are also written to MODEL/geometry.json.
+    #[arg(long, value_name = "TRUTH")]
+    geometry: Option<PathBuf>,
+
+    /// Mesh to measure [default: the model's newest]
+    ///
+    /// A PLY or OBJ; with --mesh-images also a GLB that `splat mesh` wrote.
+    #[arg(long, value_name = "FILE")]
+    mesh: Option<PathBuf>,
+
+    /// Draw the mesh from the views of --split and measure its images
+    ///
+    /// Prints PSNR and SSIM of the mesh by itself, with its texture or the colours of its vertices,
+    /// against the photographs. The newest GLB is taken, or else the newest PLY. It needs no GPU, and the
+    /// figures are also written to `MODEL/mesh_images.json`.
+    #[arg(long, conflicts_with = "geometry")]
+    mesh_images: bool,
+
+    /// A further distance at which surfaces agree, in the scene's unit
+    ///
+    /// F-scores are measured at 0.2, 0.5 and 1 % of the truth's diagonal, and at this distance. Distances
+    /// beyond 20 times this, or else 10 % of the diagonal, count as that.
+    #[arg(long, value_name = "X", requires = "geometry")]
+    threshold: Option<f64>,
+
+    /// Move, turn and scale the mesh onto the truth first
+    #[arg(long, value_enum, value_name = "HOW", requires = "geometry")]
+    align: Option<AlignBy>,
+}
+
+/// How a mesh is moved onto the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AlignBy {
+    /// Iterated closest points
+    Icp,
+}
+
+/// Measures the mesh, prints the figures and keeps them in the model folder.
+fn measure_geometry(
+    args: &GeometryArgs,
+    truth_path: &Path,
+    model: &ModelArgs,
+    json: bool,
+    matches: &ArgMatches,
+) -> anyhow::Result<()> {
+    let model_path = &model.model_path;
+    if let Some(problem) = folder::not_a_folder(model_path) {
+        return Err(problem.into());
+    }
+    if !json {
+        check_writable(model_path)?;
+    }
+    let mesh_path = match &args.mesh {
+        Some(named) => named.clone(),
+        None => newest_mesh(model_path, model.wanted_iteration(), &EXTENSIONS)?,
+    };
+    let frame = frame_of_file(&mesh_path)?;
+    let mesh = read_mesh(&mesh_path)?;
+    let mut truth = read_mesh(truth_path)?;
+    convert_mesh(&mut truth, &frame_of_file(truth_path)?, &frame);
+    let viewpoints = viewpoints(&model.read_scene(&frame, matches)?);
+    tracing::info!(
+        "comparing {} faces with the truth's {}, as {} cameras see them",
+        mesh.faces.len(),
+        truth.faces.len(),
+        viewpoints.len()
+    );
+    let alignment = match args.align {
+        None => Alignment::Given,
+        Some(AlignBy::Icp) => Alignment::Icp,
+    };
+    let options =
+        CompareOptions { threshold: args.threshold, alignment, ..CompareOptions::default() };
+    let comparison = compare(&mesh, &truth, &viewpoints, &options)?;
+    let report = GeometryReport {
+        mesh: mesh_path,
+        truth: truth_path.to_owned(),
+        cameras: viewpoints.len(),
+        comparison,
+    };
+    let text = if json { serde_json::to_string_pretty(&report)? } else { figure_table(&report) };
+    let printed = print(&text);
+    let _work = WorkFolder::open(model_path);
+    let written = write_atomically(&model_path.join(GEOMETRY_FIGURES), |out| {
+        serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
+    });
+    match written {
+        // Who asks for JSON reads it from stdout.
+        Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
+        done => done?,
+    }
+    Ok(printed?)
+}
+
+/// The training cameras.
+fn viewpoints(dataset: &Dataset) -> Vec<Viewpoint> {
+    dataset.train.iter().map(|&index| viewpoint(&dataset.views[index])).collect()
+}
+
+fn viewpoint(view: &View) -> Viewpoint {
+    Viewpoint {
+        size_px: [view.camera.width, view.camera.height].map(f64::from),
+        focal_px: view.camera.focal_px,
+        centre_px: view.camera.centre_px,
+        rotation: view.pose.rotation,
+        translation: view.pose.translation,
+    }
+}
+
+// `splat eval --mesh-images`: how much a mesh by itself looks like the photographs.
+
+/// The file of the figures in the model folder.
+const FIGURES: &str = "mesh_images.json";
+
+/// The folder of the pictures in the model folder, with a folder for each split.
+const PICTURES: &str = "mesh_images";
+
+/// Figures of a mesh's images.
+#[derive(Serialize)]
+struct MeshImages {
+    mesh: PathBuf,
+    /// Whether it has a texture, and not only colours of vertices.
+    is_textured: bool,
+    split: Split,
+    /// Means over the views.
+    #[serde(flatten)]
+    mean: ImageFigures,
+    views: Vec<MeshImage>,
+}
+
+/// Figures of one image.
+#[derive(Clone, Copy, Serialize)]
+struct ImageFigures {
+    psnr: f64,
+    ssim: f64,
+    l1: f64,
+    /// PSNR of the pixels that the mesh covers; none where it covers nothing.
+    covered_psnr: Option<f64>,
+    /// The share of the pixels that the mesh covers.
+    covered: f64,
+}
+
+/// Figures of a view.
+#[derive(Serialize)]
+struct MeshImage {
+    name: String,
+    #[serde(flatten)]
+    figures: ImageFigures,
+}
+
+/// Draws the mesh from the views of a split, prints how near to the photographs that is, and keeps the
+/// figures in the model folder.
+fn measure_mesh_images(
+    named: Option<&Path>,
+    split: Split,
+    args: &ModelArgs,
+    json: bool,
+    matches: &ArgMatches,
+) -> anyhow::Result<()> {
+    let model = args.read(matches)?;
+    if split == Split::Test {
+        model.refuse_seen(&args.model_path, "--split train")?;
+    }
+    model.refuse_empty(split)?;
+    if !json {
+        check_writable(&args.model_path)?;
+    }
+    let mesh_path = match named {
+        Some(named) => named.to_owned(),
+        None => {
+            let newest = |kind| newest_mesh(&args.model_path, args.wanted_iteration(), &[kind]);
+            newest("glb").or_else(|_no_glb| newest("ply"))?
+        }
+    };
+    let PaintedMesh { mut mesh, texture } = read(&mesh_path)?;
+    convert_mesh(&mut mesh, &frame_of_file(&mesh_path)?, &model.dataset.frame);
+    let opened = model.open(None)?;
+    let mut views = Views::new(&opened.dataset, &opened.images);
+    let order = views.split(split);
+    views.schedule_decoding(order);
+    // Pictures and figures are written there first, and swept if this program is killed.
+    let _work = WorkFolder::open(&args.model_path);
+    let folder = (!json)
+        .then(|| create_folder(&args.model_path.join(PICTURES).join(split.name())))
+        .transpose()?;
+    let mut per_view = Vec::new();
+    for (position, &index) in order.iter().enumerate() {
+        let Some(photograph) = views.fetch(index).filter(|_| !views.is_hidden(index)) else {
+            continue;
+        };
+        let view = views.view(index);
+        let drawn = draw(&mesh, paint(texture.as_ref()), &camera_of(view), views.near());
+        let background = opened.config.scene.background_color().0;
+        let image = before(background, &drawn);
+        let figures = figures(&drawn, &image, &photograph)?;
+        if let Some(folder) = &folder {
+            let samples: Vec<u8> = image.iter().map(|&value| byte(value.into())).collect();
+            let path = folder.join(format!("{position:05}.png"));
+            let size = [photograph.width, photograph.height];
+            write_png(&path, size, &samples, ExtendedColorType::Rgb8)?;
+        }
+        per_view.push(MeshImage { name: view.name.clone(), figures });
+    }
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    if per_view.is_empty() {
+        return Err(none_to_compare(&views, split).into());
+    }
+    let report = MeshImages {
+        mesh: mesh_path,
+        is_textured: texture.is_some(),
+        split,
+        mean: mean(&per_view),
+        views: per_view,
+    };
+    let text =
+        if json { serde_json::to_string_pretty(&report)? } else { image_table(&report, &mesh) };
+    let printed = print(&text);
+    let written = write_atomically(&args.model_path.join(FIGURES), |out| {
+        serde_json::to_writer_pretty(out, &report).map_err(io::Error::from)
+    });
+    match written {
+        // Who asks for JSON reads it from stdout.
+        Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
+        done => done?,
+    }
+    Ok(printed?)
+}
+
+/// A GLB with its texture, or another file with the colours of its vertices.
+fn read(path: &Path) -> anyhow::Result<PaintedMesh> {
+    let is = |kind| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(kind));
+    if is("glb") {
+        return Ok(read_glb(path)?);
+    }
+    if is("obj") {
+        return Err(DataError(format!(
+            "{}: of an OBJ the picture is not read. Name the same mesh as GLB, or as PLY",
+            path.display()
+        ))
+        .into());
+    }
+    Ok(PaintedMesh { mesh: read_mesh(path)?, texture: None })
+}
+
+fn paint(texture: Option<&MeshPicture>) -> Paint<'_> {
+    texture
+        .map_or(Paint::Vertices, |MeshPicture { atlas, picture }| Paint::Texture { atlas, picture })
+}
+
+/// What is drawn, before the background: 3 values a pixel.
+fn before(background: [f32; 3], drawn: &DrawnPixels) -> Vec<f32> {
+    let pixel = |(color, covers): (&[f32; 3], &f32)| -> [f32; 3] {
+        std::array::from_fn(|channel| color[channel] + (1.0 - covers) * background[channel])
+    };
+    drawn.colors.iter().zip(&drawn.covers).flat_map(pixel).collect()
+}
+
+fn figures(drawn: &DrawnPixels, image: &[f32], photograph: &Image) -> anyhow::Result<ImageFigures> {
+    let size = [photograph.width, photograph.height];
+    let Metrics { psnr, ssim, l1, .. } = measure(image, size, photograph)?.into();
+    let counts = |pixel: usize| photograph.mask.as_ref().is_none_or(|mask| mask[pixel] > 0);
+    let (mut errors, mut covered, mut all) = (0.0, 0_u32, 0_u32);
+    for pixel in (0..drawn.covers.len()).filter(|&pixel| counts(pixel)) {
+        all += 1;
+        if drawn.covers[pixel] >= 1.0 {
+            covered += 1;
+            let values = 3 * pixel..3 * pixel + 3;
+            for (found, &truth) in image[values.clone()].iter().zip(&photograph.rgb[values]) {
+                let truth = f64::from(truth) / 255.0;
+                errors += (f64::from(found.clamp(0.0, 1.0)) - truth).powi(2);
+            }
+        }
+    }
+    let covered_psnr = (covered > 0).then(|| {
+        let mse = errors / (3.0 * f64::from(covered));
+        Metrics::from(crate::backend::Measured { mse, l1: 0.0, ssim: 0.0 }).psnr
+    });
+    let covered = f64::from(covered) / f64::from(all.max(1));
+    Ok(ImageFigures { psnr, ssim, l1, covered_psnr, covered })
+}
+
+fn mean(views: &[MeshImage]) -> ImageFigures {
+    let mean = |of: fn(&ImageFigures) -> f64| {
+        views.iter().map(|view| of(&view.figures)).sum::<f64>() / views.len().max(1) as f64
+    };
+    let covered: Vec<f64> = views.iter().filter_map(|view| view.figures.covered_psnr).collect();
+    ImageFigures {
+        psnr: mean(|figures| figures.psnr),
+        ssim: mean(|figures| figures.ssim),
+        l1: mean(|figures| figures.l1),
+        covered_psnr: (!covered.is_empty())
+            .then(|| covered.iter().sum::<f64>() / covered.len() as f64),
+        covered: mean(|figures| figures.covered),
+    }
+}
+
+/// The figures as a person reads them.
+fn image_table(report: &MeshImages, mesh: &Mesh) -> String {
+    let ImageFigures { psnr, ssim, l1, covered_psnr, covered } = report.mean;
+    let colours = if report.is_textured { "texture" } else { "colours of vertices" };
+    let on_mesh = covered_psnr.map_or(String::new(), |psnr| {
+        format!("\n  on the mesh, {:.1} % of the pixels\n  PSNR {psnr:.4} dB", 100.0 * covered)
+    });
+    format!(
+        "{}, {} triangles, {colours}, {} {} views\n  PSNR {psnr:.4} dB\n  SSIM {ssim:.5}\n  L1   {l1:.5}{on_mesh}",
+        report.mesh.display(),
+        mesh.faces.len(),
+        report.views.len(),
+        report.split.name(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_four_digits_whatever_the_unit() {
+        let cases = [
+            (0.0, "0"),
+            (2e-16, "0"),
+            (12_345.6, "12346"),
+            (3.464_1, "3.464"),
+            (0.5, "0.5000"),
+            (0.001_234_1, "0.001234"),
+            (2.5e-8, "2.5e-8"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(length(value), expected);
+        }
+    }
 }

@@ -10,8 +10,8 @@ use splat_mesh::file::MeshFileError;
 use splat_mesh::poisson::PoissonError;
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::join::{ClaimKind, JoinError};
+use splat_ranks::link::Departure;
 
-use super::ranks::{DeadRank, EndedRank, NoParty, StoppedMeeting};
 use crate::backend::DeviceError;
 use crate::config::ConfigError;
 use crate::dataset::{DatasetError, ImageError};
@@ -343,6 +343,37 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     }
     message
 }
+
+// How runs of several processes fail.
+
+/// A rank of the run ended, and has said why.
+#[derive(Debug, thiserror::Error)]
+#[error("a process of the run ended with exit code {0}, as it says above")]
+pub(super) struct EndedRank(pub(super) u8);
+
+/// The ranks do not come together.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub(super) struct NoParty {
+    #[source]
+    pub(super) source: JoinError,
+}
+
+/// A rank died.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{departure}. The other ranks are ended. The last checkpoint, if there is one, resumes the run: {command}"
+)]
+pub(super) struct DeadRank {
+    pub(super) departure: Departure,
+    /// What continues the run.
+    pub(super) command: String,
+}
+
+/// The user did not want to wait for the other ranks any longer.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted before all ranks had come together; nothing is trained")]
+pub(super) struct StoppedMeeting;
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,7 @@
 //! `splat export`: Gaussians and triangles in the formats of other programs.
 
 mod args;
-mod photographs;
-mod refit;
-mod sog;
-mod trained_scene;
+mod fit;
 mod triangles;
 
 use std::fmt::Write as _;
@@ -21,14 +18,14 @@ use splat_formats::{
 
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
-use self::refit::Refit;
-use self::sog::SogExport;
+use self::fit::Refit;
+use self::fit::SogExport;
 use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
-use super::model_cameras::{cameras_of, training_cameras_of};
 use super::output::print;
 use super::parser::{command_of, is_typed};
+use super::scene::{cameras_of, training_cameras_of};
 use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
 use crate::dataset::Frame;
@@ -52,8 +49,8 @@ struct Exported {
 pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let named = named_format(args)?;
     check_output(args, named)?;
-    refit::check(args, named)?;
-    photographs::check(args)?;
+    fit::check(args, named)?;
+    fit::check_photographs(args)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
@@ -95,7 +92,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         return Err(DataError(format!("{}: {why}", from.display())).into());
     }
     if refit.is_some() && splats.sh_degree() == 0 {
-        return Err(refit::no_harmonics().into());
+        return Err(fit::no_harmonics().into());
     }
     splats.flatten_for(&format);
     let to = target(args)?;

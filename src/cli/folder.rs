@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::cfg_args::ConfigText;
 use super::cfg_args::{self, CFG_ARGS};
-use super::config_text::ConfigText;
 use super::exit::DataError;
-use super::trained_views::{TRAINED_VIEWS, TrainedViews};
+use super::held_out::{TRAINED_VIEWS, TrainedViews};
 use crate::config::{Config, ConfigError};
 use crate::dataset::points_ply::write_points_ply;
 use crate::dataset::{Dataset, PointCloud};

@@ -1,19 +1,21 @@
 //! Whether a command can keep `--host-limit`: what it takes at once, and what is left for photographs.
 
 use super::exit::DoesNotFit;
-use super::offloaded::Offloaded;
-use crate::backend::Statistics;
 use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
-use crate::config::{Config, DeviceChoice, MetricSet};
+use crate::backend::{DeviceError, Statistics};
+use crate::config::{Config, DeviceChoice, MetricSet, Offload};
 use crate::dataset::{Dataset, ImageSource, bytes_to_decode};
+use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
-    OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest_that_fits,
+    ModelSize, OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest_that_fits,
 };
-use crate::memory::{Bytes, Limit, host_memory, keep_little_freed_memory, release_freed_memory};
+use crate::memory::{
+    Bytes, Limit, Rung, host_memory, keep_little_freed_memory, release_freed_memory,
+};
 use crate::perceptual::{LayerSizes, LpipsWeights};
-use crate::train::forecast;
 use crate::train::strategy::Strategy;
 use crate::train::terms::ViewExtras;
+use crate::train::{TrainError, forecast};
 
 /// What each thread takes: its stack, and what its allocator keeps.
 const THREAD: Bytes = Bytes(1 << 19);
@@ -53,15 +55,19 @@ const SAVED_ROWS: &str = "rows on their way to a file";
 
 /// Rows beside those of the model's stages.
 const AT_START: &str = "Gaussians at the start";
+
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
+
 const OFFLOADED: &str = "colours and their moments (--offload)";
 
 /// Rows beside a model that is meshed or refined.
 pub(super) const SURFACE_MAPS: &str = "maps of a drawn view";
+
 pub(super) const BOUND_MESH: &str = "the mesh, and what is learned of it";
 
 /// Stages beside those of the model.
 const START: &str = "the start";
+
 const DECODING: &str = "decoding photographs";
 
 /// A command on the host, before its photographs are opened.
@@ -392,4 +398,114 @@ fn whole_mib(bytes: Bytes) -> Bytes {
 fn capitalised(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+// With which flags a run that memory was too short for takes less.
+
+/// Flags for the command that continues a training.
+pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
+    let Config { memory, scene, .. } = config;
+    if !matches!(stopped, TrainError::OutOfMemory { .. }) {
+        return String::new();
+    }
+    let may_give_up = |rung| memory.give_up.contains(&rung);
+    let may_be_compact = memory.storage_on_gpu().is_compact() || may_give_up(Rung::Compact);
+    let may_be_offloaded = memory.offload == Offload::Sh || may_give_up(Rung::Offload);
+    if let Some(less) = less_host_memory(stopped) {
+        return less.to_owned();
+    }
+    match scene.resolution {
+        _ if !may_be_compact => "--optimize-memory".to_owned(),
+        _ if !may_be_offloaded => "--offload sh".to_owned(),
+        divisor @ (1 | 2 | 4) => format!("-r {}", 2 * divisor),
+        -1 => "-r 4".to_owned(),
+        // Nothing is left but more memory.
+        _ => "--vram-limit SIZE, more than now, or when other programs have ended".to_owned(),
+    }
+}
+
+/// The same for any command, where it is the host's memory that was too short.
+pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
+    let TrainError::OutOfMemory { source, .. } = stopped else { return None };
+    match **source {
+        DeviceError::HostRefused(_) => Some("--host-limit SIZE, more than now, or --offload none"),
+        DeviceError::OutOfHostMemory { demand: Some(_), .. } => {
+            Some("--offload none, or when other programs have ended")
+        }
+        DeviceError::OutOfHostMemory { demand: None, .. } => Some("when other programs have ended"),
+        _ => None,
+    }
+}
+
+// What of a model on a GPU `--offload` keeps in the host's memory.
+
+/// What of a model on a GPU lies in the host's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offloaded {
+    /// As the model is.
+    pub(super) now: Bytes,
+    /// As it may grow to be.
+    pub(super) most: Bytes,
+}
+
+impl Offloaded {
+    /// Of a model of so many Gaussians that stays as it is.
+    pub(super) fn of(config: &Config, gaussians: u64) -> Self {
+        Self::growing(config, gaussians, gaussians)
+    }
+
+    /// Of one that may grow.
+    pub(super) fn growing(config: &Config, now: u64, most: u64) -> Self {
+        let (storage, optional) = (config.memory.storage_on_gpu(), OptionalColumns::NONE);
+        let (schema, sh_degree) = (&GAUSSIANS, config.optimize.sh_degree);
+        let bytes = |gaussians| {
+            let size = ModelSize { gaussians, schema, sh_degree, storage, optional };
+            Bytes(size.host_tables().map(|(_, bytes)| bytes).sum())
+        };
+        Self { now: bytes(now), most: bytes(most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::Compactness;
+    use crate::memory::{Bytes, HostAllowance, HostDemand, HostState, Ledger, Limit};
+
+    fn stopped(error: DeviceError) -> TrainError {
+        TrainError::OutOfMemory { source: Box::new(error), checkpoint: PathBuf::from("a") }
+    }
+
+    #[test]
+    fn each_remedy_is_one_that_the_run_has_not_taken() {
+        let refusal = || Ledger::new(Bytes(1)).check("sh", Bytes(2)).unwrap_err();
+        let of_gpu = stopped(refusal().into());
+        let mut config = Config::default();
+        let less = |config: &Config| less_memory(&of_gpu, config);
+        assert_eq!(less(&config), "--optimize-memory");
+        config.memory.optimize_memory = Compactness::All;
+        assert_eq!(less(&config), "--offload sh");
+        config.memory.optimize_memory = Compactness::Auto;
+        config.scene.resolution = 4;
+        assert_eq!(less(&config), "--offload sh");
+        config.memory.optimize_memory = Compactness::Off;
+        config.memory.offload = Offload::Sh;
+        assert_eq!(less(&config), "-r 8");
+        config.scene.resolution = 8;
+        assert!(less(&config).starts_with("--vram-limit SIZE"));
+        let state = HostState { total: Bytes(9), available: Bytes(9), own: Bytes(9) };
+        let allowance = HostAllowance::new(Limit::Percent(60.0), 1);
+        let of_host =
+            allowance.check(state, Bytes(0), "sh", Bytes(1), HostDemand::Model).unwrap_err();
+        let less = less_memory(&stopped(of_host.into()), &config);
+        assert!(less.contains("--host-limit") && less.contains("--offload none"), "{less}");
+        let (label, wanted) = ("sh", Bytes(2));
+        let of_driver = |demand| stopped(DeviceError::OutOfHostMemory { label, wanted, demand });
+        let less = less_host_memory(&of_driver(Some(HostDemand::Growth))).unwrap();
+        assert!(less.starts_with("--offload none"), "{less}");
+        assert_eq!(less_host_memory(&of_driver(None)), Some("when other programs have ended"));
+        assert_eq!(less_host_memory(&of_gpu), None);
+    }
 }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::ArgMatches;
 use clap::parser::ValueSource;
+use clap::{ArgMatches, ValueEnum as _};
 
-use super::base::{DEMO_SCENE, base_text};
-use super::config_text::ConfigText;
+use super::cfg_args::ConfigText;
+use super::continued::Handover;
 use super::continued::{
     earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer, warn_of_other_preset,
@@ -15,15 +15,16 @@ use super::continued::{
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
 use super::folder;
-use super::handover::Handover;
+use super::held_out::TrainedViews;
 use super::lpips::LpipsDemand;
-use super::option_notices::{tell_budget, tell_samples, warn_of_idle, warn_of_late};
 use super::output::shell_word;
-use super::scene::{absolute, named_or_here, refuse_surfels};
+use super::parser::is_typed;
+use super::scene::{absolute, named_or_here, refuse_surfels, refuse_triangles};
 use super::train_args::TrainArgs;
-use super::trained_views::TrainedViews;
-use super::triangles::refuse_triangles;
-use crate::config::{Config, ConfigLayer, Layers, SugarSchedule, Typed, resolve};
+use crate::config::{
+    Config, ConfigLayer, Layers, OptimizeOptions, PrimitiveName, StrategyName, SugarSchedule,
+    Typed, resolve,
+};
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::export::read_ply_primitive;
 use crate::files::{FolderLock, LockError, OutputError, create_folder};
@@ -401,4 +402,142 @@ fn fit_degree(checkpoint: &mut StoredCheckpoint, wanted: u32) -> Result<(), Chec
         );
     }
     Ok(())
+}
+
+// Options beneath all that are given: of the demonstration, and of several ranks.
+
+/// What differs from the defaults in the demonstration. Beneath the usual preset, only what that does not say counts,
+/// the length and the weight of opacities. With more Gaussians it takes over two minutes on two cores.
+const DEMO: &str = "\
+[scene]
+eval = true
+
+[optimize]
+iterations = 1500
+sh_degree_interval = 400
+position_lr_max_steps = 1500
+opacity_reg = 0
+
+[densify]
+densify_from_iter = 200
+densify_until_iter = 1000
+max_points = 15000
+
+[sugar]
+sugar_iterations = 400
+n_samples_for_sdf = 10000
+";
+
+/// The same of triangles, whose schedules follow the length, and whose iterations take longer.
+const DEMO_OF_TRIANGLES: &str = "\
+[scene]
+eval = true
+
+[optimize]
+iterations = 600
+";
+
+/// Folder of the demonstration's scene inside the model folder.
+pub(super) const DEMO_SCENE: &str = "scene";
+
+/// Most views of a step.
+const MOST_VIEWS: u32 = 8;
+
+/// The lowest layer of options, where there is one: a step of several ranks takes a view of each. `demo` is what
+/// is given for a demonstration.
+pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText> {
+    let views = format!("[optimize]\nbatch_views = {}\n", ranks.min(MOST_VIEWS));
+    let (origin, text) = match demo {
+        Some(config) => {
+            let is_triangles = config.optimize.primitive == PrimitiveName::Triangles;
+            let mut text = if is_triangles { DEMO_OF_TRIANGLES } else { DEMO }.to_owned();
+            if config.densify.strategy != StrategyName::Budget {
+                // The others need theirs.
+                text = text.replace("opacity_reg = 0\n", "");
+            }
+            if config.optimize.primitive == PrimitiveName::Surfels {
+                // They take longer.
+                text = text.replace("max_points = 15000\n", "max_points = 11000\n");
+            }
+            ("the demonstration", text.replace("[optimize]\n", &views))
+        }
+        None if ranks > 1 => ("--ranks", views),
+        None => return None,
+    };
+    Some(ConfigText { origin: origin.to_owned(), text })
+}
+
+// What is said of a run's options before it begins.
+
+/// Names the schedule of a time budget.
+pub(super) fn tell_budget(config: &Config) {
+    let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
+    else {
+        return;
+    };
+    let strategy = config.densify.strategy.to_possible_value();
+    let strategy = strategy.as_ref().map_or("", |strategy| strategy.get_name());
+    let most =
+        config.densify.max_points.map_or(String::new(), |most| format!(", up to {most} Gaussians"));
+    let passes = if max_passes > 0 {
+        format!(", at most {max_passes} passes over the views")
+    } else {
+        String::new()
+    };
+    tracing::debug!(
+        "--time-budget {budget}: a schedule of {iterations} iterations with --strategy {strategy}{most}{passes}"
+    );
+}
+
+/// Names a default of the processor that the coarse stage takes.
+pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
+    let samples = config.sugar.n_samples_for_sdf;
+    let usual = Config::default().sugar.n_samples_for_sdf;
+    let is_told = is_typed(matches, "n_samples_for_sdf") || samples == usual;
+    if layers.on_processor && config.has_coarse_stage() && !is_told {
+        tracing::info!("on the CPU: --n-samples-for-sdf {samples}; a GPU takes {usual}");
+    }
+}
+
+/// Says which preset a new run takes by itself, if it takes one, and how to have the other one.
+pub(super) fn tell_usual(usual: Option<&str>) {
+    if let Some(preset) = usual {
+        tracing::info!(
+            "--preset {preset}, the default; --preset reference is 3DGS with its 30,000 iterations"
+        );
+    }
+}
+
+/// Names options that were typed and have no effect, since what they belong to is off.
+pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
+    let was_typed = |id: &str| is_typed(matches, id);
+    for sentence in config.idle_options(was_typed) {
+        tracing::warn!("{sentence}");
+    }
+}
+
+/// Names iterations that were typed and never come, as the reference trainer's 30,000 in a run that took the usual preset.
+pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
+    let last = config.last_iteration();
+    let reference = i64::from(Config::default().optimize.iterations);
+    let output = &config.output;
+    // A length that is given, wherever, lifts the usual preset's passes.
+    let has_usual_length = usual.is_some() && config.optimize.min_passes > 0;
+    for (id, given) in [
+        ("test_iterations", &output.test_iterations),
+        ("save_iterations", &output.save_iterations),
+        ("checkpoint_iterations", &output.checkpoint_iterations),
+    ] {
+        let late = given.iter().copied().max().filter(|&iteration| iteration > i64::from(last));
+        let Some(late) = late.filter(|_| is_typed(matches, id)) else { continue };
+        let remedy = if config.has_coarse_stage() {
+            String::new()
+        } else if has_usual_length && late <= reference {
+            format!(": give --iterations {late}, or --preset reference, which has {reference}")
+        } else {
+            format!(": give --iterations {late}")
+        };
+        let flag = id.replace('_', "-");
+        tracing::warn!("--{flag} {late} is after the last iteration, {last}{remedy}");
+    }
 }

@@ -62,7 +62,7 @@ pub(super) fn weights(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeigh
         Some(weights) if with_reference && weights.net() != LpipsNet::Vgg => tracing::warn!(
             "--metrics reference: metrics.py measures LPIPS by VGG16, and {} holds weights of \
              AlexNet; there is no LPIPS of the reference",
-            in_words(weights.files())
+            lpips_in_words(weights.files())
         ),
         None if with_reference => tracing::warn!(
             "--metrics reference: without LPIPS, for which there are no weights. {}",
@@ -83,14 +83,17 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     }
     if let Some(path) = named_by_environment() {
         let weights = LpipsWeights::read(&path).context(WEIGHTS_VARIABLE)?;
-        tracing::debug!("{WEIGHTS_VARIABLE}: LPIPS is measured with {}", in_words(weights.files()));
+        tracing::debug!(
+            "{WEIGHTS_VARIABLE}: LPIPS is measured with {}",
+            lpips_in_words(weights.files())
+        );
         return Ok(Some(weights));
     }
     let is_asked_for = is_required || sources.metrics == MetricSet::Reference;
     let search = if is_asked_for { WeightsSearch::run() } else { WeightsSearch::default() };
     if let Some(path) = &search.found {
         let weights = LpipsWeights::read(path)?;
-        tracing::debug!("LPIPS is measured with {}", in_words(weights.files()));
+        tracing::debug!("LPIPS is measured with {}", lpips_in_words(weights.files()));
         return Ok(Some(weights));
     }
     match sources.earlier {
@@ -144,7 +147,7 @@ impl std::fmt::Display for Missing {
 }
 
 /// Paths in a sentence.
-pub(super) fn in_words(paths: &[PathBuf]) -> String {
+pub(super) fn lpips_in_words(paths: &[PathBuf]) -> String {
     let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join(" and ")
 }

@@ -1,44 +1,32 @@
 //! The command line: commands, their arguments, exit codes.
 
-mod background;
-mod base;
 #[cfg(feature = "bench")]
 mod bench;
 mod cfg_args;
 mod clean;
 mod compare;
 mod completions;
-mod config_text;
 mod continued;
 mod crop;
 mod device;
-mod device_limit;
 mod doctor;
 mod eval;
 mod exit;
 mod export;
 mod file_kind;
 mod folder;
-mod handover;
 mod held_out;
 mod help;
-mod holders;
 mod host_limit;
-mod images;
 mod intent;
-mod less_memory;
 mod lpips;
 mod mesh;
 #[cfg(test)]
 mod messages;
-mod model_cameras;
 mod next;
-mod offloaded;
-mod option_notices;
 mod output;
 mod parser;
 mod plan;
-mod preset;
 mod profile;
 mod ranks;
 mod refine;
@@ -51,12 +39,8 @@ mod stages;
 mod start;
 mod sugar;
 mod synth;
-mod timelapse;
 mod train;
 mod train_args;
-mod trained_views;
-mod triangles;
-mod usual;
 mod video;
 mod view;
 
@@ -70,8 +54,8 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subc
 use self::exit::Exit;
 use self::output::print_help;
 use self::parser::{briefly, shaped};
+use self::short_help::with_usual_defaults;
 use self::short_help::{grouped, is_short_help_wanted, shortened};
-use self::usual::with_usual_defaults;
 use crate::config::normalize_args;
 use crate::telemetry::{
     LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::base::DEMO_SCENE;
 use super::exit::Interrupted;
 use super::folder::point_clouds;
+use super::intent::DEMO_SCENE;
 use super::output::shell_word;
 use crate::config::{Config, PrimitiveName};
 use crate::telemetry::{ProgressStyle, closing_row, shows_news};

@@ -1,28 +1,25 @@
 //! `splat plan`: what a run will take of memory, without a GPU.
 
-mod choices;
 mod report;
-mod surface;
-mod text;
 
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
-use self::choices::within;
+use self::report::SurfaceOptions;
+use self::report::within_threshold;
 use self::report::{Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene};
-use self::surface::SurfaceOptions;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
+use super::host_limit::Offloaded;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
-use super::offloaded::Offloaded;
-use super::option_notices::tell_usual;
+use super::intent::tell_usual;
 use super::output::print;
-use super::preset::PresetArgs;
 use super::refine::BoundOptions;
 use super::scene::{named_or_here, open_to_train};
 use super::settle::{OF_PIXELS, settle};
 use super::start::{Start, read_model_file};
+use super::train_args::PresetArgs;
 use crate::backend::cpu::Cpu;
 use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
@@ -34,8 +31,8 @@ use crate::memory::plan::{
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
-use crate::train::strategy::Strategy;
 use crate::train::schedule::view_divisor;
+use crate::train::strategy::Strategy;
 use crate::train::{forecast, render_footprint};
 
 /// Arguments of `splat plan`.
@@ -130,7 +127,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         skip_refinement: args.skip_refinement,
         context: args.context,
     };
-    report.sugar = surface::stages(&of_surface, matches, &config, &dataset, &report)?;
+    report.sugar = report::surface_stages(&of_surface, matches, &config, &dataset, &report)?;
     let on_host = on_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
@@ -143,7 +140,11 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
         fits: found.is_ok(),
         on_processor: config.run.device == DeviceChoice::Cpu,
     });
-    print(&if args.json { serde_json::to_string_pretty(&report)? } else { text::of(&report) })?;
+    print(&if args.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        report::plan_text(&report)
+    })?;
     if let Some(shortage) = report.shortage() {
         return Err(DoesNotFit(shortage).into());
     }
@@ -187,7 +188,9 @@ fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
     let threshold = config.memory.vram_threshold;
     match config.memory.vram_limit {
         None => Ok(None),
-        Some(Limit::Bytes(limit)) => Ok(Some(Budget { limit, bytes: within(limit, threshold) })),
+        Some(Limit::Bytes(limit)) => {
+            Ok(Some(Budget { limit, bytes: within_threshold(limit, threshold) }))
+        }
         Some(percent @ Limit::Percent(_)) => Err(UsageError(format!(
             "--vram-limit {percent} is a share of a card, and a plan is made without looking at \
              one. Give a size, for instance 16GiB"

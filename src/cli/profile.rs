@@ -1,16 +1,22 @@
 //! `splat profile`: where the memory went in a run.
 
-mod follow;
-mod source;
-mod text;
-
-use std::path::PathBuf;
+use std::fmt::Write;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
+use super::exit::DataError;
 use super::folder;
-use super::output::print;
+use super::output::{PrintError, print, print_to_reader};
+use crate::files::is_locked;
+use crate::memory::Bytes;
+use crate::telemetry::{BufferPeak, Finding, GpuSummary, Point, Profile, is_plain_wanted};
+use crate::train::event::PhasePeak;
 
 /// Arguments of `splat profile`.
 #[derive(Args)]
@@ -38,14 +44,14 @@ pub(super) struct ProfileArgs {
 
 /// Prints the profile.
 pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()> {
-    let model_path = source::named_or_newest(args.model_path.as_deref())?;
+    let model_path = named_or_newest(args.model_path.as_deref())?;
     if let Some(problem) = folder::not_a_folder(&model_path) {
         return Err(problem.into());
     }
     if args.follow {
-        return follow::follow(&model_path, args.top);
+        return follow(&model_path, args.top);
     }
-    let profile = source::read(&model_path)?;
+    let profile = read(&model_path)?;
     let is_typed = matches.value_source("top") == Some(ValueSource::CommandLine);
     if is_typed && profile.buffers.is_empty() {
         tracing::warn!(
@@ -57,7 +63,325 @@ pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()
     let text = if args.json {
         serde_json::to_string_pretty(&profile)?
     } else {
-        text::of(&profile, args.top)
+        profile_text(&profile, args.top)
     };
     Ok(print(&text)?)
+}
+
+// The run that is meant, and its profile.
+
+/// Where runs go for which no folder is named.
+const OUTPUT: &str = "output";
+
+/// What is written in place of a folder.
+const LATEST: &str = "latest";
+
+/// The named folder; the newest run where none is named or `latest` is, unless a folder is called so.
+fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
+    match named {
+        Some(path) if path != Path::new(LATEST) || path.exists() => Ok(path.to_owned()),
+        _ => newest(Path::new(OUTPUT)).ok_or_else(|| {
+            DataError(format!(
+                "{OUTPUT}: there is no run in this folder. Name the model folder of one"
+            ))
+        }),
+    }
+}
+
+/// The profile of the run in this model folder.
+fn read(model_path: &Path) -> Result<Profile, DataError> {
+    Profile::read(model_path).map_err(|error| DataError(error.to_string()))
+}
+
+/// The folder in this one whose log was written last.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?;
+    let runs = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let written: SystemTime = fs::metadata(path.join("run.jsonl")).ok()?.modified().ok()?;
+        Some((written, path))
+    });
+    runs.max().map(|(_, path)| path)
+}
+
+// A profile as text.
+
+/// The profile as people read it, with so many buffers.
+fn profile_text(profile: &Profile, top: usize) -> String {
+    // Writing to a string does not fail.
+    let mut text = head(profile);
+    for share in profile.categories.iter().filter(|share| share.bytes > Bytes(0)) {
+        let name = share.category.name();
+        write!(text, "\n  {name:<36} {} {:>7.1} %", mib(share.bytes), share.percent).ok();
+    }
+    if let Some(slack) = profile.slack {
+        write!(
+            text,
+            "\n\nslack: {:.1} % of the memory served nothing at the end, {:.1} % on average, {:.1} % \
+             at most",
+            slack.last, slack.mean, slack.most
+        )
+        .ok();
+    }
+    peaks(&mut text, profile);
+    buffers(&mut text, profile, top);
+    growth(&mut text, &profile.growth);
+    given_up(&mut text, profile);
+    if let Some(summary) = &profile.gpu {
+        gpu(&mut text, summary);
+    }
+    if !profile.profiled && profile.slack.is_some() {
+        text.push_str(
+            "\n\nThe run did not record its buffers: train with --profile-tensors to see the largest \
+             of them here, and what was taken inside of iterations, rounds of density control and \
+             evaluations.",
+        );
+    }
+    findings(&mut text, &profile.findings);
+    text
+}
+
+fn head(profile: &Profile) -> String {
+    let Profile { device, iteration, iterations, gaussians, .. } = profile;
+    let how = match (profile.finished, iteration >= iterations) {
+        (true, true) => "complete",
+        (true, false) => "interrupted",
+        (false, _) => "not at its end",
+    };
+    let mut text = format!(
+        "{}: {iteration} of {iterations} iterations, {how}; {gaussians} Gaussians\n  on {device}",
+        profile.model_path.display()
+    );
+    if profile.starts > 1 {
+        let again = profile.starts - 1;
+        write!(text, ", resumed {again} {}", if again == 1 { "time" } else { "times" }).ok();
+    }
+    match profile.peak {
+        Some(peak) => {
+            let profile_text =
+                peak.budget.map(|budget| format!(" of {:.1} MiB that may be taken", budget.mib()));
+            write!(
+                text,
+                "\n\nthe most, at iteration {}: {:.1} MiB{}",
+                peak.iteration,
+                peak.bytes.mib(),
+                profile_text.unwrap_or_default()
+            )
+            .ok();
+        }
+        None => text.push_str("\n\nMemory is reported every 100 iterations, and at the end."),
+    }
+    text
+}
+
+/// The most by phase, without iterations: what each needs is compared with the others.
+fn peaks(text: &mut String, profile: &Profile) {
+    let what = match profile.peaks.most() {
+        PhasePeak { vram: Some(_), .. } => "GPU memory",
+        PhasePeak { host: Some(_), .. } => "RAM",
+        _ => return,
+    };
+    write!(text, "\n\npeaks of {what}").ok();
+    for (phase, peak) in profile.peaks.iter() {
+        if let Some(bytes) = peak.of_device() {
+            write!(text, "\n  {:<36} {}", phase.words(), mib(bytes)).ok();
+        }
+    }
+}
+
+fn buffers(text: &mut String, profile: &Profile, top: usize) {
+    if profile.buffers.is_empty() || top == 0 {
+        return;
+    }
+    text.push_str("\n\nlargest buffers, each at its own most (blocks lie in the scratch)");
+    for buffer in profile.buffers.iter().take(top) {
+        let BufferPeak { label, kind, purpose, peak, percent, iteration, .. } = buffer;
+        let elements = elements(buffer);
+        write!(
+            text,
+            "\n  {label:<29} {kind:<11} {} {percent:>6.1} %  by {iteration:>6}  {purpose}{elements}",
+            mib(*peak)
+        )
+        .ok();
+    }
+    let rest = profile.buffers.len().saturating_sub(top);
+    if rest > 0 {
+        let all = profile.buffers.len();
+        write!(text, "\n  and {rest} smaller ones (--top {all} lists all)").ok();
+    }
+}
+
+/// `: u32[1500, 12]`, as far as that is known.
+fn elements(buffer: &BufferPeak) -> String {
+    match (buffer.element, buffer.shape) {
+        (Some(element), Some([count, 1])) => format!(": {element}[{count}]"),
+        (Some(element), Some([count, width])) => format!(": {element}[{count}, {width}]"),
+        (Some(element), None) => format!(": {element}"),
+        (None, _) => String::new(),
+    }
+}
+
+/// What stands out, and the flags that help.
+fn findings(text: &mut String, findings: &[Finding]) {
+    if findings.is_empty() {
+        return;
+    }
+    text.push_str("\n\nfindings");
+    for Finding { text: what, flags, .. } in findings {
+        write!(text, "\n  {what}").ok();
+        if let Some(flags) = flags {
+            write!(text, "\n    what helps: {flags}").ok();
+        }
+    }
+}
+
+fn growth(text: &mut String, points: &[Point]) {
+    if points.is_empty() {
+        return;
+    }
+    write!(
+        text,
+        "\n\n  {:>9} {:>11} {:>14} {:>14} {:>14} {:>14}",
+        "iteration", "Gaussians", "allocated", "reserved", "creep", "host"
+    )
+    .ok();
+    for point in points {
+        write!(
+            text,
+            "\n  {:>9} {:>11} {:>14} {:>14} {:>14} {:>14}",
+            point.iteration,
+            point.gaussians,
+            maybe_mib(Some(point.allocated)),
+            maybe_mib(point.reserved),
+            maybe_mib(point.creep),
+            maybe_mib(point.host_resident),
+        )
+        .ok();
+    }
+}
+
+fn given_up(text: &mut String, profile: &Profile) {
+    if profile.changes.is_empty() {
+        if profile.slack.is_some() {
+            text.push_str("\n\nnothing was given up to save memory");
+        }
+        return;
+    }
+    text.push_str("\n\ngiven up to save memory, and restored");
+    for change in &profile.changes {
+        write!(
+            text,
+            "\n  iteration {}: {}: {} ({:.2} of {:.2} GiB were held)",
+            change.iteration,
+            change.rung.words(change.given_up),
+            maybe_mib(Some(change.bytes)),
+            change.held.gib(),
+            change.budget.gib()
+        )
+        .ok();
+    }
+}
+
+fn gpu(text: &mut String, summary: &GpuSummary) {
+    write!(text, "\n\nthe GPU, {} samples", summary.samples).ok();
+    let figures = [
+        ("busy, mean", summary.utilization_mean, "%"),
+        ("memory in use by everybody, most", summary.memory_percent_max, "%"),
+        ("temperature, most", summary.temperature_max_c.map(f64::from), "°C"),
+        ("memory read or written, mean", summary.memory_load_mean, "% of the time"),
+        ("power, mean", summary.power_mean_w, "W"),
+        ("power that it may draw", summary.power_limit_w, "W"),
+        ("fan, most", summary.fan_max_percent.map(f64::from), "%"),
+        ("clock, mean", summary.clock_sm_mean_mhz, "MHz"),
+        ("clock of its memory, mean", summary.clock_memory_mean_mhz, "MHz"),
+        ("slowest performance state, 0 to 15", summary.pstate_slowest.map(f64::from), ""),
+    ];
+    for (name, figure, unit) in figures {
+        if let Some(figure) = figure {
+            let line = format!("\n  {name:<36} {figure:>9.1} {unit}");
+            text.push_str(line.trim_end());
+        }
+    }
+    for (reason, share) in summary.throttled_percent.iter().flatten() {
+        let name = format!("slowed ({})", reason.replace('_', " "));
+        write!(text, "\n  {name:<36} {share:>9.1} % of the samples").ok();
+    }
+    if summary.throttled_percent.as_ref().is_some_and(|reasons| reasons.is_empty()) {
+        text.push_str("\n  never slowed by heat or power");
+    }
+}
+
+fn mib(bytes: Bytes) -> String {
+    format!("{:>9.1} MiB", bytes.mib())
+}
+
+fn maybe_mib(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), |bytes| mib(bytes).trim_start().to_owned())
+}
+
+// The profile of a run that is still training, drawn again and again.
+
+/// Between two looks at the log.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// What a terminal takes as: to the top, and nothing below.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Shows the profile until the run ends or nobody reads it any more.
+fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
+    let mut screen = Screen::of_stdout();
+    loop {
+        // Before the log is read: what is written last is then seen.
+        let is_training = is_locked(model_path);
+        match read(model_path) {
+            // The run has not read its scene yet.
+            Err(_) if is_training => {}
+            Err(error) => return Err(error.into()),
+            Ok(profile) => {
+                let ends = profile.finished || !is_training;
+                if !screen.show(&(profile_text(&profile, top) + &end(&profile, is_training)))?
+                    || ends
+                {
+                    return Ok(());
+                }
+            }
+        }
+        sleep(INTERVAL);
+    }
+}
+
+/// What to add where the run will get no further.
+fn end(profile: &Profile, is_training: bool) -> String {
+    if profile.finished || is_training {
+        return String::new();
+    }
+    "\n\nNo program trains in this folder now: there is nothing to follow.".to_owned()
+}
+
+/// Where the profile is drawn.
+struct Screen {
+    /// The terminal is cleared before each drawing.
+    is_terminal: bool,
+    shown: String,
+}
+
+impl Screen {
+    fn of_stdout() -> Self {
+        let is_terminal = io::stdout().is_terminal() && !is_plain_wanted();
+        Self { is_terminal, shown: String::new() }
+    }
+
+    /// Draws a text unless it is there already; whether somebody reads it.
+    fn show(&mut self, text: &str) -> Result<bool, PrintError> {
+        if text == self.shown {
+            return Ok(true);
+        }
+        let drawn = match (self.is_terminal, self.shown.is_empty()) {
+            (true, _) => format!("{CLEAR}{text}"),
+            (false, true) => text.to_owned(),
+            (false, false) => format!("\n{text}"),
+        };
+        self.shown = text.to_owned();
+        print_to_reader(&drawn)
+    }
 }

@@ -1,22 +1,558 @@
 //! `splat train --ranks`: which of a run's processes this one is, and what it does.
 
-mod count;
-mod errors;
-mod gpus;
-mod launched;
-mod lead;
-mod obey;
-mod party;
-mod role;
-mod supervise;
-mod threads;
+mod launch;
 
-pub(super) use count::RankCount;
-pub(super) use errors::{DeadRank, EndedRank, NoParty, StoppedMeeting};
-pub(super) use gpus::GpuCount;
-pub(super) use launched::is_launched;
-pub(super) use lead::lead;
-pub(super) use obey::obey;
-pub(super) use party::Party;
-pub(super) use role::{RankRole, leaves_words_to_rank_0};
-pub(super) use supervise::supervise;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use anyhow::Context;
+use splat_ranks::exchange::{Board, Mesh, Sockets, Watched};
+use splat_ranks::join::{Claim, ClaimKind, Joined, join};
+use splat_ranks::launch::{Launch, Meeting};
+use splat_ranks::link::Link;
+use splat_ranks::supervise::{JOIN_TIME, Supervised, Verdict};
+
+use self::launch::{gpu_of, launched};
+use super::device::{self, DeviceOptions, RankPlace, Task};
+use super::exit::{DataError, Exit, Interrupted, UsageError, device_error, message};
+use super::folder::default_path;
+use super::output::shell_word;
+use super::scene::open_images;
+use super::scene::open_to_train;
+use super::signals::{self, stop_on_signals};
+use super::train_args::TrainArgs;
+use crate::backend::DeviceError;
+use crate::backend::cpu::Cpu;
+use crate::backend::cpu::ranks::CpuShard;
+use crate::backend::ranks::{
+    Obeying, Opening, Problem, RANK_PROTOCOL, RankLine, RankShard, Ranked,
+};
+use crate::config::{Config, PrimitiveName};
+use crate::dataset::Dataset;
+use crate::memory::Bytes;
+use crate::telemetry::{log_error, release_notices};
+use crate::train::appearance::compensation;
+use crate::train::obey::{ObeyingRank, fingerprint, fingerprint_of};
+
+#[cfg(kernels)]
+use crate::backend::cuda::ranks::CudaShard;
+
+pub(super) use super::exit::{DeadRank, EndedRank, NoParty, StoppedMeeting};
+pub(super) use launch::{GpuCount, RankCount, is_launched};
+
+// Which of a run's processes this one is.
+
+/// What a process does in a run.
+#[derive(Debug)]
+pub(super) enum RankRole {
+    /// All of it.
+    Alone,
+    /// It starts the ranks, so many.
+    Supervisor(u32),
+    /// It is one of the ranks.
+    Rank(Launch),
+}
+
+impl RankRole {
+    /// What this process is to do, by what was asked for and by the environment.
+    pub(super) fn of(args: &TrainArgs) -> anyhow::Result<Self> {
+        let role = Self::among(args.ranks(), &args.ranks_flag())?;
+        if args.clean && !matches!(role, Self::Alone) {
+            return Err(UsageError(
+                "--clean: the processes of --ranks and --gpus do not clean a model. Leave it out; splat clean -m \
+                 MODEL cleans the model afterwards"
+                    .to_owned(),
+            )
+            .into());
+        }
+        if let (Some(gpus), Self::Supervisor(_) | Self::Alone) = (args.gpus, &role) {
+            gpus.check()?;
+        }
+        if args.ranks().may_be_several() && matches!(role, Self::Alone) {
+            tracing::info!(
+                "--ranks auto: no launcher has started several processes, so that this one trains alone"
+            );
+        }
+        Ok(role)
+    }
+
+    /// `flag` is what was typed.
+    fn among(count: RankCount, flag: &str) -> Result<Self, UsageError> {
+        // Who asks for one process has it, whatever has started it; who asks for one GPU may not know of the others.
+        if !count.may_be_several() && flag.is_empty() {
+            return Ok(Self::Alone);
+        }
+        match (count, launched()?) {
+            (RankCount::Auto | RankCount::Count(1), None) => Ok(Self::Alone),
+            (RankCount::Count(world), None) => Ok(Self::Supervisor(world)),
+            (RankCount::Count(world), Some(launch)) if launch.world != world => {
+                Err(UsageError(format!(
+                    "{}: the launcher has started {} processes. Give --ranks auto, or start {world}",
+                    flag.trim_start(),
+                    launch.world
+                )))
+            }
+            (_, Some(launch)) => Ok(Self::Rank(launch)),
+        }
+    }
+}
+
+/// Whether what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
+pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
+    match RankRole::among(args.ranks(), &args.ranks_flag()) {
+        Ok(RankRole::Supervisor(_)) => true,
+        Ok(RankRole::Rank(launch)) => launch.rank > 0,
+        Ok(RankRole::Alone) | Err(_) => false,
+    }
+}
+
+// A rank that has met the others: its exchange, and its line to the coordinator.
+
+/// How often a rank looks whether it was asked to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a rank that has lost another waits to hear what became of it.
+const NEWS_TIME: Duration = Duration::from_secs(8);
+
+/// How long a rank that has failed leaves it to rank 0 to say so. Less than [`NEWS_TIME`]: what rank 0 does not know, it
+/// hears then.
+const LEAD_TIME: Duration = Duration::from_secs(3);
+
+/// How long a rank waits for what the others are to send it while they work together. The longest that they take is
+/// the opening of a scene.
+const STUCK_TIME: Duration = Duration::from_secs(300);
+
+/// Most characters of a command line that are sent; of a longer one all is in a number.
+const LONGEST_LINE: usize = 2048;
+
+/// What a rank has of the others.
+pub(super) struct Party {
+    place: RankPlace,
+    /// Nothing once it is taken.
+    line: Option<RankLine>,
+    link: Arc<Link>,
+}
+
+impl Party {
+    /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
+    /// Until all are there, `stop` ends the waiting.
+    fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
+        let joined = join_unless(stop, launch)?;
+        let Joined { rank, world, data, peers, key, link } = joined;
+        let link = Arc::new(link);
+        let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
+        let (style, command) = (args.style(), resume_command(args));
+        let told = move |departure| {
+            if !is_supervised {
+                let died = DeadRank { departure, command: command.clone() };
+                log_error(style, &died.to_string());
+            }
+            end();
+        };
+        link.watch(signals::ask_to_stop, told)?;
+        let mesh = Mesh { rank, listener: data, peers, key, patience: JOIN_TIME };
+        let connected = Sockets::connect(mesh);
+        let is_one_host = launch.local_world == Some(world);
+        let faster = connected.and_then(|sockets| match is_one_host {
+            true => Board::among(sockets),
+            false => Ok(Board::without(sockets)),
+        });
+        let watched = faster.and_then(|exchange| Watched::new(exchange, STUCK_TIME));
+        let exchange = watched.map_err(|error| {
+            link.fail(Exit::Device.code(), &error.to_string());
+            DeviceError::from(error)
+        })?;
+        let line = Some(RankLine::new(Box::new(exchange)));
+        let ranks_here = launch.local_world.unwrap_or(1);
+        Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
+    }
+
+    /// How many ranks there are.
+    pub(super) fn world(&self) -> u32 {
+        self.place.world
+    }
+
+    /// What is asked of the device of this rank.
+    pub(super) fn device_options(&self, config: &Config) -> DeviceOptions {
+        DeviceOptions::of_rank(config, self.place)
+    }
+
+    /// The way to the other ranks, which only one device can have.
+    fn take_line(&mut self) -> anyhow::Result<RankLine> {
+        self.line.take().context("the ranks have done their work already")
+    }
+
+    /// Has all ranks do the work, each on its device.
+    pub(super) fn on_all<T: Task>(
+        &mut self,
+        options: &DeviceOptions,
+        task: T,
+    ) -> anyhow::Result<T::Output> {
+        if options.is_gpu() {
+            return self.on_gpus(options, task);
+        }
+        let cpu = device::processor(options)?;
+        self.by(|line| CpuShard::new(cpu, line), task)
+    }
+
+    #[cfg(kernels)]
+    fn on_gpus<T: Task>(&mut self, options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
+        let cuda = device::open_cuda(options)?;
+        self.by(|line| CudaShard::new(cuda, line), task)
+    }
+
+    #[cfg(not(kernels))]
+    fn on_gpus<T: Task>(&mut self, options: &DeviceOptions, _: T) -> anyhow::Result<T::Output> {
+        Err(device::no_kernels(options).into())
+    }
+
+    /// Has all ranks do the work of a device, by the shard that this one has of it.
+    fn by<S: RankShard, T: Task>(
+        &mut self,
+        shard: impl FnOnce(RankLine) -> S,
+        task: T,
+    ) -> anyhow::Result<T::Output> {
+        let link = self.link.clone();
+        let shard = shard(self.take_line()?);
+        let mut device = Ranked::new(shard).with_progress(move |image| link.progress(image));
+        let done = task.run(&mut device);
+        if done.as_ref().err().is_none_or(|error| error.is::<Interrupted>()) {
+            // The run is over, whatever becomes of those that only have to go.
+            device.end().ok();
+        }
+        done
+    }
+
+    /// Lets the other ranks go, where there was nothing to do for them.
+    fn dismiss(&mut self) {
+        if let Ok(line) = self.take_line() {
+            Ranked::new(CpuShard::new(Cpu::new(), line)).end().ok();
+        }
+    }
+
+    /// Refuses what several processes cannot train yet, and says how many of them have nothing to draw.
+    pub(super) fn refuse(&self, config: &Config) -> Result<(), UsageError> {
+        let is_gpu = self.device_options(config).is_gpu();
+        let (problem, remedy) = if config.optimize.primitive == PrimitiveName::Surfels && is_gpu {
+            ("trains no surfels on GPUs", "Leave --primitive surfels out")
+        } else if config.optimize.primitive == PrimitiveName::Triangles {
+            ("trains no triangles, which share vertices", "Leave --primitive triangles out")
+        } else if config.has_coarse_stage() {
+            (
+                "has no coarse stage of SuGaR, whose Gaussians are compared with neighbours on other ranks",
+                "Leave --regularize out",
+            )
+        } else if compensation(&config.optimize).is_some() {
+            ("learns no colours of photographs", "Leave --appearance out")
+        } else {
+            self.warn_of_idle(config.optimize.batch_views);
+            return Ok(());
+        };
+        let world = self.world();
+        Err(UsageError(format!(
+            "a run of several processes, here {world}, {problem}. {remedy}, or train in one, without --ranks and \
+             --gpus"
+        )))
+    }
+
+    fn warn_of_idle(&self, views: u32) {
+        let idle = self.world().saturating_sub(views);
+        if idle > 0 {
+            tracing::warn!(
+                "--batch-views {views}: {idle} of {} ranks have no view of a step to draw; they hold their \
+                 share of the Gaussians",
+                self.world()
+            );
+        }
+    }
+}
+
+/// Meets the other ranks, unless it is asked to stop first: then the thread that waits for them ends with this
+/// process.
+fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
+    let (tell, told) = mpsc::channel();
+    let (launch, claims) = (launch.clone(), claims());
+    thread::spawn(move || tell.send(join(&launch, &claims, JOIN_TIME)).ok());
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(joined) => return Ok(joined.map_err(|source| NoParty { source })?),
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(StoppedMeeting.into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("the thread that meets the other ranks has failed")
+            }
+        }
+    }
+}
+
+/// What must be equal on all ranks before they work together; their scenes are compared when a run begins.
+fn claims() -> Vec<Claim> {
+    let claim = |what: &str, value: String, kind| Claim { what: what.to_owned(), value, kind };
+    let typed: Vec<_> = std::env::args_os().skip(1).map(|arg| format!("{arg:?}")).collect();
+    let mut line = typed.join(" ");
+    if line.chars().count() > LONGEST_LINE {
+        let all = fingerprint_of(line.as_bytes());
+        let shown: String = line.chars().take(LONGEST_LINE).collect();
+        line = format!("{shown} ... ({} bytes, {all:016x})", line.len());
+    }
+    vec![
+        claim("version of the program", env!("CARGO_PKG_VERSION").to_owned(), ClaimKind::Version),
+        claim("version of what ranks send", RANK_PROTOCOL.to_string(), ClaimKind::Version),
+        claim("command line", line, ClaimKind::Options),
+    ]
+}
+
+/// Ends this process since another rank is gone. The supervisor, where there is one, says so.
+#[expect(clippy::exit, reason = "the thread that trains waits for a rank that is gone")]
+fn end() {
+    release_notices();
+    process::exit(i32::from(Exit::Device.code()));
+}
+
+/// After an error that another rank's end may be the cause of: waits for the news, which ends the process.
+fn wait_for_news(error: &anyhow::Error) {
+    if matches!(device_error(error), Some(DeviceError::Exchange(_))) {
+        sleep(NEWS_TIME);
+    }
+}
+
+/// After an error of a rank that obeys: rank 0 may have been told of it, and ends the run and with it this process.
+fn wait_for_lead() {
+    sleep(LEAD_TIME);
+}
+
+// Rank 0: trains, and has the others do their part.
+
+/// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
+pub(super) fn lead<T>(
+    launch: &Launch,
+    args: &TrainArgs,
+    work: impl FnOnce(&mut Party) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    // Held to the end: the run takes the same, and a signal that comes before it counts.
+    let stop = stop_on_signals()?;
+    share_threads(launch);
+    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+        // The supervisor hears it, too, and passes it on.
+        signals::leave_interrupts_to_others();
+    }
+    let mut party = Party::join(launch, args, &stop)?;
+    let done = work(&mut party);
+    match &done {
+        Err(error) if !error.is::<Interrupted>() => {
+            wait_for_news(error);
+            party.link.fail(Exit::of(error).code(), &message(error));
+        }
+        _ => {
+            party.dismiss();
+            party.link.leave();
+        }
+    }
+    done
+}
+
+// The ranks other than 0: they have their photographs and their share of the model, and do what rank 0 asks.
+
+/// Does what rank 0 asks for, to the end of the run.
+pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
+    // Held to the end: a signal that comes late is none that ends this process alone.
+    let stop = stop_on_signals()?;
+    share_threads(launch);
+    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+        signals::leave_interrupts_to_others();
+    }
+    let mut party = Party::join(launch, args, &stop)?;
+    pass_on(&party.link, &stop);
+    let line = party.take_line()?;
+    let done = obey_lead(&party, line);
+    let link = &party.link;
+    match &done {
+        Ok(()) => link.leave(),
+        Err(error) => {
+            wait_for_lead();
+            link.fail(Exit::of(error).code(), &message(error));
+        }
+    }
+    done
+}
+
+/// A signal to stop is for all ranks: rank 0 ends the run with a checkpoint.
+fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
+    let (link, stop) = (Arc::downgrade(link), Arc::clone(stop));
+    thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            sleep(LOOK);
+            if link.strong_count() == 0 {
+                return;
+            }
+        }
+        if let Some(link) = link.upgrade() {
+            link.ask_stop();
+        }
+    });
+}
+
+fn obey_lead(party: &Party, line: RankLine) -> anyhow::Result<()> {
+    let (config, scene) = match Opening::hear(&line)? {
+        Opening::Begin { config, scene } => (Config::from_toml("rank 0", &config)?, scene),
+        // There was nothing to train.
+        Opening::End => return Ok(()),
+    };
+    let dataset = match same_scene(&config, scene) {
+        Ok(dataset) => dataset,
+        Err(problem) => {
+            Opening::decline(&line, Problem::Scene(message(&problem)))?;
+            return Err(problem);
+        }
+    };
+    let work = RankWork { config: &config, dataset: &dataset, party };
+    let options = party.device_options(&config);
+    if options.is_gpu() {
+        return work.on_gpu(&options, line);
+    }
+    work.obey(CpuShard::new(device::processor(&options)?, line))
+}
+
+/// What a rank has of a run.
+struct RankWork<'a> {
+    config: &'a Config,
+    dataset: &'a Dataset,
+    party: &'a Party,
+}
+
+impl RankWork<'_> {
+    #[cfg(kernels)]
+    fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
+        match device::open_cuda(options) {
+            Ok(cuda) => self.obey(CudaShard::new(cuda, line)),
+            Err(problem) => {
+                Opening::decline(&line, Problem::Device(message(&problem)))?;
+                Err(problem)
+            }
+        }
+    }
+
+    #[cfg(not(kernels))]
+    #[expect(clippy::needless_pass_by_value, reason = "as where there are kernels")]
+    fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
+        let problem = device::no_kernels(options);
+        Opening::decline(&line, Problem::Device(problem.to_string()))?;
+        Err(problem.into())
+    }
+
+    fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
+        let &Self { config, dataset, party } = self;
+        let images = open_images(dataset, &config.memory, Bytes(0))?;
+        let progress = |image| party.link.progress(image);
+        let rank = ObeyingRank { dataset, images: &images, config, progress: &progress };
+        Ok(rank.obey(&mut Obeying::join(shard)?)?)
+    }
+}
+
+/// The scene, if it is the one that rank 0 trains.
+fn same_scene(config: &Config, scene: u64) -> anyhow::Result<Dataset> {
+    let mut config = config.clone();
+    config.scene.take_kept_frame();
+    let dataset = open_to_train(&config)?;
+    if fingerprint(&dataset) == scene {
+        return Ok(dataset);
+    }
+    let path = config.scene.source_path.clone().unwrap_or_default();
+    Err(DataError(format!(
+        "{}: the scene here is not that of rank 0: names of photographs, cameras or points differ. Copy the \
+         same scene to all hosts",
+        path.display()
+    ))
+    .into())
+}
+
+// Threads of ranks that share a host.
+
+/// Says how many threads a process computes with.
+const THREADS: &str = "RAYON_NUM_THREADS";
+
+/// Threads for each of so many ranks on this host.
+fn threads_each(ranks: u32) -> usize {
+    let own = thread::available_parallelism().map_or(1, usize::from);
+    // A launcher that binds each rank to processors of its own has shared them already.
+    let is_bound = online_processors().is_some_and(|all| own < all);
+    if is_bound { own } else { (own / ranks.max(1) as usize).max(1) }
+}
+
+/// Processors of this host.
+#[cfg(unix)]
+fn online_processors() -> Option<usize> {
+    // SAFETY: the number is the system's own; nothing of this process is touched.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).ok()
+}
+
+#[cfg(not(unix))]
+fn online_processors() -> Option<usize> {
+    None
+}
+
+/// Has this process take its share of the host's threads, where its launcher says how many ranks there are on the
+/// host and the user has not said how many threads each takes. Comes before anything is computed.
+fn share_threads(launch: &Launch) {
+    let Some(ranks) = launch.local_world.filter(|&ranks| ranks > 1) else { return };
+    if std::env::var_os(THREADS).is_some() {
+        return;
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads_each(ranks));
+    if let Err(error) = pool.build_global() {
+        tracing::debug!("ranks do not share the threads of this host: {error}");
+    }
+}
+
+// The process that starts the ranks, waits for them and says how the run ended.
+
+/// How long the other ranks have to end when one is gone.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs this program's command line in so many ranks.
+pub(super) fn supervise(world: u32, args: &TrainArgs) -> anyhow::Result<()> {
+    let stop = stop_on_signals()?;
+    let command = resume_command(args);
+    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let ranks = Supervised {
+        program,
+        args: std::env::args_os().skip(1).collect(),
+        world,
+        grace: GRACE,
+        env: threads_of_rank(world),
+    };
+    match splat_ranks::supervise::supervise(&ranks, &stop)? {
+        Verdict::Done => Ok(()),
+        Verdict::Ended { code } => Err(EndedRank(code).into()),
+        Verdict::Died(departure) => Err(DeadRank { departure, command }.into()),
+    }
+}
+
+/// Ranks of one host share its threads, unless the user has said how many each takes.
+fn threads_of_rank(world: u32) -> Vec<(OsString, OsString)> {
+    if std::env::var_os(THREADS).is_some() {
+        return Vec::new();
+    }
+    vec![(THREADS.into(), threads_each(world).to_string().into())]
+}
+
+/// The command that continues the run, which is about to make its folder.
+fn resume_command(args: &TrainArgs) -> String {
+    let named = args.options.output.model_path.clone();
+    let folder = named.unwrap_or_else(|| match args.demo {
+        true => Path::new("output").join("demo"),
+        // Files may name another.
+        false if args.config.is_some() || args.start_checkpoint.is_some() => "MODEL".into(),
+        false => default_path(&args.options, args.resume.is_some()),
+    });
+    format!("splat train --resume -m {}{}", shell_word(&folder), args.ranks_flag())
+}

@@ -1,8 +1,5 @@
 //! `splat refine`: Gaussians on the triangles of a mesh, trained with it.
 
-mod input;
-mod memory;
-mod options;
 mod record;
 
 use std::fs;
@@ -11,30 +8,38 @@ use std::time::Instant;
 
 use clap::ArgMatches;
 use splat_mesh::Mesh;
+use splat_mesh::clean::CleanError;
+use splat_mesh::decimate::{DecimateOptions, decimate};
+use splat_mesh::file::read_mesh;
 
-pub(super) use self::memory::{bound_bytes, refining};
-pub(super) use self::options::{BoundOptions, RefineArgs};
-
-use self::input::{mesh_file, prepared};
-use self::memory::{check_device, explained, host_room};
 use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
 use super::device::{self, DeviceOptions, Task};
-use super::exit::DataError;
+use super::device::{DeviceRoom, DrawingPlan};
+use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
-use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
+use super::held_out::TrainedViews;
+use super::host_limit::less_host_memory;
+use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, showing};
+use super::mesh::{exposures, planned_model, room, texture_described, warn_of_idle_texture};
 use super::next::interrupted;
-use super::output::print_paths;
+use super::output::{print_paths, shell_word};
 use super::parser::command_of;
-use super::scene::Opened;
+use super::scene::{ModelArgs, Opened, ReadModel};
 use super::signals::stop_on_signals;
 use super::stages::{forwarded, shown};
-use super::trained_views::TrainedViews;
-use crate::backend::{BoundState, RenderSettings, TrainDevice};
-use crate::export::read_ply;
+use crate::backend::cpu::WorkKind;
+use crate::backend::{BoundState, Device, RenderSettings, TrainDevice};
+use crate::config::Config;
+use crate::dataset::Dataset;
+use crate::export::{frame_of_file, read_ply};
 use crate::files::{FolderLock, OutputError, create_folder};
+use crate::memory::plan::{
+    BoundSizes, CONTEXT, Granule, ModelSize, PlannedRefinement, PlannedRow, Storage, ViewGrowth,
+};
+use crate::memory::{Bytes, Rung};
 use crate::mesh::{
-    BindRule, BoundStart, DrawnModel, MeshFiles, MeshTexture, bind_mesh, refined_mesh, texture,
-    write_mesh,
+    BindRule, BoundStart, DrawnModel, MeshFiles, MeshTexture, TextureSource, bind_mesh,
+    colors_of_model, convert_mesh, placed_gaussians, refined_mesh, texture, write_mesh,
 };
 use crate::model::Gaussians;
 use crate::telemetry::{Sinks, SummaryFile, WorkProgress};
@@ -42,7 +47,11 @@ use crate::train::checkpoint::{self, StoredCheckpoint};
 use crate::train::eval::{ShownViews, evaluate};
 use crate::train::event::{Evaluation, Split};
 use crate::train::refine::{BoundMesh, RefineRule, RefineSetup, Refined, Refiner};
-use crate::train::{Outcome, Views, render_footprint, scene_cube, scene_extent};
+use crate::train::{
+    Outcome, TrainError, Views, forecast, render_footprint, scene_cube, scene_extent,
+};
+
+pub(super) use self::record::{BoundOptions, RefineArgs};
 
 /// The scale of Gaussians along the normals of their triangles, as a share of the cameras' extent.
 const THICKNESS: f64 = 1e-6;
@@ -72,7 +81,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
-    let mesh = prepared(&path, options.vertices, &model)?;
+    let mesh = prepared_mesh(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
@@ -131,7 +140,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     };
     let done = device::on(&DeviceOptions::of_surface(&opened.config, matches), task);
     drop(lock);
-    done.map_err(|error| explained(error, &args.model.model_path, &opened.config))
+    done.map_err(|error| explain_shortage(error, &args.model.model_path, &opened.config))
 }
 
 /// The command that goes on with the refinement: the same, but for what would begin it anew.
@@ -313,4 +322,194 @@ fn measured_model<B: TrainDevice>(
         tracing::warn!("{warning}");
     }
     Ok(found)
+}
+
+// The mesh that Gaussians are bound to.
+
+/// The mesh that is named, or the newest that was made of an iteration of the model.
+fn mesh_file(
+    model: &ModelArgs,
+    named: Option<&Path>,
+    iteration: u32,
+) -> Result<PathBuf, DataError> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    let folder = model.model_path.join("mesh");
+    let newest = |iteration: u32| {
+        let entries = fs::read_dir(folder.join(format!("iteration_{iteration}"))).ok()?;
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        // Beside each mesh of the program lies the record of how it was made.
+        let meshes = paths.filter(|path| {
+            path.extension().is_some_and(|it| it == "ply") && path.with_extension("json").exists()
+        });
+        let dated = meshes.filter_map(|path| {
+            let written = fs::metadata(&path).and_then(|about| about.modified()).ok()?;
+            Some((written, path))
+        });
+        Some(dated.max()?.1)
+    };
+    newest(iteration).ok_or_else(|| {
+        let others = crate::files::numbered(&folder, |name| {
+            name.strip_prefix("iteration_")?.parse().ok()
+        });
+        let other = others.into_iter().map(|(other, _)| other).rfind(|&at| newest(at).is_some());
+        let advice = other.map_or(String::new(), |other| {
+            format!(". There is one of iteration {other}: take it with --iteration {other}")
+        });
+        DataError(format!(
+            "{}: no mesh of iteration {iteration}, as PLY. Make one with splat mesh -m {}, or name one \
+             with --mesh FILE{advice}",
+            folder.display(),
+            model.model_path.display()
+        ))
+    })
+}
+
+/// The mesh of a file, in the coordinates of a model, with a colour for each vertex, decimated to about so many vertices.
+fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> anyhow::Result<Mesh> {
+    let ReadModel { dataset, gaussians, .. } = model;
+    let mut mesh = read_mesh(path)?;
+    convert_mesh(&mut mesh, &frame_of_file(path)?, &dataset.frame);
+    if mesh.colors.is_empty() {
+        tracing::info!(
+            "{}: the mesh has no vertex colours; each takes that of the nearest Gaussian",
+            path.display()
+        );
+        mesh.colors = colors_of_model(gaussians, &mesh.vertices);
+    }
+    let Some(wanted) = vertices else { return Ok(mesh) };
+    let found = mesh.vertices.len();
+    if found <= wanted {
+        return Ok(mesh);
+    }
+    let target_faces = (mesh.faces.len() as u128 * wanted as u128 / found as u128).max(1);
+    let target_faces = usize::try_from(target_faces).unwrap_or(usize::MAX);
+    let decimated = decimate(mesh, &DecimateOptions::to(target_faces));
+    let (mesh, _) = decimated.map_err(|error| {
+        let remedy = match error {
+            CleanError::DecimatedAway { .. } => ", with a larger --vertices",
+            _ => "",
+        };
+        DataError(format!("{}: {error}{remedy}", path.display()))
+    })?;
+    tracing::info!("decimated from {found} vertices to {}", mesh.vertices.len());
+    Ok(mesh)
+}
+
+// What a refinement takes of memory, looked at before anything is drawn.
+
+/// Values of a vertex, and of a Gaussian's form on its triangle.
+const VERTEX_VALUES: u64 = 3;
+
+const FORM_VALUES: u64 = 4;
+
+/// Values, first and second moments.
+const PARTS: u64 = 3;
+
+/// Gradients of a Gaussian's geometry, and what becomes of them: of three corners and of its form.
+const GRADIENT_VALUES: u64 = 11 + 3 * 3 + 4;
+
+/// What is learned of a mesh on the host, in its single precision: once beside a GPU, and on the processor
+/// as it is read and as it is trained, with gradients.
+pub(super) fn bound_bytes(sizes: &BoundSizes, on_processor: bool) -> Bytes {
+    let BoundSizes { vertices, gaussians, .. } = *sizes;
+    let state = PARTS * (VERTEX_VALUES * vertices + FORM_VALUES * gaussians);
+    let gradients = GRADIENT_VALUES * gaussians + VERTEX_VALUES * vertices;
+    Bytes(4 * if on_processor { 2 * state + gradients } else { state })
+}
+
+/// What a refinement takes of a GPU.
+pub(super) fn refining(
+    config: &Config,
+    dataset: &Dataset,
+    model: ModelSize,
+    bound: BoundSizes,
+    seen: ViewGrowth,
+) -> PlannedRefinement {
+    let give_up = &config.memory.give_up;
+    PlannedRefinement {
+        model,
+        bound,
+        seen,
+        measured: None,
+        photographs: forecast::photographs(dataset),
+        textured: false,
+        bands: give_up.contains(&Rung::Bands),
+        resolution: give_up.contains(&Rung::Resolution),
+        context: CONTEXT,
+        granule: Granule::default(),
+    }
+}
+
+/// How the command keeps `--host-limit`.
+fn host_room(model: &ReadModel, start: &BoundStart) -> Result<HostRoom, DoesNotFit> {
+    let ReadModel { config, dataset, .. } = model;
+    let sizes = start.topology.sizes();
+    let mut work = showing(config, sizes.gaussians);
+    work.kind = WorkKind::Trained {
+        start: 0,
+        batch_views: 1,
+        surface: false,
+        inverse_depths: false,
+        distortion: false,
+        neighbours: 0,
+    };
+    let on_processor = model.is_on_processor();
+    let beside = PlannedRow { label: BOUND_MESH, bytes: bound_bytes(&sizes, on_processor) };
+    let footprint = render_footprint(config);
+    let count_seen = &|| forecast::seen_of_model(dataset, &placed_gaussians(start), footprint);
+    let most = work.gaussians;
+    model.room_for(&OnProcessor { work, most, count_seen, lpips: None, beside: Some(beside) })
+}
+
+/// Refuses what does not fit a GPU's memory.
+fn check_device(
+    device: &mut impl Device,
+    opened: &Opened,
+    start: &BoundStart,
+    texture: TextureSource,
+) -> Result<(), DoesNotFit> {
+    let Some(room) = DeviceRoom::of(device) else { return Ok(()) };
+    let Opened { config, dataset, gaussians, .. } = opened;
+    let footprint = render_footprint(config);
+    let bound = start.topology.sizes();
+    let seen_at_most = forecast::seen_at_most(dataset);
+    let plan = DrawingPlan {
+        what: "the refinement",
+        remedy: "bind fewer Gaussians: with fewer --vertices or --gaussians-per-triangle",
+        seen_at_most,
+        count_seen: &|| forecast::seen_of_model(dataset, &placed_gaussians(start), footprint),
+    };
+    room.check(&plan, |seen, budget| {
+        let model = planned_model(config, start.gaussians.sh_degree, bound.gaussians);
+        let of_mesh = planned_model(config, gaussians.sh_degree, gaussians.len() as u64);
+        let seen_of_mesh = match seen == seen_at_most {
+            true => seen,
+            false => forecast::seen_of_model(dataset, gaussians, footprint),
+        };
+        let refinement = PlannedRefinement {
+            measured: Some((of_mesh, seen_of_mesh)),
+            textured: texture == TextureSource::Gaussians,
+            context: room.context,
+            ..refining(config, dataset, model, bound, seen)
+        };
+        refinement.forecast(Some(budget))
+    })
+}
+
+/// Names the command that continues the refinement, if it ran out of GPU memory.
+fn explain_shortage(error: anyhow::Error, model: &Path, config: &Config) -> anyhow::Error {
+    let stopped = match error.downcast::<TrainError>() {
+        Ok(stopped @ TrainError::OutOfMemory { .. }) => stopped,
+        Ok(other) => return other.into(),
+        Err(other) => return other,
+    };
+    let less = less_host_memory(&stopped).unwrap_or(match config.memory.storage_on_gpu() {
+        Storage::Full | Storage::HalfColors => "--optimize-memory",
+        Storage::Compact => "--offload sh",
+        Storage::Offloaded => "--vram-limit SIZE, more than now, or when other programs have ended",
+    });
+    let command = format!("splat refine -m {}", shell_word(model));
+    OutOfMemory { stopped, command, less: less.to_owned() }.into()
 }

@@ -1,26 +1,32 @@
 //! A scene and a trained model, as `eval` and `render` open them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{ArgMatches, Args};
+use splat_formats::{CameraSplit, SceneCamera};
 
-use super::config_text::ConfigText;
+use super::cfg_args::ConfigText;
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::held_out::{MeasuredModel, nothing_held_out};
-use super::host_limit::{HostRoom, HostRun, OnProcessor, is_on_processor, showing};
-use super::images::open_images;
-use super::offloaded::Offloaded;
-use super::trained_views::TrainedViews;
-use super::triangles::{ShownTriangles, refuse_triangles, upload};
-use crate::backend::{DeviceError, Footprint, TrainDevice, gpu};
+use super::held_out::{MeasuredModel, TrainedViews, nothing_held_out};
+use super::host_limit::{
+    HostRoom, HostRun, Offloaded, OnProcessor, is_on_processor, largest_to_decode, showing,
+};
+use super::parser::is_typed;
+use crate::backend::{DeviceError, Footprint, MOST_SAMPLES, TrainDevice, Window, gpu};
 use crate::config::{
     Config, Layers, MemoryOptions, MetricSet, Offset, PrimitiveName, RunOptions, SceneOptions,
     Typed, resolve,
 };
-use crate::dataset::{Dataset, DatasetError, Frame, ImageLoader, is_scene, read_test_list};
-use crate::export::{PlyModel, frame_of_file, read_ply_model};
-use crate::memory::Bytes;
+use crate::dataset::{
+    Dataset, DatasetError, Frame, ImageLoader, Residency, is_scene, read_test_list,
+};
+use crate::export::{
+    CAMERAS_JSON, PlyModel, PlyTriangles, StoredCamera, StoredWindow, frame_of_file, read_ply_model,
+};
+use crate::memory::{Bytes, host_memory};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsWeights;
 use crate::train::eval::{EvalRequest, ShownSurface, ShownViews};
@@ -402,4 +408,199 @@ pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(
 pub(super) fn absolute(path: &Path) -> PathBuf {
     // A folder that is not there yet has no canonical path.
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+// A scene's images, as commands hold them within the host's memory.
+
+/// Makes a scene's images available beside what a command takes of the host's memory at its most.
+pub(super) fn open_images(
+    dataset: &Dataset,
+    options: &MemoryOptions,
+    taken: Bytes,
+) -> anyhow::Result<ImageLoader> {
+    let (images, keeps_all) = loader(dataset, options, taken);
+    if keeps_all {
+        tracing::debug!("decoding {} images", dataset.views.len());
+        let failures = images
+            .load_all(|_, _| {})
+            .map_err(anyhow::Error::from)
+            .context("no image of the scene can be decoded")?;
+        tracing::debug!(
+            "{} images decoded and kept, {:.2} GiB",
+            dataset.views.len() - failures.len(),
+            images.held().gib()
+        );
+    }
+    Ok(images)
+}
+
+/// The scene's images within the host's memory, and whether all of them are to be kept.
+fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoader, bool) {
+    let host = host_memory();
+    let limit = host.map_or(Bytes(u64::MAX), |host| options.host_limit.on(host.total));
+    let held = host.map_or(Bytes(0), |host| host.resident).max(taken);
+    let left = Bytes(limit.0.saturating_sub((held + largest_to_decode(dataset)).0));
+    let open = |policy| ImageLoader::within(dataset.sources.clone(), policy, limit, taken);
+    if options.high_dram {
+        let images = open(Residency::All);
+        let needed = images.decoded_bytes();
+        if needed <= left {
+            return (images, true);
+        }
+        tracing::warn!(
+            "--high-dram has no effect: {} decoded images take {:.2} GiB, and of {:.2} GiB (--host-limit {}) {:.2} are left. \
+             Images are decoded on demand, into a cache of {}",
+            dataset.sources.len(),
+            needed.gib(),
+            limit.gib(),
+            options.host_limit,
+            left.gib(),
+            options.image_cache
+        );
+    }
+    let images = open(Residency::OnDemand { cache: options.image_cache });
+    if let Some(needed) = images.least_to_decode_ahead() {
+        tracing::warn!(
+            "--image-cache {} is too small to decode photographs ahead, so that training waits \
+             for each: give {:.0}MiB or more",
+            options.image_cache,
+            needed.mib().ceil()
+        );
+    }
+    (images, false)
+}
+
+// The cameras of a model, as its folder has them.
+
+fn of_scene(camera: StoredCamera, split: CameraSplit, frame: &Frame) -> SceneCamera {
+    let StoredCamera { img_name, width, height, position, rotation, fx, fy } = camera;
+    SceneCamera {
+        name: img_name,
+        position: Frame::SCENE.to(frame, position),
+        rotation,
+        focal_px: [fx, fy],
+        principal_px: [width, height].map(|size| 0.5 * f64::from(size)),
+        size_px: [width, height],
+        split,
+    }
+}
+
+/// The cameras of a model folder at an iteration, in the coordinates of a frame; none, with a warning, where
+/// they cannot be read.
+pub(super) fn cameras_of(model_path: &Path, iteration: u32, frame: &Frame) -> Vec<SceneCamera> {
+    let path = model_path.join(CAMERAS_JSON);
+    let trained = TrainedViews::read(model_path, iteration).unwrap_or_else(|error| {
+        tracing::warn!("{error}. All cameras are taken for those of training");
+        None
+    });
+    let read =
+        || -> anyhow::Result<Vec<StoredCamera>> { Ok(serde_json::from_slice(&fs::read(&path)?)?) };
+    let stored = read().unwrap_or_else(|error| {
+        tracing::warn!(
+            "{}: cannot be read: {error:#}. The cameras of the model are not known",
+            path.display()
+        );
+        Vec::new()
+    });
+    let shown = |camera: StoredCamera| {
+        let is_trained = trained.as_ref().is_none_or(|names| names.contains_stem(&camera.img_name));
+        of_scene(
+            camera,
+            if is_trained { CameraSplit::Training } else { CameraSplit::HeldOut },
+            frame,
+        )
+    };
+    let (usable, broken): (Vec<_>, Vec<_>) =
+        stored.into_iter().map(shown).partition(SceneCamera::is_usable);
+    for camera in broken {
+        tracing::warn!(
+            "{}: the camera {} has a value that is not finite, or no size or focal length, and is left \
+             out",
+            path.display(),
+            camera.name
+        );
+    }
+    usable
+}
+
+/// The same of those that the model was trained with.
+pub(super) fn training_cameras_of(
+    model_path: &Path,
+    iteration: u32,
+    frame: &Frame,
+) -> Vec<SceneCamera> {
+    let mut cameras = cameras_of(model_path, iteration, frame);
+    cameras.retain(|camera| camera.split == CameraSplit::Training);
+    cameras
+}
+
+// Models of triangles: how commands draw them, and what says that a command has no use for them.
+
+/// How finely triangles are sampled.
+#[derive(Args)]
+pub(super) struct TriangleSamples {
+    /// Samples along each side of a pixel of a model of triangles
+    ///
+    /// More are slower and make smoother edges. Training ends with 4.
+    #[arg(long, value_name = "1|2|4", help_heading = "Triangles", value_parser = samples)]
+    samples: Option<u32>,
+}
+
+fn samples(text: &str) -> Result<u32, String> {
+    let value = text.trim().parse().ok();
+    value.filter(|value| [1, 2, 4].contains(value)).ok_or_else(|| "give 1, 2 or 4".to_owned())
+}
+
+/// The triangles of a model, and how they are drawn.
+#[derive(Debug)]
+pub(super) struct ShownTriangles {
+    faces: Vec<[u32; 3]>,
+    window: Window,
+}
+
+impl ShownTriangles {
+    /// As they were drawn when they were saved, with as many samples as training ends with.
+    pub(super) fn new(stored: PlyTriangles) -> Self {
+        let PlyTriangles { faces, window: StoredWindow { exponent, opacity_floor } } = stored;
+        let window = Window { exponent, opacity_floor, samples: MOST_SAMPLES, ..Window::SOLID };
+        Self { faces, window }
+    }
+
+    pub(super) fn footprint(&self) -> Footprint {
+        Footprint::Triangle(self.window)
+    }
+}
+
+impl TriangleSamples {
+    /// Has triangles drawn as the option says; of another model, says that it changes nothing.
+    pub(super) fn apply(&self, triangles: Option<&mut ShownTriangles>, matches: &ArgMatches) {
+        match (triangles, self.samples) {
+            (Some(triangles), Some(samples)) => triangles.window.samples = samples,
+            (None, _) if is_typed(matches, "samples") => tracing::warn!(
+                "--samples has no effect: the model is not of triangles, which alone are sampled"
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Puts a model on a device, with the triangles between its rows where it has any.
+pub(super) fn upload<B: TrainDevice>(
+    device: &mut B,
+    gaussians: &Gaussians,
+    triangles: Option<&ShownTriangles>,
+) -> Result<B::Model, DeviceError> {
+    let mut model = device.upload(gaussians)?;
+    if let Some(triangles) = triangles {
+        device.set_faces(&mut model, &triangles.faces)?;
+    }
+    Ok(model)
+}
+
+/// Fails where a model is of triangles, with what a command cannot do with these, and what to do instead.
+pub(super) fn refuse_triangles(primitive: PrimitiveName, why: &str) -> Result<(), UsageError> {
+    match primitive {
+        PrimitiveName::Triangles => Err(UsageError(why.to_owned())),
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => Ok(()),
+    }
 }

@@ -1,33 +1,31 @@
 //! `splat sugar`: from photographs to a mesh, stage by stage.
 
-mod args;
-mod idle;
-mod surface_stages;
-
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-pub(super) use args::SugarArgs;
-use clap::ArgMatches;
-use idle::warn_of_idle;
-use surface_stages::{MeshedModel, meshing, refinement_on_processor, refining};
-pub(super) use surface_stages::{SUGAR_METHOD, SUGAR_TEXTURE};
+use clap::{ArgMatches, Args, Command, ValueEnum};
 
-use super::device::resolve_on_device;
+use super::device::{is_on_processor, resolve_on_device};
 use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
-use super::folder;
+use super::mesh::{self, MeshArgs};
 use super::output::{print_paths, shell_word};
 use super::parser::{command_of, is_typed, parse};
+use super::refine::{self, BoundOptions, RefineArgs};
+use super::scene::refuse_triangles;
 use super::scene::{absolute, refuse_surfels};
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
-use super::train;
 use super::train_args::TrainArgs;
-use super::triangles::refuse_triangles;
-use crate::config::{Config, Layers, PrimitiveName, Regularize, StrategyName, Typed, resolve};
+use super::{folder, train};
+use crate::config::{
+    Config, Layers, MemoryOptions, PrimitiveName, Regularize, RunOptions, SceneOptions,
+    StrategyName, Typed, resolve,
+};
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
+use crate::mesh::{MeshFormat, MeshMethod, MeshOptions, TextureOptions, TextureSource};
+use crate::telemetry::ProgressStyle;
 
 /// Lengths of a run where none are given.
 struct Lengths {
@@ -307,4 +305,270 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
         config.last_iteration()
     ))
     .into())
+}
+
+// The command line of `splat sugar`.
+
+/// Arguments of `splat sugar`.
+#[derive(Args)]
+#[command(mut_arg("clean", |arg| arg.hide(true)))]
+pub(super) struct SugarArgs {
+    /// Train nothing: mesh a model that has its surface terms already
+    ///
+    /// The model is that of --coarse-checkpoint, or else the one in -m.
+    #[arg(long)]
+    pub(super) skip_coarse: bool,
+
+    /// The model folder of --skip-coarse, or a point cloud in it
+    #[arg(long, value_name = "MODEL", requires = "skip_coarse")]
+    pub(super) coarse_checkpoint: Option<PathBuf>,
+
+    /// End with the mesh: bind no Gaussians to it
+    #[arg(long)]
+    pub(super) skip_refinement: bool,
+
+    /// Iterations of the refinement, whatever --refinement-time says
+    #[arg(long, value_name = "N")]
+    pub(super) refinement_iterations: Option<u32>,
+
+    /// Also write the mesh as OBJ, with its texture
+    #[arg(long, alias = "export-uv-textured-mesh")]
+    pub(super) export_obj: bool,
+
+    #[command(flatten)]
+    pub(super) train: TrainArgs,
+
+    #[command(flatten)]
+    pub(super) mesh: MeshOptions,
+
+    #[command(flatten)]
+    pub(super) bound: BoundOptions,
+}
+
+// Options of stages that do not run.
+
+/// Warns of options that were typed for a stage that does not run: they change nothing.
+fn warn_of_idle(args: &SugarArgs, matches: &ArgMatches) {
+    if args.skip_coarse {
+        // The stages that follow open the scene and run on the machine, too.
+        let shared = [command_of::<SceneOptions>("scene"), command_of::<MachineOptions>("machine")];
+        let others = ["model_path", "start_checkpoint"];
+        for flag in typed_flags(&command_of::<TrainArgs>("train"), matches, |id| {
+            !others.contains(&id) && !shared.iter().any(|command| has(command, id))
+        }) {
+            tracing::warn!("--{flag} has no effect with --skip-coarse: nothing is trained");
+        }
+    }
+    if args.skip_refinement {
+        let bound = command_of::<BoundOptions>("bound");
+        let mut flags = typed_flags(&bound, matches, |_| true);
+        flags.extend(args.refinement_iterations.map(|_| "refinement-iterations".to_owned()));
+        for flag in flags {
+            tracing::warn!("--{flag} has no effect with --skip-refinement: nothing is refined");
+        }
+    }
+}
+
+fn has(command: &Command, id: &str) -> bool {
+    command.get_arguments().any(|arg| arg.get_id().as_str() == id)
+}
+
+/// Flags of a stage that stand on the command line, of options with these names in the program.
+fn typed_flags(
+    stage: &Command,
+    matches: &ArgMatches,
+    counts: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let ids = stage.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long()));
+    let typed = ids.filter(|&(id, _)| is_typed(matches, id) && counts(id));
+    typed.filter_map(|(_, long)| long.map(str::to_owned)).collect()
+}
+
+// The stages of `splat sugar` after training, each as a line of the command that it is.
+
+/// How a surface is found where it is not said: as in SuGaR.
+pub(super) const SUGAR_METHOD: MeshMethod = MeshMethod::Poisson;
+
+/// What is around the box: meshed, too, as in SuGaR. Without it Gaussians have nothing to be bound to
+/// there, and the photographs teach those of the box its colours.
+const BACKGROUND: &str = "--mesh-background=true";
+
+/// Where the colours of a texture come from where it is not said: as in SuGaR.
+pub(super) const SUGAR_TEXTURE: TextureSource = TextureSource::Gaussians;
+
+/// The name of the stage that meshes.
+const MESH: &str = "mesh";
+
+/// The name of the stage that refines.
+const REFINE: &str = "refine";
+
+/// The files that are asked for, as an argument.
+fn formats(args: &SugarArgs, matches: &ArgMatches) -> Option<OsString> {
+    let mut formats = args.mesh.formats.clone();
+    if args.export_obj && !formats.contains(&MeshFormat::Obj) {
+        formats.push(MeshFormat::Obj);
+    }
+    let names: Vec<&str> = formats.iter().map(|format| format.extension()).collect();
+    (args.export_obj || is_typed(matches, "formats"))
+        .then(|| format!("--formats={}", names.join(",")).into())
+}
+
+/// The texture that is asked for: by default that of the Gaussians.
+fn texture(matches: &ArgMatches) -> Vec<OsString> {
+    let mut line = forwarded(&command_of::<TextureOptions>("texture"), matches, |_| true);
+    if !is_typed(matches, "texture") {
+        line.push(named("texture", &SUGAR_TEXTURE));
+    }
+    line
+}
+
+/// An option with one of its named values, as an argument.
+fn named(option: &str, value: &impl ValueEnum) -> OsString {
+    let value = value.to_possible_value();
+    let name = value.as_ref().map_or_else(Default::default, |value| value.get_name());
+    format!("--{option}={name}").into()
+}
+
+fn words(line: &[OsString]) -> Vec<String> {
+    line.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The model that is meshed.
+enum MeshedModel {
+    /// One that the stage before trains in this folder, whose scene and seed it has.
+    Trained(PathBuf),
+    /// One that is in this folder already, of this iteration. What is typed of the scene and of chance is
+    /// for the stages that follow.
+    Given(PathBuf, u32),
+}
+
+impl MeshedModel {
+    /// Its folder.
+    fn path(&self) -> &Path {
+        let (Self::Trained(path) | Self::Given(path, _)) = self;
+        path
+    }
+
+    /// What a stage is told of it, and the part of that on which the result depends.
+    fn told(&self, matches: &ArgMatches) -> (Vec<OsString>, Vec<OsString>) {
+        let mut line = vec![flag("model-path", self.path())];
+        let mut options = Vec::new();
+        if let Self::Given(_, iteration) = self {
+            options.push(format!("--iteration={iteration}").into());
+            // Where the scene lies is not what it is.
+            let scene = command_of::<SceneOptions>("scene");
+            line.extend(forwarded(&scene, matches, |id| id == "source_path"));
+            options.extend(forwarded(&scene, matches, |id| id != "source_path"));
+            options.extend(forwarded(&command_of::<RunOptions>("run"), matches, |id| id == "seed"));
+        }
+        line.extend(options.iter().cloned());
+        (line, options)
+    }
+}
+
+/// The stage that makes a mesh.
+fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> CommandStage {
+    let of_mesh = command_of::<MeshOptions>("mesh");
+    let of_texture = command_of::<TextureOptions>("texture");
+    let is_in = |command: &Command, id: &str| {
+        command.get_arguments().any(|arg| arg.get_id().as_str() == id)
+    };
+    let mut options = forwarded(&of_mesh, matches, |id| id != "formats" && !is_in(&of_texture, id));
+    let has_method = is_typed(matches, "method");
+    let method = if has_method { args.mesh.method } else { SUGAR_METHOD };
+    if method == MeshMethod::Poisson && !is_typed(matches, "mesh_background") {
+        options.insert(0, BACKGROUND.into());
+    }
+    if !has_method {
+        options.insert(0, named("method", &method));
+    }
+    if args.skip_refinement {
+        options.extend(texture(matches));
+        options.extend(formats(args, matches));
+    }
+    let (mut line, of_model) = model.told(matches);
+    line.extend(options.iter().cloned());
+    line.extend(of_machine::<MeshArgs>(MESH, model, matches));
+    options.extend(of_model);
+    CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
+}
+
+/// How and where a stage runs, as far as its command asks.
+fn of_machine<A: Args>(
+    name: &'static str,
+    model: &MeshedModel,
+    matches: &ArgMatches,
+) -> Vec<OsString> {
+    let machine = command_of::<MachineOptions>("machine");
+    let is_told = matches!(model, MeshedModel::Given(..));
+    forwarded(&command_of::<A>(name), matches, |id| {
+        machine.get_arguments().any(|arg| arg.get_id().as_str() == id) && !(is_told && id == "seed")
+    })
+}
+
+fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let (args, matches) = parse::<MeshArgs>(MESH, line)?;
+    mesh::make(&args, &matches)
+}
+
+/// Flags of the refinement that the processor has the time for, if none are given.
+fn refinement_on_processor(args: &SugarArgs, matches: &ArgMatches) -> Vec<String> {
+    let has = |ids: &[&str]| ids.iter().any(|id| is_typed(matches, id));
+    let mut flags = Vec::new();
+    if !is_on_processor(&args.train.options) || args.train.demo {
+        return flags;
+    }
+    if !has(&["refinement_time", "refinement_iterations"]) {
+        flags.push("--refinement-time=short".to_owned());
+    }
+    if !has(&["low_poly", "high_poly", "decimation_target"]) {
+        flags.push("--vertices=3000".to_owned());
+    }
+    flags
+}
+
+/// The stage that binds Gaussians to the mesh and trains both, with these flags beside those that are given.
+fn refining(
+    model: &MeshedModel,
+    args: &SugarArgs,
+    matches: &ArgMatches,
+    flags: &[String],
+) -> anyhow::Result<CommandStage> {
+    let mut options = forwarded(&command_of::<BoundOptions>("bound"), matches, |_| true);
+    options.extend(flags.iter().map(OsString::from));
+    options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
+    options.extend(texture(matches));
+    options.extend(formats(args, matches));
+    let (mut line, of_model) = model.told(matches);
+    line.extend(options.iter().cloned());
+    line.extend(of_machine::<RefineArgs>(REFINE, model, matches));
+    options.extend(of_model);
+    // What it refuses is refused before anything is trained.
+    parse::<RefineArgs>(REFINE, &line)?.0.resolved()?;
+    Ok(CommandStage { name: REFINE, line, options: words(&options), run: run_refining })
+}
+
+/// Binds Gaussians to the mesh of the stage before, whatever was refined in its place.
+fn run_refining(line: &[OsString], before: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut line = line.to_vec();
+    let is_ply = |path: &&PathBuf| path.extension().is_some_and(|it| it == "ply");
+    line.extend(before.iter().find(is_ply).map(|path| flag("mesh", path)));
+    let (mut args, matches) = parse::<RefineArgs>(REFINE, &line)?;
+    args.replaces_other = true;
+    refine::make(&args, &matches)
+}
+
+/// Options of a device and how a command reports, which stages share.
+#[derive(Args)]
+struct MachineOptions {
+    #[command(flatten)]
+    _memory: MemoryOptions,
+    #[command(flatten)]
+    _run: RunOptions,
+    #[arg(id = "quiet", long = "quiet")]
+    _quiet: bool,
+    #[arg(id = "verbose", long = "verbose")]
+    _verbose: bool,
+    #[arg(id = "progress", long = "progress", value_enum, default_value_t = ProgressStyle::Bar)]
+    _progress: ProgressStyle,
 }

@@ -1,13 +1,21 @@
 //! `splat synth`: a synthetic scene.
 
-mod flat_model;
-
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 
+use super::folder;
+use super::held_out::TrainedViews;
 use super::output::print;
-use crate::synth::{SynthOptions, surfels, write_scene, write_truth};
+use super::scene::open_scene;
+use crate::config::Config;
+use crate::export::write_ply;
+use crate::files::{WorkFolder, create_folder};
+use crate::math::Real as _;
+use crate::math::linalg::Vec3;
+use crate::math::sh::C0;
+use crate::model::Gaussians;
+use crate::synth::{SurfaceDisc, SynthOptions, surfels, write_scene, write_truth};
 
 /// Arguments of `splat synth`.
 #[derive(Args)]
@@ -40,9 +48,84 @@ pub(super) fn run(args: &SynthArgs) -> anyhow::Result<()> {
     tracing::info!("truth.ply written, the true mesh in {} faces", truth.faces.len());
     if let Some(model) = &args.gaussians {
         let surfels = surfels(&args.options, &truth, args.gaussian_count as usize);
-        flat_model::write(model, &args.output, &surfels)?;
+        write(model, &args.output, &surfels)?;
         tracing::info!("{} flat Gaussians written to {}", surfels.len(), model.display());
     }
     print(&args.output.display().to_string())?;
     Ok(())
+}
+
+// A model folder of flat Gaussians that lie on known surfaces.
+
+/// Standard deviation along the surface, in sides of the square that a Gaussian stands for: large
+/// enough that no gaps are seen.
+const ALONG: f64 = 0.75;
+
+/// Standard deviation across the surface, in those along it.
+const FLATNESS: f64 = 0.1;
+
+/// Opacity of a Gaussian's middle.
+const OPACITY: f64 = 0.95;
+
+/// The iteration that the folder names.
+const ITERATION: u32 = 1;
+
+/// Writes a Gaussian for each piece of the scene's surfaces, and what else a model folder holds.
+fn write(model_path: &Path, scene: &Path, surfels: &[SurfaceDisc]) -> anyhow::Result<()> {
+    let mut config = Config::default();
+    config.scene.source_path = Some(absolute(scene)?);
+    config.scene.eval = true;
+    config.optimize.sh_degree = 0;
+    let dataset = open_scene(&config.scene)?;
+    if let Some(problem) = folder::not_a_folder(model_path) {
+        return Err(problem.into());
+    }
+    create_folder(model_path)?;
+    let _work = WorkFolder::open(model_path);
+    if let Some(aside) = folder::set_aside(model_path)? {
+        tracing::info!("the earlier model is now in {}", aside.display());
+    }
+    let trained = TrainedViews::default();
+    folder::describe(model_path, &config, &dataset, &dataset.points, &trained, false)?;
+    let name = format!("point_cloud/iteration_{ITERATION}");
+    let point_cloud = create_folder(&model_path.join(name))?;
+    write_ply(&point_cloud.join("point_cloud.ply"), &gaussians(surfels))?;
+    Ok(())
+}
+
+fn gaussians(surfels: &[SurfaceDisc]) -> Gaussians {
+    let mut gaussians = Gaussians { sh_degree: 0, ..Gaussians::default() };
+    for surfel in surfels {
+        let along = (ALONG * surfel.area.sqrt()).ln();
+        let scales = [along, along, along + FLATNESS.ln()];
+        gaussians.means.extend(surfel.position.map(f64::to_f32));
+        gaussians.log_scales.extend(scales.map(f64::to_f32));
+        gaussians.quats.extend(turn_to(surfel.normal).map(f64::to_f32));
+        gaussians.opacity_logits.push((OPACITY / (1.0 - OPACITY)).ln().to_f32());
+        gaussians.sh_dc.extend(surfel.color.map(|channel| ((channel - 0.5) / C0).to_f32()));
+    }
+    gaussians
+}
+
+/// The quaternion (w, x, y, z) that turns the z axis to a direction of length 1.
+fn turn_to([x, y, z]: Vec3<f64>) -> [f64; 4] {
+    // Opposite directions have no way between them that is shortest.
+    if z < -1.0 + 1e-9 { [0.0, 1.0, 0.0, 0.0] } else { [1.0 + z, -y, x, 0.0] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::linalg::{normalize, rotation};
+
+    #[test]
+    fn the_third_axis_of_a_gaussian_is_the_normal() {
+        for direction in [[0.0, 0.0, -1.0], [0.0, 0.0, 1.0], [0.3, -0.8, -0.2], [1.0, 0.0, 0.0]] {
+            let normal = normalize(direction);
+            let turn = rotation(turn_to(normal));
+            for (row, expected) in turn.iter().zip(normal) {
+                assert!((row[2] - expected).abs() < 1e-12, "{direction:?}: {turn:?}");
+            }
+        }
+    }
 }

@@ -1,51 +1,48 @@
 //! `splat train`.
 
-mod warnings;
-
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::ArgMatches;
 
-#[cfg(test)]
-pub(super) use self::warnings::tests::samples as run_lines;
-use self::warnings::{Growth, tell_run, warn_of_background, warn_of_cap, warn_of_no_rounds};
-use super::background::settle_by_photographs;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
+use super::held_out::TrainedViews;
 use super::held_out::refuse_seen;
+use super::host_limit::Offloaded;
+use super::host_limit::less_memory;
 use super::host_limit::{HostRoom, HostRun, OnProcessor, grown, training};
-use super::images::open_images;
 use super::intent::Intent;
-use super::less_memory::less_memory;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::{Trained, demo_summary, interrupted, tell_next};
-use super::offloaded::Offloaded;
 use super::output::{print, shell_word};
 use super::ranks::{self, Party, RankRole};
+use super::scene::open_images;
+use super::scene::refuse_triangles;
 use super::scene::{absolute, open_to_train, refuse_hidden};
+use super::settle::settle_by_photographs;
 use super::settle::{settle, settle_passes};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
-use super::timelapse::check_timelapse;
 use super::train_args::TrainArgs;
-use super::trained_views::TrainedViews;
-use super::triangles::refuse_triangles;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice, Offset, TrainSample};
-use crate::dataset::{Dataset, Frame, View};
+use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample, TrainingBackground};
+use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::memory::plan::ViewGrowth;
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
-use crate::telemetry::{Sinks, SummaryFile, release_notices};
+use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
 use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::obey::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
+
+#[cfg(test)]
+pub(super) use self::tests::samples as run_lines;
 
 /// A finished training run.
 pub(super) struct TrainedModel {
@@ -348,4 +345,176 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
     }
     let less = less_memory(&error, &intent.config);
     OutOfMemory { stopped: error, command, less }.into()
+}
+
+// What is said of a training before it begins.
+
+/// Photographs that are blended over one colour teach the model that colour.
+fn warn_of_background(dataset: &Dataset, config: &Config) {
+    let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
+    let flag = if config.optimize.random_background {
+        "--random-background"
+    } else if config.densify.training_background == TrainingBackground::Grey {
+        "--training-background grey"
+    } else {
+        return;
+    };
+    if dataset.sources.iter().any(blended) {
+        tracing::warn!(
+            "{flag}: the photographs' transparent parts are blended over one colour, \
+             and the model will learn to be opaque there"
+        );
+    }
+}
+
+/// A smaller `--max-points` than the checkpoint has Gaussians stops their growth and no more.
+fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
+    let found = checkpoint.len();
+    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
+        tracing::warn!(
+            "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
+             for that, and none are added"
+        );
+    }
+}
+
+/// Number of Gaussians of a run.
+struct Growth {
+    /// At the start.
+    now: u64,
+    /// Most that they grow to, if it follows from the photographs.
+    goal: Option<u64>,
+    /// Preset that the run took by itself.
+    preset: Option<&'static str>,
+    /// Number of training views.
+    views: u32,
+}
+
+/// Prints the first line of a run: length, growth and preset.
+fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    let grows = !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
+    let line = run_line(config, &Growth { goal: growth.goal.filter(|_| grows), ..*growth });
+    tracing::info!(is_headline = true, "{line}");
+}
+
+fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> String {
+    let number = |count: u64| grouped(usize::try_from(count).unwrap_or(usize::MAX));
+    let iterations = |count: u32| format!("{} iterations", number(count.into()));
+    let length = match config.optimize.time_budget {
+        Some(budget) => format!("{budget} of training"),
+        None if config.has_coarse_stage() => format!(
+            "{}, coarse stage to {}",
+            iterations(config.optimize.iterations),
+            number(config.last_iteration().into())
+        ),
+        None => {
+            let (all, images) = (config.optimize.iterations, config.optimize.images(views));
+            // Limits of passes shorten or lengthen the run.
+            let images = match images == all {
+                true => String::new(),
+                false => format!(" ({} images)", number(images.into())),
+            };
+            format!("{}{images}", iterations(all))
+        }
+    };
+    let rows = match config.optimize.primitive {
+        PrimitiveName::Triangles => "vertices",
+        PrimitiveName::Gaussians | PrimitiveName::Surfels => "Gaussians",
+    };
+    let growth = match goal {
+        Some(goal) if goal > now => format!(", up to {} {rows}", number(goal)),
+        Some(_) => format!(", {} {rows} throughout (raise --max-points)", number(now)),
+        None => String::new(),
+    };
+    let preset = preset.map_or(String::new(), |preset| format!(" (--preset {preset})"));
+    format!("{length}{growth}{preset}")
+}
+
+/// Nobody who names a number of Gaussians should get another without a word.
+fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
+    let densify = &config.densify;
+    let goal =
+        densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    let Some(goal) = goal.filter(|_| !is_trained) else { return };
+    if forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
+        return;
+    }
+    tracing::warn!(
+        "--max-points {goal} is not reached: no densification step falls between --densify-from-iter {} and \
+         iteration {}; the run keeps its {start} Gaussians",
+        densify.densify_from_iter,
+        densify.densify_until_iter.min(config.optimize.iterations)
+    );
+}
+
+// Whether the view of `--timelapse` is there.
+
+/// Refuses a view that the scene has not, or that is not the one of the run that goes on. A scene that has lost the
+/// view of an earlier run costs the pictures, and not the run.
+pub(super) fn check_timelapse(
+    args: &TrainArgs,
+    intent: &mut Intent,
+    dataset: &Dataset,
+) -> Result<(), UsageError> {
+    let earlier = intent.checkpoint.as_ref().filter(|_| intent.goes_on);
+    let earlier = earlier.and_then(|found| found.about.config.output.timelapse.clone());
+    let Some(name) = intent.config.output.timelapse.clone() else { return Ok(()) };
+    if let Some(earlier) = earlier.filter(|earlier| *earlier != name) {
+        return Err(UsageError(format!(
+            "--timelapse {name}: this run keeps pictures of {earlier}. Leave it out, or train into another folder"
+        )));
+    }
+    if dataset.views.iter().any(|view| view.name == name) {
+        return Ok(());
+    }
+    let is_typed = args.options.output.timelapse.is_some();
+    let some: Vec<&str> = dataset.views.iter().take(3).map(|view| view.name.as_str()).collect();
+    let problem = format!("--timelapse {name}: the scene has no such photograph");
+    if is_typed {
+        let like = some.join(", ");
+        return Err(UsageError(format!("{problem}. Name one as the scene does, like {like}")));
+    }
+    tracing::warn!("{problem} any more: no pictures are kept");
+    intent.config.output.timelapse = None;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// First lines of runs.
+    pub(in crate::cli) fn samples() -> Vec<String> {
+        let mut config = Config::default();
+        config.optimize.iterations = 6000;
+        let growth = |goal, preset| Growth { now: 12_449, goal, preset, views: 26 };
+        let mut lines = vec![
+            run_line(&config, &growth(Some(246_768), Some("fast"))),
+            run_line(&config, &growth(Some(12_449), None)),
+            run_line(&config, &growth(None, None)),
+        ];
+        config.optimize.max_passes = 100;
+        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        config.optimize.max_passes = 0;
+        config.optimize.time_budget = "90s".parse().ok();
+        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        config.optimize.time_budget = None;
+        config.sugar.regularize = crate::config::Regularize::Density;
+        lines.push(run_line(&config, &growth(None, None)));
+        config.sugar.regularize = crate::config::Regularize::None;
+        config.optimize.primitive = PrimitiveName::Triangles;
+        lines.push(run_line(&config, &growth(Some(879_106), None)));
+        lines
+    }
+
+    #[test]
+    fn the_first_line_names_length_growth_and_preset() {
+        let lines = samples();
+        assert_eq!(lines[0], "6,000 iterations, up to 246,768 Gaussians (--preset fast)");
+        let short = "6,000 iterations (2,600 images), up to 246,768 Gaussians (--preset fast)";
+        assert_eq!(lines[3], short);
+        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:#?}");
+    }
 }

@@ -1,23 +1,22 @@
 //! `splat video`: the model from a moving camera.
 
-mod encoder;
-mod made;
 mod output;
-mod timelapse;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args};
+use serde::Serialize;
 
-use self::made::{Made, USUAL_FPS};
 use self::output::{FrameWriter, VideoOutput};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
+use super::output::print;
+use super::scene::TriangleSamples;
 use super::scene::{ModelArgs, Opened, ReadModel};
-use super::triangles::TriangleSamples;
 use crate::backend::{Look, RenderSettings, TrainDevice};
 use crate::dataset::{Dataset, Frame};
+use crate::telemetry::{TIMELAPSE, timelapse_pictures};
 use crate::train::eval::ShownViews;
 use crate::train::event::Split;
 use crate::train::near;
@@ -123,7 +122,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     check(args)?;
     let output = VideoOutput::of(&args.file, args.overwrite)?;
     if args.timelapse {
-        return timelapse::make(&args.model.model_path, output, args.fps)?.tell(args.json);
+        return make_timelapse(&args.model.model_path, output, args.fps)?.tell(args.json);
     }
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
@@ -289,5 +288,101 @@ impl Task for Filming<'_> {
             frames.write(&view.name, &render_picture(&device.image(&frame)?))?;
         }
         Ok(())
+    }
+}
+
+// The pictures that a run has kept with `--timelapse`, as a video.
+
+/// Makes a video of the pictures in a model folder, or copies them as frames.
+fn make_timelapse(
+    model_path: &Path,
+    output: VideoOutput,
+    fps: Option<f64>,
+) -> anyhow::Result<Made> {
+    let fps = fps.unwrap_or(USUAL_FPS);
+    let folder = model_path.join(TIMELAPSE);
+    let pictures = pictures(&folder)?;
+    let [width, height] = common_size(&pictures)?;
+    refuse_own_folder(&output, &folder)?;
+    let frames = output.begin()?;
+    for (number, picture) in pictures.iter().enumerate() {
+        frames.copy(&format!("{number:05}.png"), picture)?;
+    }
+    let file = frames.finish(fps)?;
+    Ok(Made { file, frames: pictures.len(), fps, width, height })
+}
+
+/// The pictures in the order of training; two at least.
+fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let pictures = timelapse_pictures(folder);
+    if pictures.len() < 2 {
+        return Err(DataError(format!(
+            "{}: holds {} pictures, and a video needs two. Train with --timelapse IMAGE, the name of a \
+             photograph",
+            folder.display(),
+            pictures.len()
+        )));
+    }
+    Ok(pictures.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Frames that go where the pictures are would replace some of them before they are copied.
+fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
+    let VideoOutput::Frames(frames) = output else { return Ok(()) };
+    let places = [frames.canonicalize(), folder.canonicalize()];
+    match places {
+        [Ok(frames), Ok(folder)] if frames == folder => Err(UsageError(format!(
+            "--file {}: holds the pictures themselves. Name another folder",
+            frames.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The size that all pictures have.
+fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
+    let size = |path: &Path| {
+        let size = image::image_dimensions(path).map(|(width, height)| [width, height]);
+        size.map_err(|error| DataError(format!("{}: {error}", path.display())))
+    };
+    let first = pictures.first().context("no picture")?;
+    let expected = size(first)?;
+    for path in pictures {
+        let found = size(path)?;
+        if found != expected {
+            return Err(DataError(format!(
+                "{}: is of {found:?} px, and {} of {expected:?} px: they are of two runs. Remove those of one",
+                path.display(),
+                first.display()
+            ))
+            .into());
+        }
+    }
+    Ok(expected)
+}
+
+// What is told of a video.
+
+/// Frames a second where neither a flag nor the path says.
+const USUAL_FPS: f64 = 30.0;
+
+/// What is printed of a video.
+#[derive(Serialize)]
+struct Made {
+    file: PathBuf,
+    frames: usize,
+    fps: f64,
+    width: u32,
+    height: u32,
+}
+
+impl Made {
+    /// Prints it, or where it is.
+    fn tell(&self, as_json: bool) -> anyhow::Result<()> {
+        let text = match as_json {
+            true => serde_json::to_string_pretty(self)?,
+            false => self.file.display().to_string(),
+        };
+        Ok(print(&text)?)
     }
 }

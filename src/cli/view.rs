@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use splat_formats::{CameraSplit, SceneCamera};
 
-use super::config_text::ConfigText;
+use super::cfg_args::ConfigText;
 use super::exit::{DataError, UsageError};
 use super::folder;
-use super::model_cameras::cameras_of;
 use super::output::{print, shell_word};
 use super::scene::absolute;
+use super::scene::cameras_of;
 use crate::config::{Config, Layers, Offset, SceneOptions, resolve};
 use crate::dataset::{Dataset, Frame, View, read_test_list};
 use crate::export::frame_of_file;

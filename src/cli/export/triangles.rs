@@ -9,16 +9,18 @@ use splat_mesh::Mesh;
 use splat_mesh::file::{Glb, write_obj, write_ply};
 
 use super::args::{ExportArgs, ExportFormat, VertexColors};
-use super::photographs;
+
 use crate::cli::crop::CropOptions;
 use crate::cli::exit::{DataError, UsageError};
-use crate::cli::model_cameras::training_cameras_of;
 use crate::cli::output::print;
+use crate::cli::scene::training_cameras_of;
 use crate::dataset::Frame;
 use crate::export::{PlyModel, PlyTriangles, coloured_mesh, frame_of_file, read_ply_model};
 use crate::files::{OutputError, write_atomically};
 use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
+
+use super::fit;
 
 /// What is printed of an export.
 #[derive(Serialize)]
@@ -74,7 +76,7 @@ pub(super) fn run(
     let file = frame_of_file(from)?;
     let cameras = training_cameras(args, iteration, &file)?;
     let mut colored = coloured_mesh(&mesh, cameras.as_deref().unwrap_or_default());
-    let fit = photographs::fit(args, &mut colored, matches)?;
+    let fit = fit::fit_to_photographs(args, &mut colored, matches)?;
     let colors = match (&fit, &cameras) {
         (Some(_), _) => VertexColors::Photographs,
         (None, Some(_)) => VertexColors::Views,

@@ -1,17 +1,27 @@
 //! What a plan says, as numbers.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
+use clap::ArgMatches;
 use serde::Serialize;
 
-use super::choices::within;
 use crate::backend::CHUNK_ROWS;
-use crate::config::{Config, Layers, preset_names, resolve};
+use crate::cli::exit::UsageError;
+use crate::cli::host_limit::BOUND_MESH;
+use crate::cli::mesh::{meshing, planned_model};
+use crate::cli::parser::is_typed;
+use crate::cli::refine::{BoundOptions, bound_bytes, refining};
+use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
+use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
+use crate::dataset::Dataset;
 use crate::memory::plan::{
-    Forecast, Host, ModelSize, PlannedPhotographs, PlannedRow, PlannedRun, Storage, ViewGrowth,
-    ViewSize, nccl, nccl_blocks,
+    BoundSizes, Forecast, Host, ModelSize, PlannedMeshing, PlannedPhotographs, PlannedRefinement,
+    PlannedRow, PlannedRun, PlannedStage, Storage, ViewGrowth, ViewSize, nccl, nccl_blocks,
 };
-use crate::memory::{Bytes, Limit};
+use crate::memory::{Allowance, Bytes, Limit};
+use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};
+use crate::train::forecast;
 
 /// Cards that are listed if no limit is named.
 const COMMON_CARDS: [u64; 4] = [8, 12, 16, 24];
@@ -273,13 +283,13 @@ pub(super) fn largest(
         None => COMMON_CARDS
             .iter()
             .map(|gib| Bytes(gib << 30))
-            .map(|card| on(format!("a card of {card}"), within(card, threshold), None))
+            .map(|card| on(format!("a card of {card}"), within_threshold(card, threshold), None))
             .collect(),
     };
     for name in preset_names() {
         let preset = resolve(Layers { preset: Some(name), ..Layers::default() })?;
         if let Some(Limit::Bytes(limit)) = preset.memory.vram_limit {
-            let budget = within(limit, preset.memory.vram_threshold);
+            let budget = within_threshold(limit, preset.memory.vram_threshold);
             let storage = match preset.memory.storage_on_gpu() {
                 // It says nothing of it.
                 Storage::Full => run.model.storage,
@@ -358,4 +368,350 @@ pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<
         chunk_rows: CHUNK_ROWS as u64,
     }
     .rows()
+}
+
+// What the options say of memory.
+
+/// What is taken at most of a card, or of a limit, of this size.
+pub(super) fn within_threshold(limit: Bytes, threshold: f64) -> Bytes {
+    Allowance::new(Some(Limit::Bytes(limit)), threshold, limit).beside(Bytes(0))
+}
+
+// The stages of `splat sugar` after training: its mesh, and what is bound to that.
+
+/// Triangles of a mesh that is not decimated: as many as one is decimated to otherwise.
+const UNDECIMATED: u64 = 1_000_000;
+
+/// Triangles of a closed mesh for each of its vertices, nearly.
+const FACES_OF_VERTEX: u64 = 2;
+
+/// What is typed of these stages.
+pub(super) struct SurfaceOptions<'a> {
+    pub(super) mesh: &'a MeshOptions,
+    pub(super) bound: &'a BoundOptions,
+    /// Whether nothing is bound to the mesh.
+    pub(super) skip_refinement: bool,
+    /// Context and code.
+    pub(super) context: Bytes,
+}
+
+/// The stages; none where no surface terms are named, after which there is no mesh.
+pub(super) fn surface_stages(
+    typed: &SurfaceOptions<'_>,
+    matches: &ArgMatches,
+    config: &Config,
+    dataset: &Dataset,
+    report: &PlanReport,
+) -> Result<Vec<SurfaceStage>, UsageError> {
+    let Some(seen) = report.seen.filter(|_| config.has_coarse_stage()) else {
+        return Ok(Vec::new());
+    };
+    let mut options = typed.mesh.clone();
+    // As `splat sugar` has them where they are not named.
+    if !is_typed(matches, "method") {
+        options.method = SUGAR_METHOD;
+    }
+    if !is_typed(matches, "texture") {
+        options.texture.texture = SUGAR_TEXTURE;
+    }
+    // A plan is for a GPU unless --device cpu is given, even on a machine without a GPU.
+    if config.run.device == DeviceChoice::Cpu {
+        options.tsdf.fit_processor();
+    }
+    if let (Some(Corner(low)), Some(Corner(high))) = (options.bbox_min, options.bbox_max) {
+        options = options.fitted_to(&WorldBox { low, high });
+    }
+    let count = report.gaussians.count;
+    let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));
+    let (least_vertices, per_triangle) = typed.bound.bound()?;
+    let extracted = match options.decimation_target as u64 {
+        0 => UNDECIMATED,
+        target => target,
+    };
+    let refined_texture = options.texture.texture;
+    let mut surface_stages = Vec::new();
+    if !typed.skip_refinement {
+        // The mesh has vertices' colours until it is refined.
+        options.texture.texture = TextureSource::None;
+    }
+    let scene = MeshedScene {
+        largest: seen.px.map(u64::from).iter().product(),
+        pixels: dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum(),
+        gaussians,
+        triangles: extracted,
+    };
+    let model = planned_model(config, config.optimize.sh_degree, gaussians);
+    let drawing =
+        PlannedMeshing { context: typed.context, ..meshing(&options, config, model, seen) };
+    surface_stages.push(mesh_stage(&drawing, &options, &scene, report.budget));
+    if typed.skip_refinement {
+        return Ok(surface_stages);
+    }
+    let faces =
+        least_vertices.map_or(extracted, |most| extracted.min(FACES_OF_VERTEX * most as u64));
+    let bound = BoundSizes::closed(faces, per_triangle.count() as u64);
+    let refinement = PlannedRefinement {
+        measured: Some((model, seen)),
+        textured: refined_texture == TextureSource::Gaussians,
+        context: typed.context,
+        ..refining(config, dataset, model.with(bound.gaussians), bound, seen)
+    };
+    let forecast = refinement.forecast(report.budget.map(|budget| budget.bytes));
+    surface_stages.push(SurfaceStage {
+        command: "splat refine",
+        with: format!("{} Gaussians on {faces} triangles", bound.gaussians),
+        fits: fits(report.budget, &forecast),
+        forecast,
+        host: refinement_host(&refinement, config, dataset, &bound),
+        remedy: "bind fewer Gaussians: with a smaller --decimation-target or \
+                 --gaussians-per-triangle",
+    });
+    Ok(surface_stages)
+}
+
+fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> {
+    budget.map(|budget| forecast.least <= budget.bytes)
+}
+
+fn mesh_stage(
+    planned: &PlannedMeshing,
+    options: &MeshOptions,
+    scene: &MeshedScene,
+    budget: Option<Budget>,
+) -> SurfaceStage {
+    let forecast = planned.forecast(budget.map(|budget| budget.bytes));
+    SurfaceStage {
+        command: "splat mesh",
+        with: format!("--method {}, {} triangles", options.method.name(), scene.triangles),
+        fits: fits(budget, &forecast),
+        forecast,
+        host: mesh_host_rows(options, scene),
+        remedy: "draw smaller views with -r 2, 4 or 8",
+    }
+}
+
+/// What a refinement takes of the host: as training, with the mesh.
+fn refinement_host(
+    refinement: &PlannedRefinement,
+    config: &Config,
+    dataset: &Dataset,
+    bound: &BoundSizes,
+) -> Vec<PlannedRow> {
+    let memory = &config.memory;
+    let full_size = forecast::full_size(dataset);
+    let host = Host {
+        model: refinement.model,
+        start: refinement.model.gaussians,
+        photographs: &refinement.photographs,
+        full_size: &full_size,
+        colors: None,
+        cache: (!memory.high_dram).then_some(memory.image_cache),
+        chunk_rows: CHUNK_ROWS as u64,
+    };
+    let mut rows = host.rows();
+    rows.push(PlannedRow { label: BOUND_MESH, bytes: bound_bytes(bound, false) });
+    rows
+}
+
+// What a plan says, as tables.
+
+/// Rows of a stage that are listed; the others stand together in one.
+const LISTED: usize = 6;
+
+/// The report as people read it.
+pub(super) fn plan_text(report: &PlanReport) -> String {
+    let mut text = String::new();
+    head(&mut text, report);
+    if let Some(gpus) = report.gpus {
+        shared(&mut text, gpus);
+    }
+    for stage in &report.forecast.stages {
+        table(&mut text, stage);
+    }
+    peak(&mut text, report);
+    if !report.remedies.is_empty() {
+        text.push_str("\n\nwhat would help");
+        if let Some(count) = report.training_ends_with {
+            let rows = report.gaussians.rows;
+            write!(text, " (without it, training continues with {count} {rows} at most)").ok();
+        }
+        for remedy in &report.remedies {
+            let verdict = if remedy.fits { "fits" } else { "does not fit" };
+            let mib = remedy.least.mib();
+            write!(text, "\n  {:<32} {mib:>9.1} MiB: {verdict}", remedy.words()).ok();
+        }
+    }
+    sugar(&mut text, report);
+    push_largest(&mut text, report.gaussians.rows, &report.largest);
+    push_vertex_budgets(&mut text, &report.vertex_budgets);
+    text.push_str("\n\nhost, beside the program and the driver, each at its own most");
+    for row in &report.host {
+        line(&mut text, row.label, row.bytes);
+    }
+    if let Some(host) = &report.host_limit {
+        let whose = if host.on_processor {
+            "RAM of the processor, which trains (--device cpu; the tables above are of a GPU)"
+        } else {
+            "RAM beside a GPU"
+        };
+        let verdict = match host.needed {
+            Some(needed) => format!("{:.0} MiB at most: fits", needed.mib().ceil()),
+            None => "does not fit".to_owned(),
+        };
+        write!(text, "\n\n{whose}: {verdict} --host-limit {}", host.limit).ok();
+        if let Some(count) = host.ends_with {
+            let rows = report.gaussians.rows;
+            write!(text, "; the model ends with {count} {rows} at most").ok();
+        }
+    }
+    text
+}
+
+/// A row for each stage of `splat sugar`.
+fn sugar(text: &mut String, report: &PlanReport) {
+    if report.sugar.is_empty() {
+        return;
+    }
+    let heads = ["at least", "peak", "host"];
+    write!(text, "\n\n{:<52} {:>9} {:>9} {:>9}  MiB", "splat sugar", heads[0], heads[1], heads[2])
+        .ok();
+    let mut row = |words: &str, forecast: &Forecast, host: &[PlannedRow], fits: Option<bool>| {
+        let host: Bytes = host.iter().map(|row| row.bytes).sum();
+        // Memory is taken in steps, of which the least has a whole one more.
+        let peak = forecast.peak.max(forecast.least);
+        let [least, peak, host] = [forecast.least, peak, host].map(Bytes::mib);
+        let verdict = if fits == Some(false) { "  does not fit" } else { "" };
+        write!(text, "\n  {words:<50} {least:>9.1} {peak:>9.1} {host:>9.1}{verdict}").ok();
+    };
+    let trained = format!("train, {} {}", report.gaussians.count, report.gaussians.rows);
+    row(&trained, &report.forecast, &report.host, report.fits);
+    for SurfaceStage { command, with, forecast, host, fits, .. } in &report.sugar {
+        let words = format!("{}, {with}", command.trim_start_matches("splat "));
+        row(&words, forecast, host, *fits);
+    }
+}
+
+fn head(text: &mut String, report: &PlanReport) {
+    let PlannedScene { path, train_views, test_views, largest_px: [width, height] } = &report.scene;
+    let PlannedGaussians { count, start, from, rows } = &report.gaussians;
+    let storage = match report.storage {
+        Storage::Full => "full precision",
+        Storage::HalfColors => "--optimize-memory sh",
+        Storage::Compact => "--optimize-memory",
+        Storage::Offloaded => OFFLOADED,
+    };
+    let (visible, instances) = (report.view.visible, report.view.instances);
+    // Writing to a string cannot fail.
+    write!(
+        text,
+        "{}: {train_views} training views, {test_views} held out, {width}x{height} px\n\
+         {count} {rows} ({from}), {start} at the start; SH degree {}, {storage}\n\
+         the most demanding view sees {visible} of them, {instances} instances ({} {})",
+        path.display(),
+        report.sh_degree,
+        if report.counted { "counted on" } else { "estimated from" },
+        if report.counted { "the model" } else { "the scene's points" },
+    )
+    .ok();
+}
+
+/// What the tables are of where several GPUs share the model.
+fn shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
+    let nccl = nccl.mib();
+    write!(
+        text,
+        "\n\non each of {gpus} GPUs with its share of them; its context counts {nccl:.0} MiB of NCCL and the splats \
+         that it sends"
+    )
+    .ok();
+}
+
+fn table(text: &mut String, stage: &PlannedStage) {
+    write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
+    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED));
+    for PlannedRow { label, bytes } in listed {
+        line(text, label, *bytes);
+    }
+    if !others.is_empty() {
+        let sum = others.iter().map(|row| row.bytes).sum();
+        line(text, &format!("{} others", others.len()), sum);
+    }
+}
+
+fn line(text: &mut String, label: &str, bytes: Bytes) {
+    write!(text, "\n  {label:<32} {:>9.1}", bytes.mib()).ok();
+}
+
+fn peak(text: &mut String, report: &PlanReport) {
+    let forecast = &report.forecast;
+    write!(text, "\n\n{:<34} {:>9.1} MiB", "peak", forecast.peak.mib()).ok();
+    if let Some(Budget { limit, bytes }) = report.budget {
+        let verdict = if report.fits == Some(true) { "fits" } else { "does not fit" };
+        let mib = bytes.mib();
+        write!(text, ": {verdict} the {mib:.1} MiB that may be taken of {limit}").ok();
+    }
+    let (resident, all) = (forecast.photographs_resident, forecast.photographs);
+    if resident < all {
+        write!(
+            text,
+            "\n{resident} of {all} photographs stay on the card; the others are sent anew for each \
+             iteration"
+        )
+        .ok();
+    }
+    if forecast.in_bands {
+        text.push_str("\nthe most demanding views are drawn in bands, which takes longer");
+    }
+    if forecast.training_scale < 1.0 {
+        let scale = forecast.training_scale;
+        write!(text, "\ntraining views are drawn at {scale:.2} of their size").ok();
+    }
+    if let Some(neighbours) = forecast.neighbours {
+        write!(text, "\nin coarse training each Gaussian has a list of {neighbours} neighbours")
+            .ok();
+    }
+}
+
+/// The two kinds of storage that tables compare.
+const STORAGES: [&str; 2] = ["full precision", "--optimize-memory"];
+
+/// The third, where it is planned for.
+const OFFLOADED: &str = "--offload sh";
+
+fn push_largest(text: &mut String, rows: &str, lines: &[Largest]) {
+    let ([full, compact], most) = (STORAGES, format!("most {rows}"));
+    write!(text, "\n\n{most:<28} {full:>16} {compact:>18}").ok();
+    if lines.iter().any(|line| line.offloaded.is_some()) {
+        write!(text, " {OFFLOADED:>16}").ok();
+    }
+    for line in lines {
+        let cell = |count: Option<u64>, storage| {
+            let mark = if line.chosen == Some(storage) { "*" } else { "" };
+            count.map_or_else(|| "none".to_owned(), |count| format!("{mark}{count}"))
+        };
+        let (full, compact) =
+            (cell(line.full, Storage::Full), cell(line.compact, Storage::Compact));
+        write!(text, "\n  {:<26} {full:>16} {compact:>18}", line.name).ok();
+        if line.offloaded.is_some() {
+            write!(text, " {:>16}", cell(line.offloaded, Storage::Offloaded)).ok();
+        }
+        if let Some(ram) = line.offloaded_ram {
+            write!(text, " and {} of RAM", ram.in_words()).ok();
+        }
+    }
+    if lines.iter().any(|line| line.chosen.is_some()) {
+        text.push_str("\n  * as the preset has it");
+    }
+}
+
+fn push_vertex_budgets(text: &mut String, lines: &[VertexBudget]) {
+    if lines.is_empty() {
+        return;
+    }
+    let [full, compact] = STORAGES;
+    write!(text, "\n\n{:<28} {full:>16} {compact:>18}", "peak without a limit, MiB").ok();
+    for VertexBudget { vertices, full, compact } in lines {
+        let [full, compact] = [full, compact].map(|peak| peak.mib());
+        write!(text, "\n  {vertices:<26} {full:>16.1} {compact:>18.1}").ok();
+    }
 }

@@ -1,11 +1,53 @@
-//! How many GPUs train a model, and which of them is a rank's.
+//! How many processes train a model.
 
 use std::str::FromStr;
 
-use splat_ranks::launch::Launch;
+use splat_ranks::launch::{Launch, detect};
 
-use super::count::{MOST, RankCount};
 use crate::backend::{DeviceError, gpu};
+use crate::cli::exit::UsageError;
+
+/// How many processes train a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum RankCount {
+    /// As many as the launcher has started.
+    Auto,
+    /// So many.
+    Count(u32),
+}
+
+/// Most ranks: beyond, a step of a small batch is all exchange.
+pub(super) const MOST: u32 = 64;
+
+impl FromStr for RankCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
+        count.map(Self::Count).ok_or_else(|| format!("a number from 1 to {MOST}, or auto"))
+    }
+}
+
+impl RankCount {
+    /// The flag that asks for it, with a space before it; nothing for one process.
+    pub(in crate::cli) fn as_flag(self) -> String {
+        match self {
+            Self::Count(1) => String::new(),
+            Self::Count(count) => format!(" --ranks {count}"),
+            Self::Auto => " --ranks auto".to_owned(),
+        }
+    }
+
+    /// Whether more than this process may train.
+    pub(in crate::cli) fn may_be_several(self) -> bool {
+        self != Self::Count(1)
+    }
+}
+
+// How many GPUs train a model, and which of them is a rank's.
 
 /// How many GPUs train a model: as many ranks do, one on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +124,33 @@ fn gpu_among(shown: u32, local_rank: Option<u32>, rank: u32) -> u32 {
     }
 }
 
+// What has started this process.
+
+/// Whether a launcher has started several processes, of which this is one.
+pub(in crate::cli) fn is_launched() -> bool {
+    launched().is_ok_and(|launch| launch.is_some())
+}
+
+/// This process's place among those that a launcher has started.
+pub(super) fn launched() -> Result<Option<Launch>, UsageError> {
+    detect(&|name| std::env::var(name).ok()).map_err(|error| UsageError(error.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_is_a_number_or_the_launchers() {
+        assert_eq!("auto".parse(), Ok(RankCount::Auto));
+        assert_eq!("3".parse(), Ok(RankCount::Count(3)));
+        let flags = [RankCount::Count(1), RankCount::Count(3), RankCount::Auto];
+        assert_eq!(flags.map(RankCount::as_flag), ["", " --ranks 3", " --ranks auto"]);
+        assert!(!RankCount::Count(1).may_be_several() && RankCount::Auto.may_be_several());
+        for wrong in ["0", "65", "-1", "all", ""] {
+            assert!(wrong.parse::<RankCount>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_count_of_gpus_is_a_number_or_all() {

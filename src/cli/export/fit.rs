@@ -1,0 +1,323 @@
+//! `--refit`: the colours of a SOG are fitted to the photographs that its model was trained on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use splat_formats::{
+    ColorFit, SceneCamera, ScenePlacement, SharedRows, SogTools, SplatFileError, SplatFormat,
+    Splats, WriteReport, write, write_with,
+};
+use splat_mesh::Mesh;
+
+use super::args::{ExportArgs, ExportFormat, FilePlacement, VertexColors};
+use crate::backend::{RenderSettings, TrainDevice, gpu};
+use crate::cli::device::{self, DeviceOptions, Task};
+use crate::cli::exit::{DataError, UsageError};
+use crate::cli::mesh::exposures;
+use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
+use crate::config::{Config, DeviceChoice, MemoryOptions, RunOptions, SceneOptions};
+use crate::dataset::{Dataset, ImageLoader};
+use crate::math::linalg::{add, length, scale, sub};
+use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
+use crate::sog::{RefitScene, drawn_looks, footprint_of, with_device};
+use crate::train::Views;
+use crate::train::event::Split;
+
+/// A model with its photographs, and how its export goes back to where it was trained.
+pub(super) struct Refit {
+    config: Config,
+    dataset: Dataset,
+    images: ImageLoader,
+    options: DeviceOptions,
+    back: Vec<ScenePlacement>,
+    images_drawn: u32,
+}
+
+impl Refit {
+    /// Opens the scene of the model, where colours are to be fitted.
+    pub(super) fn open(
+        args: &ExportArgs,
+        placement: &FilePlacement,
+        matches: &ArgMatches,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some((images_drawn, model_path)) = args.sog.refit.zip(args.model_path.clone()) else {
+            return Ok(None);
+        };
+        let run = RunOptions { device: args.sog.device, ..RunOptions::default() };
+        let Opened { config, dataset, images, .. } =
+            open_trained_scene(args, model_path, run, "--refit", matches)?;
+        let options = DeviceOptions::of_surface(&config, matches);
+        let steps = placement.steps.iter().rev();
+        let back = steps.map(ScenePlacement::inverse).collect::<Result<_, _>>()?;
+        Ok(Some(Self { config, dataset, images, options, back, images_drawn }))
+    }
+
+    pub(super) fn device_options(&self) -> DeviceOptions {
+        self.options.clone()
+    }
+
+    /// Fits the colours where the photographs were taken.
+    pub(super) fn fit<B: TrainDevice>(
+        &self,
+        device: &mut B,
+        mut stored: Splats,
+        alike: &SharedRows,
+    ) -> anyhow::Result<Splats> {
+        let Self { config, dataset, images, .. } = self;
+        for placement in &self.back {
+            stored.place(placement)?;
+        }
+        let scene = RefitScene {
+            dataset,
+            images,
+            settings: RenderSettings {
+                sh_degree: stored.sh_degree(),
+                background: config.scene.background_color().0,
+                footprint: footprint_of(&stored, Some(config.optimize.kernel_size)),
+                ..RenderSettings::DEFAULT
+            },
+            lambda_dssim: config.optimize.lambda_dssim,
+            images_drawn: self.images_drawn,
+            seed: config.run.seed,
+        };
+        let mut fitted = scene.fit(device, &stored, alike)?;
+        for placement in self.back.iter().rev() {
+            fitted.place(&placement.inverse()?)?;
+        }
+        Ok(fitted)
+    }
+}
+
+/// Fails where colours are to be fitted that no photograph can be compared with, or that are not shared.
+pub(super) fn check(args: &ExportArgs, format: ExportFormat) -> Result<(), UsageError> {
+    if args.sog.refit.is_none() {
+        return Ok(());
+    }
+    if args.model_path.is_none() {
+        return Err(UsageError(
+            "--refit fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
+                .to_owned(),
+        ));
+    }
+    if args.cut.sh_degree == 0 {
+        return Err(no_harmonics());
+    }
+    if !matches!(format, ExportFormat::Sog | ExportFormat::SogFolder) {
+        return Err(UsageError(
+            "--refit is for SOG in one file (.sog) or a folder (meta.json), not for other formats or streamed SOG. Leave it \
+                 out"
+                .to_owned(),
+        ));
+    }
+    if !args.cut.place.crop.is_empty() || args.cut.place.crop_sphere.is_some() {
+        return Err(UsageError(
+            "--refit and --crop: the photographs show what is cut off, and what is left would take its \
+             colours. Leave one of them out"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Without harmonics nothing is shared, and nothing is lost that could be made up for.
+pub(super) fn no_harmonics() -> UsageError {
+    UsageError(
+        "--refit makes up for harmonics that Gaussians share, and there are none above degree 0. Leave it out"
+            .to_owned(),
+    )
+}
+
+// `--colors photographs`: the colours of a mesh of triangles are fitted to the photographs of its training.
+
+const FLAG: &str = "--colors photographs";
+
+/// Fails where there is a file alone.
+pub(super) fn check_photographs(args: &ExportArgs) -> Result<(), UsageError> {
+    let is_asked = args.colors == Some(VertexColors::Photographs);
+    if is_asked && args.model_path.is_none() { Err(no_model()) } else { Ok(()) }
+}
+
+fn no_model() -> UsageError {
+    UsageError(format!(
+        "{FLAG} fits colours to the photographs of a model's training. Give -m MODEL instead of a file"
+    ))
+}
+
+/// Fits the colours of the whole mesh, where it was trained, if they are to be; `None` if not.
+pub(super) fn fit_to_photographs(
+    args: &ExportArgs,
+    mesh: &mut Mesh,
+    matches: &ArgMatches,
+) -> anyhow::Result<Option<VertexFit>> {
+    if args.colors != Some(VertexColors::Photographs) {
+        return Ok(None);
+    }
+    let Some(model_path) = args.model_path.clone() else { return Err(no_model().into()) };
+    let run = RunOptions::default();
+    let opened = open_trained_scene(args, model_path.clone(), run, FLAG, matches)?;
+    if opened.dataset.train.is_empty() {
+        return Err(DataError(format!(
+            "{FLAG}: the scene has none of the photographs that the model was trained on. Name theirs with -s, or \
+             give --colors views"
+        ))
+        .into());
+    }
+    let exposures = exposures(TextureSource::Photographs, &model_path, &opened)?;
+    let Opened { config, dataset, images, .. } = &opened;
+    let mut views = Views::new(dataset, images);
+    let background = config.scene.background_color().0;
+    let fit_to_photographs = fit_vertex_colors(mesh, &mut views, background, &exposures);
+    for warning in views.take_warnings() {
+        tracing::warn!("{warning}");
+    }
+    match fit_to_photographs {
+        Some(fit_to_photographs) => Ok(Some(fit_to_photographs)),
+        None => Err(none_to_compare(&views, Split::Train).into()),
+    }
+}
+
+// The scene that a model was trained on, to fit colours to its photographs.
+
+/// Opens the scene with the views alone that the model has seen. Errors begin with the flag that asks for it.
+pub(super) fn open_trained_scene(
+    args: &ExportArgs,
+    model_path: PathBuf,
+    run: RunOptions,
+    flag: &'static str,
+    matches: &ArgMatches,
+) -> anyhow::Result<Opened> {
+    let named = ModelArgs {
+        model_path,
+        iteration: args.iteration,
+        quiet: args.quiet,
+        scene: SceneOptions {
+            source_path: args.sog.source_path.clone(),
+            ..SceneOptions::default()
+        },
+        memory: MemoryOptions::default(),
+        run,
+    };
+    let mut model = named.read(matches).context(flag)?;
+    model.train_only_seen();
+    model.open(None).context(flag)
+}
+
+// Writing a SOG with what the machine has: its palette is searched for on a GPU, which also draws the
+// Gaussians to know from where they are seen.
+
+/// Fewer Gaussians than these are written before a GPU is ready.
+const LEAST_FOR_GPU: usize = 20_000;
+
+/// What is written, and where.
+pub(super) struct SogExport<'a> {
+    pub(super) to: &'a Path,
+    pub(super) splats: &'a Splats,
+    pub(super) format: &'a SplatFormat,
+    /// Depth before which nothing is drawn, units of the placed scene.
+    pub(super) near: f64,
+    /// What its colours are fitted to, where they are.
+    pub(super) refit: Option<&'a Refit>,
+}
+
+impl SogExport<'_> {
+    /// The cameras that its options have.
+    fn cameras(&self) -> &[SceneCamera] {
+        match self.format {
+            SplatFormat::Sog(options) | SplatFormat::SogFolder(options) => &options.cameras,
+            SplatFormat::StreamedSog(options) => &options.sog.cameras,
+            _ => &[],
+        }
+    }
+
+    /// Whether a device has anything to do for it.
+    fn has_palette(&self) -> bool {
+        let is_sog = matches!(
+            self.format,
+            SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_)
+        );
+        is_sog && self.splats.sh_degree() > 0 && !self.splats.is_empty()
+    }
+
+    /// Writes on the chosen device.
+    pub(super) fn write(self, device: DeviceChoice) -> anyhow::Result<WriteReport> {
+        let wants_gpu = match device {
+            DeviceChoice::Cpu => false,
+            DeviceChoice::Cuda => true,
+            DeviceChoice::Auto => {
+                gpu::is_present() && gpu::kernels().is_some() && self.splats.len() >= LEAST_FOR_GPU
+            }
+        };
+        if let Some(refit) = self.refit {
+            return Ok(device::on(&refit.device_options(), OnDevice(self))??);
+        }
+        if !self.has_palette() || !wants_gpu {
+            return Ok(write(self.to, self.splats, self.format)?);
+        }
+        let mut config = Config::default();
+        config.run.device = DeviceChoice::Cuda;
+        let (to, splats, format) = (self.to, self.splats, self.format);
+        match device::on(&DeviceOptions::of(&config), OnDevice(self)) {
+            Ok(written) => Ok(written?),
+            Err(error) if device == DeviceChoice::Auto => {
+                tracing::warn!(
+                    "the GPU cannot be used: {error:#}. The palette of harmonics is searched for on the \
+                     processor, which takes longer; --device cpu does so without asking"
+                );
+                Ok(write(to, splats, format)?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Depth before which nothing is drawn in training with these cameras.
+fn near_of(cameras: &[SceneCamera]) -> f64 {
+    let centres = || cameras.iter().map(|camera| camera.position);
+    let mean = scale(centres().fold([0.0; 3], add), 1.0 / cameras.len().max(1) as f64);
+    let reach = centres().map(|centre| length(sub(centre, mean))).fold(0.0, f64::max);
+    let is_spread = reach > f64::EPSILON * length(mean);
+    if is_spread { RenderSettings::DEFAULT.near * reach } else { f64::INFINITY }
+}
+
+/// The work of a device. What the file itself cannot hold is no failure of the device.
+struct OnDevice<'a>(SogExport<'a>);
+
+impl Task for OnDevice<'_> {
+    type Output = Result<WriteReport, SplatFileError>;
+
+    fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
+        let Self(export) = self;
+        let cameras = export.cameras();
+        // As far as in training, where the scene is small.
+        let near = export.near.min(near_of(cameras));
+        let seen = match cameras {
+            [] => None,
+            _ => drawn_looks(device, export.splats, cameras, near)
+                .map_err(|error| {
+                    tracing::warn!(
+                        "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \
+                         harmonics is estimated from the cameras alone"
+                    );
+                })
+                .ok(),
+        };
+        let SogExport { to, splats, format, refit, .. } = export;
+        let mut failure = None;
+        let fit = |device: &mut B, stored: Splats, alike: &SharedRows| match refit?
+            .fit(device, stored, alike)
+        {
+            Ok(fitted) => Some(fitted),
+            Err(error) => {
+                failure = Some(error.context("--refit"));
+                None
+            }
+        };
+        let written = with_device(device, fit, |tools| {
+            let fit = refit.map(|_| tools as &dyn ColorFit);
+            let tools = SogTools { search: tools, seen: seen.as_ref(), fit };
+            write_with(to, splats, format, &tools)
+        });
+        failure.map_or(Ok(written), Err)
+    }
+}
