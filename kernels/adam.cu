@@ -14,6 +14,7 @@
 // What a view and a Gaussian's colour give each other.
 struct ColorStep {
     float3 d_color;
+    float rest_kept;  // of the coefficients above degree 0, after the step
     float basis[SH_MAX_COEFFICIENTS];
     float d_basis[SH_MAX_COEFFICIENTS];
 };
@@ -31,6 +32,7 @@ __device__ inline void step_coefficients(const AdamArgs& a, Sh& sh, uint32_t fro
         AdamRow<3> c = sh.template get<LATE>(i, k, late);
         step.d_basis[k] = c.value[0] * d_color.x + c.value[1] * d_color.y + c.value[2] * d_color.z;
         sh.move(a, c, k, scale(d_color, step.basis[k]));
+        if (k > 0) decay(c, step.rest_kept);
         sh.put(i, c);
     }
     sh.store(3 * from, count);
@@ -55,9 +57,9 @@ __device__ inline void step_all_coefficients(const AdamArgs& a, Sh& sh, const Ca
 
 // Colours: moves the coefficients and returns the gradient of the viewing direction.
 template <class Sh>
-__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
-                                    float3 direction, float3 d_color) {
-    ColorStep step = {d_color};
+__device__ inline float3 step_color(const AdamArgs& a, uint32_t gaussian, bool seen, Sh sh,
+                                    uint32_t age, float3 direction, float3 d_color) {
+    ColorStep step = {d_color, seen ? a.sh_kept : 1.0f};
     sh_basis(a.views[0].sh_degree, direction, step.basis);
     const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
     sh.see_gradient(d_color);
@@ -105,7 +107,7 @@ __device__ inline float3 step_appearance(Gaussian<Storage, EXTENDED>, const Adam
         const typename Storage::Sh sh(at.tables, at.row, state.seed);
         const uint32_t age = a.lazy.steps - a.sh_steps[block];
         const float3 d_direction =
-            step_color(a, gaussian, sh, age, normalize(offset), d_splat.d_color);
+            step_color(a, gaussian, seen, sh, age, normalize(offset), d_splat.d_color);
         if (seen && a.views[0].by_distances == 0) {
             d_mean_by_color = normalize_bwd(offset, d_direction);
         }
@@ -126,7 +128,7 @@ __device__ inline GeometryGradient row_bwd(Primitive, const AdamArgs& a, uint32_
         d = shape_bwd(Primitive{}, a.views[0], splat_index, shape, d_splat);
         d.d_mean_world = add(d.d_mean_world, d_mean_by_color);
     }
-    return {d, d_splat.d_ellipse.d_log_kept};
+    return {d, d_splat.d_ellipse.d_log_kept, splat_index != UNSEEN};
 }
 
 template <class Storage, bool EXTENDED>

@@ -76,6 +76,12 @@ __device__ inline void add_features(const ViewArgs& view, uint32_t splat_index, 
                 d.d_quat.z + d_quat.z};
 }
 
+// Decoupled weight decay of a coefficient's three channels.
+__device__ inline void decay(AdamRow<3>& coefficient, float kept) {
+#pragma unroll
+    for (uint32_t channel = 0; channel < 3; ++channel) coefficient.value[channel] *= kept;
+}
+
 // Moves a centre at random, as far as the Gaussian is transparent and large.
 __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<GEOMETRY_WIDTH>& g,
                              FiniteCheck& health) {
@@ -108,6 +114,7 @@ __device__ inline float centre_rate_factor(const AdamArgs& a, const AdamRow<GEOM
 struct GeometryGradient {
     ShapeGradient d_shape;
     float d_log_opacity;
+    bool seen;  // by a view of the step
 };
 
 // Moves the geometry: by the views' gradients, what is added to them once a step, and at random.
@@ -135,7 +142,8 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
         move<false>(a, g, k, group == 0 ? centre_rate : a.rates[group], d_geometry[k], health[group]);
     }
-    if (EXTENDED && a.noise_rate != 0.0f && gaussian < a.gaussians) {
+    const bool moves_at_random = a.noise_unseen == 0 || !gradient.seen;
+    if (EXTENDED && a.noise_rate != 0.0f && moves_at_random && gaussian < a.gaussians) {
         add_noise(a, gaussian, g, health[0]);
     }
     geometry.store(g, ~seed);

@@ -82,8 +82,9 @@ __device__ inline float largest_sum(const AdamArgs& a, const ViewColors* colors)
 
 // Colours: moves the coefficients, and leaves the gradients of the directions with the views.
 template <class Sh>
-__device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, uint32_t age,
-                                   ViewColors* colors) {
+__device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, bool seen, Sh sh,
+                                   uint32_t age, ViewColors* colors) {
+    const float rest_kept = seen ? a.sh_kept : 1.0f;
     const CatchUp late = catch_up_of(a.lazy, a.sh_drifts, age);
     for (uint32_t v = 0; v < a.view_count; ++v) sh.see_gradient(lane_value(colors[v].d_color));
     sh.rescale(a, late, Sh::SHORT ? largest_sum(a, colors) : 0.0f);
@@ -122,6 +123,7 @@ __device__ inline void step_colors(const AdamArgs& a, uint32_t gaussian, Sh sh, 
         for (uint32_t i = 0; i < Sh::AT_ONCE; ++i) {
             if (3 * i >= count) continue;
             sh.move(a, c[i], from + i, d[i]);
+            if (from + i > 0) decay(c[i], rest_kept);
             sh.put(i, c[i]);
         }
         sh.store(3 * from, count);
@@ -161,13 +163,14 @@ __device__ inline void step_views(const AdamArgs& a) {
     if (__any_sync(FULL_WARP, seen)) {
         const MovedSh at = moved_sh<Storage::Sh::CACHED>(a, gaussian);
         const typename Storage::Sh sh(at.tables, at.row, seed);
-        step_colors(a, gaussian, sh, a.lazy.steps - a.sh_steps[block], colors);
+        step_colors(a, gaussian, seen, sh, a.lazy.steps - a.sh_steps[block], colors);
         __syncwarp();  // everyone has read the age
         if (gaussian % WARP == 0) mark_moved(a, block, at.line);
     }
 
     AdamRow<GEOMETRY_WIDTH> g = geometry.load();
     GeometryGradient sum = {};
+    sum.seen = seen;
     if (seen) {
         const Shape shape = shape_of<true>(a, gaussian, g);
         for (uint32_t v = 0; v < a.view_count; ++v) {

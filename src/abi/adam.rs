@@ -126,6 +126,10 @@ abi! {
         pub size_offset: f32,
         /// Not 0: `d_opacity` and `d_scale` act only on rows to whose opacities the views give a gradient.
         pub seen_only: u32,
+        /// Not 0: the random motion moves only rows that no view shows.
+        pub noise_unseen: u32,
+        /// What is left after the step of the harmonics above degree 0 of rows that a view shows: 1 less the decay.
+        pub sh_kept: f32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: bring the SH of every lane block up to date.

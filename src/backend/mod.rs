@@ -69,7 +69,7 @@ pub(crate) use profiler::LANES;
 pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
 pub use ranks::{RankOutcome, RankView, Ranks, Sight};
 pub use render::{
-    AdamStep, Measured, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
+    AdamStep, Measured, Moved, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
 };
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};

@@ -102,6 +102,9 @@ pub struct AdamStep {
     pub regularisers: Regularisers,
     /// Random motion of the centres after the step.
     pub noise: Option<Noise>,
+    /// Share by which the SH coefficients above degree 0 of Gaussians that a view of the step shows decay after the
+    /// step (decoupled weight decay, Loshchilov and Hutter 2019).
+    pub sh_decay: f64,
 }
 
 impl AdamStep {
@@ -109,7 +112,7 @@ impl AdamStep {
     pub fn new(number: u32, rates: Rates) -> Self {
         let moments = Moments::of_step(number);
         let regularisers = Regularisers::default();
-        Self { number, moments, rates, by_size: None, regularisers, noise: None }
+        Self { number, moments, rates, by_size: None, regularisers, noise: None, sh_decay: 0.0 }
     }
 }
 
@@ -151,6 +154,17 @@ pub struct Noise {
     pub rate: f64,
     /// Key of the stream of random numbers.
     pub key: u64,
+    /// Gaussians that move.
+    pub moved: Moved,
+}
+
+/// Gaussians that random motion acts on.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum Moved {
+    /// All Gaussians.
+    All,
+    /// Gaussians that no view of the step shows.
+    Unseen,
 }
 
 /// What a frame is compared with, and by which terms.

@@ -179,7 +179,8 @@ const USUAL: [(&str, &[Group]); 10] = [
 ];
 
 /// Options that only state a schedule or a constant of a paper: the group "Advanced" of `--help`.
-const ADVANCED: [&str; 77] = [
+const ADVANCED: [&str; 79] = [
+    "near_share",
     "sh_degree_interval",
     "no_batch_scaling",
     "position_lr_init",
@@ -199,6 +200,7 @@ const ADVANCED: [&str; 77] = [
     "kernel_size",
     "opacity_reg",
     "scale_reg",
+    "sh_decay",
     "exposure_lr_init",
     "exposure_lr_final",
     "depth_l1_weight_init",

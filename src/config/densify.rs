@@ -24,8 +24,11 @@ pub(super) struct DensifiedRun {
 }
 
 const NO_NOISE: Idle<DensifiedRun> = Idle::When {
-    is: |run| !run.strategy.moves_at_random(),
-    words: "with a --strategy without random motion (mcmc has it)",
+    is: |run| {
+        let is_budget = run.strategy == StrategyName::Budget;
+        !run.strategy.moves_at_random() && !(is_budget && run.primitive == PrimitiveName::Gaussians)
+    },
+    words: "with a --strategy without random motion (mcmc and budget have it, for Gaussians)",
 };
 const NO_GRADIENTS: Idle<DensifiedRun> = Idle::When {
     is: |run| run.is_trained || !run.strategy.grows_by_gradient(),
@@ -98,9 +101,10 @@ options! {
         #[arg(value_name = "SHARE")]
         near_fade: f64 = 0.0, is share, idle NO_GRADIENTS, OF_TRIANGLES;
 
-        /// With mcmc, rate of the noise
+        /// With mcmc and budget, rate of the noise
         ///
-        /// The unit is the learning rate of the positions.
+        /// Gaussians that are nearly transparent move at random after each step: with mcmc all, with budget those that the
+        /// step's view does not show. The unit is the learning rate of the positions. 0 disables the noise.
         #[arg(value_name = "RATE")]
         noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::declare::Idle;
 use super::declare::options;
 use super::scene::SceneOptions;
+use super::strategy::StrategyName;
 use super::values::PrimitiveName;
 use super::values::RegReach;
 use super::values::ResolutionSchedule;
@@ -294,6 +295,16 @@ options! {
         /// The unit of the scale is the distance from the cameras to the scene's middle.
         #[arg(value_name = "WEIGHT")]
         scale_reg: f64 = 0.0, is rate;
+
+        /// With budget, decay of the SH coefficients above degree 0
+        ///
+        /// After a step these coefficients of the Gaussians in view are multiplied by 1 - RATE * --feature-rest-lr (AdamW).
+        /// With N > 100 training views RATE counts (100 / N)^2. Fewer views are reproduced less exactly, and others better.
+        #[arg(value_name = "RATE")]
+        sh_decay: f64 = 0.0, is rate, idle Idle::When {
+            is: |config| config.densify.strategy != StrategyName::Budget,
+            words: "without --strategy budget",
+        };
 
         /// Gaussians on which --opacity-reg and --scale-reg act
         ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::declare::Idle;
 use super::declare::options;
 use super::splits::TestList;
-use super::values::{count, holds, path, positive};
+use super::values::{count, holds, path, positive, share};
 use super::{Color, Offset};
 
 /// The widest image that JPEG can hold, px.
@@ -58,6 +58,14 @@ options! {
         /// Background colour: red, green and blue from 0 to 1
         #[arg(value_name = "R,G,B")]
         background: Option<Color>;
+
+        /// Share of the viewing distance within which no Gaussian is drawn
+        ///
+        /// The viewing distance is the median distance of the cameras to the scene's middle, or the cameras' extent if that
+        /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. 0 stands
+        /// for a hundredth of the cameras' extent, which is the least in any case. A trained model keeps its share.
+        #[arg(value_name = "SHARE")]
+        near_share: f64 = 0.0, is share;
 
         /// Hold out every 8th view for evaluation
         ///

@@ -76,6 +76,8 @@ pub struct Dataset {
     /// Half side of the cube that random Gaussians fill where `points` is empty and the scene's
     /// format fixes it, world units (1.3 for Blender scenes).
     pub random_half_side: Option<f64>,
+    /// Share of the viewing distance within which no Gaussian is drawn, as `--near-share` has it.
+    pub near_share: f64,
     /// Things the user should know, one sentence each (images missing, points dropped).
     pub warnings: Vec<String>,
 }
@@ -153,6 +155,7 @@ impl Dataset {
             random_half_side: scene
                 .random_half_side
                 .map(|side| side * Frame::SCENE.unit_in(&frame)),
+            near_share: options.near_share,
             warnings: scene.warnings,
         })
     }

@@ -131,7 +131,7 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
     Cube { centre: dataset.centre().map(f64::to_f32), half_side: scene_extent(dataset).to_f32() }
 }
 
-/// Share of [`scene_extent`] from which on Gaussians are drawn.
+/// Share of [`scene_extent`] from which on Gaussians are drawn in any case.
 ///
 /// Splats right before one camera cost it nothing and spoil the views of its neighbours, and how
 /// near that is depends on the scene: a depth in world units would let more of them in the larger
@@ -142,7 +142,8 @@ const NEAR_SHARE: f64 = 0.01;
 /// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from
 /// the training cameras alone, so that a model is looked at as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
-    NEAR_SHARE * scene_extent(dataset)
+    let SceneScale { extent, unit } = SceneScale::of(dataset);
+    (NEAR_SHARE * extent).max(dataset.near_share * unit.min(extent))
 }
 
 /// What Gaussians are in views, in training and after.

@@ -164,6 +164,7 @@ mod tests {
             root: "scene".into(),
             sources: Vec::new(),
             random_half_side: None,
+            near_share: 0.0,
             frame: Frame::SCENE,
             warnings: Vec::new(),
         }

@@ -162,6 +162,7 @@ mod tests {
             test: Vec::new(),
             points: PointCloud { positions: points, colors },
             random_half_side: None,
+            near_share: 0.0,
             frame: Frame::SCENE,
             warnings: Vec::new(),
         }

@@ -532,12 +532,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (config, iteration) = (self.setup.config, turn.iteration());
         match self.stage(iteration) {
             TrainingStage::Photometric => {
-                let StepExtras { regularisers, noise } = self.strategy.step_extras(turn);
+                let StepExtras { regularisers, noise, sh_decay } = self.strategy.step_extras(turn);
                 let rates =
                     schedule::photometric_rates(&config.optimize, self.scale.extent, iteration);
                 let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
                 let step = adam_step(&config.optimize, turn.images, 0, rates);
-                AdamStep { by_size, regularisers, noise, ..step }
+                let sh_decay = sh_decay * step.rates.sh_rest;
+                AdamStep { by_size, regularisers, noise, sh_decay, ..step }
             }
             TrainingStage::Coarse { schedule, extent } => {
                 schedule.step(config, extent, turn.iterations)

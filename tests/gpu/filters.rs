@@ -13,7 +13,7 @@ use crate::common::scene::{NEAR, RATES, filtered_viewpoint, photo, tame_gaussian
 use crate::common::{Draws, assert_relative, derivative, view};
 use splat::backend::cpu::{Cpu, Model, Parameter};
 use splat::backend::{
-    AdamStep, Adjust, Footprint, Noise, Reach, Regularisers, Snapshot, Terms, TrainDevice,
+    AdamStep, Adjust, Footprint, Moved, Noise, Reach, Regularisers, Snapshot, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
@@ -30,6 +30,7 @@ each_backend!(
     steps_through_the_filters_agree_with_the_oracle,
     regularisers_act_on_all_gaussians_or_on_those_that_are_seen,
     noise_moves_transparent_gaussians_as_the_oracle_does,
+    harmonics_of_what_is_seen_decay,
     filters_move_with_their_gaussians_and_are_zero_after_a_round,
 );
 
@@ -413,38 +414,64 @@ fn regularisers_act_where_nothing_is_seen<B: TrainDevice>(
 
 fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: &mut B) {
     let mut gaussians = tame_gaussians(321, 46, 3);
-    // Opacities around the 0.005 where the motion ends.
+    // Opacities around the 0.005 where the motion ends, and every third Gaussian behind the camera.
     let mut draws = Draws::new(47);
-    for logit in &mut gaussians.opacity_logits {
+    for (row, logit) in gaussians.opacity_logits.iter_mut().enumerate() {
         *logit = inverse_sigmoid(draws.uniform(0.001, 0.05)).to_f32();
-    }
-    let shot = smoothed_shot(&gaussians, MIP, 48);
-    let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0 });
-    let still = AdamStep::new(1, AT_REST);
-    let step = AdamStep { noise, ..still };
-    let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
-    let mut oracle = Cpu::<f64>::new();
-    let (_, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
-    let means = [&found, &expected].map(|s| s.parameters.means.as_chunks::<3>().0);
-    let starts = gaussians.means.as_chunks::<3>().0;
-    let mut far = 0;
-    for (row, start) in starts.iter().enumerate() {
-        let of = |mean: [f32; 3]| [0, 1, 2].map(|k| f64::from(mean[k]) - f64::from(start[k]));
-        let [found, expected] = means.map(|means| of(means[row]));
-        let length = dot(expected, expected).sqrt();
-        far += usize::from(length > 1e-2);
-        for axis in 0..3 {
-            let error = (found[axis] - expected[axis]).abs();
-            // Normal numbers of single precision, a gate a hundred times as steep as the opacity that
-            // it is of, and the rounding of a coordinate.
-            let tolerance = 1e-4 * length + 1e-6;
-            assert!(error <= tolerance, "{row}: {found:?} instead of {expected:?}");
+        if row % 3 == 0 {
+            gaussians.means[3 * row + 2] *= -1.0;
         }
     }
-    assert!(far > 100, "only {far} of 321 have moved");
+    let shot = smoothed_shot(&gaussians, MIP, 48);
+    let still = AdamStep::new(1, AT_REST);
+    for (moved, least_far, least_at_rest) in [(Moved::All, 100, 0), (Moved::Unseen, 50, 50)] {
+        let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0, moved });
+        let step = AdamStep { noise, ..still };
+        let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
+        let mut oracle = Cpu::<f64>::new();
+        let (_, expected) = smoothed_step(&mut oracle, &gaussians, &shot, &step);
+        let means = [&found, &expected].map(|s| s.parameters.means.as_chunks::<3>().0);
+        let starts = gaussians.means.as_chunks::<3>().0;
+        let (mut far, mut at_rest) = (0, 0);
+        for (row, start) in starts.iter().enumerate() {
+            let of = |mean: [f32; 3]| [0, 1, 2].map(|k| f64::from(mean[k]) - f64::from(start[k]));
+            let [found, expected] = means.map(|means| of(means[row]));
+            let length = dot(expected, expected).sqrt();
+            far += usize::from(length > 1e-2);
+            at_rest += usize::from(means[0][row] == *start);
+            for axis in 0..3 {
+                let error = (found[axis] - expected[axis]).abs();
+                // Normal numbers of single precision, a gate a hundred times as steep as the opacity that
+                // it is of, and the rounding of a coordinate.
+                let tolerance = 1e-4 * length + 1e-6;
+                assert!(error <= tolerance, "{moved:?} {row}: {found:?} instead of {expected:?}");
+            }
+        }
+        assert!(far > least_far, "{moved:?}: only {far} of 321 have moved");
+        assert!(at_rest >= least_at_rest, "{moved:?}: only {at_rest} are at rest");
+        assert_eq!(found.parameters.log_scales, gaussians.log_scales);
+    }
     let (_, resting) = smoothed_step(device, &gaussians, &shot, &still);
     assert_eq!(resting.parameters, gaussians);
-    assert_eq!(found.parameters.log_scales, gaussians.log_scales);
+}
+
+fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
+    let mut gaussians = tame_gaussians(130, 52, 3);
+    for row in (0..130).step_by(3) {
+        gaussians.means[3 * row + 2] *= -1.0;
+    }
+    let shot = smoothed_shot(&gaussians, MIP, 53);
+    let step = AdamStep { sh_decay: 0.25, ..AdamStep::new(1, AT_REST) };
+    let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
+    let (_, expected) = smoothed_step(&mut Cpu::<f64>::new(), &gaussians, &shot, &step);
+    // Three quarters of a number are rounded once.
+    assert_eq!(found.parameters, expected.parameters);
+    assert_eq!(found.parameters.sh_dc, gaussians.sh_dc);
+    let pairs = found.parameters.sh_rest.iter().zip(&gaussians.sh_rest);
+    let decayed =
+        pairs.filter(|(found, start)| **found == 0.75 * **start && **start != 0.0).count();
+    let (seen, front) = (decayed / (3 * 15), 86);
+    assert!(seen > 30 && seen <= front, "{seen} have decayed");
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
@@ -505,7 +532,7 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
     let gaussians = tame_gaussians(200, 50, 3);
     let shot = smoothed_shot(&gaussians, MIP, 51);
     let regularisers = Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() };
-    let noise = Some(Noise { rate: 1e-3, key: 77 });
+    let noise = Some(Noise { rate: 1e-3, key: 77, moved: Moved::All });
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
     let (loss, found) = smoothed_step(&mut device, &gaussians, &shot, &step);
     let mut oracle = Cpu::<f64>::new();

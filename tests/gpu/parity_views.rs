@@ -10,7 +10,7 @@ use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Footprint, Noise, NormalDepths, Rates, Reach, Regularisers, Snapshot, Term,
+    AdamStep, Footprint, Moved, Noise, NormalDepths, Rates, Reach, Regularisers, Snapshot, Term,
     TrainDevice,
 };
 use splat::dataset::View;
@@ -205,11 +205,12 @@ fn sampled<B: TrainDevice>(
 
 fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     let (gaussians, shots) = batch(Kind::Colours, 5, 320);
-    let noise = Noise { rate: 50.0, key: 77 };
-    for reach in [Reach::All, Reach::Seen] {
+    for (reach, moved) in [(Reach::All, Moved::All), (Reach::Seen, Moved::Unseen)] {
+        let noise = Noise { rate: 50.0, key: 77, moved };
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.3, scale: 0.7, reach },
             noise: Some(noise),
+            sh_decay: 0.25,
             ..AdamStep::new(1, AT_REST)
         };
         let [found, expected] = [after(device, &gaussians, &shots, &step), {
@@ -221,6 +222,8 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
             let way = (expected - start).abs();
             assert!((found - expected).abs() <= 1e-3 * way + 1e-6, "{found} for {expected}");
         }
+        // Three quarters of a number are rounded once.
+        assert_eq!(found.parameters.sh_rest, expected.parameters.sh_rest, "decayed harmonics");
     }
 }
 

@@ -15,8 +15,8 @@ use crate::common::{assert_relative, view};
 use crate::primitive_rows::in_training;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
-    Render, Snapshot, Statistics, Stay, Term, Terms, Wants,
+    AdamStep, DeviceError, Footprint, Inputs, Look, Moved, Noise, Objective, Photo, Rates,
+    Regularisers, Render, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 #[cfg(kernels)]
 use splat::backend::{Store as _, cuda::CudaOptions};
@@ -330,7 +330,10 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     let by_opacity = Regularisers { opacity: 0.01, ..Default::default() };
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
-        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),
+        (
+            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: Moved::All }), ..plain },
+            "random motion",
+        ),
     ] {
         let mut gradients = B::Gradients::default();
         add::<Balls, B>(device, &mut model, &shots[0], &mut gradients);

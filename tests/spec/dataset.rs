@@ -105,6 +105,10 @@ fn what_the_writer_writes_is_read_again_sorted_by_name() {
     // Cameras at 0, 1 and 2 on the x axis: the farthest is 1 from the mean.
     assert!((dataset.extent() - 1.1).abs() < 1e-12, "{}", dataset.extent());
     assert_eq!(splat::train::near(&dataset), 0.01 * dataset.extent());
+    let distance = dataset.viewing_distance().min(dataset.extent());
+    assert!(distance > 0.1, "{distance}");
+    let nearer = Dataset { near_share: 0.5, ..dataset };
+    assert_eq!(splat::train::near(&nearer), 0.5 * distance);
 }
 
 #[test]

@@ -528,6 +528,7 @@ fn small_dataset() -> Dataset {
             colors: vec![[7, 8, 9], [10, 11, 12]],
         },
         random_half_side: None,
+        near_share: 0.0,
         warnings: Vec::new(),
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use splat::backend::cpu::{Cpu, Drawable, Gradients, Model, Parameter};
 use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, Noise, Objective, Photo, Rates, Regularisers,
-    RenderSettings, Rows, Snapshot, Statistics, Stay, Term, Terms, Wants,
+    AdamStep, DeviceError, Footprint, Inputs, Look, Moved, Noise, Objective, Photo, Rates,
+    Regularisers, RenderSettings, Rows, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 use splat::config::Config;
 use splat::dataset::{Image, InverseDepthMap, View};
@@ -446,7 +446,10 @@ fn what_needs_a_density_in_space_is_refused() {
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
-        (AdamStep { noise: Some(Noise { rate: 0.1, key: 1 }), ..plain }, "random motion"),
+        (
+            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: Moved::All }), ..plain },
+            "random motion",
+        ),
     ] {
         let gradients = gradients_of(&mut model, &shots, &SETTINGS);
         assert_unsupported(device.step(&mut model, gradients, &step), words);

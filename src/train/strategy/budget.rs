@@ -3,10 +3,9 @@
 //! which Adam forgets all moments (the density control of `LiteGS`, 2026).
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
-use super::interface::{Rounds, least_images};
-use super::interface::{Site, StepExtras, Strategy};
-use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, ScoreRule, Statistics};
-use crate::config::{Config, OptimizeOptions};
+use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
+use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Moved, ScoreRule, Statistics};
+use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
@@ -32,6 +31,17 @@ const FADE_PASSES: u32 = 6;
 /// Opacity to which one fades at most.
 const FADE_FLOOR: f64 = 1.0 / 128.0;
 
+/// Number of views up to which `--sh-decay` counts in full.
+const DECAY_VIEWS: f64 = 100.0;
+
+/// Decay of the SH coefficients above degree 0 over their learning rate.
+///
+/// Harmonics fit what a Gaussian's few views have in common with nothing else. With many views the data say more, and real
+/// reflections would be lost.
+fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
+    options.sh_decay * (DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
+}
+
 /// Growth to a number of Gaussians.
 pub(super) struct BudgetGrowth {
     rounds: Rounds,
@@ -39,6 +49,8 @@ pub(super) struct BudgetGrowth {
     /// Images between two rounds at least, where iterations pass with the clock.
     round_images: u32,
     extras: StepExtras,
+    /// Of what the view of a step does not show, if anything.
+    motion: Option<RandomMotion>,
     /// Largest scale that is copied, not split, world units.
     small_max: f64,
     /// Gaussians at the end; as many as there are candidates for where no number is given.
@@ -63,11 +75,18 @@ impl BudgetGrowth {
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
         let longest = interval.max(until.saturating_sub(from) / LEAST_ROUNDS);
         let window = Window::new(&config.optimize, views, interval, longest);
+        // Surfels have no volume that the motion could follow.
+        let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
+        let extras = StepExtras {
+            sh_decay: sh_decay(&config.optimize, views),
+            ..StepExtras::of(config, scene)
+        };
         Self {
             rounds: Rounds::every(window.iterations, from..until),
             window,
             round_images,
-            extras: StepExtras::of(config, scene),
+            extras,
+            motion: is_moved.then(|| RandomMotion::new(config, scene, Moved::Unseen)),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
             fade_interval: options.opacity_reset_interval,
@@ -139,8 +158,11 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
-    fn step_extras(&self, _turn: Turn) -> StepExtras {
-        self.extras
+    /// Gaussians that have become nearly transparent move at random while no view shows them, and some find a place where
+    /// a view needs them. Those that the view shows stay: the gradients place them better.
+    fn step_extras(&self, turn: Turn) -> StepExtras {
+        let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
+        StepExtras { noise, ..self.extras }
     }
 
     fn due(&self, span: ImageSpan) -> bool {
@@ -193,6 +215,27 @@ mod tests {
     use crate::backend::cpu::Cpu;
 
     const UNIT: SceneScale = SceneScale { extent: 1.0, unit: 1.0 };
+
+    #[test]
+    fn harmonics_decay_in_full_with_up_to_a_hundred_views() {
+        let options = OptimizeOptions { sh_decay: 3.0, ..OptimizeOptions::default() };
+        assert_eq!([1, 100, 200].map(|views| sh_decay(&options, views)), [3.0, 3.0, 0.75]);
+    }
+
+    #[test]
+    fn gaussians_that_no_view_shows_move_at_random_and_surfels_do_not() {
+        let mut config = Config::default();
+        let noise = |config: &Config| {
+            let budget = BudgetGrowth::new(config, UNIT, 10);
+            Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(9)).noise
+        };
+        assert_eq!(noise(&config).map(|noise| noise.moved), Some(Moved::Unseen));
+        config.densify.noise_lr = 0.0;
+        assert_eq!(noise(&config), None);
+        config.densify.noise_lr = 1.0;
+        config.optimize.primitive = PrimitiveName::Surfels;
+        assert_eq!(noise(&config), None);
+    }
 
     #[test]
     fn rounds_come_after_whole_passes_over_the_views() {

@@ -3,15 +3,18 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, Noise, Pick,
-    Reach, Regularisers, Remesh, ScoreRule, Statistics,
+    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, Moved, Noise,
+    Pick, Reach, Regularisers, Remesh, ScoreRule, Statistics,
 };
-use crate::config::{Config, DensifyOptions, RegReach};
+use crate::config::{Config, DensifyOptions, OptimizeOptions, RegReach};
+use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
 use crate::train::pace::Turn;
+use crate::train::schedule::rates;
 use crate::train::span::ImageSpan;
+use crate::train::train_step::rate_factor;
 use crate::train::{SceneScale, TrainError};
 
 /// A strategy of density control. It is a function of the options and the iteration alone, so that a
@@ -48,6 +51,8 @@ pub struct StepExtras {
     pub regularisers: Regularisers,
     /// Random motion.
     pub noise: Option<Noise>,
+    /// Decay of the SH coefficients above degree 0 in a step, over their learning rate.
+    pub sh_decay: f64,
 }
 
 impl StepExtras {
@@ -62,7 +67,42 @@ impl StepExtras {
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
-        Self { regularisers, noise: None }
+        Self { regularisers, noise: None, sh_decay: 0.0 }
+    }
+}
+
+/// Random motion of Gaussians after every step of a run.
+#[derive(Clone, Debug)]
+pub(super) struct RandomMotion {
+    optimize: OptimizeOptions,
+    /// Factor over the learning rate of the centres.
+    noise_lr: f64,
+    moved: Moved,
+    seed: u64,
+    scene: SceneScale,
+}
+
+impl RandomMotion {
+    /// The motion that the options describe, of these Gaussians.
+    pub(super) fn new(config: &Config, scene: SceneScale, moved: Moved) -> Self {
+        let noise_lr = config.densify.noise_lr;
+        Self { optimize: config.optimize.clone(), noise_lr, moved, seed: config.run.seed, scene }
+    }
+
+    /// The motion of a step. It acts as it would in a scene of the unit size: it is divided by the unit's square, since
+    /// it goes with covariances.
+    pub(super) fn of_step(&self, turn: Turn) -> Option<Noise> {
+        let SceneScale { extent, unit } = self.scene;
+        let stream = RandomStream::new(self.seed, turn.images.after.into(), RandomUse::Noise);
+        (self.noise_lr > 0.0).then(|| Noise {
+            // The rate after this iteration's change of it, as gsplat has it.
+            rate: rates(&self.optimize, extent, turn.iteration().saturating_add(1)).means
+                * rate_factor(&self.optimize, turn.images)
+                * self.noise_lr
+                / (unit * unit),
+            key: stream.key(),
+            moved: self.moved,
+        })
     }
 }
 

@@ -2,18 +2,16 @@
 //! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
 //! motion explores.
 
-use super::interface::Rounds;
-use super::interface::{Site, StepExtras, Strategy};
-use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Noise, Pick, ScoreRule, Statistics};
-use crate::config::{Config, OptimizeOptions};
+use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy};
+use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Moved, Pick, ScoreRule, Statistics};
+use crate::config::Config;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::model::Gaussians;
 use crate::train::event::RoundReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
-use crate::train::train_step::rate_factor;
-use crate::train::{SceneScale, TrainError, schedule};
+use crate::train::{SceneScale, TrainError};
 
 /// Gaussians become more by at most this factor a round.
 const GROWTH: f64 = 1.05;
@@ -24,13 +22,11 @@ const MOST_BY_DEFAULT: u64 = 1_000_000;
 /// The Markov chain.
 pub(super) struct Mcmc {
     rounds: Rounds,
-    optimize: OptimizeOptions,
-    noise_lr: f64,
+    motion: RandomMotion,
     most: u64,
     /// Opacity that the living exceed.
     opacity_min: f64,
     seed: u64,
-    scene: SceneScale,
     extras: StepExtras,
 }
 
@@ -38,33 +34,16 @@ impl Mcmc {
     pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
         Self {
             rounds: Rounds::new(&config.densify),
-            optimize: config.optimize.clone(),
-            noise_lr: config.densify.noise_lr,
+            motion: RandomMotion::new(config, scene, Moved::All),
             most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
             opacity_min: config.densify.min_opacity,
             seed: config.run.seed,
-            scene,
             extras: StepExtras::of(config, scene),
         }
     }
 
     fn key(&self, iteration: u32, purpose: RandomUse) -> u64 {
         RandomStream::new(self.seed, u64::from(iteration), purpose).key()
-    }
-
-    /// The random motion of a step. It acts as it would in a scene of the unit size:
-    /// it is divided by the unit's square, since it goes with covariances.
-    fn noise(&self, turn: Turn) -> Option<Noise> {
-        let iteration = turn.iteration();
-        let SceneScale { extent, unit } = self.scene;
-        (self.noise_lr > 0.0).then(|| Noise {
-            // The rate after this iteration's change of it, as gsplat has it.
-            rate: schedule::rates(&self.optimize, extent, iteration.saturating_add(1)).means
-                * rate_factor(&self.optimize, turn.images)
-                * self.noise_lr
-                / (unit * unit),
-            key: self.key(turn.images.after, RandomUse::Noise),
-        })
     }
 
     /// How many copies a round adds to so many Gaussians.
@@ -99,7 +78,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
 
     /// The motion lasts as long as the run.
     fn step_extras(&self, turn: Turn) -> StepExtras {
-        StepExtras { noise: self.noise(turn), ..self.extras }
+        StepExtras { noise: self.motion.of_step(turn), ..self.extras }
     }
 
     fn due(&self, span: ImageSpan) -> bool {
@@ -183,6 +162,6 @@ mod tests {
         let regularisers = Regularisers { scale: 0.0625, ..Default::default() };
         assert_eq!(extras(&config, 1).regularisers, regularisers);
         config.densify.noise_lr = 0.0;
-        assert_eq!(extras(&config, 1), StepExtras { regularisers, noise: None });
+        assert_eq!(extras(&config, 1), StepExtras { regularisers, ..StepExtras::default() });
     }
 }

@@ -8,12 +8,12 @@ use rayon::prelude::*;
 
 use super::adam_packed::PackedStep;
 use super::adam_value::Constants;
-use super::gradients::Gradients;
+use super::gradients::{Gradients, UNSEEN};
 use super::project::parameter_gradient;
 use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
-use crate::backend::{AdamStep, Capability, DeviceError, Noise, Reach, Regularisers};
+use crate::backend::{AdamStep, Capability, DeviceError, Moved, Noise, Reach, Regularisers};
 use crate::layout::Rate;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
@@ -53,6 +53,8 @@ pub(crate) fn step<R: Real, P: Drawable>(
         .find(|(column, _)| column.rate == Rate::OpacityLogits)
         .map(|(_, span)| span.clone());
     let packed = PackedStep::new(model, &splat_from_row, step, seed);
+    let is_seen = |row: usize| splat_from_row.iter().any(|view| view[row] != UNSEEN);
+    let rest_kept = R::of(1.0 - step.sh_decay);
     let mut d_rows = vec![R::ZERO; BLOCK.min(count) * width];
     for start in (0..count).step_by(BLOCK) {
         let block = start..(start + BLOCK).min(count);
@@ -76,7 +78,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
         }
         let factors = rate_factors(model, step.by_size, block.clone());
         if let Some(packed) = &packed {
-            packed.step_rows(model, block, d_rows, &factors);
+            packed.step_rows(model, block, d_rows, &factors, &is_seen);
             continue;
         }
         let columns = P::SCHEMA.columns.iter().zip(&mut model.columns).zip(&spans);
@@ -86,6 +88,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
             if of_row == 0 {
                 continue;
             }
+            let decays = described.rate == Rate::ShRest && step.sh_decay != 0.0;
             let of_block = block.start * of_row..block.end * of_row;
             column.values[of_block.clone()]
                 .par_chunks_mut(of_row)
@@ -99,11 +102,14 @@ pub(crate) fn step<R: Real, P: Drawable>(
                     for (i, &d) in d_row[span.clone()].iter().enumerate() {
                         constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
+                    if decays && is_seen(block.start + at) {
+                        values.iter_mut().for_each(|value| *value = *value * rest_kept);
+                    }
                 });
         }
     }
     if let Some(noise) = &step.noise {
-        add_noise(model, noise)?;
+        add_noise(model, noise, &is_seen)?;
     }
     check_finite(model, gradients)
 }
@@ -145,10 +151,11 @@ fn regularise<R: Real>(
     field.ellipsoid_bwd(&d_ellipsoid, d_row);
 }
 
-/// Moves every centre at random, as far as the Gaussian is transparent and large.
+/// Moves the centres within the noise's reach at random, as far as the Gaussians are transparent and large.
 fn add_noise<R: Real, P: Drawable>(
     model: &mut Model<R, P>,
     noise: &Noise,
+    is_seen: &(impl Fn(usize) -> bool + Sync),
 ) -> Result<(), DeviceError> {
     let (stream, rate) = (RandomStream::of_key(noise.key), R::of(noise.rate));
     let (field, places) = (density_field(model, Capability::Noise)?, places::<P>()?);
@@ -156,6 +163,9 @@ fn add_noise<R: Real, P: Drawable>(
         .into_par_iter()
         .map(|row| {
             let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
+            if noise.moved == Moved::Unseen && is_seen(row) {
+                return shape.mean_world;
+            }
             let offset =
                 jitter(&shape, sigmoid(opacity_logit), standard_normals(stream, model.number(row)));
             add(shape.mean_world, scale(offset, rate))

@@ -13,7 +13,7 @@ use super::gradients::UNSEEN;
 use crate::backend::AdamStep;
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::packed::{TablePart, set_code};
-use crate::layout::{LANES, RowForm, TABLE_PARTS};
+use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
 use crate::math::Real;
 use crate::math::compact::{
     CODE_MAX, encode_bfloat, encode_first, encode_half, encode_second, inverse_scale, roll,
@@ -77,19 +77,23 @@ impl<'a> PackedStep<'a> {
     }
 
     /// Moves these rows down their gradients, `[rows, values]`, with `factors` of the rates of their centres, if
-    /// there are any.
+    /// there are any. `is_seen` says of a row whether a view of the step shows it.
     pub(super) fn step_rows<R: Real, P: Primitive + Sync>(
         &self,
         model: &mut Model<R, P>,
         rows: Range<usize>,
         d_rows: &[R],
         factors: &[R],
+        is_seen: &(impl Fn(usize) -> bool + Sync),
     ) {
         let (width, first) = (model.row_width(), rows.start);
         let moved: Vec<MovedRow<R>> = rows
             .into_par_iter()
             .zip(d_rows.par_chunks(width))
-            .map(|(row, d_row)| self.moved(model, row, d_row, factors.get(row - first)))
+            .map(|(row, d_row)| {
+                let rest_kept = if is_seen(row) { R::of(1.0 - self.step.sh_decay) } else { R::ONE };
+                self.moved(model, row, d_row, factors.get(row - first), rest_kept)
+            })
             .collect();
         for (row, moved) in (first..).zip(moved) {
             for (column, parts) in model.columns.iter_mut().zip(moved.columns) {
@@ -113,6 +117,7 @@ impl<'a> PackedStep<'a> {
         row: usize,
         d_row: &[R],
         factor: Option<&R>,
+        rest_kept: R,
     ) -> MovedRow<R> {
         let column = |number| [0, 1, 2].map(|part| model.row_part(number, part, row).into_owned());
         let mut moved = MovedRow {
@@ -129,6 +134,7 @@ impl<'a> PackedStep<'a> {
                 let rate = self.step.rates.of(described.rate);
                 let constants = Constants::new(&self.step.moments, rate);
                 let constants = constants.of_row(described.rate, factor);
+                let kept = if described.rate == Rate::ShRest { rest_kept } else { R::ONE };
                 let [values, firsts, seconds] = &mut moved.columns[number];
                 let ds = &d_row[spans[number].clone()];
                 for (i, k) in model.span_in_table(number).enumerate() {
@@ -138,6 +144,7 @@ impl<'a> PackedStep<'a> {
                     } else {
                         constants.apply(value, first, second, ds[i]);
                     }
+                    *value = *value * kept;
                     packed.put(&mut moved.words, k, [*value, *first, *second]);
                 }
             }

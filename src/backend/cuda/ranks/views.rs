@@ -285,7 +285,7 @@ impl SharedViews for CudaShard {
         let Regularisers { opacity, scale: of_scale, reach } = step.regularisers;
         let regularisers =
             Regularisers { opacity: opacity / scale, scale: of_scale / scale, reach };
-        let noise = step.noise.map(|Noise { rate, key }| Noise { rate, key: self.own_key(key) });
+        let noise = step.noise.map(|noise| Noise { key: self.own_key(noise.key), ..noise });
         let step = AdamStep { regularisers, noise, ..*step };
         self.cuda.step(&mut share.local, gradients, &step)
     }

@@ -13,9 +13,9 @@ use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
 use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankOrder, RankTarget, Ranked};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Noise, Objective,
-    Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings, Rendered,
-    ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
+    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Moved, Noise,
+    Objective, Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings,
+    Rendered, ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, NormalMap, Pose, View};
 use crate::math::morton::Cube;
@@ -215,7 +215,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         let key = RandomStream::new(1, u64::from(self.steps), RandomUse::Noise).key();
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() },
-            noise: Some(Noise { rate: 10.0, key }),
+            noise: Some(Noise { rate: 10.0, key, moved: Moved::All }),
             ..AdamStep::new(self.steps, rates)
         };
         self.device.step(&mut self.model, gradients, &step)?;
