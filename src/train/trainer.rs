@@ -537,7 +537,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                     schedule::photometric_rates(&config.optimize, self.scale.extent, iteration);
                 let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
                 let step = adam_step(&config.optimize, turn.images, 0, rates);
-                let sh_decay = sh_decay * step.rates.sh_rest;
+                let sh_decay = (sh_decay * step.rates.sh_rest).min(1.0);
                 AdamStep { by_size, regularisers, noise, sh_decay, ..step }
             }
             TrainingStage::Coarse { schedule, extent } => {
