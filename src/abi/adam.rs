@@ -1,6 +1,5 @@
-//! Arguments of the kernels of `adam`, and what it leaves for later.
+//! Arguments of the steps of parameters, of the cache of colours, and of compact tables.
 
-use super::cache::ColorCache;
 use super::view::ViewCamera;
 use super::{In, Out};
 
@@ -13,9 +12,54 @@ constants! {
     pub const MOMENTUM_STEPS: u32 = 128;
     /// Steps that colours may be left behind for, and one: drifts that a model remembers.
     pub const DRIFT_STEPS: u32 = 4096;
+
+    /// Threads of a block of `fill_lines` and of `write_lines_back`.
+    pub const CACHE_BLOCK: u32 = 256;
+
+    /// Threads in a block of `pack_rows` and `unpack_rows`.
+    pub const PACK_BLOCK: u32 = 128;
+    /// Two values of half precision to a word.
+    pub const FORM_HALVES: u32 = 0;
+    /// Two values of bfloat16 to a word.
+    pub const FORM_BFLOATS: u32 = 1;
+    /// First moments in codes of 8 bits behind their scale.
+    pub const FORM_FIRSTS: u32 = 2;
+    /// Second moments in codes of 8 bits behind their scale.
+    pub const FORM_SECONDS: u32 = 3;
+    /// One value of single precision to a word.
+    pub const FORM_FLOATS: u32 = 4;
 }
 
 abi! {
+    /// Lane blocks of colours with their moments that the device has taken from the host, each in a line, as
+    /// `cache.cuh` uses them. All null where there are none.
+    pub struct ColorCache<'a> {
+        /// Line + 1 of each lane block, 0 of one that has none; [lane blocks].
+        pub line_of_block: Out<'a, u32>,
+        /// The latest step that saw a lane block which had no line; [lane blocks].
+        pub missed_in: Out<'a, u32>,
+        /// Lane block + 1 of each line, 0 of one that is free; [lines].
+        pub block_of_line: Out<'a, u32>,
+        /// The latest step that sees what is in a line; [lines].
+        pub used_in: Out<'a, u32>,
+        /// 1 of a line that has changed since it was taken from the host; [lines].
+        pub is_changed: Out<'a, u32>,
+        /// Lane blocks without a line that the next step sees; [lines].
+        pub wanted: Out<'a, u32>,
+        /// How many there are, and how many have been dealt with; [2], zero before a view is expected.
+        pub counts: Out<'a, u32>,
+        /// [lines, words of SH, 32]
+        pub sh: Out<'a, u32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, u32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, u32>,
+        /// Number of the coming step of the model, from 1; 0 for a view that no step follows.
+        pub step: u32,
+        /// Number of lines.
+        pub lines: u32,
+    }
+
     /// What steps without a gradient do to the colours, as `lazy_adam.cuh` uses it.
     pub struct LazyAdam {
         /// `MOMENTUM_STEPS` of them: by how much a constant coefficient moves in so many steps up to
@@ -152,5 +196,62 @@ abi! {
         pub lane_blocks: u32,
         /// Values of harmonics per Gaussian.
         pub sh_width: u32,
+    }
+
+    /// `fill_lines`: brings what is wanted into lines that neither the coming step nor the next one needs.
+    /// `write_lines_back`: empties all lines.
+    pub struct CacheArgs<'a> {
+        /// The lines.
+        pub cache: ColorCache<'a>,
+        /// The tables in the host's memory, [lane blocks, words of SH, 32].
+        pub sh: Out<'a, u32>,
+        /// Its first moments.
+        pub sh_first: Out<'a, u32>,
+        /// Its second moments.
+        pub sh_second: Out<'a, u32>,
+        /// Words of a row's SH.
+        pub sh_words: u32,
+        /// Words of its first moments, and as many of the second ones.
+        pub moment_words: u32,
+    }
+
+    /// `pack_rows`: single precision to words.
+    pub struct PackArgs<'a> {
+        /// [lane blocks, `values`, 32]
+        pub floats: In<'a, f32>,
+        /// [lane blocks, words of `values`, 32]
+        pub words: Out<'a, u32>,
+        /// First lane block of the floats.
+        pub float_block: u32,
+        /// First lane block of the words.
+        pub word_block: u32,
+        /// Lane blocks.
+        pub blocks: u32,
+        /// Values of a row.
+        pub values: u32,
+        /// A `FORM_` number.
+        pub form: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `unpack_rows`: the way back.
+    pub struct UnpackArgs<'a> {
+        /// [lane blocks, words of `values`, 32]
+        pub words: In<'a, u32>,
+        /// [lane blocks, `values`, 32]
+        pub floats: Out<'a, f32>,
+        /// First lane block of the words.
+        pub word_block: u32,
+        /// First lane block of the floats.
+        pub float_block: u32,
+        /// Lane blocks.
+        pub blocks: u32,
+        /// Values of a row.
+        pub values: u32,
+        /// A `FORM_` number.
+        pub form: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 }

@@ -1,4 +1,4 @@
-//! Of density control, and of samples of the model.
+//! Arguments of density control, of relocation, of the order of rows, and of quantiles.
 
 use super::{In, Out};
 
@@ -22,6 +22,19 @@ constants! {
     /// Tables of a model, at most: parameters, first and second moments, of Gaussians those of the
     /// geometry and then of the SH.
     pub const TABLES: u32 = 6;
+
+    /// Threads in a block of the kernels of `relocate`.
+    pub const RELOCATE_BLOCK: u32 = 256;
+    /// Stands for a row that is not copied to.
+    pub const NO_SOURCE: u32 = 4_294_967_295;
+
+    /// Threads in a block of the kernels of `reorder`.
+    pub const REORDER_BLOCK: u32 = 256;
+
+    /// Threads in a block of `count_digits`.
+    pub const DIGITS_BLOCK: u32 = 256;
+    /// Values of a digit, at most.
+    pub const DIGITS: u32 = 2048;
 }
 
 abi! {
@@ -269,5 +282,138 @@ abi! {
         pub n: u32,
         /// Largest opacity logit.
         pub ceiling_logit: f32,
+    }
+
+    /// `weigh`: how often each row is drawn.
+    pub struct WeighArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// [n]
+        pub weights: Out<'a, u64>,
+        /// Whether the row is dead, [n]; or null where the dead are drawn, too.
+        pub flags: Out<'a, u32>,
+        /// Opacity that the living exceed.
+        pub opacity_min: f64,
+        /// Gaussians.
+        pub n: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `draw_sources`: which row each copy is of.
+    pub struct DrawArgs<'a> {
+        /// [lane blocks, 11, 32]
+        pub geometry: In<'a, f32>,
+        /// Sums of the weights, each row's own included; the last is not 0. [n]
+        pub sums: In<'a, u64>,
+        /// [copies]; over the dead, in the beginning how many dead there are up to each row.
+        pub sources: Out<'a, u32>,
+        /// Copies of each row, [n]; zero in the beginning.
+        pub counts: Out<'a, u32>,
+        /// Of the stream of random numbers.
+        pub key: u64,
+        /// Opacity that the living exceed.
+        pub opacity_min: f64,
+        /// Gaussians.
+        pub n: u32,
+        /// Copies; over the dead, as many as there are Gaussians.
+        pub copies: u32,
+        /// 0 where the copies stand behind the last row.
+        pub over_the_dead: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `split_opacity`: gives each row that is copied its share of opacity and scale.
+    pub struct SplitOpacityArgs<'a> {
+        /// All rows.
+        pub tables: [Out<'a, u32>; TABLES as usize],
+        /// [n]
+        pub counts: In<'a, u32>,
+        /// Smallest opacity of a share.
+        pub opacity_min: f64,
+        /// Words of a row in each table.
+        pub widths: [u32; TABLES as usize],
+        /// Gaussians.
+        pub n: u32,
+        /// 0 where the rows keep their moments.
+        pub forgets: u32,
+    }
+
+    /// `copy_sources`: the parameters of the rows that were drawn, to the rows of their copies.
+    pub struct CopyArgs<'a> {
+        /// All rows.
+        pub tables: [Out<'a, u32>; TABLES as usize],
+        /// [copies]
+        pub sources: In<'a, u32>,
+        /// Words of a row in each table.
+        pub widths: [u32; TABLES as usize],
+        /// Row of the first copy.
+        pub first: u32,
+        /// Copies.
+        pub copies: u32,
+        /// 0 where the copies' rows keep the moments they have.
+        pub forgets: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
+    }
+
+    /// `morton_keys`: every row's place along the Z-curve, and its number.
+    pub struct MortonArgs<'a> {
+        /// Of each row its centre and then more, [lane blocks, width, 32]
+        pub table: In<'a, f32>,
+        /// [n]
+        pub keys: Out<'a, u32>,
+        /// 0, 1, 2, ...; [n]
+        pub rows: Out<'a, u32>,
+        /// Centre of the cube that the keys are for, world units.
+        pub centre: [f32; 3],
+        /// Half its side, world units.
+        pub half_side: f32,
+        /// Rows.
+        pub n: u32,
+        /// Values of a row.
+        pub width: u32,
+    }
+
+    /// `fetch_column`: the first of the columns to scratch as it lies. `gather_columns` and `return_columns`: some
+    /// columns of a table to scratch, in another order of the rows, and back.
+    pub struct ColumnsArgs<'a> {
+        /// Values of 4 bytes, [lane blocks, width, 32].
+        pub table: Out<'a, u8>,
+        /// [n]
+        pub row_from_place: In<'a, u32>,
+        /// Values of 4 bytes, [columns, n].
+        pub scratch: Out<'a, u8>,
+        /// Gaussians.
+        pub n: u32,
+        /// Columns of the table.
+        pub width: u32,
+        /// First of the columns.
+        pub first: u32,
+        /// How many.
+        pub columns: u32,
+    }
+
+    /// `count_digits`: how often each value of a digit comes up.
+    pub struct DigitsArgs<'a> {
+        /// [n]
+        pub absolute_norm_sums: In<'a, f32>,
+        /// [n]
+        pub views_seen: In<'a, u32>,
+        /// [`DIGITS`]; zero in the beginning.
+        pub counts: Out<'a, u32>,
+        /// Gaussians.
+        pub n: u32,
+        /// Bits above the digit, which are known.
+        pub known: u32,
+        /// What these bits are in the numbers that count.
+        pub prefix: u32,
+        /// Place of the digit's lowest bit.
+        pub shift: u32,
+        /// The digit's bits, shifted down.
+        pub digit: u32,
+        /// Fills up to the alignment.
+        pub reserved: u32,
     }
 }
