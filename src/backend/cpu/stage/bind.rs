@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::adam;
-use super::adam_value::Constants;
+use super::adam::Constants;
 use super::gradients::Gradients;
 use crate::backend::cpu::model::{Model, ModelColumn, Parameter, host, precise};
 use crate::backend::{BoundState, BoundStep, DeviceError};

@@ -1,8 +1,6 @@
 //! The stages: each file is what a kernel of the same name has to compute.
 
 pub(crate) mod adam;
-mod adam_packed;
-mod adam_value;
 pub(crate) mod appearance;
 pub(crate) mod bin;
 pub(crate) mod bind;
@@ -10,7 +8,6 @@ pub(crate) mod blend;
 pub(crate) mod blend_triangles;
 pub(crate) mod densify;
 pub(crate) mod depth;
-pub(crate) mod depth_map;
 pub(crate) mod distortion;
 pub(crate) mod faces;
 pub(crate) mod fuse;
@@ -26,16 +23,11 @@ pub(crate) mod palette;
 pub(crate) mod patches;
 mod pixel_sums;
 pub(crate) mod project;
-pub(crate) mod rays;
 pub(crate) mod relocate;
 pub(crate) mod reorder;
-pub(crate) mod sampled_depths;
 pub(crate) mod sampler;
 pub(crate) mod shrink;
-mod slopes;
 pub(crate) mod smooth;
 pub(crate) mod surface;
 pub(crate) mod transmittance;
-pub(crate) mod vertices;
-pub(crate) mod weights;
 pub(crate) mod worth;
