@@ -5,8 +5,7 @@ use super::model::{Model, Parameter, host, precise};
 use super::model_faces::ModelFaces;
 use crate::backend::{DeviceError, FaceStatistics, Faces, Remesh};
 use crate::math::Real;
-use crate::math::opacity_floor::{mean_logit, raised_logit};
-use crate::math::vertex_size::log_sizes;
+use crate::math::adam::{log_sizes, mean_logit, raised_logit};
 
 /// Fails where one of these is not below `len`.
 fn check_exist<'a>(rows: impl IntoIterator<Item = &'a u32>, len: usize) -> Result<(), DeviceError> {

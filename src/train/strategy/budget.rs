@@ -3,8 +3,7 @@
 //! which Adam forgets all moments (the density control of `LiteGS`, 2026).
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
-use super::interface::{Rounds, least_images};
-use super::interface::{Site, StepExtras, Strategy};
+use super::interface::{Rounds, Site, StepExtras, Strategy, least_images};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions};
 use crate::math::random::{RandomStream, RandomUse};

@@ -2,8 +2,7 @@
 //! Monte Carlo"): the dead move to where living Gaussians are, copies are added up to a cap, and random
 //! motion explores.
 
-use super::interface::Rounds;
-use super::interface::{Site, StepExtras, Strategy};
+use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Noise, Pick, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions};
 use crate::math::random::{RandomStream, RandomUse};

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    AppearanceTables, CHUNK_ROWS, Compensation, DeviceError, Footprint, Peaks, Rows, Snapshot, TrainDevice, chunks,
+    AppearanceTables, CHUNK_ROWS, Compensation, DeviceError, Footprint, Peaks, Rows, Snapshot,
+    TrainDevice, chunks,
 };
 use crate::config::Config;
 use crate::export::{NewPly, PlyStyle, remove_exposure_json, write_exposure_json};

@@ -15,11 +15,11 @@ use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
 use crate::backend::{AdamStep, Capability, DeviceError, Noise, Reach, Regularisers};
 use crate::layout::Rate;
+use crate::math::adam::RateBySize;
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
-use crate::math::noise::{jitter, standard_normals};
-use crate::math::position_rate::RateBySize;
 use crate::math::random::RandomStream;
+use crate::math::relocate::{jitter, standard_normals};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
 

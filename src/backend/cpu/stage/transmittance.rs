@@ -6,8 +6,8 @@ use super::bin::Bins;
 use crate::backend::transmittances::NOT_SEEN;
 use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
+use crate::math::field::place_px;
 use crate::math::linalg::{Vec3, add, mul};
-use crate::math::lookup::place_px;
 use crate::math::splat::{TILE, Viewpoint};
 use crate::math::transmittance::RayGaussian;
 

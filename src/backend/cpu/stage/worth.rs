@@ -11,10 +11,9 @@ use crate::backend::cpu::splat::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::blend::TRANSMITTANCE_MIN;
+use crate::math::blend::{PixelChange, PixelLayer, TRANSMITTANCE_MIN, pixel_change};
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
-use crate::math::worth::{PixelChange, PixelLayer, pixel_change};
 use crate::memory::Bytes;
 
 /// What is known of Gaussians after the views up to now.
