@@ -64,7 +64,7 @@ pub trait Faces: Edit<Gaussians> {
     ) -> Result<(), DeviceError>;
 
     /// Changes vertices and triangles; the mean of two opacities is one whatever the floor under them, and the
-    /// scales of all vertices become those of [`log_sizes`](crate::math::vertex_size::log_sizes).
+    /// scales of all vertices become those of [`log_sizes`](crate::math::adam::log_sizes).
     /// Where memory is refused nothing has changed.
     fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
 }

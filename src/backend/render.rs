@@ -11,7 +11,7 @@ use crate::abi::terms::Terms;
 use crate::dataset::View;
 use crate::layout::Rate;
 use crate::math::adam::Moments;
-use crate::math::position_rate::RateBySize;
+use crate::math::adam::RateBySize;
 use crate::model::Primitive;
 
 /// A drawn view on the host.

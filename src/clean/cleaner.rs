@@ -1,9 +1,12 @@
 //! A model under way: what has gone, what is known of the rest, and steps that cost no more than is allowed.
 
-use super::judge::{Judge, Judgement};
-use super::rule::CleanRule;
-use crate::backend::TrainDevice;
-use crate::train::TrainError;
+use serde::Serialize;
+use splat_formats::{CropBox, CropSphere};
+
+use crate::backend::{Photo, RenderSettings, Stay, TrainDevice, Worth};
+use crate::model::Gaussians;
+use crate::train::event::{Metrics, Split};
+use crate::train::{TrainError, Views};
 
 /// Halvings of a set that costs too much, before none of it goes.
 const HALVINGS: u32 = 4;
@@ -104,5 +107,162 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
             rows.truncate(rows.len() / 2);
         }
         Ok(())
+    }
+}
+
+// What cleaning is told.
+
+/// What is cleaned, and how.
+#[derive(Clone, Debug)]
+pub struct CleanOptions {
+    /// By how much the mean PSNR of the training views may fall, dB: below what it was, and where it rises by
+    /// more than this, twice as far below its highest; but no farther than this where it rises by 0.5 dB.
+    pub max_loss: f64,
+    /// Distance to a training camera up to which Gaussians are right before it, world units.
+    pub near: f64,
+    /// All outside of each of these goes; where there is none, nothing does.
+    pub boxes: Vec<CropBox>,
+    /// All outside goes.
+    pub sphere: Option<CropSphere>,
+}
+
+impl CleanOptions {
+    /// Whether a place lies in what is kept.
+    pub(super) fn keeps(&self, place: [f32; 3]) -> bool {
+        let in_box = self.boxes.is_empty() || self.boxes.iter().any(|it| it.contains(place));
+        in_box && self.sphere.is_none_or(|sphere| sphere.contains(place))
+    }
+
+    /// Whether any of these Gaussians does.
+    pub fn keeps_any(&self, gaussians: &Gaussians) -> bool {
+        gaussians.means.as_chunks().0.iter().any(|&place| self.keeps(place))
+    }
+}
+
+// Why a Gaussian is removed.
+
+/// Why a Gaussian is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CleanRule {
+    /// No training view shows anything of it.
+    Unseen,
+    /// It is right before a training camera.
+    Near,
+    /// It is far larger than the scene, and shows little.
+    Huge,
+    /// The training views are nearer to their photographs without it.
+    Harmful,
+    /// It is far from all others, and hardly changes what views show.
+    Isolated,
+    /// The training views hardly change without it.
+    Redundant,
+    /// It is outside of the box or ball that is kept.
+    Cropped,
+}
+
+impl CleanRule {
+    /// All, in the order in which they are applied.
+    pub const ALL: [Self; 7] = [
+        Self::Unseen,
+        Self::Near,
+        Self::Huge,
+        Self::Harmful,
+        Self::Isolated,
+        Self::Redundant,
+        Self::Cropped,
+    ];
+
+    /// As reports call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unseen => "unseen",
+            Self::Near => "before a camera",
+            Self::Huge => "huge",
+            Self::Harmful => "harmful",
+            Self::Isolated => "isolated",
+            Self::Redundant => "redundant",
+            Self::Cropped => "cropped",
+        }
+    }
+}
+
+// How much the training views look like their photographs without some Gaussians, and what each Gaussian
+// is worth in them.
+
+/// Draws all training views of one model.
+pub(super) struct Judge<'a, 'v, B: TrainDevice> {
+    device: &'a mut B,
+    model: B::Model,
+    views: &'a mut Views<'v>,
+    settings: RenderSettings,
+    /// How often they were drawn.
+    pub(super) passes: u32,
+}
+
+/// What is known of a model without some of its Gaussians.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Judgement {
+    /// Mean over the training views, dB.
+    pub(super) psnr: f64,
+    /// Sum over their pixels and channels.
+    pub(super) squared_error: f64,
+    /// What each Gaussian is worth, gone or not.
+    pub(super) worths: Vec<Worth>,
+}
+
+impl<'a, 'v, B: TrainDevice> Judge<'a, 'v, B> {
+    pub(super) fn new(
+        device: &'a mut B,
+        gaussians: &Gaussians,
+        views: &'a mut Views<'v>,
+        settings: RenderSettings,
+    ) -> Result<Self, TrainError> {
+        let model = device.upload(gaussians)?;
+        Ok(Self { device, model, views, settings, passes: 0 })
+    }
+
+    /// Without those that are gone. `None` where no view has an image.
+    pub(super) fn judge(
+        &mut self,
+        gone: &[Option<CleanRule>],
+    ) -> Result<Option<Judgement>, TrainError> {
+        let Self { device, model, views, settings, passes } = self;
+        *passes += 1;
+        let absent: Vec<bool> = gone.iter().map(Option::is_some).collect();
+        let mut sums = device.no_worths(model, &absent)?;
+        let order = views.split(Split::Train);
+        let sent: Vec<usize> =
+            order.iter().copied().filter(|&index| !device.is_resident(index)).collect();
+        views.schedule_decoding(&sent);
+        let (mut psnr, mut squared_error, mut count) = (0.0, 0.0, 0_u32);
+        for &index in order {
+            let target = match device.resident(index) {
+                Some(target) => target,
+                None => match views.fetch(index) {
+                    Some(image) => {
+                        let stay = Stay::Resident(index);
+                        device.upload_target(Photo { image: &image, stay })?
+                    }
+                    None => continue,
+                },
+            };
+            views.release(*device, index);
+            // Nothing of it would be compared.
+            if views.is_hidden(index) {
+                continue;
+            }
+            let view = views.view(index);
+            let measured = device.add_worths(model, view, settings, &target, &mut sums)?;
+            let [width, height] = [view.camera.width, view.camera.height].map(f64::from);
+            squared_error += measured.mse * width * height * 3.0;
+            psnr += Metrics::from(measured).psnr;
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let worths = device.read_worths(&sums)?;
+        Ok(Some(Judgement { psnr: psnr / f64::from(count), squared_error, worths }))
     }
 }

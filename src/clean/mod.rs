@@ -5,24 +5,13 @@
 //! no rule has a step that costs more than is allowed. Held-out views are not looked at.
 
 mod cleaner;
-mod isolation;
-mod judge;
-mod options;
-mod places;
-mod redundant;
-mod rounds;
-mod rule;
 mod steps;
 
 use serde::Serialize;
 
-use self::cleaner::Cleaner;
-use self::judge::Judge;
-pub use self::options::CleanOptions;
-use self::places::Places;
-use self::redundant::drop_redundant;
-use self::rounds::drop_harmful;
-pub use self::rule::CleanRule;
+pub use self::cleaner::{CleanOptions, CleanRule};
+use self::cleaner::{Cleaner, Judge};
+use self::steps::{Places, drop_harmful, drop_redundant};
 use crate::backend::{RenderSettings, TrainDevice, Worth};
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};

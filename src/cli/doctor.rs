@@ -14,8 +14,7 @@ use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
-use super::device::{LISTED_HOLDERS, holders_in_words};
-use super::device::{REBUILD, UsableGpu, try_gpu};
+use super::device::{LISTED_HOLDERS, REBUILD, UsableGpu, holders_in_words, try_gpu};
 use super::lpips::{Missing, lpips_in_words};
 use super::output::print;
 use super::train_args;

@@ -20,8 +20,7 @@ use super::exit::{DataError, UsageError};
 use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print, shell_word};
-use super::scene::TriangleSamples;
-use super::scene::{ModelArgs, Opened, none_to_compare};
+use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
 use crate::config::MetricSet;
@@ -504,7 +503,7 @@ fn measure_geometry(
     });
     match written {
         // Who asks for JSON reads it from stdout.
-        Err(error) if json => tracing::warn!("{FIGURES} is left as it was: {error}"),
+        Err(error) if json => tracing::warn!("{GEOMETRY_FIGURES} is left as it was: {error}"),
         done => done?,
     }
     Ok(printed?)

@@ -18,8 +18,7 @@ use splat_formats::{
 
 pub(super) use self::args::ExportArgs;
 use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
-use self::fit::Refit;
-use self::fit::SogExport;
+use self::fit::{Refit, SogExport};
 use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cfg_args::ConfigText;
-use super::cfg_args::{self, CFG_ARGS};
+use super::cfg_args::{self, CFG_ARGS, ConfigText};
 use super::exit::DataError;
 use super::held_out::{TRAINED_VIEWS, TrainedViews};
 use crate::config::{Config, ConfigError};

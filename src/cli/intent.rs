@@ -7,9 +7,8 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, ValueEnum as _};
 
 use super::cfg_args::ConfigText;
-use super::continued::Handover;
 use super::continued::{
-    earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
+    Handover, earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
     warn_of_longer, warn_of_other_preset,
 };
 use super::device::resolve_on_device;

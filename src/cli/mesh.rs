@@ -8,8 +8,7 @@ use clap::{ArgMatches, Args, Command};
 use serde::Serialize;
 use splat_mesh::MeshReport;
 
-use super::device::{self, DeviceOptions, Task};
-use super::device::{DeviceRoom, DrawingPlan};
+use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DoesNotFit, UsageError};
 use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;

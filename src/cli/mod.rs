@@ -54,8 +54,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches, Parser, Subc
 use self::exit::Exit;
 use self::output::print_help;
 use self::parser::{briefly, shaped};
-use self::short_help::with_usual_defaults;
-use self::short_help::{grouped, is_short_help_wanted, shortened};
+use self::short_help::{grouped, is_short_help_wanted, shortened, with_usual_defaults};
 use crate::config::normalize_args;
 use crate::telemetry::{
     LogDetail, Newlines, ProgressStyle, escape_controls, init_logging, is_plain_wanted, log_error,

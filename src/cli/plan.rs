@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args};
 
-use self::report::SurfaceOptions;
-use self::report::within_threshold;
-use self::report::{Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene};
+use self::report::{
+    Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene, SurfaceOptions,
+    within_threshold,
+};
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::host_limit::Offloaded;
-use super::host_limit::{HostRoom, HostRun, OnProcessor, training};
+use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, training};
 use super::intent::tell_usual;
 use super::output::print;
 use super::refine::BoundOptions;

@@ -13,13 +13,11 @@ use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
 use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
-use super::device::{self, DeviceOptions, Task};
-use super::device::{DeviceRoom, DrawingPlan};
+use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
 use super::held_out::TrainedViews;
-use super::host_limit::less_host_memory;
-use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, showing};
+use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, less_host_memory, showing};
 use super::mesh::{exposures, planned_model, room, texture_described, warn_of_idle_texture};
 use super::next::interrupted;
 use super::output::{print_paths, shell_word};

@@ -4,27 +4,23 @@
 //! and `frames` beside these; the poses that count are in `images` all the same.
 
 mod binary;
-mod error;
-mod model;
 mod raw;
 mod text;
-mod write;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub use error::ColmapError;
-pub use model::{CameraModel, SolvedCamera};
-pub use write::{Observation, TrackedPoint, write_colmap};
+pub use binary::{Observation, TrackedPoint, write_colmap};
+pub use raw::{CameraModel, ColmapError, SolvedCamera};
 
 use raw::{Points, RawImage};
 
 use super::camera::Pose;
+use super::finder::first_few;
 use super::lens::Lens;
-use super::listing::first_few;
-use super::points::PointCloud;
+use super::shot::PointCloud;
 
 /// Deepest folder below the scene that is searched for a model.
 const DEEPEST: usize = 3;

@@ -5,19 +5,16 @@ use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::colmap::FoundModel;
+use super::colmap::{self, FoundModel};
 use super::error::DatasetError;
-use super::finder::{Finder, ForeignName, Reach, Wanted, find_file};
+use super::finder::{Finder, ForeignName, Reach, Wanted, find_file, first_few};
+use super::folders;
 use super::lens::LengthKeys;
-use super::listing::first_few;
-use super::masks::Masks;
-use super::points::PointCloud;
-use super::points_ply::PlyPoints;
-use super::shot::{Optics, Shot};
-use super::source::AlphaMeaning;
+use super::maps::{self, Masks};
+use super::points_ply::{self, PlyPoints};
+use super::shot::{AlphaMeaning, Optics, PointCloud, Shot};
 use super::split::Holdout;
-use super::transforms::{Frame, Transforms};
-use super::{colmap, depths, folders, points_ply, transforms};
+use super::transforms::{self, Frame, Transforms};
 use crate::config::SceneOptions;
 
 /// The cube that Blender's objects fit into has this half side, and random Gaussians fill it.
@@ -136,7 +133,7 @@ fn describe_transforms(
         },
         holdout,
         random_half_side: is_blender.then_some(BLENDER_HALF_SIDE),
-        depth_scales: root.join(colmap::USUAL_FOLDERS[0]).join(depths::PARAMETERS),
+        depth_scales: root.join(colmap::USUAL_FOLDERS[0]).join(maps::PARAMETERS),
         length_keys: LengthKeys { focal: ["fl_x", "fl_y"], centre: ["cx", "cy"] },
     })
 }
@@ -313,7 +310,7 @@ fn describe_colmap(
         alpha: AlphaMeaning::Mask,
         holdout: Holdout::EveryNth,
         random_half_side: None,
-        depth_scales: found.folder.join(depths::PARAMETERS),
+        depth_scales: found.folder.join(maps::PARAMETERS),
         length_keys: LengthKeys { focal: ["fx", "fy"], centre: ["cx", "cy"] },
     })
 }

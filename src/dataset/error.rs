@@ -4,10 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::colmap::ColmapError;
-use super::depths::DepthsError;
 use super::image::ImageError;
 use super::lens::LensError;
-use super::normal_files::NormalsError;
+use super::maps::{DepthsError, NormalsError};
 use super::points_ply::PointsPlyError;
 use super::transforms::TransformsError;
 use crate::files::entry_refusal;

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::colmap::FoundModel;
+use super::colmap::{self, FoundModel};
 use super::error::DatasetError;
-use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, photographs_in};
-use super::listing::first_few;
+use super::finder::{Finder, ForeignName, FoundFiles, Reach, Wanted, first_few, photographs_in};
 use super::shot::UNREAD_EXTENSIONS;
-use super::{colmap, transforms};
+use super::transforms;
 use crate::files::shell_word;
 
 /// The folder of photographs where no other is named.

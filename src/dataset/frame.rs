@@ -16,7 +16,7 @@
 //! [`Frame::to`] is the only place that converts coordinates.
 
 use super::camera::Pose;
-use super::points::PointCloud;
+use super::shot::PointCloud;
 use crate::config::{Offset, SceneOptions};
 use crate::math::Real;
 use crate::math::linalg::{Vec3, add, length, mul, scale, sub};

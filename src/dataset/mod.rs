@@ -2,26 +2,19 @@
 
 mod camera;
 pub mod colmap;
-mod depths;
 mod describe;
 mod error;
 mod finder;
 mod folders;
-mod found_maps;
 mod frame;
 mod image;
 mod lens;
-mod listing;
 mod loader;
-mod masks;
-mod normal_files;
+mod maps;
 mod photographs;
-mod points;
 pub mod points_ply;
 mod shot;
-mod source;
 mod split;
-mod text;
 mod transforms;
 
 use std::path::{Path, PathBuf};
@@ -30,15 +23,13 @@ use rayon::prelude::*;
 
 pub use camera::{Camera, Pose, View};
 use camera::{OpticalAxis, viewing_distance};
-pub use depths::DepthsError;
 pub use error::DatasetError;
 pub use frame::Frame;
 pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap, decode, probe};
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
-pub use normal_files::NormalsError;
-pub use points::{FARTHEST, PointCloud};
-pub use source::{AlphaMeaning, DepthFile, ImageSource, NormalFile};
+pub use maps::{DepthsError, NormalsError};
+pub use shot::{AlphaMeaning, DepthFile, FARTHEST, ImageSource, NormalFile, PointCloud};
 pub use split::{evenly_spread, read_test_list};
 pub use transforms::TransformsError;
 
@@ -47,9 +38,9 @@ use crate::math::Real as _;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::quantile::median;
 use describe::{Description, describe};
+use finder::first_few;
 use image::check_mask;
 use lens::Implausible;
-use listing::first_few;
 use shot::Shot;
 use split::{KnownViews, held_out};
 
@@ -134,7 +125,7 @@ impl Dataset {
         }
         if let Some(folder) = &options.depths {
             let trained = train.iter().map(|&index| (views[index].name.as_str(), index));
-            let mut found = depths::find(root.join(folder), &scene.depth_scales, trained)?;
+            let mut found = maps::find_depths(root.join(folder), &scene.depth_scales, trained)?;
             scene.warnings.extend(found.warning("inverse depths"));
             let unit = frame.unit_in(&Frame::SCENE).to_f32();
             for (_, file) in &mut found.files {
@@ -166,7 +157,7 @@ impl Dataset {
         if let Some(folder) = config.normals_folder() {
             let (folder, frame) = (dataset.root.join(folder), config.optimize.normals_frame);
             let Self { views, sources, train, .. } = &dataset;
-            let found = normal_files::find(folder, frame, views, sources, train)?;
+            let found = maps::find_normals(folder, frame, views, sources, train)?;
             dataset.warnings.extend(found.warning("normals"));
             let sources = &mut dataset.sources;
             found.files.into_iter().for_each(|(index, file)| sources[index].normals = Some(file));

@@ -9,7 +9,7 @@ use splat_mesh::file::ply::{
 };
 
 use super::frame::Frame;
-use super::points::{FARTHEST, PointCloud, bytes_of_colors};
+use super::shot::{FARTHEST, PointCloud, bytes_of_colors};
 use crate::files::{OutputError, write_atomically};
 use crate::math::Real;
 use crate::math::linalg::add;

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use super::camera::{View, stem};
 use super::error::DatasetError;
-use super::listing::first_few;
-use super::text::utf8;
+use super::finder::{first_few, utf8};
 use crate::config::{SceneOptions, TestList};
 
 /// Which views are held out with `--eval` alone.

@@ -3,30 +3,26 @@
 //! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative
 //! to the folder of the JSON file and may lack their extension. `transforms/camera_keys.rs` reads cameras.
 
-mod camera_keys;
-
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs;
-use std::io;
+use std::f64::consts::PI;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde_json::{Map, Value};
 
 use super::camera::Pose;
-use super::finder::ForeignName;
-use super::lens::LensError;
-use super::listing::first_few;
-use super::shot::Optics;
-use super::text::{other_content, utf8};
-use camera_keys::{CameraFault, CameraKeys, is_meant, is_of_camera, number};
-
+use super::finder::{ForeignName, first_few, other_content, utf8};
+use super::lens::{Distortion, LensError, POSSIBLE_FIELDS};
+use super::shot::{Focal, Optics, SizelessLens};
 use crate::files::JsonFault;
 use crate::math::linalg::{cross, dot, length, mul, scale};
 
 /// The file of Blender's training views.
 pub(super) const BLENDER_TRAIN: &str = "transforms_train.json";
+
 /// The files of Blender's held-out views; the first that is there counts.
 const BLENDER_HELD_OUT: [&str; 2] = ["transforms_test.json", "transforms_val.json"];
+
 /// The file of nerfstudio's views.
 pub(super) const NERFSTUDIO: &str = "transforms.json";
 
@@ -189,10 +185,13 @@ const HARMLESS_KEYS: [&str; 41] = [
     "version",
     "comment",
 ];
+
 /// The key that names the points.
 const POINTS_KEY: &str = "ply_file_path";
+
 /// Lists of nerfstudio.
 const TRAIN_KEY: &str = "train_filenames";
+
 const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
 
 /// Reads a Blender scene: the training file, and the test file if it exists, else that of validation.
@@ -470,5 +469,589 @@ fn pose(matrix: &Value) -> Result<Pose, &'static str> {
     Ok(Pose { rotation, translation })
 }
 
+// The keys of a transforms file that describe a camera.
+//
+// Keys are those of instant-ngp, nerfstudio and exporters for Blender.
+
+/// Largest difference of the focal lengths that two fields of view of square pixels explain.
+const SQUARE: f64 = 0.05;
+
+/// Key, aliases first to last, of each number in px.
+const FOCAL_KEYS: [&[&str]; 2] =
+    [&["fl_x", "fx", "focal_x", "f_x"], &["fl_y", "fy", "focal_y", "f_y"]];
+
+const CENTRE_KEYS: [&[&str]; 2] = [&["cx", "c_x"], &["cy", "c_y"]];
+
+const SIZE_KEYS: [&[&str]; 2] = [&["w", "width", "image_width"], &["h", "height", "image_height"]];
+
+/// Fields of view in radians and in degrees.
+const RADIANS_KEYS: [&str; 2] = ["camera_angle_x", "camera_angle_y"];
+
+const DEGREES_KEYS: [&str; 2] = ["x_fov", "y_fov"];
+
+const RADIAL_KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k6"];
+
+const TANGENTIAL_KEYS: [&str; 2] = ["p1", "p2"];
+
+/// Matrices of focal lengths and principal point.
+const MATRIX_KEYS: [&str; 3] = ["K", "intrinsic_matrix", "camera_matrix"];
+
+const MODEL_KEYS: [&str; 2] = ["camera_model", "camera_type"];
+
+const FISHEYE_KEY: &str = "is_fisheye";
+
+/// Kinds of lenses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LensKind {
+    /// Pinhole, with the distortion that is given.
+    Perspective,
+    /// The same with a rational distortion.
+    Rational,
+    /// Equidistant fisheye.
+    Fisheye,
+}
+
+/// Camera parameters of a file, or of one of its frames.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct CameraKeys {
+    kind: Option<LensKind>,
+    focal: [Option<Focal>; 2],
+    centre_px: [Option<f64>; 2],
+    size_px: [Option<f64>; 2],
+    radial: [Option<f64>; 6],
+    tangential: [Option<f64>; 2],
+    /// Keys that are not read, but change the camera.
+    unread: Vec<String>,
+    /// Keys of focal lengths that are not read, which are needed if there is no other.
+    unread_focal: Vec<String>,
+}
+
+/// Fault of a camera.
+#[derive(Debug)]
+enum CameraFault {
+    /// Fault of a key.
+    Found(String),
+    /// A value that no lens can have.
+    Lens(LensError),
+}
+
+impl CameraKeys {
+    /// Reads the keys of a file or a frame; the error says what is wrong with a value.
+    fn read(keys: &Map<String, Value>) -> Result<Self, String> {
+        let first = |names: &[&str]| {
+            let present = names.iter().find(|name| keys.get(**name).is_some_and(|v| !v.is_null()));
+            present.map(|name| number_of(name, &keys[*name])).transpose()
+        };
+        let both = |names: [&[&str]; 2]| Ok::<_, String>([first(names[0])?, first(names[1])?]);
+        let mut read = Self {
+            kind: kind(keys)?,
+            centre_px: both(CENTRE_KEYS)?,
+            size_px: both(SIZE_KEYS)?,
+            ..Self::default()
+        };
+        for (axis, names) in FOCAL_KEYS.into_iter().enumerate() {
+            read.focal[axis] = match first(names)? {
+                Some(focal) => Some(Focal::Px(focal)),
+                None => angle(keys, axis)?.map(|angle| Focal::Angle { axis, angle }),
+            };
+        }
+        for (value, key) in read.radial.iter_mut().zip(RADIAL_KEYS) {
+            *value = first(&[key])?;
+        }
+        for (value, key) in read.tangential.iter_mut().zip(TANGENTIAL_KEYS) {
+            *value = first(&[key])?;
+        }
+        if let Some(key) = MATRIX_KEYS.iter().find(|key| keys.get(**key).is_some_and(is_meant)) {
+            let [focal, centre] = matrix(key, &keys[*key])?;
+            for axis in 0..2 {
+                read.focal[axis].get_or_insert(Focal::Px(focal[axis]));
+                read.centre_px[axis].get_or_insert(centre[axis]);
+            }
+        }
+        let unread = keys.iter().filter(|(key, value)| !is_read(key) && is_meant(value));
+        for (key, _) in unread {
+            if is_focal(key) {
+                read.unread_focal.push(key.clone());
+            } else if changes_camera(key) {
+                read.unread.push(key.clone());
+            }
+        }
+        Ok(read)
+    }
+
+    /// These where given, else those of the file.
+    fn or(&self, file: &Self) -> Self {
+        fn or<T: Copy, const N: usize>(
+            own: [Option<T>; N],
+            file: [Option<T>; N],
+        ) -> [Option<T>; N] {
+            std::array::from_fn(|at| own[at].or(file[at]))
+        }
+        // A frame's horizontal field of view is not combined with the file's vertical focal length.
+        let is_px = |focal: &Option<Focal>| matches!(focal, Some(Focal::Px(_)));
+        let [own, shared] = [self.focal, file.focal].map(|focal| focal.iter().any(is_px));
+        let has_own = self.focal.iter().any(Option::is_some);
+        let focal = if has_own && own != shared { self.focal } else { or(self.focal, file.focal) };
+        Self {
+            kind: self.kind.or(file.kind),
+            focal,
+            centre_px: or(self.centre_px, file.centre_px),
+            size_px: or(self.size_px, file.size_px),
+            radial: or(self.radial, file.radial),
+            tangential: or(self.tangential, file.tangential),
+            unread: [self.unread.as_slice(), &file.unread].concat(),
+            unread_focal: [self.unread_focal.as_slice(), &file.unread_focal].concat(),
+        }
+    }
+
+    /// The camera that the keys describe.
+    fn optics(&self) -> Result<Optics, CameraFault> {
+        let found = |text: String| CameraFault::Found(text);
+        if let Some(key) = self.unread.first() {
+            return Err(found(format!("has {key}, a camera that splat does not read")));
+        }
+        let focal = match self.focal {
+            [Some(x), Some(y)] => [x, y],
+            // Pixels are square if one focal length is given.
+            [Some(one), None] | [None, Some(one)] => [one; 2],
+            [None, None] => {
+                let text = match self.unread_focal.first() {
+                    Some(key) => format!("has {key}, but neither fl_x nor camera_angle_x"),
+                    None => "has neither fl_x nor camera_angle_x".to_owned(),
+                };
+                return Err(found(text));
+            }
+        };
+        let distortion = self.distortion().map_err(CameraFault::Found)?;
+        let lens = SizelessLens { focal, centre_px: self.centre_px, distortion };
+        let size = |axis: usize, value: f64| {
+            let good = value.fract() == 0.0 && value >= 1.0 && value <= f64::from(u32::MAX);
+            let key = SIZE_KEYS[axis][0];
+            if good { Ok(whole(value)) } else { Err(found(format!("has {key} = {value}"))) }
+        };
+        match self.size_px {
+            [Some(width), Some(height)] => {
+                let size = [size(0, width)?, size(1, height)?];
+                lens.of_size(size).map(Optics::Lens).map_err(CameraFault::Lens)
+            }
+            [None, None] => {
+                // Values that are wrong for any size are found here.
+                lens.of_size([1, 1]).map_err(CameraFault::Lens)?;
+                Ok(Optics::Sizeless(lens))
+            }
+            [Some(_), None] => Err(found("has w, but no h".to_owned())),
+            [None, Some(_)] => Err(found("has h, but no w".to_owned())),
+        }
+    }
+
+    /// Fields of view that make pixels much higher than wide, which only some exporters mean: the ratio.
+    fn stretch(&self) -> Option<f64> {
+        let [Some(Focal::Angle { angle: x, .. }), Some(Focal::Angle { angle: y, .. })] = self.focal
+        else {
+            return None;
+        };
+        let [Some(width), Some(height)] = self.size_px else { return None };
+        let ratio = (height * (x / 2.0).tan()) / (width * (y / 2.0).tan());
+        ((ratio - 1.0).abs() > SQUARE).then_some(ratio)
+    }
+
+    fn distortion(&self) -> Result<Distortion, String> {
+        let [k1, k2, k3, k4, k5, k6] = self.radial.map(Option::unwrap_or_default);
+        let [p1, p2] = self.tangential.map(Option::unwrap_or_default);
+        let refuse =
+            |keys: &[(&str, f64)], lens: &str| match keys.iter().find(|(_, value)| *value != 0.0) {
+                Some((key, value)) => Err(format!("has {key} = {value}, which {lens} lacks")),
+                None => Ok(()),
+            };
+        match self.kind.unwrap_or(LensKind::Perspective) {
+            LensKind::Perspective => {
+                // nerfstudio's k4 is the next radial term here, not the rational one of FULL_OPENCV;
+                // OpenCV has no such term.
+                refuse(&[("k4", k4), ("k5", k5), ("k6", k6)], "the lens OPENCV")?;
+                Ok(Distortion::brown([k1, k2, k3, 0.0, 0.0, 0.0], [p1, p2]))
+            }
+            LensKind::Rational => Ok(Distortion::brown([k1, k2, k3, k4, k5, k6], [p1, p2])),
+            LensKind::Fisheye => {
+                let others = [("k5", k5), ("k6", k6), ("p1", p1), ("p2", p2)];
+                refuse(&others, "the lens OPENCV_FISHEYE")?;
+                Ok(Distortion::Fisheye([k1, k2, k3, k4]))
+            }
+        }
+    }
+}
+
+/// True if [`CameraKeys::read`] reads the key.
+fn is_read(key: &str) -> bool {
+    let pairs = [FOCAL_KEYS, CENTRE_KEYS, SIZE_KEYS];
+    pairs.iter().flatten().any(|names| names.contains(&key))
+        || RADIANS_KEYS.contains(&key)
+        || DEGREES_KEYS.contains(&key)
+        || RADIAL_KEYS.contains(&key)
+        || TANGENTIAL_KEYS.contains(&key)
+        || MATRIX_KEYS.contains(&key)
+        || MODEL_KEYS.contains(&key)
+        || key == FISHEYE_KEY
+}
+
+/// True if a key is of a camera, whether it is read or refused.
+fn is_of_camera(key: &str) -> bool {
+    is_read(key) || is_focal(key) || changes_camera(key)
+}
+
+/// True if a key that is not read gives a focal length or a field of view.
+fn is_focal(key: &str) -> bool {
+    let key = key.to_lowercase();
+    let is_fov = |word: &str| word.ends_with("fov");
+    ["focal", "intrinsic", "projection"].iter().any(|part| key.contains(part))
+        || key.split('_').any(is_fov)
+        || ["f", "fl", "lens"].contains(&key.as_str())
+}
+
+/// True if a key that is not read makes another camera of those that are read.
+fn changes_camera(key: &str) -> bool {
+    const PARTS: [&str; 12] = [
+        "distort",
+        "lens_shift",
+        "lens_model",
+        "ftheta",
+        "latlong",
+        "equirect",
+        "panoram",
+        "fisheye",
+        "principal",
+        "skew",
+        "camera_angle",
+        "ortho",
+    ];
+    const WHOLE: [&str; 5] = ["xi", "shift_x", "shift_y", "k", "pixel_aspect"];
+    // Not cameras, but like them in name.
+    const NOT: [&str; 3] = ["fisheye_crop_radius", "orthonormal", "undistort"];
+    let key = key.to_lowercase();
+    let is_coefficient = || {
+        let number = key.strip_prefix(['k', 'p', 's']).unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|letter| letter.is_ascii_digit())
+    };
+    !NOT.iter().any(|part| key.contains(part))
+        && (PARTS.iter().any(|part| key.contains(part))
+            || WHOLE.contains(&key.as_str())
+            || is_coefficient())
+}
+
+/// True for values that say something: not null, false, zero or empty.
+fn is_meant(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(value) => value.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty() && text.trim().parse() != Ok(0.0),
+        Value::Array(values) => values.iter().any(is_meant),
+        Value::Object(values) => values.values().any(is_meant),
+    }
+}
+
+/// A number, also one that is written as text.
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn number_of(key: &str, value: &Value) -> Result<f64, String> {
+    number(value).ok_or_else(|| format!("has {key} = {}, which is no number", shown(value)))
+}
+
+/// A value as a message shows it.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// A field of view in radians.
+fn angle(keys: &Map<String, Value>, axis: usize) -> Result<Option<f64>, String> {
+    let of = |key: &str, scale: f64| {
+        let Some(value) = keys.get(key).filter(|value| !value.is_null()) else { return Ok(None) };
+        let angle = scale * number_of(key, value)?;
+        if POSSIBLE_FIELDS.contains(&angle.to_degrees()) {
+            Ok(Some(angle))
+        } else {
+            let unit = if scale == 1.0 { "radians" } else { "degrees" };
+            Err(format!("has {key} = {}, which is no field of view in {unit}", shown(value)))
+        }
+    };
+    match of(RADIANS_KEYS[axis], 1.0)? {
+        Some(angle) => Ok(Some(angle)),
+        None => of(DEGREES_KEYS[axis], PI / 180.0),
+    }
+}
+
+/// Focal lengths and principal point of a matrix of 3 rows (or 4, of a homogeneous one), nested or flat.
+fn matrix(key: &str, value: &Value) -> Result<[[f64; 2]; 2], String> {
+    let wrong = || format!("has {key} = {}, which is no 3x3 matrix of a camera", shown(value));
+    let rows = value.as_array().ok_or_else(wrong)?;
+    let rows: Vec<Vec<f64>> = if rows.iter().all(Value::is_array) {
+        let row = |row: &Value| row.as_array()?.iter().map(number).collect::<Option<Vec<f64>>>();
+        rows.iter().map(row).collect::<Option<_>>().ok_or_else(wrong)?
+    } else {
+        let flat: Vec<f64> = rows.iter().map(number).collect::<Option<_>>().ok_or_else(wrong)?;
+        let width = if flat.len() == 16 { 4 } else { 3 };
+        flat.chunks(width).map(<[f64]>::to_vec).collect()
+    };
+    let [x, y, z, ..] = rows.as_slice() else { return Err(wrong()) };
+    let (&[fx, skew, cx, ..], &[zero, fy, cy, ..]) = (x.as_slice(), y.as_slice()) else {
+        return Err(wrong());
+    };
+    if z.get(..3) != Some(&[0.0, 0.0, 1.0]) || zero != 0.0 {
+        return Err(wrong());
+    }
+    if skew.abs() > 1e-6 * fx.abs() {
+        return Err(format!("has {key} with the skew {skew}, which no camera of splat has"));
+    }
+    Ok([[fx, fy], [cx, cy]])
+}
+
+/// The lens that `camera_model` and `is_fisheye` name together.
+fn kind(keys: &Map<String, Value>) -> Result<Option<LensKind>, String> {
+    let model = MODEL_KEYS.iter().find_map(|key| keys.get(*key).filter(|value| !value.is_null()));
+    let by_model = match model {
+        None => None,
+        Some(Value::String(name)) => Some(match name.trim().to_uppercase().as_str() {
+            "PERSPECTIVE" | "PERSP" | "PINHOLE" | "SIMPLE_PINHOLE" | "SIMPLE_RADIAL" | "RADIAL"
+            | "OPENCV" => LensKind::Perspective,
+            "FULL_OPENCV" => LensKind::Rational,
+            "FISHEYE" | "OPENCV_FISHEYE" => LensKind::Fisheye,
+            _ => return Err(format!("has the camera model {name:?}, which splat does not read")),
+        }),
+        Some(other) => {
+            return Err(format!("has camera_model = {}, which is no name", shown(other)));
+        }
+    };
+    let is_fisheye = match keys.get(FISHEYE_KEY) {
+        None | Some(Value::Null) => None,
+        Some(Value::Bool(value)) => Some(*value),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Some(true),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Some(false),
+        Some(value) => Some(number_of(FISHEYE_KEY, value)? != 0.0),
+    };
+    match (by_model, is_fisheye) {
+        (Some(kind), Some(true)) if kind != LensKind::Fisheye => {
+            let model = model.map(shown).unwrap_or_default();
+            Err(format!("has the camera model {model} and is_fisheye, which contradict each other"))
+        }
+        (None, Some(true)) => Ok(Some(LensKind::Fisheye)),
+        (None, Some(false)) => Ok(Some(LensKind::Perspective)),
+        (kind, _) => Ok(kind),
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "called with whole numbers that fit u32"
+)]
+fn whole(size: f64) -> u32 {
+    size as u32
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dataset::lens::Distortion;
+    use crate::dataset::shot::{Focal, SizelessLens};
+
+    fn keys(value: &Value) -> CameraKeys {
+        CameraKeys::read(value.as_object().unwrap()).unwrap()
+    }
+
+    /// The camera of these keys for a photograph of 100x80 px: focal lengths, principal point, distortion.
+    fn camera(value: &Value) -> Result<([f64; 2], [f64; 2], Distortion), String> {
+        let read = CameraKeys::read(value.as_object().unwrap())?;
+        let (straight, _) = match read.optics().map_err(|fault| format!("{fault:?}"))? {
+            Optics::Lens(lens) => (lens, ()),
+            Optics::Sizeless(lens) => (lens.of_size([100, 80]).unwrap(), ()),
+        };
+        let text = format!("{straight:?}");
+        assert!(text.contains("width: 100, height: 80"), "{text}");
+        let middle = straight.px_from_plane([0.0; 2]);
+        // Far below what the distortion changes.
+        let step = 1e-7;
+        let right = straight.px_from_plane([step, 0.0])[0] - middle[0];
+        let below = straight.px_from_plane([0.0, step])[1] - middle[1];
+        let Optics::Sizeless(SizelessLens { distortion, .. }) =
+            keys(&without_size(value)).optics().map_err(|fault| format!("{fault:?}"))?
+        else {
+            return Err("has a size".to_owned());
+        };
+        Ok(([right / step, below / step], middle, distortion))
+    }
+
+    fn without_size(value: &Value) -> Value {
+        let mut value = value.clone();
+        for key in ["w", "h", "width", "height"] {
+            value.as_object_mut().unwrap().remove(key);
+        }
+        value
+    }
+
+    #[test]
+    fn opengl_axes_become_opencv_axes() {
+        // At (1, 2, 3), looking along world -z with y up: OpenGL's identity.
+        let matrix = json!([[1.0, 0, 0, 1], [0, "1.0", 0, 2], [0, 0, 1, 3.0], [0, 0, 0, 1]]);
+        let pose = pose(&matrix).unwrap();
+        assert_eq!(pose.centre_world(), [1.0, 2.0, 3.0]);
+        // A point ahead, to the right and above lies at positive x, negative y, positive z.
+        let seen = mul(&pose.rotation, [1.5, 2.25, -1.0]);
+        let seen: [f64; 3] = std::array::from_fn(|i| seen[i] + pose.translation[i]);
+        assert_eq!(seen, [0.5, -0.25, 4.0]);
+    }
+
+    #[test]
+    fn matrices_that_are_no_poses_are_refused() {
+        let row = [1, 0, 0, 0];
+        for matrix in [
+            json!([]),
+            json!([row, row]),
+            json!([row, row, row, row]),
+            json!([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]),
+            json!([[-1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]),
+            json!([[1, 0, 0, "nan"], [0, 1, 0, 0], [0, 0, 1, 0]]),
+            json!("identity"),
+        ] {
+            assert!(pose(&matrix).is_err(), "{matrix:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_camera_is_written_in_many_ways() {
+        let angle = |focal: f64, size: f64| 2.0 * (size / 2.0 / focal).atan();
+        let (x, y) = (angle(90.0, 100.0), angle(95.0, 80.0));
+        for value in [
+            json!({"fl_x": 90, "fl_y": 95, "cx": 52, "cy": 39, "w": 100, "h": 80}),
+            json!({"fl_x": "90", "fl_y": " 95.0", "cx": "52", "cy": "39", "w": "100", "h": "80"}),
+            json!({"fx": 90, "fy": 95, "cx": 52, "cy": 39, "width": 100, "height": 80}),
+            json!({"fl_x": 90, "fl_y": 95, "cx": 52, "cy": 39}),
+            json!({"camera_angle_x": x, "camera_angle_y": y, "cx": 52, "cy": 39, "w": 100, "h": 80}),
+            json!({"camera_angle_x": x, "camera_angle_y": y, "cx": 52, "cy": 39}),
+            json!({"camera_angle_x": x, "fl_y": 95, "cx": 52, "cy": 39}),
+            json!({"x_fov": x.to_degrees(), "y_fov": y.to_degrees(), "cx": 52, "cy": 39}),
+            json!({"camera_angle_x": 0.3, "fl_x": 90, "fl_y": 95, "cx": 52, "cy": 39}),
+            json!({"K": [[90, 0, 52], [0, 95, 39], [0, 0, 1]], "w": 100, "h": 80}),
+            json!({"K": [90, 0, 52, 0, 95, 39, 0, 0, 1]}),
+            json!({"intrinsic_matrix": [[90, 0, 52, 0], [0, 95, 39, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}),
+        ] {
+            let (focal, centre, distortion) = camera(&value).unwrap();
+            for (found, expected) in [(focal, [90.0, 95.0]), (centre, [52.0, 39.0])] {
+                let is_near = |(a, b): (&f64, f64)| (a - b).abs() < 1e-4;
+                assert!(found.iter().zip(expected).all(is_near), "{value}: {focal:?} {centre:?}");
+            }
+            assert_eq!(distortion, Distortion::NONE);
+        }
+        // One focal length: square pixels, the middle.
+        for value in [
+            json!({"fl_x": 90}),
+            json!({"fl_y": 90}),
+            json!({"camera_angle_x": x}),
+            json!({"camera_angle_y": angle(90.0, 80.0)}),
+        ] {
+            let (focal, centre, _) = camera(&value).unwrap();
+            assert!(focal.iter().all(|focal| (focal - 90.0).abs() < 1e-4), "{value}: {focal:?}");
+            assert_eq!(centre, [50.0, 40.0]);
+        }
+    }
+
+    #[test]
+    fn a_frame_overrides_the_file() {
+        let file = keys(&json!({"fl_x": 1, "fl_y": 2, "k1": 0.1, "w": 8, "is_fisheye": true}));
+        let merged = keys(&json!({"fl_x": 3})).or(&file);
+        let same = json!({"fl_x": 3, "fl_y": 2, "k1": 0.1, "w": 8, "is_fisheye": true});
+        assert_eq!(merged, keys(&same));
+        // Angles and pixels are not mixed.
+        let merged =
+            keys(&json!({"camera_angle_x": 1.0})).or(&keys(&json!({"fl_x": 9, "fl_y": 9})));
+        assert_eq!(merged, keys(&json!({"camera_angle_x": 1.0})));
+        let merged = keys(&json!({"K": [[3, 0, 1], [0, 4, 2], [0, 0, 1]]})).or(&file);
+        let focal = [3.0, 4.0].map(|focal| Some(Focal::Px(focal)));
+        assert!(format!("{merged:?}").contains(&format!("focal: {focal:?}")), "{merged:?}");
+        assert!(keys(&json!({"is_fisheye": false})).or(&file).optics().is_err(), "w alone");
+    }
+
+    #[test]
+    fn names_of_lenses_choose_the_distortion() {
+        let brown = Distortion::brown([0.1, 0.0, 0.3, 0.0, 0.0, 0.0], [0.0, 0.02]);
+        let rational = Distortion::brown([0.1, 0.0, 0.3, 0.05, 0.0, 0.0], [0.0, 0.02]);
+        let fisheye = Distortion::Fisheye([0.1, 0.0, 0.3, 0.05]);
+        let with = |extra: Value, k4: f64, p2: f64| {
+            let mut value = json!({"fl_x": 90, "k1": 0.1, "k3": "0.3", "k4": k4, "p2": p2});
+            for (key, extra) in extra.as_object().unwrap() {
+                value[key] = extra.clone();
+            }
+            camera(&value).map(|(_, _, distortion)| distortion)
+        };
+        for extra in [
+            json!({}),
+            json!({"camera_model": "OPENCV"}),
+            json!({"camera_model": "PERSPECTIVE"}),
+            json!({"camera_model": "pinhole"}),
+            json!({"is_fisheye": false}),
+            json!({"ortho": false, "ftheta_p0": 0, "k5": 0, "skew": 0.0}),
+        ] {
+            assert_eq!(with(extra.clone(), 0.0, 0.02), Ok(brown), "{extra}");
+        }
+        assert_eq!(with(json!({"camera_model": "FULL_OPENCV"}), 0.05, 0.02), Ok(rational));
+        for extra in [
+            json!({"camera_model": "OPENCV_FISHEYE"}),
+            json!({"camera_model": "FISHEYE"}),
+            json!({"is_fisheye": true}),
+            json!({"is_fisheye": 1}),
+            json!({"is_fisheye": "True"}),
+        ] {
+            assert_eq!(with(extra.clone(), 0.05, 0.0), Ok(fisheye), "{extra}");
+        }
+        for (extra, named) in [
+            (json!({"k4": 0.4}), "k4"),
+            (json!({"k5": 0.4}), "k5"),
+            (json!({"k7": 0.4}), "k7"),
+            (json!({"ortho": true}), "ortho"),
+            (json!({"ortho_scale": 2.0}), "ortho_scale"),
+            (json!({"ftheta_p1": 0.4}), "ftheta_p1"),
+            (json!({"is_equirectangular": true}), "is_equirectangular"),
+            (json!({"latlong": true}), "latlong"),
+            (json!({"s1": 0.1}), "s1"),
+            (json!({"skew": 1.5}), "skew"),
+            (json!({"shift_x": 0.1}), "shift_x"),
+            (json!({"distortion_params": [0.1, 0.2]}), "distortion_params"),
+            (json!({"camera_model": "EQUIRECTANGULAR"}), "EQUIRECTANGULAR"),
+            (json!({"camera_model": "ORTHOPHOTO"}), "ORTHOPHOTO"),
+            (json!({"camera_model": "FISHEYE624"}), "FISHEYE624"),
+            (json!({"camera_model": "OPENCV", "is_fisheye": true}), "is_fisheye"),
+            (json!({"is_fisheye": "perhaps"}), "is_fisheye"),
+            (json!({"fl_x": "wide"}), "fl_x"),
+            (json!({"fl_x": null, "focal_length": 35}), "focal_length"),
+            (json!({"fl_x": null, "camera_angle_x": 3.2}), "camera_angle_x"),
+            (json!({"cx": [1, 2]}), "cx"),
+            (json!({"w": 100}), "no h"),
+            (json!({"K": [[3, 1, 1], [0, 4, 2], [0, 0, 1]]}), "skew"),
+            (json!({"K": [[3, 1], [0, 4]]}), "K"),
+        ] {
+            let error = with(extra.clone(), 0.0, 0.02).unwrap_err();
+            assert!(error.contains(named), "{extra}: {error}");
+        }
+        // Redundant where the focal length is known.
+        assert_eq!(with(json!({"focal_length": 35, "fov": 50}), 0.0, 0.02), Ok(brown));
+    }
+
+    #[test]
+    fn fields_of_view_of_pixels_that_are_not_square_are_noticed() {
+        let stretch = |y: f64| {
+            keys(&json!({"camera_angle_x": 1.0, "camera_angle_y": y, "w": 100, "h": 80})).stretch()
+        };
+        assert_eq!(stretch(2.0 * (0.8 * 0.5_f64.tan()).atan()), None);
+        assert!(stretch(1.0).unwrap() < 0.9);
+    }
+}

@@ -4,7 +4,6 @@ mod inria;
 mod offset;
 mod ply;
 mod splats;
-mod vertex_colors;
 
 pub use inria::{
     CAMERAS_JSON, StoredCamera, remove_exposure_json, write_cameras_json, write_cfg_args,
@@ -17,5 +16,4 @@ pub use ply::{
     read_ply_model, read_ply_primitive, read_ply_rows, write_ply, write_ply_chunks,
     write_ply_triangles,
 };
-pub use splats::{gaussians_of, splats_of};
-pub use vertex_colors::coloured_mesh;
+pub use splats::{coloured_mesh, gaussians_of, splats_of};

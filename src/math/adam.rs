@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::linalg::{Vec3, cross, dot, sub};
+use super::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};
+
 /// Decay of the running mean of the gradient.
 pub const BETA_1: f64 = 0.9;
 
@@ -54,6 +57,108 @@ pub fn batch_rate(views: u32) -> f64 {
     f64::from(views).sqrt()
 }
 
+// The learning rate of a centre as a function of the size of its Gaussian.
+//
+// Adam moves every centre by about its learning rate, whatever its gradient: of a Gaussian as large as a
+// wall that is next to nothing, of one as small as a pixel it is far. A rate that grows with the size lets
+// the former arrive and the latter rest.
+
+/// Greatest factor of a rate; the least is its inverse.
+pub const MOST: f64 = 10.0;
+
+/// How the rates of centres follow sizes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub struct RateBySize {
+    /// Exponent of the size.
+    pub exponent: f64,
+    /// Size of the Gaussians whose rate stays as it is, world units.
+    pub unit: f64,
+}
+
+impl RateBySize {
+    /// Factor of the rate of a Gaussian with these log-scales: (s / `unit`)^`exponent`, at most [`MOST`] and at
+    /// least its inverse, with the geometric mean s of its two largest scales. The smallest says nothing of
+    /// how far a disc may be moved, and a surfel has none.
+    pub fn factor<R: Real>(&self, log_scale: Vec3<R>) -> R {
+        let [x, y, z] = log_scale;
+        let smallest = x.min(y).min(z);
+        let log_size = R::of(0.5) * (x + y + z - smallest);
+        let log_most = R::of(MOST.ln());
+        let log_factor = R::of(self.exponent).mul_add(log_size, R::of(self.offset()));
+        log_factor.min(log_most).max(-log_most).exp()
+    }
+
+    /// Logarithm of the factor of a Gaussian of size 1.
+    pub fn offset(&self) -> f64 {
+        -self.exponent * self.unit.ln()
+    }
+}
+
+// How large the triangles about a vertex are: the rates of positions may go by it, as they go by a Gaussian's scales.
+
+/// Least mean area whose size is told apart, world units squared.
+const AREA_MIN: f64 = 1e-20;
+
+/// Of each of `rows` vertices the logarithm of its size, the root of the mean area of its triangles. Of one without
+/// any it is 0.
+pub fn log_sizes<R: Real>(
+    rows: usize,
+    faces: &[[u32; 3]],
+    place: impl Fn(usize) -> Vec3<R>,
+) -> Vec<R> {
+    let mut sums = vec![(R::ZERO, R::ZERO); rows];
+    for face in faces {
+        let area = area(face.map(|row| place(row as usize)));
+        for &row in face {
+            let (sum, count) = &mut sums[row as usize];
+            *sum += area;
+            *count += R::ONE;
+        }
+    }
+    sums.into_iter().map(|(sum, count)| log_size(sum, count)).collect()
+}
+
+/// Logarithm of the size of a vertex by the sum of the areas of its triangles and their number.
+fn log_size<R: Real>(sum: R, count: R) -> R {
+    let is_used = count > R::ZERO;
+    if is_used { R::HALF * (sum / count).max(R::of(AREA_MIN)).ln() } else { R::ZERO }
+}
+
+/// Area of a triangle, world units squared.
+fn area<R: Real>([a, b, c]: [Vec3<R>; 3]) -> R {
+    let normal = cross(sub(b, a), sub(c, a));
+    R::HALF * dot(normal, normal).sqrt()
+}
+
+// Opacities that do not fall below a floor (MeshSplatting, Held et al. 2025): of a logit w it is
+// floor + (1 - floor) sigmoid(w).
+
+/// Least share of the way from the floor to 1 that a logit is given for, and what is left to 1 at least.
+const SHARE_MIN: f64 = 1e-6;
+
+/// The opacity of a logit above this floor.
+pub fn floored<R: Real>(logit: R, floor: R) -> R {
+    floor + (R::ONE - floor) * sigmoid(logit)
+}
+
+/// `d_logit` of [`floored`].
+pub fn floored_bwd<R: Real>(logit: R, floor: R, d_opacity: R) -> R {
+    sigmoid_bwd(sigmoid(logit), d_opacity * (R::ONE - floor))
+}
+
+/// The logit of the mean of two opacities. It is the same whatever the floor.
+pub fn mean_logit<R: Real>(logits: [R; 2]) -> R {
+    let share = (sigmoid(logits[0]) + sigmoid(logits[1])) * R::HALF;
+    inverse_sigmoid(share.max(R::of(SHARE_MIN)).min(R::of(1.0 - SHARE_MIN)))
+}
+
+/// The logit of the same opacity when the floor rises; of one below the new floor that which is next to it.
+pub fn raised_logit<R: Real>(logit: R, before: R, after: R) -> R {
+    let least = R::of(SHARE_MIN);
+    let opacity = floored(logit, before).max(after + least).min(R::ONE - least);
+    inverse_sigmoid((opacity - after) / (R::ONE - after + least))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +190,85 @@ mod tests {
             // Rounding of a few dozen operations.
             assert!((first - 0.3).abs() < 1e-14 && (second - 0.09).abs() < 1e-14, "{views}");
         }
+    }
+
+    const ROOT: RateBySize = RateBySize { exponent: 0.5, unit: 0.02 };
+
+    fn factor(scales: [f64; 3]) -> f64 {
+        ROOT.factor(scales.map(f64::ln))
+    }
+
+    #[test]
+    fn a_gaussian_of_the_unit_keeps_its_rate_and_larger_ones_have_more() {
+        for (scales, expected) in [
+            ([0.02; 3], 1.0),
+            ([0.08; 3], 2.0),
+            ([0.005; 3], 0.5),
+            ([0.01, 0.04, 0.02], 2f64.sqrt().sqrt()),
+        ] {
+            // Rounding of logarithms and of a power.
+            assert!((factor(scales) / expected - 1.0).abs() < 1e-12, "{scales:?}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_scale_says_nothing() {
+        for smallest in [1e-9, 1e-3, 0.019] {
+            assert!((factor([0.02, smallest, 0.02]) - 1.0).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn factors_are_held_between_a_tenth_and_ten() {
+        assert!((factor([1e9; 3]) / MOST - 1.0).abs() < 1e-12);
+        assert!((factor([1e-9; 3]) * MOST - 1.0).abs() < 1e-12);
+        let none = RateBySize { exponent: 0.0, unit: 0.02 };
+        assert_eq!(none.factor([1.0_f32, -2.0, 3.0]), 1.0);
+    }
+
+    #[test]
+    fn a_vertex_is_as_large_as_its_triangles_are_on_average() {
+        let places: [Vec3<f64>; 6] =
+            [[0.0; 3], [2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [2.0, 16.0, 0.0], [5.0; 3], [5.0; 3]];
+        // Areas of 4 and 16.
+        let faces = [[0, 1, 2], [0, 3, 1], [4, 4, 4]];
+        let sizes = log_sizes(6, &faces, |row| places[row]);
+        let expected = [10.0, 10.0, 4.0, 16.0, AREA_MIN, 1.0].map(|area: f64| 0.5 * area.ln());
+        for (found, expected) in sizes.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn opacities_stay_when_the_floor_rises_and_those_below_rise_to_it() {
+        for (logit, before, after) in [(0.3, 0.0, 0.1), (2.0, 0.1, 0.4), (4.0, 0.5, 0.9)] {
+            let raised: f64 = raised_logit(logit, before, after);
+            let [old, new] = [floored(logit, before), floored(raised, after)];
+            assert!((old - new).abs() < 2e-6, "{old} {new}");
+        }
+        let lifted: f64 = floored(raised_logit(-3.0, 0.0, 0.2), 0.2);
+        assert!((lifted - 0.2).abs() < 2e-6, "{lifted}");
+        // What is saturated has a logit, too.
+        for logit in [-200.0, 200.0] {
+            assert!(raised_logit::<f64>(logit, 0.99, 0.9999).is_finite());
+            assert!(raised_logit::<f64>(logit, 0.9999, 0.9999).is_finite());
+        }
+    }
+
+    #[test]
+    fn a_mean_is_that_of_the_opacities_above_any_floor() {
+        for floor in [0.0, 0.3, 0.9999] {
+            let mean = floored(mean_logit([-1.0, 2.0]), floor);
+            let expected: f64 = 0.5 * (floored(-1.0, floor) + floored(2.0, floor));
+            assert!((mean - expected).abs() < 1e-15);
+        }
+        assert!(mean_logit([200.0_f32, 300.0]).is_finite());
+    }
+
+    #[test]
+    fn the_gradient_is_that_of_differences() {
+        let (logit, floor, h) = (0.7, 0.3, 1e-5);
+        let difference = (floored(logit + h, floor) - floored(logit - h, floor)) / (2.0 * h);
+        assert!((floored_bwd::<f64>(logit, floor, 2.0) - 2.0 * difference).abs() < 1e-9);
     }
 }

@@ -9,9 +9,10 @@
 //! single precision would lose its offset among the digits of the place.
 
 use super::linalg::{
-    Mat3, Quat, Vec3, add, dot, mul, mul_transposed, normalize, rotation, rotation_bwd, scale, sub,
+    Mat3, Quat, Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, rotation_bwd,
+    scale, sub,
 };
-use super::splat::Shape;
+use super::splat::{Shape, Viewpoint};
 use super::{Real, sigmoid};
 
 /// Least scale that an offset is divided by, and least thickness of a surface, world units.
@@ -349,4 +350,287 @@ pub fn deviation_towards<R: Real>(kernel: &DensityKernel<R>, place_world: Vec3<R
 /// Whether a Gaussian whose centre is so far from a surface, along a view, is one of it.
 pub fn is_near_surface<R: Real>(height: R, deviation: R) -> bool {
     height.abs() < R::of(NEAR_SURFACE) * deviation
+}
+
+// Where a ray meets the surface at which the density of Gaussians passes a level (SuGaR: Guédon and
+// Lepetit 2024, section 4.2).
+
+/// Samples along a ray.
+pub const RAY_SAMPLES: usize = 21;
+
+/// How far they reach to each side, in standard deviations of the front Gaussian along the ray.
+pub const RAY_REACH: f64 = 3.0;
+
+/// The least slope of the density, over the front Gaussian's standard deviation, that has a direction.
+const SLOPE_MIN: f64 = 1e-8;
+
+/// A point of a level set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LevelPoint<R> {
+    /// Offset from the place that the ray's samples lie around, world units.
+    pub offset: Vec3<R>,
+    /// Unit normal, world space, towards lower densities: outwards.
+    pub normal: Vec3<R>,
+}
+
+/// Standard deviation of a Gaussian along a unit direction of the world: |S Rᵀ d|, world units.
+pub fn deviation_along<R: Real>(kernel: &DensityKernel<R>, direction: Vec3<R>) -> R {
+    let turned = mul_transposed(&kernel.axes, direction);
+    length([0, 1, 2].map(|axis| kernel.scale[axis] * turned[axis]))
+}
+
+/// min(1, Σ o e^(-q/2)) at an offset from the centres' common place; `from[k]` is that place seen from the
+/// centre of Gaussian k.
+pub fn density_of<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>], offset: Vec3<R>) -> R {
+    let sum: R = kernels.iter().zip(from).map(|(k, &f)| density(k, add(f, offset)).1).sum();
+    sum.min(R::ONE)
+}
+
+/// The Gaussian that adds most to the density at the place; the first where none adds any.
+pub fn front<R: Real>(kernels: &[DensityKernel<R>], from: &[Vec3<R>]) -> usize {
+    let mut best = (0, R::ZERO);
+    for (index, (kernel, &offset)) in kernels.iter().zip(from).enumerate() {
+        let (_, here) = density(kernel, offset);
+        if here > best.1 {
+            best = (index, here);
+        }
+    }
+    best.0
+}
+
+/// The first point of a ray at which the density of these Gaussians rises above a level.
+///
+/// The ray passes a place along the unit `direction`, away from the camera; `from[k]` is that place
+/// seen from the centre of Gaussian k, world units, and `deviation` how far the samples are spread. There
+/// is none where the density is not below the level at the first sample, or above it at no other. Between
+/// two samples the density is taken as linear. Normals that look away from the camera are turned over.
+pub fn level_point<R: Real>(
+    kernels: &[DensityKernel<R>],
+    from: &[Vec3<R>],
+    direction: Vec3<R>,
+    deviation: R,
+    level: R,
+) -> Option<LevelPoint<R>> {
+    let reach = R::of(RAY_REACH) * deviation;
+    let step = R::of(2.0) * reach / R::of((RAY_SAMPLES - 1) as f64);
+    let along = |index: usize| R::of(index as f64) * step - reach;
+    let sampled = |t: R| density_of(kernels, from, scale(direction, t));
+    let mut before = sampled(along(0));
+    if before >= level {
+        return None;
+    }
+    for index in 1..RAY_SAMPLES {
+        let here = sampled(along(index));
+        if here > level {
+            let share = (level - before) / (here - before);
+            let offset = scale(direction, along(index - 1) + share * step);
+            let normal = outward(kernels, from, offset, direction, deviation)?;
+            return Some(LevelPoint { offset, normal });
+        }
+        before = here;
+    }
+    None
+}
+
+/// The unit direction of falling density at an offset; none where it does not fall.
+fn outward<R: Real>(
+    kernels: &[DensityKernel<R>],
+    from: &[Vec3<R>],
+    offset: Vec3<R>,
+    direction: Vec3<R>,
+    deviation: R,
+) -> Option<Vec3<R>> {
+    let mut slope = [R::ZERO; 3];
+    for (kernel, &from) in kernels.iter().zip(from) {
+        let place = add(from, offset);
+        let (whitened, here) = density(kernel, place);
+        let ignored = &mut DensityKernelGradient::default();
+        slope = sub(slope, density_bwd(kernel, place, whitened, here, R::ONE, ignored));
+    }
+    // NaN has no direction either.
+    let has_direction = length(slope) * deviation >= R::of(SLOPE_MIN);
+    if !has_direction {
+        return None;
+    }
+    let normal = normalize(slope);
+    let faces_away = dot(normal, direction) > R::ZERO;
+    Some(if faces_away { scale(normal, -R::ONE) } else { normal })
+}
+
+// Where a point lies in a map of a view, and what the map shows there: between the centres of its
+// pixels by their distances (bilinear), and beyond those of the border as at the border.
+
+/// Where a point of the camera's space lies in the image, px; `None` if it lies outside or
+/// not beyond [`Viewpoint::near`].
+pub fn place_px<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>) -> Option<[R; 2]> {
+    // Written so that NaN is rejected too.
+    if !(z > view.near && z.is_finite()) {
+        return None;
+    }
+    let slope = [x / z, y / z];
+    let place = [0, 1].map(|axis| view.focal_px[axis] * slope[axis] + view.centre_px[axis]);
+    let is_inside =
+        |axis: usize| place[axis] >= R::ZERO && place[axis] <= R::of(f64::from(view.size[axis]));
+    (is_inside(0) && is_inside(1)).then_some(place)
+}
+
+/// `d_point_cam` of [`place_px`], for points that have a position in the image.
+pub fn place_px_bwd<R: Real>(view: &Viewpoint<R>, [x, y, z]: Vec3<R>, d_place: [R; 2]) -> Vec3<R> {
+    let [d_x, d_y] = [0, 1].map(|axis| d_place[axis] * view.focal_px[axis] / z);
+    [d_x, d_y, -(d_x * x + d_y * y) / z]
+}
+
+/// The four pixels that a place lies between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PixelQuad<R> {
+    /// Column and row of the first.
+    pub low: [u32; 2],
+    /// Of the last; the same as the first's beyond the centres of the border.
+    pub high: [u32; 2],
+    /// How far the place is on the way from the first to the last.
+    pub share: [R; 2],
+}
+
+/// Where a place in an image of this size lies between the centres of pixels.
+pub fn cell<R: Real>(place_px: [R; 2], size: [u32; 2]) -> PixelQuad<R> {
+    let mut cell = PixelQuad { low: [0; 2], high: [0; 2], share: [R::ZERO; 2] };
+    for axis in 0..2 {
+        let (place, last) = (place_px[axis] - R::HALF, size[axis].saturating_sub(1));
+        if place > R::ZERO {
+            let low = u32::try_from(place.floor_i32()).unwrap_or(0).min(last);
+            cell.low[axis] = low;
+            cell.high[axis] = (low + 1).min(last);
+            if low < last {
+                cell.share[axis] = place - R::of(f64::from(low));
+            }
+        }
+    }
+    cell
+}
+
+impl<R: Real> PixelQuad<R> {
+    /// Its four pixels, row by row.
+    pub fn pixels(&self) -> [[u32; 2]; 4] {
+        let ([x0, y0], [x1, y1]) = (self.low, self.high);
+        [[x0, y0], [x1, y0], [x0, y1], [x1, y1]]
+    }
+
+    /// What each of them counts.
+    pub fn weights(&self) -> [R; 4] {
+        let [x, y] = self.share;
+        let (left, above) = (R::ONE - x, R::ONE - y);
+        [left * above, x * above, left * y, x * y]
+    }
+}
+
+/// The value at the place and how it rises along x and y, per px, from those of the four pixels.
+pub fn between<R: Real>(cell: &PixelQuad<R>, [a, b, c, d]: [R; 4]) -> (R, [R; 2]) {
+    let [x, y] = cell.share;
+    let (above, below) = (a + x * (b - a), c + x * (d - c));
+    let along_x = (b - a) + y * ((d - c) - (b - a));
+    (above + y * (below - above), [along_x, below - above])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::splat::Shape;
+
+    fn ball(centre: Vec3<f64>, deviation: f64, opacity: f64) -> DensityKernel<f64> {
+        let shape = Shape {
+            mean_world: centre,
+            log_scale: [deviation.ln(); 3],
+            quat: [1.0, 0.0, 0.0, 0.0],
+            smoothing: 0.0,
+        };
+        DensityKernel::new(&shape, (opacity / (1.0 - opacity)).ln())
+    }
+
+    #[test]
+    fn a_gaussians_level_set_is_where_its_density_is_the_level() {
+        // o e^(-t²/2s²) = L at t = s √(2 ln(o/L)).
+        for (opacity, level) in [(0.9, 0.3), (0.6, 0.3), (0.99, 0.1), (0.8, 0.5)] {
+            let kernel = ball([0.0; 3], 0.2, opacity);
+            let found = level_point(&[kernel], &[[0.0; 3]], [0.0, 0.0, 1.0], 0.2, level).unwrap();
+            let exact = -0.2 * (2.0_f64 * (opacity / level).ln()).sqrt();
+            // The density is not linear between samples of 0.3 standard deviations: one of a hundred.
+            assert!((found.offset[2] - exact).abs() < 0.01 * 0.2, "{found:?} {exact}");
+            assert!((found.normal[2] + 1.0).abs() < 1e-12, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_ray_that_starts_inside_or_stays_outside_has_no_point() {
+        let kernel = ball([0.0; 3], 0.2, 0.9);
+        let at =
+            |from: Vec3<f64>, level| level_point(&[kernel], &[from], [0.0, 0.0, 1.0], 0.2, level);
+        assert_eq!(at([0.0, 0.0, 0.6], 0.3), None);
+        assert_eq!(at([0.5, 0.0, 0.0], 0.3), None);
+        assert_eq!(at([0.0; 3], 0.95), None);
+        assert!(at([0.1, 0.0, 0.0], 0.3).is_some());
+    }
+
+    #[test]
+    fn a_flat_gaussian_has_its_plane_as_level_set() {
+        let shape = Shape {
+            mean_world: [1.0, 2.0, 3.0],
+            log_scale: [0.5_f64.ln(), 0.5_f64.ln(), 0.01_f64.ln()],
+            quat: [1.0, 0.3, 0.0, 0.0],
+            smoothing: 0.0,
+        };
+        let kernel = DensityKernel::new(&shape, 3.0);
+        let direction = normalize([0.2, 0.3, 1.0]);
+        let deviation = deviation_along(&kernel, direction);
+        let found = level_point(&[kernel], &[[0.0; 3]], direction, deviation, 0.3).unwrap();
+        let facing = dot(found.normal, kernel.normal()).abs();
+        // The level set of so flat a Gaussian is as flat: a thickness of a fiftieth of its width.
+        assert!(facing > 0.999 && dot(found.normal, direction) < 0.0, "{found:?} {facing}");
+        assert_eq!(front(&[ball([0.0; 3], 0.1, 0.5), kernel], &[[1.0, 0.0, 0.0], [0.0; 3]]), 1);
+    }
+
+    const SIZE: [u32; 2] = [5, 4];
+
+    #[test]
+    fn a_pixel_centre_reads_that_pixel_and_a_midpoint_the_mean_of_two() {
+        let value = |[x, y]: [u32; 2]| f64::from(x * x + 10 * y);
+        let at = |place| {
+            let cell = cell(place, SIZE);
+            between(&cell, cell.pixels().map(value))
+        };
+        for pixel in (0..5).flat_map(|x| (0..4).map(move |y| [x, y])) {
+            let centre = pixel.map(|i| f64::from(i) + 0.5);
+            assert_eq!(at(centre).0, value(pixel), "{pixel:?}");
+        }
+        assert_eq!(at([2.0, 1.0]), (7.5, [3.0, 10.0]));
+        // A quarter of the way along both axes.
+        assert_eq!(at([2.75, 1.75]), (4.0 + 0.25 * 5.0 + 12.5, [5.0, 10.0]));
+    }
+
+    #[test]
+    fn beyond_the_centres_of_the_border_everything_is_as_at_the_border() {
+        for (place, pixel) in [
+            ([0.0, 0.2], [0, 0]),
+            ([0.5, 0.5], [0, 0]),
+            ([5.0, 0.3], [4, 0]),
+            ([4.7, 4.0], [4, 3]),
+            ([4.5, 3.5], [4, 3]),
+        ] {
+            let cell = cell::<f64>(place, SIZE);
+            assert_eq!(cell.pixels(), [pixel; 4], "{place:?}");
+            assert_eq!(cell.weights(), [1.0, 0.0, 0.0, 0.0]);
+            assert_eq!(between(&cell, [7.0; 4]), (7.0, [0.0; 2]));
+        }
+        // An image of one pixel is all border.
+        assert_eq!(cell([0.9, 0.1], [1, 1]).pixels(), [[0, 0]; 4]);
+    }
+
+    #[test]
+    fn weights_are_how_the_value_follows_the_four_pixels() {
+        let cell = cell([2.3, 1.9], SIZE);
+        let values = [0.3, -1.2, 2.5, 0.7];
+        let sum: f64 = cell.weights().iter().zip(values).map(|(w, v)| w * v).sum();
+        // Rounding of a few terms of order 1.
+        assert!((between(&cell, values).0 - sum).abs() < 1e-15);
+        assert!((cell.weights().iter().sum::<f64>() - 1.0).abs() < 1e-15);
+    }
 }

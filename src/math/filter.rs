@@ -3,10 +3,10 @@
 //! what it adds up to: as it grows its opacity falls.
 
 use super::linalg::{Vec3, add, mul};
-use super::splat::{Shape, Viewpoint};
-pub use super::widening::{
+pub use super::splat::projection::{
     DET_MIN_PX4, kept_on_screen, kept_on_screen_bwd, smoothed, smoothed_bwd,
 };
+use super::splat::{Shape, Viewpoint};
 use super::{Real, inverse_sigmoid, sigmoid};
 
 /// Variance of the 3D filter in units of the smallest interval that a view samples, squared.

@@ -1,16 +1,28 @@
 //! From what an extraction leaves to a mesh that other programs open.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rayon::prelude::*;
 use serde::Serialize;
 use splat_mesh::clean::{
     CleanCounts, CleanError, CleanOptions, Dropped, MinComponent, Sides, clean, drop_small,
+    face_centres, keep_faces, peel_border,
 };
 use splat_mesh::decimate::{DecimateOptions, decimate};
+use splat_mesh::file::{Glb, ObjTexture, write_mtl, write_obj, write_ply};
 use splat_mesh::{Mesh, MeshReport, vertex_normals};
 
-use super::{ExtractionError, MeshOptions, Surface};
+use super::level_set::OpaqueGaussians;
+use super::options::PostprocessOptions;
+use super::{ExtractionError, MeshFormat, MeshOptions, MeshTexture};
+use crate::dataset::Frame;
+use crate::export::write_offset;
+use crate::files::{OutputError, write_atomically};
+use crate::math::Real;
 use crate::math::linalg::Vec3;
+use crate::model::Gaussians;
 
 /// Fewest triangles of a piece of a decimated surface.
 const CRUMB_FACES: usize = 10;
@@ -193,6 +205,178 @@ fn append(mesh: &mut Mesh, other: Mesh) {
     mesh.faces.extend(other.faces.iter().map(|face| face.map(|vertex| vertex + first)));
     mesh.vertices.extend(other.vertices);
     mesh.colors.extend(other.colors);
+}
+
+// What every method ends with.
+
+/// What a method leaves, and how it was made.
+#[derive(Clone, Debug)]
+pub struct Extracted {
+    /// Surfaces that are finished each by itself and do not touch.
+    pub surfaces: Vec<Surface>,
+    /// How they were made.
+    pub figures: ExtractionFigures,
+}
+
+impl Extracted {
+    /// One surface.
+    pub(super) fn whole(mesh: Mesh, figures: ExtractionFigures) -> Self {
+        Self { surfaces: vec![Surface { mesh, weight: 1.0 }], figures }
+    }
+}
+
+/// A surface, world space, with colours.
+#[derive(Clone, Debug)]
+pub struct Surface {
+    /// Its triangles.
+    pub mesh: Mesh,
+    /// Its part of the triangles that are wanted in all, over the sum of the parts.
+    pub weight: f64,
+}
+
+/// Figures of a method.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExtractionFigures {
+    /// Of fused depths.
+    Tsdf {
+        /// Side of a voxel: scene units in a box, radii of the cameras in contracted space.
+        voxel: f64,
+        /// Bricks of 8x8x8 voxels.
+        bricks: usize,
+        /// Training views.
+        views: usize,
+    },
+    /// Of a surface through points: the box, and then what is around it.
+    Poisson(Vec<PoissonFigures>),
+    /// Of a surface cut from tetrahedra.
+    Tetrahedra {
+        /// Points that they span: of the Gaussians, and the corners of a box around all.
+        points: usize,
+        /// How many there are.
+        tetrahedra: usize,
+        /// Triangles on edges that were too long.
+        dropped: usize,
+    },
+}
+
+/// Figures of a surface through points.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoissonFigures {
+    /// Points that it was fitted to.
+    pub points: usize,
+    /// Points that were left out as outliers.
+    pub outliers: usize,
+    /// Share of the normals that agree with their neighbours'.
+    pub agreement: f64,
+    /// 2^depth cells lie along the cube.
+    pub depth: u32,
+    /// Side of a cell, scene units.
+    pub cell: f64,
+    /// Triangles that were cut off because the training views look through them.
+    pub in_free_space: usize,
+    /// Triangles that were cut off because few points are around.
+    pub trimmed: usize,
+}
+
+// The frayed border of a mesh, taken off where there are few Gaussians, as SuGaR's post-processing does it.
+
+/// Takes triangles off the border of a mesh, ring by ring, but for those in whose middle the density of the
+/// Gaussians is high; a closed mesh stays as it is.
+pub fn postprocess(
+    finished: Finished,
+    gaussians: &Gaussians,
+    options: &PostprocessOptions,
+) -> Result<Finished, ExtractionError> {
+    if !options.postprocess_mesh {
+        return Ok(finished);
+    }
+    let Finished { mesh, mut work, .. } = finished;
+    let mut stays = peel_border(&mesh, options.postprocess_iterations as usize);
+    let Some(opaque) = OpaqueGaussians::of(gaussians) else {
+        return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
+    };
+    let centres = face_centres(&mesh);
+    stays.par_iter_mut().zip(&centres).for_each_init(Vec::new, |kernels, (stays, &centre)| {
+        let threshold = options.postprocess_density_threshold;
+        *stays = *stays || f64::from(opaque.density(centre, kernels)) > threshold;
+    });
+    let faces = mesh.faces.len();
+    let mut mesh = keep_faces(mesh, &stays);
+    if mesh.faces.is_empty() {
+        return Err(ExtractionError::PeeledAway { faces });
+    }
+    work.peeled = faces - mesh.faces.len();
+    mesh.normals = vertex_normals(&mesh);
+    let report = MeshReport::of(&mesh).map_err(CleanError::from)?;
+    Ok(Finished { mesh, work, report })
+}
+
+// Meshes as files.
+
+/// Which files of a mesh are written.
+#[derive(Clone, Copy, Debug)]
+pub struct MeshFiles<'a> {
+    /// Formats, however often each is named.
+    pub formats: &'a [MeshFormat],
+    /// Coordinates of the vertices, which the files keep.
+    pub frame: &'a Frame,
+}
+
+/// Writes `FOLDER/STEM.EXTENSION` for each format, however often it is named, each whole or not at all, a
+/// textured OBJ after its MTL and PNG; their paths.
+pub fn write_mesh(
+    folder: &Path,
+    stem: &str,
+    files: &MeshFiles<'_>,
+    mesh: &Mesh,
+    texture: Option<&MeshTexture>,
+) -> Result<Vec<PathBuf>, OutputError> {
+    let MeshFiles { formats, frame } = *files;
+    let path_of = |extension| folder.join(stem).with_extension(extension);
+    let png_path = path_of("png");
+    let png = texture
+        .map(|texture| texture.picture.png())
+        .transpose()
+        .map_err(|error| OutputError::new(&png_path, error.into()))?;
+    let textured = texture.map(|texture| &texture.atlas).zip(png.as_deref());
+    let mut written = Vec::new();
+    for (place, &format) in formats.iter().enumerate() {
+        if formats[..place].contains(&format) {
+            continue;
+        }
+        let path = path_of(format.extension());
+        match (format, textured) {
+            (MeshFormat::Ply, _) => write_atomically(&path, |out| write_ply(out, mesh))?,
+            (MeshFormat::Glb, _) => {
+                let refused = |error| OutputError::new(&path, io::Error::other(error));
+                let glb = Glb::new(mesh, textured).map_err(refused)?;
+                write_atomically(&path, |out| glb.write(out))?;
+            }
+            (MeshFormat::Obj, None) => write_atomically(&path, |out| write_obj(out, mesh, None))?,
+            (MeshFormat::Obj, Some((atlas, png))) => {
+                let mtl_path = path_of("mtl");
+                write_atomically(&png_path, |out| out.write_all(png))?;
+                write_atomically(&mtl_path, |out| write_mtl(out, &format!("{stem}.png")))?;
+                let mtl_name = format!("{stem}.mtl");
+                let texture = Some(ObjTexture { atlas, mtl_name: &mtl_name });
+                write_atomically(&path, |out| write_obj(out, mesh, texture))?;
+                written.extend([mtl_path, png_path.clone()]);
+            }
+        }
+        write_offset(&path, frame)?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Converts the vertices of a mesh between coordinates.
+pub fn convert_mesh(mesh: &mut Mesh, from: &Frame, to: &Frame) {
+    if from != to {
+        for vertex in &mut mesh.vertices {
+            *vertex = from.to(to, vertex.map(f64::from)).map(Real::to_f32);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde::Serialize;
 use splat_mesh::clean::MinComponent;
 use splat_mesh::poisson::Trim;
 
-use super::texture_options::TextureSource;
-use super::{Corner, ExtractionError, PostprocessOptions, TextureOptions, WorldBox};
+use super::texture::TextureSource;
+use super::{Corner, ExtractionError, TextureOptions, WorldBox};
 
 /// Voxels along a box in a plan at most. Nothing is fused of more.
 const MOST_VOXELS: f64 = 2_097_152.0;
@@ -382,6 +382,35 @@ impl Default for MeshOptions {
             tetrahedra: TetrahedraOptions::default(),
             postprocess: PostprocessOptions::default(),
             texture: TextureOptions::default(),
+        }
+    }
+}
+
+// How the border of a mesh is taken off.
+
+/// How the border of a mesh is taken off.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Mesh")]
+pub struct PostprocessOptions {
+    /// Take off triangles at the border where there are few Gaussians
+    #[arg(long)]
+    pub postprocess_mesh: bool,
+
+    /// Number of triangle rings that --postprocess-mesh checks
+    #[arg(long, value_name = "N", requires = "postprocess_mesh", default_value_t = Self::default().postprocess_iterations)]
+    pub postprocess_iterations: u32,
+
+    /// Density in a triangle's middle above which it stays, 0 and more
+    #[arg(long, value_name = "DENSITY", requires = "postprocess_mesh", default_value_t = Self::default().postprocess_density_threshold)]
+    pub postprocess_density_threshold: f64,
+}
+
+impl Default for PostprocessOptions {
+    fn default() -> Self {
+        Self {
+            postprocess_mesh: false,
+            postprocess_iterations: 5,
+            postprocess_density_threshold: 0.1,
         }
     }
 }

@@ -6,7 +6,7 @@ use splat_mesh::delaunay::{Want, delaunay};
 use splat_mesh::tetrahedra::{Cutting, Labelled, LongEdges, PivotSides, Pivots, cut};
 
 use super::drawn::Pass;
-use super::extracted::{Extracted, ExtractionFigures};
+use super::finish::{Extracted, ExtractionFigures};
 use super::focus::opaque_rows;
 use super::options::TetrahedraOptions;
 use super::{DrawnModel, ExtractionError, WorldBox};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use splat_mesh::watch::Watch;
 
-use super::extracted::{Extracted, ExtractionFigures};
+use super::finish::{Extracted, ExtractionFigures};
 use super::options::TsdfOptions;
 use super::{DrawnModel, ExtractionError, Focus, WorldBox};
 use crate::backend::{PixelDepth, TrainDevice};

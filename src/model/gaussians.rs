@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::Primitive;
 use crate::dataset::Frame;
 use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
-use crate::math::Real;
+use crate::math::field::DensityKernel;
+use crate::math::filter::smoothed;
+use crate::math::splat::Shape;
+use crate::math::{Real, inverse_sigmoid, sigmoid};
 
 /// Third log-scale of a surfel: about 2e-9 world units.
 pub const FLAT_LOG_SCALE: f32 = splat_formats::FLAT_LOG_SCALE;
@@ -101,6 +104,80 @@ impl Primitive for Gaussians {
     }
 }
 
+// Primitives that together make up a density, and so a surface.
+
+/// Primitives each of which adds to a density in space.
+pub trait Field {
+    /// What each of them adds, in their order.
+    fn density_kernels(&self) -> impl Iterator<Item = DensityKernel<f64>>;
+}
+
+impl Field for Gaussians {
+    fn density_kernels(&self) -> impl Iterator<Item = DensityKernel<f64>> {
+        let (means, _) = self.means.as_chunks::<3>();
+        let (log_scales, _) = self.log_scales.as_chunks::<3>();
+        let (quats, _) = self.quats.as_chunks::<4>();
+        let shapes = means.iter().zip(log_scales).zip(quats);
+        let shapes = shapes.map(|((mean, log_scale), quat)| Shape {
+            mean_world: mean.map(f64::from),
+            log_scale: log_scale.map(f64::from),
+            quat: quat.map(f64::from),
+            smoothing: 0.0,
+        });
+        let opacity_logits = self.opacity_logits.iter().copied().map(f64::from);
+        shapes.zip(opacity_logits).map(|(shape, logit)| DensityKernel::new(&shape, logit))
+    }
+}
+
+// Gaussians with their 3D filter baked in, for those that know of none.
+
+/// Largest logit that is written, either way: of opacities that differ from 0 and 1 in single precision.
+const LOGIT_MAX: f64 = 80.0;
+
+/// Gives the Gaussians the scales and opacities that they are drawn with through filters of these
+/// standard deviations, `[n]`, world units (Mip-Splatting, Yu et al. 2024, section 4.1).
+///
+/// The screen's filter is no part of it: it depends on the view.
+pub fn fuse(gaussians: &mut Gaussians, filter_3d: &[f32]) {
+    let scales = gaussians.log_scales.as_chunks_mut::<3>().0;
+    for ((log_scale, logit), &filter) in
+        scales.iter_mut().zip(&mut gaussians.opacity_logits).zip(filter_3d)
+    {
+        if filter <= 0.0 {
+            continue;
+        }
+        let (wide, kept) = smoothed(log_scale.map(|l| f64::from(l).exp()), f64::from(filter));
+        let opacity = sigmoid(f64::from(*logit)) * kept;
+        let fused = inverse_sigmoid(opacity).clamp(-LOGIT_MAX, LOGIT_MAX);
+        #[expect(clippy::cast_possible_truncation, reason = "rounded to the file's precision")]
+        let (narrow, fused) = (wide.map(|scale| scale.ln() as f32), fused as f32);
+        (*log_scale, *logit) = (narrow, fused);
+    }
+}
+
+// Rotations of unit length, as other programs want them in a file.
+
+/// How far from 1 rounding leaves the squared length of a unit quaternion: twice four half steps of 2^-24.
+const UNIT_TOLERANCE: f64 = 5e-7;
+
+/// The same rotation at unit length. What has it, but for rounding, stays as it is, so that a model that is
+/// read and written again is the same; so does one without a direction, which is refused when it is read.
+pub fn unit_rotation(quat: [f32; 4]) -> [f32; 4] {
+    let squared: f64 = quat.iter().map(|&part| f64::from(part).powi(2)).sum();
+    if (squared - 1.0).abs() <= UNIT_TOLERANCE || squared == 0.0 {
+        return quat;
+    }
+    let factor = squared.sqrt().recip();
+    quat.map(|part| (f64::from(part) * factor).to_f32())
+}
+
+/// Gives all rotations unit length, as a model has them that was saved and read.
+pub fn make_rotations_unit(gaussians: &mut Gaussians) {
+    for quat in gaussians.quats.as_chunks_mut::<4>().0 {
+        *quat = unit_rotation(*quat);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +253,46 @@ mod tests {
         let mut same = numbered(1, 3);
         same.lower_sh_degree(3);
         assert_eq!(same, numbered(1, 3));
+    }
+
+    #[test]
+    fn what_is_fused_is_finite_and_what_has_no_filter_stays() {
+        let mut gaussians = Gaussians::zeros(0, 4);
+        gaussians.log_scales =
+            vec![-30.0, -30.0, -30.0, 5.0, 5.0, 5.0, -1.0, -2.0, -3.0, -1.0, -2.0, -3.0];
+        gaussians.opacity_logits = vec![0.0, 90.0, 1.0, 1.0];
+        let before = gaussians.clone();
+        fuse(&mut gaussians, &[0.1, 1e-9, 0.0, 0.2]);
+        assert!(
+            gaussians.opacity_logits.iter().chain(&gaussians.log_scales).all(|v| v.is_finite())
+        );
+        // Of scales of e^-30 with a filter of 0.1 nothing is left.
+        assert_eq!(gaussians.opacity_logits[..2], [-80.0, 80.0]);
+        assert_eq!(gaussians.log_scales[6..9], before.log_scales[6..9]);
+        assert_eq!(gaussians.opacity_logits[2].to_bits(), 1.0_f32.to_bits());
+        // √(s² + 0.2²), and the share Π s / √(s² + 0.2²) of the opacity.
+        let mut kept = 1.0;
+        for axis in 9..12 {
+            let scale = f64::from(before.log_scales[axis]).exp();
+            let wide = scale.hypot(f64::from(0.2_f32));
+            kept *= scale / wide;
+            assert!((f64::from(gaussians.log_scales[axis]).exp() - wide).abs() < 1e-6);
+        }
+        let opacity = sigmoid(f64::from(gaussians.opacity_logits[3]));
+        assert!((opacity - sigmoid(1.0) * kept).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_rotation_keeps_its_direction_and_has_unit_length() {
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        for (quat, unit) in [
+            ([3.0, 0.0, 0.0, 4.0], [0.6, 0.0, 0.0, 0.8]),
+            ([0.0, 1e-20, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]),
+            ([-1e19, 0.0, 0.0, 1e19], [-half, 0.0, 0.0, half]),
+            ([0.0; 4], [0.0; 4]),
+        ] {
+            assert_eq!(unit_rotation(quat), unit);
+            assert_eq!(unit_rotation(unit), unit, "it stays");
+        }
     }
 }

@@ -7,10 +7,7 @@
 //! weighted by channel, averaged over the pixels, and added up over the layers.
 
 mod error;
-mod layer_sizes;
 mod network;
-mod places;
-mod tensor_file;
 mod torch_file;
 mod weights;
 
@@ -21,10 +18,10 @@ use crate::memory::Bytes;
 
 pub use crate::abi::LPIPS_EPSILON as EPSILON;
 pub use error::LpipsError;
-pub use layer_sizes::{LayerSizes, StripPlace};
-pub use network::{COMPARED, Layer, LayerKind, LayerWindow, LpipsNet};
-pub use places::{WEIGHTS_VARIABLE, WeightsSearch, named_by_environment};
-pub use weights::{Convolution, LpipsWeights};
+pub use network::{COMPARED, Layer, LayerKind, LayerSizes, LayerWindow, LpipsNet, StripPlace};
+pub use weights::{
+    Convolution, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
+};
 
 /// How the networks are fed with an image of values v in 0..1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,11 @@
 //! The layers of the two networks that LPIPS uses.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use self::LpipsNet::{Alex, Vgg};
+use crate::memory::Bytes;
 
 /// Layers whose features are compared.
 pub const COMPARED: usize = 5;
@@ -143,6 +146,149 @@ impl LpipsNet {
     }
 }
 
+// The sizes of an image's features in a network, which works on the image in strips.
+//
+// Each strip owns some rows of the output of every compared layer, and no row twice. The rows that
+// these depend on are computed with it, so that strips give the same result as the whole image: only
+// the borders of the image are padded with zeros.
+
+/// One of the strips that an image is cut in.
+#[derive(Clone, Copy, Debug)]
+pub struct StripPlace {
+    /// From the top, from 0 on.
+    pub index: u32,
+    /// Strips of the image.
+    pub count: u32,
+}
+
+/// The sizes of an image and of its features after each layer.
+#[derive(Clone, Debug)]
+pub struct LayerSizes {
+    net: LpipsNet,
+    /// Of the image and after each layer: channels, width and height.
+    sizes: Vec<[u32; 3]>,
+}
+
+impl LayerSizes {
+    /// Of an image of this width and height, px; `None` if it is smaller than
+    /// [`LpipsNet::side_min`].
+    pub fn new(net: LpipsNet, [width, height]: [u32; 2]) -> Option<Self> {
+        if width.min(height) < net.side_min() {
+            return None;
+        }
+        let mut sizes = vec![[3, width, height]];
+        let mut size = [3, width, height];
+        for layer in net.layers() {
+            let LayerWindow { side, stride, padding } = layer.window;
+            let after = |length: u32| Some((length + 2 * padding).checked_sub(side)? / stride + 1);
+            let channels = match layer.kind {
+                LayerKind::Convolution { outputs, .. } => outputs,
+                LayerKind::MaxPool => size[0],
+            };
+            size = [channels, after(size[1])?, after(size[2])?];
+            sizes.push(size);
+        }
+        Some(Self { net, sizes })
+    }
+
+    /// Channels, width and height after so many layers.
+    pub fn size(&self, layers: usize) -> [u32; 3] {
+        self.sizes[layers]
+    }
+
+    /// The most strips that the image can be cut in: each has rows of its own after every layer.
+    pub fn most(&self) -> u32 {
+        self.sizes.last().map_or(1, |size| size[2])
+    }
+
+    /// The rows that a strip owns after so many layers.
+    pub fn own(&self, layers: usize, strip: StripPlace) -> Range<u32> {
+        let StripPlace { index, count } = strip;
+        let rows = u64::from(self.sizes[layers][2]);
+        let edge = |index: u32| {
+            // At most the number of rows.
+            u32::try_from(rows * u64::from(index) / u64::from(count.max(1))).unwrap_or(u32::MAX)
+        };
+        edge(index)..edge(index + 1)
+    }
+
+    /// The rows of the image and after each layer that are computed for a strip.
+    pub fn rows(&self, strip: StripPlace) -> Vec<Range<u32>> {
+        let layers = self.net.layers();
+        let mut rows = vec![0..0; layers.len() + 1];
+        for (at, layer) in layers.iter().enumerate().rev() {
+            if layer.compared {
+                rows[at + 1] = hull(&rows[at + 1], &self.own(at + 1, strip));
+            }
+            let Range { start, end } = rows[at + 1];
+            if start < end {
+                let LayerWindow { side, stride, padding } = layer.window;
+                let first = (start * stride).saturating_sub(padding);
+                let last = ((end - 1) * stride + side).saturating_sub(padding);
+                rows[at] = first..last.min(self.sizes[at][2]);
+            }
+        }
+        rows
+    }
+
+    /// Values of one image that two places must hold in which its features lie in turns, the image
+    /// in the first of them.
+    pub fn turns(&self, count: u32) -> [u64; 2] {
+        let mut turns = [0, 0];
+        for index in 0..count {
+            for (at, rows) in self.rows(StripPlace { index, count }).into_iter().enumerate() {
+                let [channels, width, _] = self.sizes[at].map(u64::from);
+                let values = channels * width * u64::from(rows.end - rows.start);
+                turns[at % 2] = values.max(turns[at % 2]);
+            }
+        }
+        turns
+    }
+
+    /// What the features of both images take in so many strips.
+    pub fn bytes(&self, count: u32) -> Bytes {
+        let [first, second] = self.turns(count);
+        Bytes(2 * (first + second) * size_of::<f32>() as u64)
+    }
+
+    /// The fewest strips whose features take at most so many bytes; `None` if the thinnest take
+    /// more.
+    pub fn strips_within(&self, bytes: Bytes) -> Option<u32> {
+        let most = self.most();
+        let mut count = 1;
+        loop {
+            if self.bytes(count) <= bytes {
+                return Some(count);
+            }
+            if count >= most {
+                return None;
+            }
+            count = (count + 1 + count / 8).min(most);
+        }
+    }
+
+    /// Memory to wish for: [`PLENTY`](super::PLENTY), and at least so much that strips are about as
+    /// high as what is around them.
+    pub fn wish(&self) -> Bytes {
+        super::PLENTY.max(self.efficient()).min(self.bytes(1))
+    }
+
+    /// Memory with which strips are about as high as what is around them, and so take about twice the
+    /// time of the whole image.
+    pub fn efficient(&self) -> Bytes {
+        Bytes(2 * self.bytes(self.most()).0).min(self.bytes(1))
+    }
+}
+
+/// The least range that holds both.
+fn hull(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.clone(),
+        (_, true) => a.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +306,63 @@ mod tests {
             }
             assert_eq!(net.channels().count(), COMPARED);
         }
+    }
+
+    #[test]
+    fn the_smallest_image_has_one_pixel_behind_the_last_layer() {
+        for net in LpipsNet::ALL {
+            let side = net.side_min();
+            let sizes = LayerSizes::new(net, [side, side]).unwrap();
+            assert_eq!(sizes.sizes.last().unwrap()[1..], [1, 1]);
+            assert!(LayerSizes::new(net, [side, side - 1]).is_none());
+            assert!(LayerSizes::new(net, [side - 1, side]).is_none());
+        }
+    }
+
+    #[test]
+    fn strips_own_every_row_once() {
+        for net in LpipsNet::ALL {
+            let sizes = LayerSizes::new(net, [50, 333]).unwrap();
+            for count in 1..=sizes.most() {
+                for layers in 1..=net.layers().len() {
+                    let own = |index| sizes.own(layers, StripPlace { index, count });
+                    assert_eq!((own(0).start, own(count - 1).end), (0, sizes.size(layers)[2]));
+                    assert!((1..count).all(|index| own(index - 1).end == own(index).start));
+                    assert!((0..count).all(|index| !own(index).is_empty()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_strip_of_vgg_reaches_90_rows_beyond_its_own() {
+        let sizes = LayerSizes::new(Vgg, [64, 1600]).unwrap();
+        // Row 50 of 100 after four poolings: rows 800 to 815 of the image. After it come three
+        // convolutions at a sixteenth, an eighth and a quarter of the size, two at half and at full.
+        let rows = |index, count| sizes.rows(StripPlace { index, count });
+        let reached = rows(50, 100);
+        let around = 3 * 16 + 3 * 8 + 3 * 4 + 2 * 2 + 2;
+        assert_eq!(reached[0], 800 - around..816 + around);
+        assert_eq!(reached[17], 50..51);
+        // Nothing beyond the image.
+        assert_eq!(rows(0, 100)[0], 0..16 + around);
+        assert_eq!(rows(99, 100)[0].end, 1600);
+        assert_eq!(rows(0, 1)[0], 0..1600);
+    }
+
+    #[test]
+    fn more_strips_take_less_memory_down_to_what_is_around_them() {
+        let sizes = LayerSizes::new(Vgg, [1061, 1894]).unwrap();
+        // 64 channels twice in single precision, of two images.
+        let whole = 1061 * 1894 * 64 * 4 * 4;
+        assert_eq!(sizes.bytes(1), Bytes(whole));
+        assert_eq!(sizes.strips_within(Bytes(whole)), Some(1));
+        let count = sizes.strips_within(Bytes(600 << 20)).unwrap();
+        assert!((3..8).contains(&count), "{count}");
+        assert!(sizes.bytes(count) <= Bytes(600 << 20));
+        let least = sizes.bytes(sizes.most());
+        assert!(least < Bytes(230 << 20), "{least:?}");
+        assert_eq!(sizes.strips_within(Bytes(least.0 / 2)), None);
+        assert!(sizes.strips_within(sizes.wish()).unwrap() < 10);
     }
 }

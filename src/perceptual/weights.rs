@@ -1,12 +1,17 @@
 //! A network's weights, from files with the names that the `lpips` package gives their tensors, or
 //! torchvision.
 
+use std::env;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
+
+use safetensors::tensor::Metadata;
+use safetensors::{Dtype, SafeTensors};
 
 use super::error::LpipsError;
 use super::network::{COMPARED, LayerKind, LpipsNet};
-use super::places;
-use super::tensor_file::TensorFile;
+use super::torch_file::TorchFile;
 
 /// The weights of one convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,9 +76,9 @@ impl LpipsWeights {
         let mut files = vec![path.to_owned()];
         // A network as torchvision has it may have been saved with them.
         if names == Names::Torchvision && !file.has(&head_name(0)) {
-            let heads = places::heads(net, path).ok_or_else(|| LpipsError::NoHeads {
+            let heads = heads(net, path).ok_or_else(|| LpipsError::NoHeads {
                 path: path.to_owned(),
-                sought: places::head_files(net).map(str::to_owned).to_vec(),
+                sought: head_files(net).map(str::to_owned).to_vec(),
             })?;
             file = TensorFile::open(&heads)?;
             files.push(heads);
@@ -154,4 +159,239 @@ fn values(
         problem,
         net: net.name(),
     })
+}
+
+// Where weights of LPIPS may lie on this machine.
+
+/// The variable of the environment that names a file.
+pub const WEIGHTS_VARIABLE: &str = "SPLAT_LPIPS_WEIGHTS";
+
+/// What was found in the folders where weights may lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WeightsSearch {
+    /// The network's file, if all that belongs to it is there.
+    pub found: Option<PathBuf>,
+    /// A network of torchvision that lacks the file of the `lpips` package.
+    pub without_heads: Option<PathBuf>,
+}
+
+impl WeightsSearch {
+    /// Looks for the weights of VGG16, whose LPIPS is the usual one, and else for those of `AlexNet`.
+    pub fn run() -> Self {
+        let folders = weight_folders();
+        let mut search = Self::default();
+        for net in LpipsNet::ALL {
+            let whole = [format!("lpips_{}.safetensors", net.name())];
+            if let Some(path) = first_file(&folders, &whole) {
+                return Self { found: Some(path), ..search };
+            }
+            let Some(path) = first_file(&folders, network_files(net)) else { continue };
+            if heads(net, &path).is_some() {
+                return Self { found: Some(path), ..search };
+            }
+            search.without_heads.get_or_insert(path);
+        }
+        search
+    }
+}
+
+/// The file that [`WEIGHTS_VARIABLE`] names.
+pub fn named_by_environment() -> Option<PathBuf> {
+    variable(WEIGHTS_VARIABLE)
+}
+
+/// Folders in which weights are looked for: this program's cache, that of `PyTorch`, and the package
+/// `lpips` of the Python environment that is active.
+fn weight_folders() -> Vec<PathBuf> {
+    let caches = caches();
+    caches.own.into_iter().chain(caches.torch).chain(python_packages()).collect()
+}
+
+/// Folders of this program and of `PyTorch`, where it is known where they are.
+struct Caches {
+    own: Option<PathBuf>,
+    torch: Option<PathBuf>,
+}
+
+fn caches() -> Caches {
+    let home = variable("HOME");
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(home.as_ref()?.join(".cache")));
+    let torch = variable("TORCH_HOME").or_else(|| Some(cache.as_ref()?.join("torch")));
+    Caches {
+        own: cache.map(|cache| cache.join("splat")),
+        torch: torch.map(|torch| torch.join("hub").join("checkpoints")),
+    }
+}
+
+/// Those of the package `lpips` in the Python environment that is active.
+fn python_packages() -> Vec<PathBuf> {
+    let prefixes = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
+    prefixes.flat_map(|prefix| packages(&prefix)).collect()
+}
+
+/// The file beside the network's, or in one of the folders, that has the weights of LPIPS for its
+/// channels.
+pub(super) fn heads(net: LpipsNet, network: &Path) -> Option<PathBuf> {
+    let beside = network.parent().map(Path::to_owned);
+    let folders: Vec<PathBuf> = beside.into_iter().chain(weight_folders()).collect();
+    first_file(&folders, &head_files(net))
+}
+
+/// Names of that file: of the `lpips` package, and as pyiqa stores it.
+pub(super) fn head_files(net: LpipsNet) -> [&'static str; 2] {
+    match net {
+        LpipsNet::Vgg => ["vgg.pth", "LPIPS_v0.1_vgg-a78928a0.pth"],
+        LpipsNet::Alex => ["alex.pth", "LPIPS_v0.1_alex-df73285e.pth"],
+    }
+}
+
+/// Names of torchvision's file.
+fn network_files(net: LpipsNet) -> &'static [&'static str] {
+    match net {
+        LpipsNet::Vgg => &["vgg16-397923af.pth"],
+        LpipsNet::Alex => &["alexnet-owt-7be5be79.pth"],
+    }
+}
+
+/// The first of these files that is there, by the order of folders.
+fn first_file(folders: &[PathBuf], names: &[impl AsRef<Path>]) -> Option<PathBuf> {
+    let paths = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    paths.into_iter().find(|path| path.is_file())
+}
+
+/// The folders of the `lpips` package's weights below a Python environment.
+fn packages(prefix: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
+    let pythons = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_python = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|it| it.starts_with("python3"))
+    };
+    let mut found: Vec<PathBuf> = pythons
+        .filter(is_python)
+        .map(|path| path.join("site-packages/lpips/weights/v0.1"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// A variable of the environment that names a path.
+fn variable(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+// A file of named tensors: safetensors, or as `PyTorch` writes them.
+
+/// No safetensors file of weights is longer: VGG's is a tenth of that.
+const LENGTH_MAX: u64 = 600 << 20;
+
+/// Bytes from which the kind of a file shows.
+const HEAD: u64 = 512;
+
+/// An open file.
+pub(super) struct TensorFile {
+    path: PathBuf,
+    content: Content,
+}
+
+enum Content {
+    Safetensors {
+        about: Metadata,
+        bytes: Vec<u8>,
+        /// Where the values begin.
+        data: usize,
+    },
+    Torch(TorchFile),
+}
+
+impl TensorFile {
+    pub(super) fn open(path: &Path) -> Result<Self, LpipsError> {
+        let unreadable = |source| LpipsError::Unreadable { path: path.to_owned(), source };
+        let wrong = |problem| LpipsError::NotWeights { path: path.to_owned(), problem };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mut head = Vec::new();
+        file.by_ref().take(HEAD).read_to_end(&mut head).map_err(unreadable)?;
+        file.rewind().map_err(unreadable)?;
+        let content = if TorchFile::is_one(&head) {
+            Content::Torch(TorchFile::open(file).map_err(wrong)?)
+        } else {
+            safetensors(file).map_err(unreadable)?.map_err(wrong)?
+        };
+        Ok(Self { path: path.to_owned(), content })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether there is a tensor of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match &self.content {
+            Content::Safetensors { about, .. } => about.info(name).is_some(),
+            Content::Torch(file) => file.has(name),
+        }
+    }
+
+    /// Whether there is a tensor of this name and shape.
+    pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> bool {
+        self.kind(name).is_some_and(|(_, found)| found == shape)
+    }
+
+    /// Kind of the values of a tensor, and its shape.
+    fn kind(&self, name: &str) -> Option<(String, Vec<usize>)> {
+        match &self.content {
+            Content::Safetensors { about, .. } => {
+                let info = about.info(name)?;
+                Some((format!("{:?}", info.dtype), info.shape.clone()))
+            }
+            Content::Torch(file) => {
+                let (kind, shape) = file.kind(name)?;
+                let shape = shape.iter().map(|&n| usize::try_from(n).unwrap_or(usize::MAX));
+                Some((kind.to_owned(), shape.collect()))
+            }
+        }
+    }
+
+    /// The values of a tensor of this shape, or what is wrong with it.
+    pub(super) fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+        let wanted = format!("{:?}", Dtype::F32);
+        let (kind, found) = self.kind(name).ok_or("is missing")?;
+        if kind != wanted || found != shape {
+            return Err(format!("is {kind} {found:?} instead of {wanted} {shape:?}"));
+        }
+        let values = match &mut self.content {
+            Content::Safetensors { about, bytes, data } => {
+                let [first, last] = about.info(name).map_or([0, 0], |info| {
+                    let (first, last) = info.data_offsets;
+                    [*data + first, *data + last]
+                });
+                floats(bytes.get(first..last).unwrap_or_default())
+            }
+            Content::Torch(file) => file.values(name)?,
+        };
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(at) => Err(format!("is not finite at element {at}")),
+            None => Ok(values),
+        }
+    }
+}
+
+/// Reads a file, or says what is wrong with its content.
+fn safetensors(file: File) -> io::Result<Result<Content, String>> {
+    let mut bytes = Vec::new();
+    file.take(LENGTH_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LENGTH_MAX {
+        return Ok(Err(format!("the file is longer than {} MiB", LENGTH_MAX >> 20)));
+    }
+    Ok(match SafeTensors::read_metadata(&bytes) {
+        // The length of the header stands before it.
+        Ok((header, about)) => {
+            Ok(Content::Safetensors { about, bytes, data: size_of::<u64>() + header })
+        }
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let number = |bytes: &[u8]| bytes.try_into().map(f32::from_le_bytes).unwrap_or(f32::NAN);
+    bytes.chunks_exact(size_of::<f32>()).map(number).collect()
 }

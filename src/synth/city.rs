@@ -4,8 +4,8 @@
 use splat_mesh::place::Bounds;
 
 use super::field::Texture;
-use super::scenery::{Hit, LinearColor, Scenery, linear};
-use super::shape::Ray;
+use super::nearest::Ray;
+use super::scene::{Hit, LinearColor, Scenery, linear};
 use crate::math::linalg::{Vec3, add, dot, scale};
 use crate::math::random::{RandomStream, RandomUse};
 

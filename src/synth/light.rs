@@ -1,11 +1,12 @@
 //! How the scene is lit: a lamp of some size, a faint counter light, and a sky.
 
-use super::scenery::{Hit, Scenery, smooth_step};
-use super::shape::Ray;
+use super::nearest::Ray;
+use super::scene::{Hit, Scenery, smooth_step};
 use crate::math::linalg::{Vec3, add, dot, normalize, scale, sub};
 
 /// Direction to the lamp, and its colour and strength.
 const LAMP: Vec3<f64> = [0.55, -0.78, 0.32];
+
 const LAMP_COLOR: Vec3<f64> = [1.18, 1.08, 0.94];
 
 /// Width of the rim of a shadow as the shaded point sees it, radians.
@@ -13,6 +14,7 @@ const PENUMBRA: f64 = 0.16;
 
 /// Direction to the counter light, which throws no shadow, and its colour.
 const COUNTER: Vec3<f64> = [-0.7, -0.25, -0.6];
+
 const COUNTER_COLOR: Vec3<f64> = [0.10, 0.14, 0.20];
 
 /// Light from straight above and straight below.
@@ -78,4 +80,21 @@ impl Light {
             hit.albedo[i] * (lit * LAMP_COLOR[i] + open * (sky + counter * COUNTER_COLOR[i]))
         })
     }
+}
+
+// Intensities as they are stored.
+
+/// Display value of a linear intensity; both 0..1.
+pub(super) fn encode_srgb(linear: f64) -> f64 {
+    linear.clamp(0.0, 1.0).powf(1.0 / 2.2)
+}
+
+/// 8 bits of a value in 0..1.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is held to 0..=255"
+)]
+pub(super) fn quantise(color: [f64; 3]) -> [u8; 3] {
+    color.map(|channel| (channel.clamp(0.0, 1.0) * 255.0).round() as u8)
 }

@@ -6,22 +6,16 @@
 
 mod cameras;
 mod city;
-mod color;
 mod field;
 mod light;
 mod nearest;
 mod options;
 mod points;
 mod scene;
-mod scenery;
-mod shape;
-mod surfels;
 mod truth;
-mod truth_mesh;
-mod viewpoints;
 
 pub use nearest::SurfacePoint;
-pub use surfels::SurfaceDisc;
+pub use points::SurfaceDisc;
 pub use truth::Truth;
 
 use std::fs;
@@ -41,11 +35,9 @@ use crate::dataset::colmap::write_colmap;
 use crate::files::{OutputError, WorkFolder, create_folder, remove_abandoned, write_atomically};
 use cameras::ray_through;
 use city::City;
-use color::{encode_srgb, quantise};
 use field::FieldScene;
-use light::Light;
-use scene::Scene;
-use scenery::Scenery;
+use light::{Light, encode_srgb, quantise};
+use scene::{Scene, Scenery};
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +114,7 @@ fn scenery_of(options: &SynthOptions) -> Box<dyn Scenery> {
 /// was written.
 pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthError> {
     options.validate()?;
-    let mesh = truth_mesh::true_mesh(&*scenery_of(options), options.truth_cells)?;
+    let mesh = truth::true_mesh(&*scenery_of(options), options.truth_cells)?;
     let _work = WorkFolder::open(folder);
     write_atomically(&folder.join("truth.ply"), |out| write_ply(out, &mesh))?;
     Ok(mesh)
@@ -130,7 +122,7 @@ pub fn write_truth(folder: &Path, options: &SynthOptions) -> Result<Mesh, SynthE
 
 /// So many flat pieces, spread evenly over the true mesh of the options' scene, with its colours.
 pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<SurfaceDisc> {
-    surfels::sample(&*scenery_of(options), truth, count, options)
+    points::sample_surfels(&*scenery_of(options), truth, count, options)
 }
 
 /// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`, and masks of
@@ -140,8 +132,8 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
     refuse_other_scenes(folder, options.scene)?;
     let scene = &*scenery_of(options);
     let light = Light::new(options.finish());
-    let views = viewpoints::views(scene, options);
-    let points = points::sample(scene, &light, &views, options);
+    let views = cameras::views(scene, options);
+    let points = points::sample_points(scene, &light, &views, options);
 
     let _work = WorkFolder::open(folder);
     let images = create_folder(&folder.join("images"))?;
@@ -360,7 +352,7 @@ mod tests {
     #[test]
     fn a_matt_place_has_one_colour_from_everywhere() {
         let scene = Scene::new(0);
-        let views = viewpoints::views(&scene, &SynthOptions { views: 12, ..SMALL });
+        let views = cameras::views(&scene, &SynthOptions { views: 12, ..SMALL });
         // What each view's middle shows, seen from there and from one's own place.
         let apart = |light: &Light| {
             let of_view = |view: &View| {
@@ -381,7 +373,7 @@ mod tests {
     fn photographs_have_a_lit_middle_and_black_corners() {
         let scene = Scene::new(0);
         let options = SynthOptions { views: 5, ..SMALL };
-        for view in viewpoints::views(&scene, &options) {
+        for view in cameras::views(&scene, &options) {
             let rgb = photograph(&scene, &Light::new(Finish::Glossy), &view);
             let middle = (15 * 41 + 20) * 3;
             assert!(rgb[middle..middle + 3].iter().any(|&channel| channel > 40), "{}", view.name);

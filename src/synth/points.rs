@@ -1,17 +1,18 @@
 //! Points on the surfaces that the cameras see, as structure from motion would find them.
 
 use rayon::prelude::*;
+use splat_mesh::Mesh;
+use splat_mesh::compare::SurfaceSamples;
+use splat_mesh::place::{corners, doubled_area};
 
 use super::cameras::{project, ray_through};
-
-use super::color::{encode_srgb, quantise};
-use super::light::Light;
+use super::light::{Finish, Light, encode_srgb, quantise};
+use super::nearest::Ray;
 use super::options::SynthOptions;
-use super::scenery::Scenery;
-use super::shape::Ray;
+use super::scene::Scenery;
 use crate::dataset::View;
 use crate::dataset::colmap::{Observation, TrackedPoint};
-use crate::math::linalg::{Vec3, add, length, scale, sub};
+use crate::math::linalg::{Vec3, add, length, normalize, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 
 /// Standard deviation of a point's position in each axis, world units: a seventh of a pixel of the
@@ -31,7 +32,7 @@ const MOST_TRACKED: u32 = 1_000_000;
 const ATTEMPTS: u64 = 64;
 
 /// Random points of random photographs, carried to the surface that is seen there.
-pub(super) fn sample(
+pub(super) fn sample_points(
     scene: &dyn Scenery,
     light: &Light,
     views: &[View],
@@ -95,17 +96,72 @@ fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
     scene.trace(&ray).is_some_and(|hit| hit.distance > distance - SEEN_WITHIN)
 }
 
+// Places on the true surfaces with their colours: what a perfect model would be made of.
+
+/// How far above a surface the ray starts that finds its colour, world units.
+const ABOVE: f64 = 1e-3;
+
+/// A flat piece of a surface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SurfaceDisc {
+    /// Its middle, world units.
+    pub position: Vec3<f64>,
+    /// Direction out of what is solid, of length 1.
+    pub normal: Vec3<f64>,
+    /// Its share of the surfaces, square world units.
+    pub area: f64,
+    /// Colour without highlights, sRGB, 0 to 1.
+    pub color: Vec3<f64>,
+}
+
+/// So many pieces, spread evenly over a scene's true mesh.
+pub(super) fn sample_surfels(
+    scenery: &dyn Scenery,
+    truth: &Mesh,
+    count: usize,
+    options: &SynthOptions,
+) -> Vec<SurfaceDisc> {
+    let light = Light::new(Finish::Glossy);
+    let samples = SurfaceSamples::new(truth, |_| count, options.seed);
+    let area = SurfaceSamples::area(truth) / count.max(1) as f64;
+    (0..samples.len())
+        .into_par_iter()
+        .map(|index| {
+            let sample_surfels = samples.get(index);
+            let face = truth.faces[sample_surfels.face as usize];
+            let normal = normalize(doubled_area(corners(truth, face)));
+            let color = color_at(scenery, &light, sample_surfels.place, normal);
+            SurfaceDisc { position: sample_surfels.place, normal, area, color }
+        })
+        .collect()
+}
+
+/// What is seen of a surface from straight above it; black where that is nothing.
+fn color_at(
+    scenery: &dyn Scenery,
+    light: &Light,
+    position: Vec3<f64>,
+    normal: Vec3<f64>,
+) -> Vec3<f64> {
+    let origin = add(position, scale(normal, ABOVE));
+    let hit = scenery.trace(&Ray { origin, direction: scale(normal, -1.0) });
+    let near = hit.filter(|hit| hit.distance < 3.0 * ABOVE);
+    near.map_or([0.0; 3], |hit| light.shade_matt(scenery, &hit).map(encode_srgb))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::light::Finish;
-    use super::super::{cameras::dome, photograph, scene::Scene};
     use super::*;
+    use crate::synth::cameras::dome;
+    use crate::synth::light::Finish;
+    use crate::synth::photograph;
+    use crate::synth::scene::Scene;
 
     #[test]
     fn points_project_into_the_views_onto_pixels_of_their_color() {
         let options = SynthOptions { views: 6, points: 300, ..SynthOptions::default() };
         let (scene, light, views) = (Scene::new(0), Light::new(Finish::Glossy), dome(&options));
-        let points = sample(&scene, &light, &views, &options);
+        let points = sample_points(&scene, &light, &views, &options);
         assert_eq!(points.len(), 300);
         let images: Vec<_> = views.iter().map(|view| photograph(&scene, &light, view)).collect();
         let mut differences = Vec::new();

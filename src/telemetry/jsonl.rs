@@ -1,18 +1,16 @@
 //! `run.jsonl`: a run as one event a line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cadence::Cadence;
+use super::log_line::unix_seconds;
 use super::opening::notices_as_json;
 use super::status::RunStage;
-use super::time::unix_seconds;
-use super::whole_records::WholeRecords;
 use crate::files::{OutputError, write_atomically};
-use crate::train::event::{Event, Sink};
+use crate::train::event::{Event, Sink, Step};
 
 /// Bytes that are read at once in search of the last newline.
 const BLOCK: u64 = 1 << 16;
@@ -210,9 +208,108 @@ impl<W: Write> Sink for JsonLines<W> {
     }
 }
 
+// Records that reach a file whole and in their order, also where its disk is full for a while.
+
+/// A writer of records. While it cannot write, it keeps what it has accepted and refuses more: readers
+/// find no half record before a whole one, as they would if each was written on its own.
+pub(super) struct WholeRecords<W: Write> {
+    out: W,
+    waiting: Vec<u8>,
+    /// Bytes that may wait before they are written; a longer record is written at once.
+    room: usize,
+}
+
+impl<W: Write> WholeRecords<W> {
+    pub(super) fn new(out: W, room: usize) -> Self {
+        Self { out, waiting: Vec::new(), room }
+    }
+
+    /// Accepts a record. Where there is no room for it and what waits cannot be written, the record is
+    /// lost.
+    pub(super) fn put(&mut self, record: &[u8]) -> io::Result<()> {
+        if !self.waiting.is_empty() && self.waiting.len() + record.len() > self.room {
+            self.flush()?;
+        }
+        self.waiting.extend_from_slice(record);
+        if self.waiting.len() > self.room { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what waits; what cannot be written waits on.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        let mut written = 0;
+        let result = loop {
+            if written == self.waiting.len() {
+                break Ok(());
+            }
+            match self.out.write(&self.waiting[written..]) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.waiting.drain(..written);
+        result.and_then(|()| self.out.flush())
+    }
+}
+
+impl<W: Write> Drop for WholeRecords<W> {
+    fn drop(&mut self) {
+        // Nobody is left to hear of it.
+        self.flush().ok();
+    }
+}
+
+// Which iterations are recorded.
+
+/// Iterations between two records.
+const INTERVAL: u32 = 10;
+
+/// Lets every tenth iteration through, and the last.
+#[derive(Debug, Default)]
+pub(super) struct Cadence {
+    waiting: Option<Step>,
+    ms: f64,
+    count: u32,
+}
+
+/// An iteration to record.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    pub(super) step: Step,
+    /// Mean milliseconds of the iterations since the record before.
+    pub(super) mean_ms: f64,
+}
+
+impl Cadence {
+    /// Takes an iteration; `Some` where it is to be recorded.
+    pub(super) fn take(&mut self, step: &Step) -> Option<Recorded> {
+        self.ms += step.ms * f64::from(step.images);
+        self.count += step.images;
+        self.waiting = Some(step.clone());
+        if step.span().crosses(INTERVAL) || step.iteration >= step.iterations {
+            self.rest()
+        } else {
+            None
+        }
+    }
+
+    /// The last iteration, where it is not recorded yet: a run may be interrupted at any.
+    pub(super) fn rest(&mut self) -> Option<Recorded> {
+        let step = self.waiting.take()?;
+        let mean_ms = self.ms / f64::from(self.count.max(1));
+        (self.ms, self.count) = (0.0, 0);
+        Some(Recorded { step, mean_ms })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use super::*;
+    use crate::train::event::TermValues;
 
     /// The log that a resumed run has after its first event.
     fn resumed_log(before: &[u8]) -> String {
@@ -256,5 +353,81 @@ mod tests {
             let text = resumed_log(before.as_bytes());
             assert!(text.starts_with(&format!("{before}\n{{")), "{}", &text[..40]);
         }
+    }
+
+    /// A disk with so many bytes left.
+    #[derive(Clone, Default)]
+    struct Disk(Rc<RefCell<State>>);
+
+    #[derive(Default)]
+    struct State {
+        content: Vec<u8>,
+        left: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut state = self.0.borrow_mut();
+            let taken = bytes.len().min(state.left);
+            if taken == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            state.left -= taken;
+            state.content.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_begun_is_ended_when_there_is_space_again() {
+        let disk = Disk::default();
+        disk.0.borrow_mut().left = 12;
+        let mut records = WholeRecords::new(disk.clone(), 8);
+        records.put(b"first\n").unwrap();
+        records.put(b"second\n").unwrap();
+        assert!(records.flush().is_err());
+        // There is room for this one, but not for the next.
+        records.put(b"third\n").unwrap();
+        assert!(records.put(b"fourth\n").is_err());
+        disk.0.borrow_mut().left = 100;
+        records.put(b"a record that is longer than the room\n").unwrap();
+        records.put(b"last\n").unwrap();
+        drop(records);
+        let text = String::from_utf8(disk.0.borrow().content.clone()).unwrap();
+        let expected = "first\nsecond\nthird\na record that is longer than the room\nlast\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn every_tenth_and_the_last_iteration_are_recorded() {
+        let mut cadence = Cadence::default();
+        let mut recorded = Vec::new();
+        for iteration in 1..=23 {
+            let ms = f64::from(iteration);
+            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
+            let (images, iterations) = (1, 23);
+            let before = iteration - images;
+            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
+            recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
+        }
+        assert_eq!(recorded, [(10, 5.5), (20, 15.5), (23, 22.0)]);
+        assert!(cadence.rest().is_none());
+    }
+
+    #[test]
+    fn a_step_of_several_images_is_recorded_where_it_crosses_a_tenth() {
+        let mut cadence = Cadence::default();
+        let mut recorded = Vec::new();
+        for (iteration, images, ms) in [(8, 8, 1.0), (16, 8, 2.0), (19, 3, 4.0), (27, 8, 1.0)] {
+            let (values, total, gaussians) = (TermValues::default(), 0.0, 1);
+            let (before, iterations) = (iteration - images, 27);
+            let step = Step { before, iteration, images, iterations, values, total, gaussians, ms };
+            recorded.extend(cadence.take(&step).map(|r| (r.step.iteration, r.mean_ms)));
+        }
+        assert_eq!(recorded, [(16, 1.5), (27, 20.0 / 11.0)]);
     }
 }

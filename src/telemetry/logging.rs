@@ -18,8 +18,7 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use serde::{Deserialize, Serialize};
 
-use super::escape::{Newlines, escape_controls};
-use super::log_line::{Format, Text, json_line};
+use super::log_line::{Format, Newlines, Text, escape_controls, json_line};
 use super::opening::{OWN, Opening, give_up_run};
 
 /// How progress is shown.

@@ -1,12 +1,9 @@
 //! The output of a run: sinks for its events, and the log.
 
-mod cadence;
 mod closing;
-mod escape;
 mod jsonl;
 mod log_line;
 mod logging;
-mod measured_views;
 mod on_thread;
 mod opening;
 mod profile;
@@ -14,13 +11,8 @@ mod progress;
 mod sampler;
 mod status;
 mod summary;
-mod summary_file;
 mod tables;
 mod tensorboard;
-mod time;
-mod timelapse;
-mod whole_records;
-mod work;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,23 +20,23 @@ use std::path::Path;
 pub use closing::closing_row;
 #[cfg(test)]
 pub(crate) use closing::tests::samples as closing_blocks;
-pub use escape::{Newlines, escape_controls};
 pub use jsonl::JsonLines;
+pub use log_line::{Newlines, escape_controls};
 pub(crate) use logging::is_plain_wanted;
 pub use logging::{LogDetail, ProgressStyle, init_logging, log_error, release_notices, shows_news};
-pub use measured_views::MeasuredViews;
 pub use profile::{
     BufferPeak, Category, CategoryShare, Finding, FindingKind, GpuSummary, LogError, LoggedChange,
     MemoryPeak, Point, Profile, Slack,
 };
 pub use progress::Progress;
+pub use progress::WorkProgress;
 pub use status::grouped;
+pub use summary::MeasuredViews;
+pub use summary::SummaryFile;
 pub use summary::{Figures, MeasuredSplit, RunState, RunSummary, SummaryError, update_summary};
-pub use summary_file::SummaryFile;
 pub use tables::{MetricsTable, append_metrics, write_per_view, write_results};
 pub use tensorboard::TensorBoard;
-pub use timelapse::{TIMELAPSE, TimelapseFolder, pictures as timelapse_pictures};
-pub use work::WorkProgress;
+pub use tensorboard::{TIMELAPSE, TimelapseFolder, pictures as timelapse_pictures};
 
 use self::on_thread::OnThread;
 use self::sampler::GpuSampler;
@@ -94,6 +86,29 @@ impl Sinks {
     pub fn add(&mut self, sink: impl Sink + 'static) {
         self.sinks.push(Box::new(sink));
     }
+
+    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
+        let mut result = Ok(());
+        let mut warnings = Vec::new();
+        for sink in &mut self.sinks {
+            match sink.on(event) {
+                Err(error) if error.is_for_space() => {
+                    if self.without_space.insert(error.path().to_owned()) {
+                        warnings.push(format!(
+                            "{error}. Training continues; what belongs into this file is lost until \
+                             it can be written again"
+                        ));
+                    }
+                }
+                other => result = result.and(other),
+            }
+        }
+        // Each file is new to the set only once, so that this comes to an end.
+        for message in warnings {
+            result = result.and(self.send(&Event::Warning { message }));
+        }
+        result
+    }
 }
 
 impl Sink for Sinks {
@@ -116,30 +131,5 @@ impl Sink for Sinks {
 
     fn written(&mut self) -> Vec<Completion> {
         self.sinks.iter_mut().flat_map(|sink| sink.written()).collect()
-    }
-}
-
-impl Sinks {
-    fn send(&mut self, event: &Event) -> Result<(), OutputError> {
-        let mut result = Ok(());
-        let mut warnings = Vec::new();
-        for sink in &mut self.sinks {
-            match sink.on(event) {
-                Err(error) if error.is_for_space() => {
-                    if self.without_space.insert(error.path().to_owned()) {
-                        warnings.push(format!(
-                            "{error}. Training continues; what belongs into this file is lost until \
-                             it can be written again"
-                        ));
-                    }
-                }
-                other => result = result.and(other),
-            }
-        }
-        // Each file is new to the set only once, so that this comes to an end.
-        for message in warnings {
-            result = result.and(self.send(&Event::Warning { message }));
-        }
-        result
     }
 }

@@ -3,30 +3,23 @@
 //! The records and messages are those of `tensorboard-rs`; its own writer works on a thread that
 //! panics where the disk is full, so the file is ours.
 
-mod histogram;
-#[cfg(test)]
-mod tests;
-
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use image::ExtendedColorType;
-use image::ImageEncoder as _;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{ExtendedColorType, ImageEncoder as _};
 use protobuf::Message as _;
 use rayon::prelude::*;
 use tensorboard_proto::event::{Event as Record, SessionLog, SessionLog_SessionStatus};
 use tensorboard_proto::summary::{Summary, Summary_Image, Summary_Value};
 use tensorboard_rs::record_writer::RecordWriter;
-use tensorboard_rs::summary::scalar;
+use tensorboard_rs::summary::{histogram_raw, scalar};
 
-use self::histogram::Histogram;
-use super::cadence::{Cadence, Recorded};
-use super::time::unix_seconds;
-use super::whole_records::WholeRecords;
-use crate::files::OutputError;
+use super::jsonl::{Cadence, Recorded, WholeRecords};
+use super::log_line::unix_seconds;
+use crate::files::{OutputError, create_folder, write_png};
 use crate::math::Real;
 use crate::memory::{Bytes, Rung, RungChange};
 use crate::train::event::{
@@ -375,4 +368,209 @@ fn png(picture: &Picture) -> io::Result<Vec<u8>> {
         .write_image(rgb, *width, *height, ExtendedColorType::Rgb8)
         .map_err(io::Error::other)?;
     Ok(png)
+}
+
+// A histogram as TensorBoard shows it.
+
+/// Samples counted in buckets.
+#[derive(Debug)]
+struct Histogram {
+    min: f64,
+    max: f64,
+    num: f64,
+    sum: f64,
+    sum_squares: f64,
+    /// Upper ends of the buckets, ascending; each bucket holds its upper end.
+    limits: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+impl Histogram {
+    /// Half of the buckets are equally wide, for the shape; half hold equally many samples, for the
+    /// percentiles of long-tailed quantities such as scales. `None` without a finite sample.
+    fn of(samples: &[f64]) -> Option<Self> {
+        const PIECES: usize = 30;
+        let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let mut limits = vec![max];
+        for piece in 1..PIECES {
+            limits.push(min + (max - min) * piece as f64 / PIECES as f64);
+            limits.push(sorted[(sorted.len() - 1) * piece / PIECES]);
+        }
+        limits.retain(|&limit| limit <= max);
+        limits.sort_by(f64::total_cmp);
+        limits.dedup();
+        let mut below = 0;
+        let counts = limits.iter().map(|limit| {
+            let up_to = sorted.partition_point(|sample| sample <= limit);
+            let count = up_to - below;
+            below = up_to;
+            count as f64
+        });
+        let counts = counts.collect();
+        Some(Self {
+            min,
+            max,
+            num: sorted.len() as f64,
+            sum: sorted.iter().sum(),
+            sum_squares: sorted.iter().map(|sample| sample * sample).sum(),
+            limits,
+            counts,
+        })
+    }
+
+    fn summary(&self, tag: &str) -> Summary {
+        let Self { min, max, num, sum, sum_squares, limits, counts } = self;
+        histogram_raw(tag, *min, *max, *num, *sum, *sum_squares, limits, counts)
+    }
+}
+
+// Pictures of a view while a model is trained, as PNG.
+
+/// The folder inside a model folder that the pictures are in.
+pub const TIMELAPSE: &str = "timelapse";
+
+/// Writes each picture of `--timelapse` to its file.
+#[derive(Debug)]
+pub struct TimelapseFolder(PathBuf);
+
+impl TimelapseFolder {
+    /// In this model folder.
+    pub fn new(model_path: &Path) -> Self {
+        Self(model_path.join(TIMELAPSE))
+    }
+
+    /// Removes the pictures of iterations that a run which resumes does again.
+    fn forget_after(&self, iteration: u32) {
+        for (later, path) in pictures(&self.0) {
+            if later > iteration {
+                // One that stays is written again, or shows what was.
+                fs::remove_file(path).ok();
+            }
+        }
+    }
+}
+
+impl Sink for TimelapseFolder {
+    fn on(&mut self, event: &Event) -> Result<(), OutputError> {
+        match event {
+            Event::Started { iteration, .. } => {
+                self.forget_after(*iteration);
+                Ok(())
+            }
+            Event::TimelapsePicture { iteration, picture } => {
+                create_folder(&self.0)?;
+                let path = self.0.join(format!("{iteration:06}.png"));
+                let size = [picture.width, picture.height];
+                write_png(&path, size, &picture.rgb, ExtendedColorType::Rgb8)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The pictures in a folder with their iterations, in the order of these.
+pub fn pictures(folder: &Path) -> Vec<(u32, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let numbered = entries.filter_map(|entry| Some((iteration_of(&entry.path())?, entry.path())));
+    let mut pictures: Vec<_> = numbered.collect();
+    pictures.sort();
+    pictures
+}
+
+/// The iteration that a picture's name is.
+fn iteration_of(path: &Path) -> Option<u32> {
+    let is_png = path.extension().is_some_and(|extension| extension == "png");
+    path.file_stem().filter(|_| is_png)?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_every_finite_sample_once() {
+        let mut samples: Vec<f64> = (0..1001).map(|i| f64::from(i * i) * 1e-3).collect();
+        samples.extend([f64::NAN, f64::INFINITY]);
+        let histogram = Histogram::of(&samples).unwrap();
+        assert_eq!((histogram.min, histogram.max, histogram.num), (0.0, 1000.0, 1001.0));
+        assert_eq!(histogram.counts.iter().sum::<f64>(), 1001.0);
+        assert_eq!(histogram.limits.last(), Some(&1000.0));
+        assert!(histogram.limits.is_sorted_by(|a, b| a < b));
+        // A quantile limit ends every thirtieth of the samples: none is wider in counts.
+        assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
+    }
+
+    #[test]
+    fn samples_that_are_all_equal_make_one_bucket_and_none_make_no_histogram() {
+        let histogram = Histogram::of(&[2.0; 5]).unwrap();
+        assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
+        assert!(Histogram::of(&[f64::NAN]).is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_device_is_an_error_at_the_start() {
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let Err(error) = TensorBoard::to_writer(path, file) else { panic!("written") };
+        assert!(error.to_string().starts_with("/dev/full: cannot be written"), "{error}");
+    }
+
+    /// Takes so many bytes and is full then.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_is_an_error_at_the_next_flush() {
+        let path = Path::new("model/events");
+        let mut sink = TensorBoard::to_writer(path, Disk(100)).unwrap();
+        sink.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
+        let report = MemoryReport {
+            iteration: 100,
+            tensors: crate::train::event::Tensors::default(),
+            vram: None,
+            offloaded: None,
+            host_resident: None,
+            host_total: None,
+            host_limit: None,
+            host_creep: None,
+            peaks: PhasePeaks::default(),
+        };
+        let error = sink.on(&Event::Memory(report)).unwrap_err();
+        assert!(error.to_string().contains("model/events"), "{error}");
+    }
+
+    #[test]
+    fn a_picture_of_another_size_than_it_says_is_an_error() {
+        let mut sink = TensorBoard::to_writer(Path::new("events"), Vec::new()).unwrap();
+        let wrong = Arc::new(Picture { width: 2, height: 2, rgb: vec![0; 11] });
+        let pictures = Pictures {
+            iteration: 1,
+            split: Split::Test,
+            name: "a.jpg".to_owned(),
+            render: wrong.clone(),
+            ground_truth: wrong.clone(),
+            error: wrong.clone(),
+            density: wrong,
+            depth: None,
+            normals: None,
+        };
+        let error = sink.on(&Event::Pictures(pictures)).unwrap_err();
+        assert!(error.to_string().contains("2x2 px has 11 bytes"), "{error}");
+    }
 }

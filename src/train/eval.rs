@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::TrainError;
 use super::event::{Corrected, Evaluation, Metrics, ReferenceMetrics, Split, ViewMetrics};
 use super::feed::Views;
-use super::pictures::SurfaceMaps;
-use super::pictures::{photo_picture, render_picture};
+use super::pictures::{SurfaceMaps, photo_picture, render_picture};
 use crate::backend::{
     Compensation, DeviceError, Extra, Footprint, Look, Measured, Photo, PixelDepth, RenderSettings,
     Rendered, Stay, TrainDevice, frame_state,

@@ -16,8 +16,7 @@ use super::eval::{EvalRequest, ShownSurface, ShownViews, evaluate};
 use super::event::{
     Evaluation, Event, Phase, PhasePeak, PhasePeaks, RunTimes, Saved, Sink, Split, Step, TermValues,
 };
-use super::feed::Feed;
-use super::feed::Views;
+use super::feed::{Feed, Views};
 use super::save::{DeviceModel, render_mode, write_point_cloud};
 use super::train_step::{ViewInputs, add_view};
 use super::trainer::Outcome;

@@ -5,7 +5,7 @@ use crate::backend::Rates;
 use crate::config::{
     Config, OptimizeOptions, OutputOptions, PrimitiveName, ResolutionSchedule, TrainingBackground,
 };
-use crate::math::position_rate::RateBySize;
+use crate::math::adam::RateBySize;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::{Divisor, Real as _};
 

@@ -10,14 +10,11 @@
 //! | `frames_file.rs` | paths that other programs write |
 
 mod around;
-mod even;
 mod frames_file;
 mod path_camera;
-mod surroundings;
 mod through;
 
-pub use around::{ellipse, orbit};
+pub use around::{NoSurroundings, Surroundings, ellipse, orbit};
 pub use frames_file::{FramesFile, FramesFileError, SceneTransform, read_frames};
 pub use path_camera::PathCamera;
-pub use surroundings::{NoSurroundings, Surroundings};
 pub use through::through_cameras;

@@ -14,18 +14,12 @@
 //! | `viewed_model.rs` | all of these, for one model folder |
 //! | `server` | answers a browser |
 
-mod log_tail;
-mod meshes;
-mod photographs;
-mod points;
 mod run_events;
 mod scene_facts;
 mod server;
 mod shown_splats;
 mod viewed_model;
-mod watching;
 
-pub use photographs::ShownPhotographs;
-pub use scene_facts::{KnownCameras, ViewedCamera};
+pub use scene_facts::{KnownCameras, ShownPhotographs, ViewedCamera};
 pub use server::{Access, AccessToken, Server, ServerError};
 pub use viewed_model::{ViewedModel, ViewedSource};

@@ -1,13 +1,26 @@
 //! What a page knows of a scene before it loads anything.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use image::codecs::jpeg::JpegEncoder;
+use image::imageops::{FilterType, resize};
+use image::{ExtendedColorType, ImageEncoder as _, RgbImage};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use splat_formats::{CameraSplit, SceneCamera, middle_and_radius};
+use splat_mesh::Mesh;
+use splat_mesh::atlas::Atlas;
+use splat_mesh::file::{Glb, PaintedMesh, read_glb};
 
-use super::meshes::KnownMesh;
 use crate::config::PrimitiveName;
+use crate::dataset::points_ply::{PointsPlyError, read_points_ply};
+use crate::dataset::{Frame, ImageError, ImageSource, PointCloud, decode};
+use crate::export::{
+    PlyTriangles, coloured_mesh, frame_of_file, read_ply_model, read_ply_primitive,
+};
+use crate::files::numbered;
+use crate::mesh::convert_mesh;
+use crate::model::TriangleMesh;
 
 /// Up in COLMAP's axes, more or less, where no cameras tell it.
 pub(super) const UP: [f64; 3] = [0.0, -1.0, 0.0];
@@ -92,8 +105,193 @@ pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
     views.into_iter().flatten().filter_map(view).collect()
 }
 
+// Meshes of a model folder, as glTF.
+
+/// A mesh that can be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct KnownMesh {
+    /// Path in the model folder.
+    pub(super) name: String,
+    /// Bytes of the file.
+    pub(super) bytes: u64,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+impl KnownMesh {
+    /// The mesh as a GLB, in the coordinates of the page; of a model's triangles, in the colours that the training
+    /// cameras see.
+    pub(super) fn glb(&self, cameras: &[SceneCamera], frame: &Frame) -> Result<Vec<u8>, String> {
+        let unreadable =
+            |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
+        let file = frame_of_file(&self.path).map_err(|error| error.to_string())?;
+        if is_glb(&self.path) && file == *frame {
+            return std::fs::read(&self.path).map_err(|error| unreadable(&error));
+        }
+        if is_glb(&self.path) {
+            let read = read_glb(&self.path).map_err(|error| error.to_string())?;
+            let PaintedMesh { mut mesh, texture } = read;
+            convert_mesh(&mut mesh, &file, frame);
+            let png = texture.as_ref().map(|texture| texture.picture.png()).transpose();
+            let png = png.map_err(|error| unreadable(&error))?;
+            let texture = texture.as_ref().map(|texture| &texture.atlas).zip(png.as_deref());
+            return glb_of(&mesh, texture).map_err(|error| unreadable(&error));
+        }
+        let mut model = read_ply_model(&self.path).map_err(|error| error.to_string())?;
+        model.gaussians.convert(&file, frame);
+        let faces = model.triangles.map_or_else(Vec::new, |PlyTriangles { faces, .. }| faces);
+        let training = |camera: &&SceneCamera| camera.split == CameraSplit::Training;
+        let cameras: Vec<SceneCamera> = cameras.iter().filter(training).cloned().collect();
+        let mesh = coloured_mesh(&TriangleMesh { vertices: model.gaussians, faces }, &cameras);
+        glb_of(&mesh, None).map_err(|error| unreadable(&error))
+    }
+}
+
+fn glb_of(mesh: &Mesh, texture: Option<(&Atlas, &[u8])>) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Glb::new(mesh, texture)?.write(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// All meshes in a model folder, those of the highest iterations first. Links that lead out of the folder
+/// are none of it.
+pub(super) fn meshes_of(model_path: &Path) -> Vec<KnownMesh> {
+    let Ok(root) = model_path.canonicalize() else { return Vec::new() };
+    let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&root));
+    let mut found = Vec::new();
+    for (below, is_deep) in [("mesh", false), ("refined", true)] {
+        let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
+        for (iteration, folder) in numbered(&model_path.join(below), number) {
+            let folders = if is_deep { entries(&folder) } else { vec![folder] };
+            let files = folders.iter().flat_map(|folder| entries(folder));
+            found.extend(
+                files.filter(|file| is_glb(file) && is_inside(file)).map(|file| (iteration, file)),
+            );
+        }
+    }
+    // A model of triangles is one itself.
+    let of_triangles = |path: &Path| {
+        read_ply_primitive(path).is_ok_and(|primitive| primitive == PrimitiveName::Triangles)
+    };
+    found.extend(newest_ply(model_path, None).filter(|(_, ply)| of_triangles(ply)));
+    found.sort_by_key(|(iteration, _)| std::cmp::Reverse(*iteration));
+    let known = |(_, path): (u32, PathBuf)| {
+        let name = path.strip_prefix(model_path).ok()?.to_str()?.replace('\\', "/");
+        Some(KnownMesh { name, bytes: path.metadata().ok()?.len(), path })
+    };
+    found.into_iter().filter_map(known).collect()
+}
+
+/// The point cloud of the highest iteration that was saved, up to `last` where that is said.
+pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, PathBuf)> {
+    let number = |name: &str| name.strip_prefix("iteration_")?.parse().ok();
+    let mut saved = numbered(&model_path.join("point_cloud"), number);
+    saved.retain(|(iteration, _)| last.is_none_or(|last| *iteration <= last));
+    let saved = saved.into_iter().rev();
+    let mut files = saved.map(|(iteration, folder)| (iteration, folder.join("point_cloud.ply")));
+    files.find(|(_, ply)| ply.is_file())
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let read = std::fs::read_dir(folder).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
+fn is_glb(path: &Path) -> bool {
+    path.extension().is_some_and(|kind| kind.eq_ignore_ascii_case("glb")) && path.is_file()
+}
+
+// The points that training began from.
+
+/// Points that a page shows.
+const MOST: usize = 500_000;
+
+/// The points of a model folder, in the coordinates of a frame; none where it has no `input.ply`.
+pub(super) fn points_of(
+    model_path: &Path,
+    frame: &Frame,
+) -> Result<Option<PointCloud>, PointsPlyError> {
+    let path = model_path.join("input.ply");
+    if !path.is_file() {
+        return Ok(None);
+    }
+    read_points_ply(&path).map(|read| Some(read.points.converted(&Frame::SCENE, frame)))
+}
+
+/// Points as the page reads them: of each three little-endian `f32` of its place, three bytes of its
+/// colour and a zero. Of more than [`MOST`] some, evenly spread.
+pub(super) fn packed(points: &PointCloud) -> Vec<u8> {
+    let step = points.positions.len().div_ceil(MOST).max(1);
+    let rows = points.positions.iter().zip(&points.colors).step_by(step);
+    let row = |(position, color): (&[f32; 3], &[u8; 3])| {
+        let [x, y, z] = position.map(f32::to_le_bytes);
+        let [r, g, b] = *color;
+        [x, y, z, [r, g, b, 0]].into_iter().flatten()
+    };
+    rows.flat_map(row).collect()
+}
+
+// Photographs for a page, as the trainer sees them.
+
+/// Quality of the JPEG, of 100: beside this, differences to a render are those of the model.
+const QUALITY: u8 = 95;
+
+/// A photograph that cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PhotographError {
+    /// There is none of this number.
+    #[error("there is no photograph of this camera")]
+    Missing,
+    /// It cannot be decoded.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// It cannot be encoded.
+    #[error("the photograph cannot be made a JPEG: {0}")]
+    Jpeg(#[from] image::ImageError),
+}
+
+/// Where the photographs of cameras are, in the cameras' order.
+#[derive(Clone, Debug, Default)]
+pub struct ShownPhotographs(Vec<ImageSource>);
+
+impl ShownPhotographs {
+    /// Those of these sources.
+    pub fn of(sources: Vec<ImageSource>) -> Self {
+        Self(sources)
+    }
+
+    /// Whether a camera has one.
+    pub(super) fn has(&self, index: usize) -> bool {
+        index < self.0.len()
+    }
+
+    /// A photograph as a JPEG of at most this width, px.
+    pub(super) fn jpeg(&self, index: usize, width: u32) -> Result<Vec<u8>, PhotographError> {
+        let source = self.0.get(index).ok_or(PhotographError::Missing)?;
+        let decoded = decode(source)?;
+        let size = [decoded.width, decoded.height];
+        let picture = RgbImage::from_raw(size[0], size[1], decoded.rgb);
+        let mut picture = picture.ok_or(PhotographError::Missing)?;
+        if width < size[0] {
+            let height = u64::from(size[1]) * u64::from(width) / u64::from(size[0]);
+            let height = u32::try_from(height).unwrap_or(u32::MAX).max(1);
+            picture = resize(&picture, width.max(1), height, FilterType::Triangle);
+        }
+        let mut jpeg = Vec::new();
+        let encoder = JpegEncoder::new_with_quality(&mut jpeg, QUALITY);
+        let (width, height) = picture.dimensions();
+        encoder.write_image(&picture, width, height, ExtendedColorType::Rgb8)?;
+        Ok(jpeg)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -102,9 +300,9 @@ mod tests {
         assert_eq!(measured(folder.path()), []);
         let text = r#"{"ours_900": {"PSNR": {"00000.png": 20.0}}, "ours_30000": {"SSIM": {"00000.png": 0.5},
             "PSNR": {"00000.png": 27.5, "00001.png": 26.25, "00002.png": null}}, "other": 3}"#;
-        std::fs::write(folder.path().join("per_view.json"), text).unwrap();
+        fs::write(folder.path().join("per_view.json"), text).unwrap();
         assert_eq!(measured(folder.path()), [(0, 27.5), (1, 26.25)]);
-        std::fs::write(folder.path().join("per_view.json"), "{\"ours_").unwrap();
+        fs::write(folder.path().join("per_view.json"), "{\"ours_").unwrap();
         assert_eq!(measured(folder.path()), []);
     }
 
@@ -124,5 +322,69 @@ mod tests {
         assert_eq!((center, radius), ([5.0, 0.0, 0.0], 5.0));
         assert_eq!(extent_of(&[], &[]), ([0.0; 3], 1.0));
         assert_eq!(extent_of(&[[7.0; 3]; 4], &cameras).0, [7.0; 3]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_link_shows_outside_of_the_folder_is_no_mesh() {
+        let [model, other] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        let folder = model.path().join("mesh/iteration_7");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(other.path().join("secret.glb"), "secret").unwrap();
+        fs::write(model.path().join("own.glb"), "own").unwrap();
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, folder.join(name));
+        link(&other.path().join("secret.glb"), "a.glb").unwrap();
+        link(&model.path().join("own.glb"), "b.glb").unwrap();
+        let names: Vec<String> = meshes_of(model.path()).into_iter().map(|it| it.name).collect();
+        assert_eq!(names, ["mesh/iteration_7/b.glb"]);
+    }
+
+    #[test]
+    fn meshes_of_all_stages_are_listed_the_newest_first() {
+        let model = tempfile::tempdir().unwrap();
+        for name in [
+            "mesh/iteration_700/tsdf.glb",
+            "mesh/iteration_700/tsdf.ply",
+            "mesh/iteration_15000/poisson.glb",
+            "mesh/iteration_15000/b.GLB",
+            "mesh/other.glb",
+            "refined/iteration_2000/poisson/mesh.glb",
+        ] {
+            let path = model.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "glTF").unwrap();
+        }
+        let names: Vec<String> = meshes_of(model.path()).into_iter().map(|it| it.name).collect();
+        let expected = [
+            "mesh/iteration_15000/b.GLB",
+            "mesh/iteration_15000/poisson.glb",
+            "refined/iteration_2000/poisson/mesh.glb",
+            "mesh/iteration_700/tsdf.glb",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(meshes_of(model.path())[0].bytes, 4);
+    }
+
+    #[test]
+    fn a_point_is_sixteen_bytes() {
+        let points = PointCloud { positions: vec![[1.0, -2.0, 0.5]], colors: vec![[1, 2, 255]] };
+        let expected = [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0, 0, 0x3f, 1, 2, 255, 0];
+        assert_eq!(packed(&points), expected);
+    }
+
+    #[test]
+    fn of_many_points_some_are_shown() {
+        let count = 3 * MOST + 1;
+        let points = PointCloud { positions: vec![[0.0; 3]; count], colors: vec![[7; 3]; count] };
+        assert_eq!(packed(&points).len(), 16 * count.div_ceil(4));
+    }
+
+    #[test]
+    fn a_folder_without_points_has_none_and_damaged_ones_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(points_of(folder.path(), &Frame::SCENE).unwrap().is_none());
+        fs::write(folder.path().join("input.ply"), "plx").unwrap();
+        let refused = points_of(folder.path(), &Frame::SCENE).unwrap_err();
+        assert!(refused.to_string().contains("input.ply"), "{refused}");
     }
 }

@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use serde::Serialize;
 use splat_formats::{ScenePlacement, SpzOptions, pack_spz, parse_spz, read};
 
-use super::meshes::newest_ply;
+use super::scene_facts::newest_ply;
 use crate::config::PrimitiveName;
 use crate::dataset::Frame;
 use crate::export::{frame_of_file, read_ply_primitive};

@@ -1,26 +1,28 @@
 //! A model folder and what can be asked of it.
 
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::body::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::meshes::meshes_of;
-use super::photographs::{PhotographError, ShownPhotographs};
-use super::points::{packed, points_of};
 use super::run_events::{EventPage, LoggedState, RunEvents};
-use super::scene_facts::{KnownCameras, SceneFacts, UP, ViewedCamera, extent_of, measured};
+use super::scene_facts::{
+    KnownCameras, PhotographError, SceneFacts, ShownPhotographs, UP, ViewedCamera, extent_of,
+    measured, meshes_of, packed, points_of,
+};
 use super::shown_splats::{Generation, ShownSplats, SplatsError};
-use super::watching::Watching;
 use crate::config::PrimitiveName;
 use crate::dataset::Frame;
 use crate::dataset::points_ply::PointsPlyError;
-use crate::files::{LockState, OutputError, lock_state};
+use crate::files::{LockState, OutputError, create_folder, lock_state, write_text};
 use crate::train::event::ControlAction;
+use crate::train::live::{ControlRequest, LiveFolder};
 
 /// Files are looked at again after this.
 const FRESH: Duration = Duration::from_millis(250);
@@ -300,7 +302,7 @@ impl ViewedModel {
             return Err(ViewError::Conflict("no run trains in this folder now".to_owned()));
         }
         // Unlike those of an earlier start of this program.
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
         let id = format!("{since:015}-{:06}", self.asked.fetch_add(1, Ordering::Relaxed));
         let asked = self.followed().watching.ask(&id, action);
@@ -333,4 +335,86 @@ impl Followed {
 
 fn json(value: &impl Serialize) -> Result<String, ViewError> {
     serde_json::to_string(value).map_err(|error| ViewError::Failed(error.to_string()))
+}
+
+// Says to a run that somebody looks at its page, and what they ask for.
+
+/// While somebody looks, the run hears of it this often.
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// The page's side of a run's folder, which need not be there.
+#[derive(Debug)]
+pub(super) struct Watching {
+    folder: LiveFolder,
+    told: Option<Instant>,
+}
+
+impl Watching {
+    pub(super) fn of(model_path: &Path) -> Self {
+        Self { folder: LiveFolder::of(model_path), told: None }
+    }
+
+    pub(super) fn folder(&self) -> &LiveFolder {
+        &self.folder
+    }
+
+    /// Says that somebody looks.
+    pub(super) fn tell(&mut self) -> Result<(), OutputError> {
+        if self.told.is_some_and(|at| at.elapsed() < BETWEEN) {
+            return Ok(());
+        }
+        self.told = Some(Instant::now());
+        self.open()?;
+        let path = self.folder.watch();
+        touch(&path).map_err(|source| OutputError::new(&path, source))
+    }
+
+    /// Makes the folder. A link in its place is not followed.
+    fn open(&self) -> Result<(), OutputError> {
+        create_folder(self.folder.path())?;
+        if self.folder.is_there() {
+            return Ok(());
+        }
+        let why = "it is a link, and must be a folder of the model folder itself: remove it";
+        Err(OutputError::new(self.folder.path(), io::Error::other(why)))
+    }
+
+    /// Asks for something, after what was asked for before.
+    pub(super) fn ask(&self, id: &str, action: ControlAction) -> Result<(), OutputError> {
+        self.open()?;
+        let path = self.folder.control(id);
+        let text = serde_json::to_string(&ControlRequest { id: id.to_owned(), action });
+        let text = text.map_err(|error| OutputError::new(&path, io::Error::other(error)))?;
+        write_text(&path, &text)
+    }
+}
+
+/// Makes a file, or makes it young. What a link leads to is not touched.
+fn touch(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file()) {
+        return Err(io::Error::other("it is no file: remove it"));
+    }
+    let file = File::options().create(true).truncate(false).write(true).open(path)?;
+    file.set_modified(SystemTime::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_told_that_somebody_looks_and_what_is_wanted() {
+        let model = tempfile::tempdir().unwrap();
+        let mut watching = Watching::of(model.path());
+        watching.tell().unwrap();
+        let touched = fs::metadata(watching.folder().watch()).unwrap().modified().unwrap();
+        let age = touched.elapsed().unwrap();
+        assert!(age < Duration::from_secs(2), "{age:?}");
+        watching.ask("80", ControlAction::Pause).unwrap();
+        watching.ask("7f", ControlAction::Checkpoint).unwrap();
+        let asked = watching.folder().requests();
+        let texts = asked.iter().map(|path| fs::read_to_string(path).unwrap());
+        let expected = [r#"{"id":"7f","action":"checkpoint"}"#, r#"{"id":"80","action":"pause"}"#];
+        assert_eq!(texts.collect::<Vec<_>>(), expected);
+    }
 }

@@ -6,8 +6,8 @@ use splat::backend::{DeviceError, LossValues, SampleRule, Term, Terms, TrainDevi
 use splat::dataset::View;
 use splat::math::blend::{ALPHA_MAX, ALPHA_MIN, TRANSMITTANCE_MIN, exponent};
 use splat::math::linalg::{Vec3, add, dot, length, mul, mul_transposed, normalize, rotation, sub};
-use splat::math::noise::standard_normals;
 use splat::math::random::{RandomStream, RandomUse};
+use splat::math::relocate::standard_normals;
 use splat::math::splat::Viewpoint;
 use splat::math::{Real, sigmoid};
 use splat::model::Gaussians;

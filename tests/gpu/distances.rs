@@ -13,7 +13,7 @@ use splat::backend::cpu::{Cpu, Model, NearestLists, Parameter};
 use splat::backend::{AdamStep, DeviceError, Objective, Rates, TrainDevice};
 use splat::math::Real;
 use splat::math::field::{DISTANCE_ERROR_MAX, distance_error, distance_error_bwd};
-use splat::math::lookup::{place_px, place_px_bwd};
+use splat::math::field::{place_px, place_px_bwd};
 use splat::model::Gaussians;
 
 each_backend!(

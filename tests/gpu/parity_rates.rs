@@ -6,7 +6,7 @@ use crate::common::scene::{RATES, tame_gaussians};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{AdamStep, Snapshot, TrainDevice};
-use splat::math::position_rate::RateBySize;
+use splat::math::adam::RateBySize;
 use splat::memory::plan::Storage;
 use splat::model::Gaussians;
 

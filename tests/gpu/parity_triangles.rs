@@ -14,8 +14,8 @@ use splat::backend::{
 };
 use splat::dataset::{Image, InverseDepthMap, View};
 use splat::math::Real;
+use splat::math::adam::RateBySize;
 use splat::math::linalg::mul_transposed;
-use splat::math::position_rate::RateBySize;
 use splat::math::splat::{PlaceGradients, Vertex, place_vertex, triangle};
 use splat::model::{Gaussians, TriangleMesh};
 use std::sync::Arc;

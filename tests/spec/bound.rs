@@ -9,7 +9,7 @@ use splat::backend::cpu::Cpu;
 use splat::backend::{AdamStep, BoundState, BoundStep, Rates, Term, Terms};
 use splat::math::Real;
 use splat::math::bound::PerTriangle;
-use splat::math::crease::crease;
+use splat::math::bound::crease;
 use splat::model::{BoundColumns, BoundTopology, Gaussians};
 
 /// Weight of the creases, large enough to be seen beside the photograph.

@@ -4,8 +4,7 @@ use super::Cpu;
 use super::model::{Model, Parameter, host, precise};
 use crate::backend::{DeviceError, FaceStatistics, Faces, Remesh};
 use crate::math::Real;
-use crate::math::opacity_floor::{mean_logit, raised_logit};
-use crate::math::vertex_size::log_sizes;
+use crate::math::adam::{log_sizes, mean_logit, raised_logit};
 use crate::memory::Bytes;
 
 /// Fails where one of these is not below `len`.

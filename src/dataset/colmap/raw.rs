@@ -1,13 +1,13 @@
 //! What both formats read, before it is checked.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
-use std::path::Path;
+use std::io::{self, Read as _, Seek as _};
+use std::path::{Path, PathBuf};
 
-use super::error::ColmapError;
-use crate::dataset::camera::Pose;
-use crate::dataset::points::{FARTHEST, PointCloud};
-use crate::dataset::text::{START_BYTES, other_content};
+use crate::dataset::camera::{Camera, Pose};
+use crate::dataset::finder::{START_BYTES, other_content};
+use crate::dataset::lens::{Distortion, Lens, LensError};
+use crate::dataset::shot::{FARTHEST, PointCloud};
 use crate::math::linalg::rotation;
 
 /// An image as read, before it is checked.
@@ -68,4 +68,285 @@ pub(super) fn pose(numbers: [f64; 7]) -> Option<Pose> {
     let squared = w * w + x * x + y * y + z * z;
     let finite = pose.rotation.iter().flatten().chain(&pose.translation).all(|x| x.is_finite());
     (finite && squared.is_normal()).then_some(pose)
+}
+
+// COLMAP's camera models: names, numbers and the meaning of their parameters.
+
+/// A camera as COLMAP solved it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SolvedCamera {
+    /// Its model.
+    pub model: &'static CameraModel,
+    /// Width and height in px.
+    pub size: [u64; 2],
+    /// Parameters in the model's order.
+    pub params: Vec<f64>,
+}
+
+/// A camera model of COLMAP.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CameraModel {
+    /// Number in binary files.
+    pub id: i32,
+    /// Name in text files.
+    pub name: &'static str,
+    /// How many parameters it has.
+    pub params: usize,
+}
+
+const fn model(id: i32, name: &'static str, params: usize) -> CameraModel {
+    CameraModel { id, name, params }
+}
+
+/// Number of PINHOLE, which is what the writer writes.
+pub(super) const PINHOLE: i32 = 1;
+
+/// All models of COLMAP 4.2.
+static MODELS: [CameraModel; 18] = [
+    model(0, "SIMPLE_PINHOLE", 3),
+    model(PINHOLE, "PINHOLE", 4),
+    model(2, "SIMPLE_RADIAL", 4),
+    model(3, "RADIAL", 5),
+    model(4, "OPENCV", 8),
+    model(5, "OPENCV_FISHEYE", 8),
+    model(6, "FULL_OPENCV", 12),
+    model(7, "FOV", 5),
+    model(8, "SIMPLE_RADIAL_FISHEYE", 4),
+    model(9, "RADIAL_FISHEYE", 5),
+    model(10, "THIN_PRISM_FISHEYE", 12),
+    model(11, "RAD_TAN_THIN_PRISM_FISHEYE", 16),
+    model(12, "SIMPLE_DIVISION", 4),
+    model(13, "DIVISION", 5),
+    model(14, "SIMPLE_FISHEYE", 3),
+    model(15, "FISHEYE", 4),
+    model(16, "EUCM", 6),
+    model(17, "EQUIRECTANGULAR", 2),
+];
+
+impl CameraModel {
+    /// The model with this number.
+    pub fn by_id(id: i32) -> Option<&'static Self> {
+        MODELS.iter().find(|model| model.id == id)
+    }
+
+    /// The model with this name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        MODELS.iter().find(|model| model.name == name)
+    }
+}
+
+impl SolvedCamera {
+    /// The camera as a lens; none for models that cannot be straightened.
+    pub fn lens(&self) -> Option<Result<Lens, LensError>> {
+        let radial = |k: [f64; 6]| Distortion::brown(k, [0.0; 2]);
+        let (focal_px, centre_px, distortion) = match (self.model.name, self.params.as_slice()) {
+            ("SIMPLE_PINHOLE", &[f, cx, cy]) => ([f, f], [cx, cy], Distortion::NONE),
+            ("PINHOLE", &[fx, fy, cx, cy]) => ([fx, fy], [cx, cy], Distortion::NONE),
+            ("SIMPLE_RADIAL", &[f, cx, cy, k]) => {
+                ([f, f], [cx, cy], radial([k, 0.0, 0.0, 0.0, 0.0, 0.0]))
+            }
+            ("RADIAL", &[f, cx, cy, k1, k2]) => {
+                ([f, f], [cx, cy], radial([k1, k2, 0.0, 0.0, 0.0, 0.0]))
+            }
+            ("OPENCV", &[fx, fy, cx, cy, k1, k2, p1, p2]) => {
+                let distortion = Distortion::brown([k1, k2, 0.0, 0.0, 0.0, 0.0], [p1, p2]);
+                ([fx, fy], [cx, cy], distortion)
+            }
+            ("FULL_OPENCV", &[fx, fy, cx, cy, k1, k2, p1, p2, k3, k4, k5, k6]) => {
+                let distortion = Distortion::brown([k1, k2, k3, k4, k5, k6], [p1, p2]);
+                ([fx, fy], [cx, cy], distortion)
+            }
+            ("OPENCV_FISHEYE", &[fx, fy, cx, cy, k1, k2, k3, k4]) => {
+                ([fx, fy], [cx, cy], Distortion::Fisheye([k1, k2, k3, k4]))
+            }
+            _ => return None,
+        };
+        // A size beyond u32 saturates to one that no photograph has, and is refused there.
+        let [width, height] = self.size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        Some(Lens::new(Camera { width, height, focal_px, centre_px }, distortion))
+    }
+}
+
+// What is wrong with a COLMAP model.
+
+/// A COLMAP model that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ColmapError {
+    /// A file is missing.
+    #[error(
+        "{folder}: holds neither {file}.bin nor {file}.txt. Export the model again with COLMAP \
+         (`colmap model_converter`), all three files into one folder"
+    )]
+    Missing {
+        /// Folder of the model.
+        folder: PathBuf,
+        /// Name without extension.
+        file: &'static str,
+    },
+    /// The system refused to open or read a file.
+    #[error("{path}: cannot be read: {source}. Check that it is a file and its permissions")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+    /// A file with the content of something else.
+    #[error("{path}: {found}")]
+    OtherContent {
+        /// The file.
+        path: PathBuf,
+        /// Content of the file, and the remedy.
+        found: &'static str,
+    },
+    /// A binary file ends too early.
+    #[error(
+        "{path}: ends inside {reading}: {needed} more bytes belong there, {left} are left. Copy \
+         the file again, or export the model again with COLMAP"
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// What was being read.
+        reading: String,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that were left.
+        left: u64,
+    },
+    /// A value that cannot be meant.
+    #[error(
+        "{path}: {reading} {found}. The file is damaged or was not written by COLMAP: copy it \
+         again, or export the model again with COLMAP"
+    )]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What was being read.
+        reading: String,
+        /// What is wrong with it.
+        found: String,
+    },
+    /// A line of a text file is not what belongs there.
+    #[error(
+        "{path}, line {line}: {found:?} stands where {expected} belongs. Correct the line, or \
+         export the model again with COLMAP"
+    )]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What stands there.
+        found: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+    /// A camera model that is not in COLMAP's list.
+    #[error(
+        "{path}: camera {camera} has the model {model}, which COLMAP 4.2 does not know. Export \
+         the model again with COLMAP, or update splat if a newer COLMAP wrote it"
+    )]
+    UnknownModel {
+        /// The file.
+        path: PathBuf,
+        /// The camera's id.
+        camera: u32,
+        /// Name or number of the model.
+        model: String,
+    },
+    /// A camera model that is known, but cannot be straightened.
+    #[error(
+        "{path}: camera {camera} has the unsupported model {model}. Train on the output of `colmap \
+         image_undistorter`, or solve again with OPENCV or OPENCV_FISHEYE"
+    )]
+    UnsupportedModel {
+        /// The file.
+        path: PathBuf,
+        /// The camera's id.
+        camera: u32,
+        /// Name of the model.
+        model: &'static str,
+    },
+    /// Parameters of a camera that cannot be meant.
+    #[error("{path}: camera {camera} ({model}): {source}")]
+    Lens {
+        /// The file.
+        path: PathBuf,
+        /// The camera's id.
+        camera: u32,
+        /// Name of the model.
+        model: &'static str,
+        /// What is wrong with them.
+        #[source]
+        source: LensError,
+    },
+    /// Two cameras with one id.
+    #[error("{path}: camera {camera} is listed twice. Export the model again with COLMAP")]
+    DuplicateCamera {
+        /// The file.
+        path: PathBuf,
+        /// The id.
+        camera: u32,
+    },
+    /// Two images with one name.
+    #[error(
+        "{path}: the image {name:?} is listed twice. Remove one, or export the model again with \
+         COLMAP"
+    )]
+    DuplicateName {
+        /// The file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// An image taken by a camera that is not listed.
+    #[error(
+        "{path}: the image {name:?} names camera {camera}, which is not among the {count} cameras \
+         of the model. Take cameras and images from the same export"
+    )]
+    UnknownCamera {
+        /// The file of the images.
+        path: PathBuf,
+        /// The image.
+        name: String,
+        /// The id that it names.
+        camera: u32,
+        /// Cameras listed.
+        count: usize,
+    },
+    /// A model without a single usable image.
+    #[error(
+        "{path}: the model holds no image with a pose. Run COLMAP's mapper again, or point splat \
+         at the larger of its models"
+    )]
+    Empty {
+        /// The file of the images.
+        path: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_unique() {
+        for (index, model) in MODELS.iter().enumerate() {
+            assert_eq!(CameraModel::by_id(model.id), Some(model));
+            assert_eq!(CameraModel::by_name(model.name), Some(model));
+            assert_eq!(usize::try_from(model.id), Ok(index));
+        }
+    }
+
+    #[test]
+    fn seven_models_have_a_lens_and_the_others_none() {
+        let with_lens = MODELS.iter().filter(|model| {
+            let params = vec![1.0; model.params];
+            SolvedCamera { model, size: [3, 2], params }.lens().is_some()
+        });
+        let ids: Vec<i32> = with_lens.map(|model| model.id).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6]);
+    }
 }

@@ -6,11 +6,9 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::error::ColmapError;
-use super::model::{CameraModel, SolvedCamera};
-use super::raw::{Points, RawImage, open, pose};
-use crate::dataset::points::bytes_of_colors;
-use crate::dataset::text::{is_utf16, utf8};
+use super::raw::{CameraModel, ColmapError, Points, RawImage, SolvedCamera, open, pose};
+use crate::dataset::finder::{is_utf16, utf8};
+use crate::dataset::shot::bytes_of_colors;
 
 /// Most characters of a wrong value that a message repeats.
 const QUOTED: usize = 40;

@@ -8,10 +8,10 @@ use fast_image_resize::pixels::{PixelType, U8x3};
 use image::Rgba;
 
 use super::decoded::NormalMap;
+use super::depth::{MapKind, Plane};
 use super::error::{ImageError, name};
-use super::plane::{MapKind, Plane};
 use super::{codec, resample};
-use crate::dataset::source::ImageSource;
+use crate::dataset::shot::ImageSource;
 use crate::math::Real;
 use crate::math::linalg::{Mat3, length, mul, scale};
 use crate::math::normals::STORED_ONE;
@@ -119,4 +119,187 @@ fn resize(path: &Path, plane: Plane<[i8; 3]>, size: [u32; 2]) -> Result<Vec<i8>,
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::path::PathBuf;
+
+    use image::{ImageBuffer, Luma, Pixel, PixelWithColorType, Rgb, Rgba};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::dataset::shot::{AlphaMeaning, NormalFile};
+    use crate::memory::Bytes;
+
+    const SAME: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+
+    const OPENGL: Mat3<f64> = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]];
+
+    /// Writes a map and says where.
+    fn write<P>(
+        folder: &TempDir,
+        [width, height]: [u32; 2],
+        pixel: impl Fn(u32, u32) -> P,
+    ) -> PathBuf
+    where
+        P: Pixel + PixelWithColorType,
+        [P::Subpixel]: image::EncodableLayout,
+    {
+        let path = folder.path().join("a.png");
+        ImageBuffer::from_fn(width, height, pixel).save(&path).unwrap();
+        path
+    }
+
+    fn source(path: PathBuf, photograph_px: [u32; 2], size: [u32; 2]) -> ImageSource {
+        ImageSource {
+            path: PathBuf::from("a.jpg"),
+            mask: None,
+            full_size: photograph_px,
+            size,
+            apply_orientation: false,
+            undistort: None,
+            alpha: AlphaMeaning::Mask,
+            depth: None,
+            normals: Some(NormalFile { path, cam_from_map: SAME }),
+        }
+    }
+
+    fn load_at(
+        path: PathBuf,
+        photograph_px: [u32; 2],
+        size: [u32; 2],
+    ) -> Result<NormalMap, ImageError> {
+        load(&source(path, photograph_px, size), photograph_px).map(Option::unwrap)
+    }
+
+    #[test]
+    fn colours_of_8_and_16_bits_are_normals_and_black_and_grey_are_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [4, 1];
+        // Towards the camera, leaning to the upper right, black, grey.
+        let colours: [[u8; 3]; 4] = [[128, 128, 0], [218, 64, 64], [0; 3], [128; 3]];
+        let expected = [[0, 0, -127], [90, -63, -63], [0; 3], [0; 3]];
+        let short = write(&folder, size, |x, _| Rgb(colours[x as usize]));
+        let map = load_at(short, size, size).unwrap();
+        assert_eq!((map.bytes(), map.values), (Bytes(12), expected.as_flattened().to_vec()));
+        let deep =
+            write(&folder, size, |x, _| Rgb(colours[x as usize].map(|v| u16::from(v) * 257)));
+        assert_eq!(load_at(deep, size, size).unwrap().values, expected.as_flattened());
+    }
+
+    #[test]
+    fn stored_normals_are_turned_and_none_is_longer_than_1() {
+        for (colour, expected) in [([200, 90, 40], [72, 37, 87]), ([236, 236, 128], [90, -90, 0])] {
+            assert_eq!(stored(colour, &OPENGL), expected, "{colour:?}");
+            let [x, y, z] = stored(colour, &SAME);
+            assert_eq!([x, -y, -z], expected, "the same, half a turn apart");
+        }
+        // An eighth of a turn about the view axis.
+        let half = 0.5_f64.sqrt();
+        let turn = [[half, -half, 0.0], [half, half, 0.0], [0.0, 0.0, 1.0]];
+        assert_eq!(stored([255, 128, 128], &turn), [89, 90, 0]);
+        // Of the length 1.73, 1.46 and 0.45.
+        for colour in [[255; 3], [20; 3], [185, 128, 128]] {
+            assert_eq!(stored(colour, &SAME), [0; 3], "{colour:?}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_map_has_means_which_are_short_where_few_have_a_normal() {
+        let folder = tempfile::tempdir().unwrap();
+        // Squares of four: all alike, two of a kind each, three without, opposite ones.
+        let right = [255_u8, 128, 128];
+        let (left, near, none) = ([0, 128, 128], [128, 128, 0], [0; 3]);
+        let rows = [
+            [right, right, right, near, right, none, right, left],
+            [right, right, right, near, none, none, left, right],
+        ];
+        let path = write(&folder, [8, 2], |x, y| Rgb(rows[y as usize][x as usize]));
+        // The map itself may be of another size than the photograph.
+        let map = load_at(path, [16, 4], [4, 1]).unwrap();
+        let expected = [[127, 0, 0], [64, 0, -63], [32, 0, 0], [0; 3]];
+        for (found, expected) in map.values.iter().zip(expected.as_flattened()) {
+            assert!(found.abs_diff(*expected) <= 1, "{:?} for {expected:?}", map.values);
+        }
+        let has_normal = map
+            .values
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .map(|&stored| crate::math::normals::mapped_normal::<f32>(stored).is_some());
+        assert_eq!(has_normal.collect::<Vec<_>>(), [true, true, false, false]);
+        let again = resized(Path::new("a.png"), &map.values, [[4, 1], [2, 1]]).unwrap();
+        assert!(again[0].abs_diff(95) <= 2 && again[2].abs_diff(-31) <= 2, "{again:?}");
+    }
+
+    #[test]
+    fn what_is_no_normal_map_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [4, 4];
+        let grey = write(&folder, size, |_, _| Luma([3_u8]));
+        let error = load_at(grey, size, size).unwrap_err().to_string();
+        assert!(error.contains("a.png: is no normal map"), "{error}");
+        let narrow = write(&folder, [20, 30], |_, _| Rgb([128_u8, 128, 0]));
+        let error = load_at(narrow, [40, 30], size).unwrap_err().to_string();
+        for part in ["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"] {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_transparent_is_no_normal() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [2, 1];
+        let expected = [0, 0, -127, 0, 0, 0];
+        let short =
+            write(&folder, size, |x, _| Rgba([128_u8, 128, 0, if x == 0 { 255 } else { 0 }]));
+        assert_eq!(load_at(short, size, size).unwrap().values, expected);
+        let deep = write(&folder, size, |x, _| {
+            Rgba([32_896_u16, 32_896, 0, if x == 0 { 65_535 } else { 0 }])
+        });
+        assert_eq!(load_at(deep, size, size).unwrap().values, expected);
+    }
+
+    #[test]
+    fn a_map_that_mostly_faces_away_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = [5, 1];
+        // One without a normal, and of the others so many that face away.
+        let map = |away: u32| {
+            write(&folder, size, move |x, _| match x {
+                4 => Rgb([0_u8; 3]),
+                x if x < away => Rgb([128, 128, 255]),
+                _ => Rgb([128, 128, 0]),
+            })
+        };
+        assert!(load_at(map(2), size, size).is_ok());
+        let error = load_at(map(3), size, size).unwrap_err().to_string();
+        for part in ["a.png", "75 % of its normals point away", "--normals-frame"] {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+        let turned = NormalFile { path: map(3), cam_from_map: OPENGL };
+        let source = ImageSource { normals: Some(turned), ..source(map(3), size, size) };
+        assert!(load(&source, size).is_ok());
+    }
+
+    #[test]
+    fn a_lens_moves_normals_as_pixels_and_turns_none() {
+        use crate::dataset::{Camera, Distortion, Lens};
+        let folder = tempfile::tempdir().unwrap();
+        let camera = Camera { width: 64, height: 48, focal_px: [50.0; 2], centre_px: [32.0, 24.0] };
+        let distortion = Distortion::brown([-0.12, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2]);
+        let (straight, undistort) = Lens::new(camera, distortion).unwrap().straighten().unwrap();
+        let size = [straight.width, straight.height];
+        // Two halves that look at one another.
+        let path =
+            write(&folder, [64, 48], |x, _| Rgb([if x < 20 { 255_u8 } else { 0 }, 128, 128]));
+        let source = ImageSource { undistort, full_size: size, size, ..source(path, size, size) };
+        let map = load(&source, [64, 48]).unwrap().unwrap();
+        let lens = source.undistort.unwrap();
+        for (pixel, normal) in (0..).zip(map.values.as_chunks::<3>().0) {
+            let at = [pixel % size[0], pixel / size[0]].map(|side| f64::from(side) + 0.5);
+            let place = lens.source_px(at)[0];
+            if (place - 20.0).abs() > 0.1 {
+                assert_eq!(*normal, [if place < 20.0 { 127 } else { -127 }, 0, 0], "{at:?}");
+            }
+        }
+    }
+}

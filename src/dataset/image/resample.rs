@@ -16,7 +16,8 @@ use fast_image_resize::{
 
 use super::decoded::Image;
 use super::error::{ImageError, name};
-use super::mask;
+
+use super::decoded;
 
 /// The image at `size`; the mask holds what counts in at least half of each new pixel.
 ///
@@ -84,7 +85,7 @@ pub(super) fn mask(
         .map_err(|error| failure(path, &error))?;
     // A box has no negative lobes: its result is a share of the area.
     let mut mask = convolve::<U8>(path, &source, size, FilterType::Box)?;
-    mask::binarise(&mut mask);
+    decoded::binarise(&mut mask);
     Ok(mask)
 }
 

@@ -4,12 +4,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use super::prefetch_queue::PrefetchQueue;
-use super::{Decoded, LoaderStatistics};
 use crate::dataset::{Image, ImageError};
-use crate::memory::Bytes;
+use crate::memory::{Bytes, images_budget, release_freed_memory, resident_memory};
 
 /// Receives the result of a decode for those who wait for it, even if the cache does not keep it.
 pub(super) type Ticket = Arc<OnceLock<Decoded>>;
@@ -296,5 +295,179 @@ impl ImageCache {
         if let Some(turn) = self.queue.turn_of(image) {
             self.frontier = self.frontier.min(turn);
         }
+    }
+}
+
+// The order in which images will be fetched.
+
+/// Images in the order of their turns; one may come up several times.
+#[derive(Debug, Default)]
+pub(super) struct PrefetchQueue {
+    image_from_turn: BTreeMap<u64, usize>,
+    turns_from_image: BTreeMap<usize, BTreeSet<u64>>,
+}
+
+impl PrefetchQueue {
+    /// A queue of these images, one after the other.
+    pub(super) fn new(order: impl Iterator<Item = usize>) -> Self {
+        let mut queue = Self::default();
+        for (turn, image) in (0..).zip(order) {
+            queue.image_from_turn.insert(turn, image);
+            queue.turns_from_image.entry(image).or_default().insert(turn);
+        }
+        queue
+    }
+
+    /// The first turn of the image that is still to come.
+    pub(super) fn turn_of(&self, image: usize) -> Option<u64> {
+        self.turns_from_image.get(&image)?.first().copied()
+    }
+
+    /// Removes the image's first turn: it has been used.
+    pub(super) fn pop(&mut self, image: usize) {
+        let Some(turns) = self.turns_from_image.get_mut(&image) else { return };
+        if let Some(turn) = turns.pop_first() {
+            self.image_from_turn.remove(&turn);
+        }
+        if turns.is_empty() {
+            self.turns_from_image.remove(&image);
+        }
+    }
+
+    /// Removes all of the image's turns.
+    pub(super) fn remove(&mut self, image: usize) {
+        for turn in self.turns_from_image.remove(&image).unwrap_or_default() {
+            self.image_from_turn.remove(&turn);
+        }
+    }
+
+    /// The first turn that is not before `turn`, and its image.
+    pub(super) fn next_from(&self, turn: u64) -> Option<(u64, usize)> {
+        self.image_from_turn.range(turn..).next().map(|(&turn, &image)| (turn, image))
+    }
+}
+
+// Checks the memory of the process at intervals, so that decoded images leave enough for the rest.
+
+/// Time between two checks: short compared with the decoding of a gigabyte of images.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Memory of the process, given the bytes of its images; `None` if the system does not report it.
+pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Sync>;
+
+/// A limit on the memory of the process, images included.
+pub(super) struct Watch {
+    limit: Bytes,
+    interval: Duration,
+    resident: ResidentMemory,
+    latest: Mutex<Latest>,
+}
+
+/// The time of the last check, and whether the limit was ever reported.
+#[derive(Default)]
+struct Latest {
+    at: Option<Instant>,
+    is_reported: bool,
+}
+
+impl Watch {
+    /// Of this process, which takes so many bytes beside images at its most: between two checks it may
+    /// come to that.
+    pub(super) fn new(limit: Bytes, taken: Bytes) -> Self {
+        let resident = move |images: Bytes| Some(resident_within(limit)?.max(taken + images));
+        Self::with(limit, INTERVAL, Box::new(resident))
+    }
+
+    /// With the figures of `resident`.
+    pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
+        Self { limit, interval, resident, latest: Mutex::default() }
+    }
+
+    pub(super) fn limit(&self) -> Bytes {
+        self.limit
+    }
+
+    /// Whether a check is due; the caller must then do it.
+    pub(super) fn is_due(&self) -> bool {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = latest.at.is_none_or(|at| at.elapsed() >= self.interval);
+        if due {
+            latest.at = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Bytes of `wanted` that images may take while they take `images`, so that `spare` bytes are left
+    /// beside them; all if the system does not report its memory.
+    pub(super) fn budget(&self, wanted: Bytes, images: Bytes, spare: Bytes) -> Bytes {
+        let limit = Bytes(self.limit.0.saturating_sub(spare.0));
+        (self.resident)(images)
+            .map_or(wanted, |resident| images_budget(wanted, limit, resident, images))
+    }
+
+    /// Whether `more` bytes stay within the limit while images take `images`; so if the system does not
+    /// report its memory.
+    pub(super) fn has_room(&self, images: Bytes, more: Bytes) -> bool {
+        (self.resident)(images)
+            .is_none_or(|resident| resident.0.saturating_add(more.0) <= self.limit.0)
+    }
+
+    /// Whether the limit takes effect for the first time.
+    pub(super) fn is_first_report(&self) -> bool {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        !std::mem::replace(&mut latest.is_reported, true)
+    }
+}
+
+/// Memory of this process. Near the limit, what was freed goes back to the system first.
+fn resident_within(limit: Bytes) -> Option<Bytes> {
+    let resident = resident_memory()?;
+    if resident.0 <= limit.0 - limit.0 / 8 {
+        return Some(resident);
+    }
+    release_freed_memory();
+    resident_memory()
+}
+
+// What becomes of images that are asked for.
+
+/// The result of decoding an image. The error is shared, since every later fetch returns it.
+pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;
+
+/// How well decoding ahead worked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoaderStatistics {
+    /// Fetches that found the image decoded.
+    pub ready: u64,
+    /// Fetches that waited for a decode in flight.
+    pub waited: u64,
+    /// Fetches that had to decode.
+    pub missed: u64,
+    /// Images decoded, failures included.
+    pub decoded: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_come_up_in_the_scheduled_order_and_number() {
+        let mut queue = PrefetchQueue::new([5, 2, 5, 9].into_iter());
+        assert_eq!(queue.next_from(0), Some((0, 5)));
+        assert_eq!(queue.next_from(3), Some((3, 9)));
+        queue.pop(5);
+        queue.pop(7);
+        assert_eq!((queue.next_from(0), queue.turn_of(5)), (Some((1, 2)), Some(2)));
+        queue.pop(5);
+        assert_eq!((queue.turn_of(5), queue.next_from(2)), (None, Some((3, 9))));
+    }
+
+    #[test]
+    fn a_removed_image_does_not_come_up_again() {
+        let mut queue = PrefetchQueue::new([5, 2, 5].into_iter());
+        queue.remove(5);
+        queue.remove(7);
+        assert_eq!((queue.turn_of(5), queue.next_from(0)), (None, Some((1, 2))));
     }
 }

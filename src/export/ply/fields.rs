@@ -1,10 +1,15 @@
 //! How the rows of a kind of primitive stand in a PLY.
 
+use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
-use splat_mesh::file::ply::Scalar;
+use splat_mesh::file::ply::{NewPlyHeader, PlyElement, Scalar};
 
-use crate::model::Primitive;
+use crate::dataset::FARTHEST;
+use crate::math::Real;
+use crate::model::{FLAT_LOG_SCALE, Gaussians, Primitive, fuse};
+use crate::ply::{PlyFileError, VertexHeader, rows_within};
 
 /// A kind of primitive that can be written as a PLY.
 pub trait PlyRows: Primitive {
@@ -132,5 +137,487 @@ impl PlyField {
     /// The type of its values in the file.
     pub(super) fn scalar(self) -> Scalar {
         if matches!(self, Self::Colors { .. }) { Scalar::U8 } else { Scalar::F32 }
+    }
+}
+
+// Gaussians as 3D Gaussian splatting writes them.
+
+/// The largest log-scale that is believed, of about 1e13 world units. Flat Gaussians of a few hundred
+/// times that have gradients beyond the range of single precision.
+const LARGEST_LOG_SCALE: f32 = 30.0;
+
+/// The largest harmonic that is believed, either way: a colour of 1 needs no more than 4. The losses
+/// square what is drawn, and beyond 1e19 that leaves the range of single precision.
+const LARGEST_HARMONIC: f32 = 1e12;
+
+impl PlyRows for Gaussians {
+    const FIELDS: &'static [PlyField] = &[
+        PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
+        PlyField::Zeros(&["nx", "ny", "nz"]),
+        PlyField::Values {
+            column: 4,
+            names: &["f_dc_0", "f_dc_1", "f_dc_2"],
+            meaning: Meaning::Other,
+        },
+        PlyField::Harmonics { column: 5, prefix: "f_rest_" },
+        PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
+        PlyField::Values {
+            column: 1,
+            names: &["scale_0", "scale_1", "scale_2"],
+            meaning: Meaning::LogLength,
+        },
+        PlyField::Rotation { column: 2, names: &["rot_0", "rot_1", "rot_2", "rot_3"] },
+    ];
+    const RANGES: &'static [ColumnRange] = &[
+        ColumnRange { column: 0, range: -FARTHEST..=FARTHEST },
+        ColumnRange { column: 1, range: f32::MIN..=LARGEST_LOG_SCALE },
+        ColumnRange { column: 4, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
+        ColumnRange { column: 5, range: -LARGEST_HARMONIC..=LARGEST_HARMONIC },
+    ];
+    // As 2D Gaussian splatting writes its surfels.
+    const FLAT: Option<FlatField> = Some(FlatField { name: "scale_2", value: FLAT_LOG_SCALE });
+    // As Mip-Splatting writes it.
+    const FILTER: Option<FilterField<Self>> = Some(FilterField { name: "filter_3D", fuse });
+    // Without normals, for which viewers would light a mesh that has its colours already.
+    const VERTEX: Option<VertexFields<Self>> = Some(VertexFields {
+        fields: &[
+            PlyField::Values { column: 0, names: &["x", "y", "z"], meaning: Meaning::Position },
+            PlyField::Colors { column: 4, names: &["red", "green", "blue"] },
+            PlyField::Values {
+                column: 4,
+                names: &["f_dc_0", "f_dc_1", "f_dc_2"],
+                meaning: Meaning::Other,
+            },
+            PlyField::Harmonics { column: 5, prefix: "f_rest_" },
+            PlyField::Values { column: 3, names: &["opacity"], meaning: Meaning::Other },
+        ],
+        complete: shapeless,
+    });
+}
+
+/// Gives vertices the scales and rotations that are not looked at.
+fn shapeless(vertices: &mut Gaussians, count: usize) {
+    vertices.log_scales = vec![0.0; 3 * count];
+    vertices.quats = [1.0, 0.0, 0.0, 0.0].repeat(count);
+}
+
+// The triangles of a PLY, and what its comments say of how they are drawn.
+
+/// What lists of vertices are called.
+const LISTS: [&str; 2] = ["vertex_indices", "vertex_index"];
+
+/// The word of the comment `SplatRenderMode` for triangles.
+pub(super) const RENDER_MODE: &str = "SplatRenderMode: triangles";
+
+/// What begins the comments of [`StoredWindow`].
+const EXPONENT: &str = "SplatWindowExponent: ";
+
+const OPACITY_FLOOR: &str = "SplatOpacityFloor: ";
+
+/// Bytes of a triangle as this program writes it: the number of its corners, and these.
+pub(super) const FACE_BYTES: usize = 1 + 3 * size_of::<u32>();
+
+/// Triangles that are laid out at a time: about a hundred kilobytes.
+const FACES_AT_ONCE: usize = 8192;
+
+/// How a file's triangles were drawn when it was saved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StoredWindow {
+    /// Exponent of their window: 1 is a pyramid, next to 0 a solid triangle.
+    pub exponent: f64,
+    /// The opacity that every vertex has at least: of a logit w it is floor + (1 - floor) sigmoid(w).
+    pub opacity_floor: f64,
+}
+
+impl StoredWindow {
+    /// That of a run that is over, which a file has that says nothing of it.
+    pub const SOLID: Self = Self { exponent: 1e-4, opacity_floor: 0.9999 };
+
+    /// Appends the comments that say it.
+    pub(super) fn describe(self, header: &mut NewPlyHeader) {
+        let Self { exponent, opacity_floor } = self;
+        header.comment(RENDER_MODE);
+        header.comment(format_args!("{EXPONENT}{exponent}"));
+        header.comment(format_args!("{OPACITY_FLOOR}{opacity_floor}"));
+    }
+
+    fn of(path: &Path, header: &VertexHeader) -> Result<Self, PlyFacesError> {
+        let number = |key: &'static str, allowed: &'static str, is: fn(f64) -> bool| {
+            let said = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
+            let Some(value) = said else { return Ok(None) };
+            value.parse().ok().filter(|&value| is(value)).map(Some).ok_or_else(|| {
+                let (path, value) = (path.to_owned(), value.to_owned());
+                PlyFacesError::Comment { path, key, value, allowed }
+            })
+        };
+        let exponent = number(EXPONENT, "0 and more", |it| it >= 0.0 && it.is_finite())?;
+        let floor = number(OPACITY_FLOOR, "0 and more, below 1", |it| (0.0..1.0).contains(&it))?;
+        Ok(Self {
+            exponent: exponent.unwrap_or(Self::SOLID.exponent),
+            opacity_floor: floor.unwrap_or(Self::SOLID.opacity_floor),
+        })
+    }
+}
+
+/// The triangles of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlyTriangles {
+    /// Three rows of each.
+    pub faces: Vec<[u32; 3]>,
+    /// How they are drawn.
+    pub window: StoredWindow,
+}
+
+/// True if a file holds triangles between its rows, and these have no scales.
+pub(super) fn are_in(header: &VertexHeader) -> bool {
+    let says_so = header.header.comments.iter().any(|comment| comment == RENDER_MODE);
+    let has_faces = header.after().iter().any(|element| element.name == "face");
+    says_so || (has_faces && !header.vertices().has("scale_0"))
+}
+
+/// Where the triangles of a file lie.
+#[derive(Debug)]
+pub(super) struct FaceLayout {
+    window: StoredWindow,
+    faces: usize,
+    row_bytes: usize,
+    /// Bytes of a row before the list.
+    start: usize,
+    /// The type of the number of corners.
+    count: Scalar,
+    /// The type of the corners.
+    corner: Scalar,
+}
+
+impl FaceLayout {
+    /// Finds them behind so many bytes, the last of the vertices.
+    pub(super) fn of(
+        path: &Path,
+        header: &VertexHeader,
+        vertices_end: u64,
+        file_bytes: u64,
+    ) -> Result<Self, PlyError> {
+        let window = StoredWindow::of(path, header)?;
+        // What lies between is of a length that its own reader knows.
+        let element = header.after().first().filter(|element| element.name == "face");
+        let element = element.ok_or_else(|| PlyFacesError::Missing { path: path.to_owned() })?;
+        let (mut list, mut row_bytes) = (None, 0);
+        for property in &element.properties {
+            match property.list {
+                None => row_bytes += property.scalar.bytes(),
+                Some(count)
+                    if LISTS.contains(&property.name.as_str())
+                        && list.is_none()
+                        && !property.scalar.is_float() =>
+                {
+                    list = Some((row_bytes, count, property.scalar));
+                    row_bytes += count.bytes() + 3 * property.scalar.bytes();
+                }
+                Some(_) => {
+                    let (path, found) = (path.to_owned(), format!("property {property}"));
+                    return Err(PlyFacesError::Property { path, found }.into());
+                }
+            }
+        }
+        let Some((start, count, corner)) = list else {
+            let (path, found) = (path.to_owned(), "no list of vertices".to_owned());
+            return Err(PlyFacesError::Property { path, found }.into());
+        };
+        let &PlyElement { rows, .. } = element;
+        let faces = rows_within(path, rows, row_bytes, file_bytes.saturating_sub(vertices_end))?;
+        Ok(Self { window, faces, row_bytes, start, count, corner })
+    }
+
+    /// Bytes of all rows.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.faces as u64).saturating_mul(self.row_bytes as u64)
+    }
+
+    /// Reads them from where they begin, of so many vertices.
+    pub(super) fn read(
+        &self,
+        path: &Path,
+        input: &mut impl Read,
+        vertices: usize,
+    ) -> Result<PlyTriangles, PlyError> {
+        let mut faces = Vec::with_capacity(self.faces);
+        let mut chunk = vec![0; FACES_AT_ONCE.min(self.faces) * self.row_bytes];
+        while faces.len() < self.faces {
+            let rows = FACES_AT_ONCE.min(self.faces - faces.len());
+            let chunk = &mut chunk[..rows * self.row_bytes];
+            input.read_exact(chunk).map_err(|source| PlyFileError::unreadable(path, source))?;
+            for row in chunk.chunks_exact(self.row_bytes) {
+                let face = self
+                    .face(row, vertices)
+                    .map_err(|fault| fault.at(path, faces.len(), vertices))?;
+                faces.push(face);
+            }
+        }
+        Ok(PlyTriangles { faces, window: self.window })
+    }
+
+    fn face(&self, row: &[u8], vertices: usize) -> Result<[u32; 3], FaceFault> {
+        let value = |scalar: Scalar, at: usize| scalar.value(&row[at..]).unwrap_or(f64::NAN);
+        let corners = value(self.count, self.start);
+        if corners != 3.0 {
+            return Err(FaceFault::Corners(corners));
+        }
+        let first = self.start + self.count.bytes();
+        let mut face = [0; 3];
+        for (i, corner) in face.iter_mut().enumerate() {
+            let vertex = value(self.corner, first + i * self.corner.bytes());
+            if !(0.0..vertices as f64).contains(&vertex) {
+                return Err(FaceFault::NoVertex(vertex));
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a whole number of 32 bits that is not below 0"
+            )]
+            let vertex = vertex as u32;
+            *corner = vertex;
+        }
+        Ok(face)
+    }
+}
+
+/// What is wrong with a face.
+enum FaceFault {
+    Corners(f64),
+    NoVertex(f64),
+}
+
+impl FaceFault {
+    fn at(self, path: &Path, face: usize, vertices: usize) -> PlyFacesError {
+        let path = path.to_owned();
+        match self {
+            Self::Corners(corners) => PlyFacesError::Corners { path, face, corners },
+            Self::NoVertex(vertex) => PlyFacesError::NoVertex { path, face, vertex, vertices },
+        }
+    }
+}
+
+/// Writes triangles, all of whose corners are among so many vertices.
+pub(super) fn write(out: &mut dyn Write, faces: &[[u32; 3]], vertices: usize) -> io::Result<()> {
+    let invalid = |problem| io::Error::new(io::ErrorKind::InvalidInput, problem);
+    if i32::try_from(vertices).is_err() {
+        let problem = format!("{vertices} vertices, of which faces can name 2,147,483,647");
+        return Err(invalid(problem));
+    }
+    let mut bytes = Vec::with_capacity(FACE_BYTES * FACES_AT_ONCE.min(faces.len()));
+    for (part, faces) in faces.chunks(FACES_AT_ONCE).enumerate() {
+        bytes.clear();
+        for (at, face) in faces.iter().enumerate() {
+            if let Some(vertex) = face.iter().find(|&&vertex| vertex as usize >= vertices) {
+                let face = part * FACES_AT_ONCE + at;
+                return Err(invalid(format!("face {face} names vertex {vertex} of {vertices}")));
+            }
+            bytes.push(3);
+            face.iter().for_each(|vertex| bytes.extend_from_slice(&vertex.to_le_bytes()));
+        }
+        out.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+// Files that hold no model.
+
+/// A PLY file that holds no Gaussians.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlyError {
+    /// The file or its header cannot be read, or rows are missing.
+    #[error(transparent)]
+    File(#[from] PlyFileError),
+    /// Its triangles cannot be read.
+    #[error(transparent)]
+    Faces(#[from] PlyFacesError),
+    /// Text or big-endian numbers.
+    #[error(
+        "{path}: its format is `{format}`; only `binary_little_endian 1.0` is read. Export it \
+         as binary PLY"
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What the header says.
+        format: String,
+    },
+    /// A column that Gaussians need is not there.
+    #[error(
+        "{path}: has no column `{column}`. It is a point cloud, a mesh or a compressed file; \
+         give an uncompressed PLY of Gaussians, or of triangles with harmonics"
+    )]
+    MissingColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+    },
+    /// A column stands in the header twice.
+    #[error("{path}: lists the column `{column}` twice. Export it again")]
+    DoubleColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+    },
+    /// A column of integers where numbers with a fraction belong.
+    #[error(
+        "{path}: the column `{column}` is of type {found}; float or double is expected. Export \
+         it uncompressed"
+    )]
+    ColumnType {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+        /// Its type.
+        found: String,
+    },
+    /// The harmonics are of no degree.
+    #[error(
+        "{path}: has {count} f_rest columns; 0, 9, 24 or 45 are expected (SH degree 0, 1, 2 or \
+         3). Export it again"
+    )]
+    RestCount {
+        /// The file.
+        path: PathBuf,
+        /// Columns found.
+        count: usize,
+    },
+    /// A NaN or an infinite number.
+    #[error(
+        "{path}: row {row}, column `{column}` is {value}. Remove such Gaussians or export the \
+         file again"
+    )]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 0.
+        row: usize,
+        /// The column.
+        column: String,
+        /// What it holds.
+        value: f64,
+    },
+    /// A value that no model holds.
+    #[error(
+        "{path}: row {row}, column `{column}` is {}, and only {} to {} can be drawn. Remove \
+         such Gaussians or export the file again",
+        in_words(*value), in_words((*range.start()).into()), in_words((*range.end()).into())
+    )]
+    OutOfRange {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 0.
+        row: usize,
+        /// The column.
+        column: String,
+        /// What it holds.
+        value: f64,
+        /// What it may hold.
+        range: RangeInclusive<f32>,
+    },
+    /// A rotation that turns nowhere.
+    #[error(
+        "{path}: row {row} has a rotation (rot_0..3) of all zeros. Remove such Gaussians or \
+         export the file again"
+    )]
+    NoRotation {
+        /// The file.
+        path: PathBuf,
+        /// Row, from 0.
+        row: usize,
+    },
+}
+
+/// A number of a file as people write it: with no more digits than make it out among floats.
+fn in_words(exact: f64) -> String {
+    let value = exact.to_f32();
+    if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") }
+}
+
+/// Triangles that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlyFacesError {
+    /// Its comments promise some.
+    #[error(
+        "{path}: says that it holds triangles (`SplatRenderMode: triangles`), but no `element face` follows its vertices. \
+         Copy or export it again"
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Lines of the header that are not those of triangles.
+    #[error(
+        "{path}: `element face` has `{found}`, not one `property list uchar int vertex_indices`. Export it again"
+    )]
+    Property {
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
+    /// Not a triangle.
+    #[error(
+        "{path}: face {face} has {corners} corners, where 3 are expected. Triangulate the mesh"
+    )]
+    Corners {
+        /// The file.
+        path: PathBuf,
+        /// Which face, from 0.
+        face: usize,
+        /// Its corners.
+        corners: f64,
+    },
+    /// A corner that is no row.
+    #[error(
+        "{path}: face {face} names vertex {vertex}, and there are {vertices}, from 0. Copy or export the file \
+         again"
+    )]
+    NoVertex {
+        /// The file.
+        path: PathBuf,
+        /// Which face, from 0.
+        face: usize,
+        /// What it names.
+        vertex: f64,
+        /// Vertices of the file.
+        vertices: usize,
+    },
+    /// A comment without a number that can be.
+    #[error(
+        "{path}: its comment `{key}{value}` has to have a number, {allowed}. Correct it, or remove the line"
+    )]
+    Comment {
+        /// The file.
+        path: PathBuf,
+        /// What the comment begins with.
+        key: &'static str,
+        /// What follows.
+        value: String,
+        /// Which numbers can be.
+        allowed: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Primitive;
+
+    #[test]
+    fn every_column_is_in_the_file_once_with_all_its_values() {
+        let mut columns: Vec<usize> = Gaussians::FIELDS.iter().filter_map(|f| f.column()).collect();
+        columns.sort_unstable();
+        assert_eq!(columns, (0..Gaussians::SCHEMA.columns.len()).collect::<Vec<_>>());
+        for field in Gaussians::FIELDS {
+            let Some(column) = field.column() else { continue };
+            let width = Gaussians::SCHEMA.columns[column].width.values(3) as usize;
+            assert_eq!(field.names(45).len(), width, "{field:?}");
+        }
     }
 }

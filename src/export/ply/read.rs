@@ -7,9 +7,9 @@ use std::path::Path;
 
 use splat_mesh::file::ply::{PlyElement, PlyEncoding, PlyProperty};
 
-use super::error::PlyError;
-use super::faces::{self, FaceLayout, PlyTriangles};
-use super::fields::{FilterField, FlatField, PlyField, PlyRows};
+use super::fields::{
+    self, FaceLayout, FilterField, FlatField, PlyError, PlyField, PlyRows, PlyTriangles,
+};
 use crate::config::PrimitiveName;
 use crate::layout::Width;
 use crate::math::Real;
@@ -52,7 +52,7 @@ pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
 /// What the Gaussians of a file are, by its header.
 pub fn read_ply_primitive(path: &Path) -> Result<PrimitiveName, PlyError> {
     let opened = OpenedPly::open(path)?;
-    if faces::are_in(&opened.header) {
+    if fields::are_in(&opened.header) {
         return Ok(PrimitiveName::Triangles);
     }
     let layout = PlyLayout::of::<Gaussians>(path, &opened.header, Gaussians::FIELDS)?;
@@ -104,7 +104,7 @@ impl<'a> OpenedPly<'a> {
 
     /// The rows, and the triangles between them where there are any.
     fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
-        let vertex = P::VERTEX.filter(|_| faces::are_in(&self.header));
+        let vertex = P::VERTEX.filter(|_| fields::are_in(&self.header));
         let Some(vertex) = vertex else {
             let (rows, is_flat) = self.read_rows(P::FIELDS)?;
             return Ok(ReadFile { rows, primitive: primitive_of(is_flat), triangles: None });

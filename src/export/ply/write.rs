@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use splat_formats::{MIP_COMMENT, SURFELS_COMMENT};
 use splat_mesh::file::ply::NewPlyHeader;
 
-use super::faces::{self, FACE_BYTES, StoredWindow};
-use super::fields::{Meaning, PlyField, PlyRows};
+use super::fields::{self, FACE_BYTES, Meaning, PlyField, PlyRows, StoredWindow};
 use crate::dataset::Frame;
 use crate::files::{NewFile, OutputError};
 use crate::layout::Width;
@@ -204,7 +203,7 @@ impl NewPly {
                 let problem = format!("{written} of {count} {} came", P::SCHEMA.many());
                 return Err(fail(invalid(problem)).into());
             }
-            faces::write(&mut out, triangles, count).map_err(fail)?;
+            fields::write(&mut out, triangles, count).map_err(fail)?;
             out.flush().map_err(fail)?;
             Ok(())
         })

@@ -12,22 +12,12 @@
 //! the edge that faces it over the perimeter. Colours are linear on the screen, as the reference has them; inverse
 //! depths really are.
 
-#[cfg(test)]
-mod distance_tests;
-mod hit;
-#[cfg(test)]
-mod strip_tests;
-#[cfg(test)]
-mod tests;
-
-pub use hit::{FallOff, HitGradient, TriangleHit};
-
 use serde::{Deserialize, Serialize};
 
-use super::projection::Viewpoint;
+use super::projection::{Bounds, Ellipse, Rect, Viewpoint};
 use crate::math::Real;
 use crate::math::blend::ALPHA_MIN;
-use crate::math::linalg::{Vec3, add, dot, mul, mul_transposed, scale};
+use crate::math::linalg::{Sym2, Vec3, add, dot, mul, mul_transposed, scale};
 
 /// Largest opacity of a triangle in a sample: a solid one leaves next to nothing of what is behind.
 pub const TRIANGLE_ALPHA_MAX: f64 = 0.999;
@@ -353,4 +343,746 @@ fn distances_bwd<R: Real>(
         }
     }
     d_px
+}
+
+// A triangle in a sample: its opacity, colour and inverse depth there.
+
+/// How the opacity of a triangle falls off from its middle to its edges.
+#[derive(Clone, Copy, Debug)]
+pub struct FallOff<R> {
+    /// s
+    pub exponent: R,
+    /// Width of the strips along the edges in which gradients take the mean slope, px.
+    pub strip_px: R,
+}
+
+/// A triangle in a sample that it changes.
+#[derive(Clone, Copy, Debug)]
+pub struct TriangleHit<R> {
+    /// The sample less the centre, px.
+    pub offset_px: [R; 2],
+    /// Opacity there.
+    pub alpha: R,
+    /// The edge that is nearest, by its share.
+    edge: usize,
+    /// What is left to that edge: 1 - its share.
+    left: R,
+}
+
+/// Gradients of what a sample takes of a triangle.
+#[derive(Clone, Copy, Debug)]
+pub struct HitGradient<R> {
+    /// Of the opacity there.
+    pub d_alpha: R,
+    /// Of the colour there.
+    pub d_color: Vec3<R>,
+    /// Of the inverse depth there.
+    pub d_inverse_depth: R,
+}
+
+impl<R: Real> Triangle<R> {
+    /// In a sample at this place; nothing where it leaves it as it is.
+    pub fn hit(&self, sample_px: [R; 2], exponent: R) -> Option<TriangleHit<R>> {
+        let offset_px = [sample_px[0] - self.centre_px[0], sample_px[1] - self.centre_px[1]];
+        let shares = self.slopes.map(|[x, y]| x * offset_px[0] + y * offset_px[1]);
+        let mut edge = 0;
+        for other in [1, 2] {
+            if shares[other] > shares[edge] {
+                edge = other;
+            }
+        }
+        let left = R::ONE - shares[edge];
+        let is_inside = left > R::ZERO;
+        if !is_inside {
+            return None;
+        }
+        let alpha = self.opacity_at(left, exponent);
+        (alpha >= R::of(ALPHA_MIN)).then_some(TriangleHit { offset_px, alpha, edge, left })
+    }
+
+    /// Where so much of the way to an edge is left.
+    fn opacity_at(&self, left: R, exponent: R) -> R {
+        (self.opacity * (exponent * left.ln()).exp()).min(R::of(TRIANGLE_ALPHA_MAX))
+    }
+
+    /// Colour in a sample.
+    pub fn color_at(&self, hit: &TriangleHit<R>) -> Vec3<R> {
+        let [x, y] = hit.offset_px;
+        add(self.color[0], add(scale(self.color[1], x), scale(self.color[2], y)))
+    }
+
+    /// Inverse depth in a sample.
+    pub fn inverse_depth_at(&self, hit: &TriangleHit<R>) -> R {
+        let [x, y] = hit.offset_px;
+        self.inverse_depth[0] + self.inverse_depth[1] * x + self.inverse_depth[2] * y
+    }
+
+    /// What the opacity grows by with [`TriangleHit::left`].
+    ///
+    /// Next to an edge it is the mean over a strip. Wherever the edge lies between samples, these together then
+    /// give what they give on average. Of a solid triangle all of the slope is so near to the edge that without
+    /// a strip no sample would meet it.
+    fn slope_of_opacity(&self, hit: &TriangleHit<R>, fall_off: &FallOff<R>) -> R {
+        let &FallOff { exponent, strip_px } = fall_off;
+        let [x, y] = self.slopes[hit.edge];
+        let strip = (strip_px * (x * x + y * y).sqrt()).min(R::ONE);
+        if hit.left < strip {
+            self.opacity_at(strip, exponent) / strip
+        } else if hit.alpha >= R::of(TRIANGLE_ALPHA_MAX) {
+            R::ZERO
+        } else {
+            exponent * hit.alpha / hit.left
+        }
+    }
+
+    /// Adds what a sample gives: the gradients of its opacity, its colour and its inverse depth. Where the opacity
+    /// was held at the largest, only strips along edges pass one.
+    pub fn hit_bwd(
+        &self,
+        hit: &TriangleHit<R>,
+        fall_off: &FallOff<R>,
+        d: &HitGradient<R>,
+        sums: &mut TriangleGradient<R>,
+    ) {
+        let &HitGradient { d_alpha, d_color, d_inverse_depth } = d;
+        let [x, y] = hit.offset_px;
+        for (k, by) in [R::ONE, x, y].into_iter().enumerate() {
+            sums.d_color[k] = add(sums.d_color[k], scale(d_color, by));
+            sums.d_inverse_depth[k] += d_inverse_depth * by;
+        }
+        if hit.alpha < R::of(TRIANGLE_ALPHA_MAX) {
+            sums.d_log_opacity += d_alpha * hit.alpha;
+        }
+        let d_share = -d_alpha * self.slope_of_opacity(hit, fall_off);
+        sums.d_shares[hit.edge] += d_share;
+        sums.d_slopes[hit.edge][0] += d_share * x;
+        sums.d_slopes[hit.edge][1] += d_share * y;
+    }
+}
+
+// What a triangle covers on the screen.
+
+/// By how much the variance of a triangle's corners grows, and what is added to it, px². An ellipse that takes up
+/// another has (1 + p) times its variance and (1 + 1/p) times that of the other: with p = 1/8, the ellipse about
+/// the triangle takes up a circle of 0.54 px. So it covers the centres of all pixels that have a sample inside,
+/// which tiles go by.
+const COVER_GROWTH: f64 = 1.125;
+
+const COVER_VARIANCE_PX2: f64 = 1.3;
+
+/// Share of the variance along both axes that is added to each: of a longer sliver single precision would not know
+/// how long it is.
+const COVER_ROUNDNESS: f64 = 1e-4;
+
+/// Exponent of the ellipse through a triangle's corners, whose conic is the inverse of their variance (Steiner).
+const COVER_EXPONENT: f64 = -1.0;
+
+/// Largest distance of a corner from the middle of all, px.
+pub fn reach_px<R: Real>(corners: &[Vertex<R>; 3]) -> R {
+    let middle = middle(corners);
+    let squared = corners.iter().map(|corner| {
+        let [x, y] = [0, 1].map(|axis| corner.px[axis] - middle[axis]);
+        x * x + y * y
+    });
+    squared.fold(R::ZERO, R::max).sqrt()
+}
+
+fn middle<R: Real>(corners: &[Vertex<R>; 3]) -> [R; 2] {
+    let third = R::ONE / R::of(3.0);
+    [0, 1].map(|axis| (corners[0].px[axis] + corners[1].px[axis] + corners[2].px[axis]) * third)
+}
+
+/// The ellipse that covers a triangle, its depth in the middle, and the pixels of which some sample may be
+/// inside; nothing where there is none.
+pub fn cover<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<(Ellipse<R>, Bounds<R>)> {
+    let mean_px = middle(corners);
+    let third = R::ONE / R::of(3.0);
+    let mut variance: Sym2<R> = [R::ZERO; 3];
+    for corner in corners {
+        let [x, y] = [0, 1].map(|axis| corner.px[axis] - mean_px[axis]);
+        let share = third * R::of(COVER_GROWTH);
+        variance = add(variance, scale([x * x, x * y, y * y], share));
+    }
+    let more = R::of(COVER_VARIANCE_PX2) + R::of(COVER_ROUNDNESS) * (variance[0] + variance[2]);
+    variance = [variance[0] + more, variance[1], variance[2] + more];
+    let determinant = variance[0] * variance[2] - variance[1] * variance[1];
+    let conic = [variance[2], -variance[1], variance[0]].map(|value| value / determinant);
+    let inverse = corners.iter().map(|corner| corner.inverse_depth).sum::<R>() * third;
+    let ellipse =
+        Ellipse { mean_px, depth: R::ONE / inverse, cov_px2: variance, conic, kept: R::ONE };
+    let pixels = pixels(corners, size)?;
+    let is_finite = conic.iter().all(|value| value.is_finite());
+    is_finite.then_some((ellipse, Bounds { pixels, exponent_min: R::of(COVER_EXPONENT) }))
+}
+
+/// Pixels that the rectangle about the corners touches.
+fn pixels<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<Rect> {
+    let range = |axis: usize| {
+        let values = corners.map(|corner| corner.px[axis]);
+        let side = f64::from(size[axis]);
+        let low = values[0].min(values[1]).min(values[2]).to_f64().max(0.0);
+        let high = values[0].max(values[1]).max(values[2]).to_f64().min(side);
+        (low < high).then(|| {
+            let first = low.floor_i32().unsigned_abs();
+            (first, (high.floor_i32().unsigned_abs() + 1).min(size[axis]))
+        })
+    };
+    let ((x0, x1), (y0, y1)) = (range(0)?, range(1)?);
+    (x0 < x1 && y0 < y1).then_some(Rect { x0, y0, x1, y1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::blend::exponent;
+    use crate::math::linalg::{cross, rotation, sub};
+    use crate::math::random::{RandomStream, RandomUse};
+    use crate::math::splat::{Rect, Spans, TILE, reach_px};
+
+    const SIZE: [u32; 2] = [160, 120];
+
+    pub(super) const INRADIUS_MIN_PX: f64 = 0.01;
+
+    /// A camera that is turned and stands beside the origin.
+    fn view() -> Viewpoint<f64> {
+        Viewpoint {
+            rotation: rotation([0.9, 0.1, -0.2, 0.05]),
+            translation: [0.1, -0.2, 3.0],
+            centre_world: [0.0; 3],
+            focal_px: [210.0, 190.0],
+            centre_px: [80.0, 61.5],
+            size: SIZE,
+            near: 0.2,
+            variance_px2: 0.0,
+            compensates: false,
+        }
+    }
+
+    /// Uniform numbers in -1..1, of which each stream has its own.
+    pub(super) struct Draws(RandomStream, u64);
+
+    impl Draws {
+        pub(super) fn new(stream: u64) -> Self {
+            Self(RandomStream::new(9, stream, RandomUse::Initialise), 0)
+        }
+
+        fn next(&mut self) -> f64 {
+            self.1 += 1;
+            2.0 * self.0.uniform(self.1) - 1.0
+        }
+
+        fn within(&mut self, low: f64, high: f64) -> f64 {
+            low + (high - low) * 0.5 * (self.next() + 1.0)
+        }
+    }
+
+    /// Corners of both orientations about a place in the image: from a pixel to far larger than it, and slivers.
+    pub(super) fn triangles() -> Vec<[Vertex<f64>; 3]> {
+        let of = |(k, size): (u64, f64)| {
+            let mut draws = Draws::new(k);
+            let middle = [draws.within(20.0, 140.0), draws.within(15.0, 105.0)];
+            let width = if k.is_multiple_of(3) { 0.02 } else { 1.0 };
+            let along = [draws.next(), draws.next()];
+            [0; 3].map(|_| {
+                let (a, b) = (size * draws.next(), size * width * draws.next());
+                let px = [
+                    middle[0] + a * along[0] - b * along[1],
+                    middle[1] + a * along[1] + b * along[0],
+                ];
+                Vertex {
+                    px,
+                    inverse_depth: draws.within(0.1, 3.0),
+                    opacity: draws.within(0.3, 0.9),
+                    color: [0; 3].map(|_| draws.within(0.0, 1.0)),
+                }
+            })
+        };
+        (0..160).zip([0.7, 3.0, 20.0, 400.0].into_iter().cycle()).map(of).collect()
+    }
+
+    pub(super) fn cross2(a: [f64; 2], b: [f64; 2], c: [f64; 2]) -> f64 {
+        (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+    }
+
+    /// Barycentric weights by areas.
+    fn weights([a, b, c]: [[f64; 2]; 3], p: [f64; 2]) -> [f64; 3] {
+        let area = cross2(a, b, c);
+        [cross2(p, b, c) / area, cross2(a, p, c) / area, cross2(a, b, p) / area]
+    }
+
+    /// A place inside, by its weights.
+    pub(super) fn inside(corners: &[Vertex<f64>; 3], draws: &mut Draws) -> ([f64; 2], [f64; 3]) {
+        let raw = [0; 3].map(|_| draws.within(0.02, 1.0));
+        let shares = raw.map(|w| w / raw.iter().sum::<f64>());
+        let px = [0, 1].map(|axis| (0..3).map(|i| shares[i] * corners[i].px[axis]).sum());
+        (px, shares)
+    }
+
+    #[test]
+    fn what_is_linear_between_the_corners_is_what_their_weights_say() {
+        let (mut orientations, mut seen) = ([0; 2], 0);
+        for (k, corners) in (0..).zip(triangles()) {
+            let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+            let px = corners.map(|corner| corner.px);
+            orientations[usize::from(cross2(px[0], px[1], px[2]) > 0.0)] += 1;
+            let mut draws = Draws::new(1000 + k);
+            for _ in 0..20 {
+                let (place, shares) = inside(&corners, &mut draws);
+                let found = weights(px, place);
+                assert!(
+                    (0..3).all(|i| (found[i] - shares[i]).abs() < 1e-6),
+                    "{found:?} {shares:?}"
+                );
+                let Some(hit) = triangle.hit(place, 0.3) else { continue };
+                let color = triangle.color_at(&hit);
+                for (channel, found) in color.into_iter().enumerate() {
+                    let of_corner = |i: usize| shares[i] * corners[i].color[channel];
+                    assert!((found - (0..3).map(of_corner).sum::<f64>()).abs() < 1e-6);
+                }
+                let inverse_depth: f64 = (0..3).map(|i| shares[i] * corners[i].inverse_depth).sum();
+                assert!((triangle.inverse_depth_at(&hit) - inverse_depth).abs() < 1e-6);
+                seen += 1;
+            }
+        }
+        assert!(orientations.iter().all(|&n| n > 20) && seen > 1000, "{orientations:?} {seen}");
+    }
+
+    #[test]
+    fn opacity_falls_towards_the_nearest_edge_by_the_distance_to_it() {
+        for (k, corners) in (0..).zip(triangles()) {
+            let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+            let least = corners.iter().map(|corner| corner.opacity).fold(1.0, f64::min);
+            let middle = triangle.hit(triangle.centre_px, 1.0).unwrap();
+            assert!((middle.alpha - least).abs() < 1e-12);
+            let px = corners.map(|corner| corner.px);
+            let distance = |p: [f64; 2], i: usize| {
+                let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
+                cross2(a, b, p) / (b[0] - a[0]).hypot(b[1] - a[1])
+            };
+            let nearest = |p| (0..3).map(|i| distance(p, i).abs()).fold(f64::INFINITY, f64::min);
+            let radius = nearest(triangle.centre_px);
+            let mut draws = Draws::new(2000 + k);
+            for exponent in [1.0, 0.3, 1e-4] {
+                let (place, _) = inside(&corners, &mut draws);
+                let expected = least * (nearest(place) / radius).powf(exponent);
+                match triangle.hit(place, exponent) {
+                    Some(hit) => assert!((hit.alpha - expected).abs() < 1e-6, "{expected}"),
+                    None => assert!(expected < ALPHA_MIN + 1e-6, "{expected}"),
+                }
+                // As far beyond the nearest edge as the circle is large there is nothing.
+                let opposite = [0, 1].map(|axis| 2.0 * px[0][axis] - triangle.centre_px[axis]);
+                assert!(triangle.hit(opposite, exponent).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn an_inverse_depth_is_that_of_the_ray_through_the_plane() {
+        let view = view();
+        let (mut draws, mut seen) = (Draws::new(1), 0);
+        for _ in 0..60 {
+            let worlds = [0; 3].map(|_| [0; 3].map(|_| draws.next()));
+            let placed = worlds.map(|world| place_vertex(&view, world).unwrap());
+            let corners = placed.map(|(px, inverse_depth)| Vertex {
+                px,
+                inverse_depth,
+                opacity: 0.8,
+                color: [0.5; 3],
+            });
+            let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+            let cams = worlds.map(|world| add(mul(&view.rotation, world), view.translation));
+            let normal = cross(sub(cams[1], cams[0]), sub(cams[2], cams[0]));
+            for _ in 0..10 {
+                let (place, _) = inside(&corners, &mut draws);
+                let slope =
+                    |axis: usize| (place[axis] - view.centre_px[axis]) / view.focal_px[axis];
+                let depth = dot(normal, cams[0]) / dot(normal, [slope(0), slope(1), 1.0]);
+                let Some(hit) = triangle.hit(place, 1e-4) else { continue };
+                let found = triangle.inverse_depth_at(&hit);
+                assert!((found * depth - 1.0).abs() < 1e-9, "{found} {depth}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 300, "{seen}");
+    }
+
+    /// Relative to the largest that they may be.
+    pub(super) fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
+        let error = (found - expected).abs() / (scale + expected.abs());
+        assert!(error < 1e-6, "{what}: {found} against {expected}, error {error:.1e}");
+    }
+
+    /// By five-point differences over a share of the value's scale.
+    pub(super) fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
+        let h = 1e-4 * scale;
+        (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h)
+    }
+
+    /// A sum over samples with fixed weights of what is blended of a triangle.
+    fn value(triangle: &Triangle<f64>, places: &[[f64; 2]], exponent: f64) -> f64 {
+        let of_place = |(k, &place): (usize, &[f64; 2])| {
+            let hit = triangle.hit(place, exponent).unwrap();
+            let k = k as f64;
+            (0.7 - 0.1 * k) * hit.alpha
+                + dot([0.3, -0.2 * k, 0.5], triangle.color_at(&hit))
+                + (0.2 + 0.1 * k) * triangle.inverse_depth_at(&hit)
+        };
+        places.iter().enumerate().map(of_place).sum()
+    }
+
+    fn value_bwd(
+        triangle: &Triangle<f64>,
+        places: &[[f64; 2]],
+        exponent: f64,
+    ) -> TriangleGradient<f64> {
+        let mut sums = TriangleGradient::default();
+        for (k, &place) in places.iter().enumerate() {
+            let hit = triangle.hit(place, exponent).unwrap();
+            let k = k as f64;
+            let d = HitGradient {
+                d_alpha: 0.7 - 0.1 * k,
+                d_color: [0.3, -0.2 * k, 0.5],
+                d_inverse_depth: 0.2 + 0.1 * k,
+            };
+            let fall_off = FallOff { exponent, strip_px: 0.0 };
+            triangle.hit_bwd(&hit, &fall_off, &d, &mut sums);
+        }
+        sums
+    }
+
+    /// Least distance between the shares of a place, relative to what is left: where two are equal there is a kink.
+    pub(super) fn from_kink(triangle: &Triangle<f64>, place: [f64; 2]) -> f64 {
+        let d = [place[0] - triangle.centre_px[0], place[1] - triangle.centre_px[1]];
+        let mut left = triangle.slopes.map(|[x, y]| 1.0 - (x * d[0] + y * d[1]));
+        left.sort_by(f64::total_cmp);
+        (left[1] - left[0]).min(left[0])
+    }
+
+    #[test]
+    fn gradients_are_those_of_differences() {
+        let (mut compared, mut narrow) = (0, 0);
+        for (k, corners) in (0..).zip(triangles()) {
+            for exponent in [1.0, 0.4, 0.05] {
+                let Some(drawn) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+                let mut draws = Draws::new(3000 + k);
+                let places: Vec<[f64; 2]> = (0..60)
+                    .map(|_| inside(&corners, &mut draws).0)
+                    .filter(|&place| from_kink(&drawn, place) > 0.05)
+                    .filter(|&place| drawn.hit(place, exponent).is_some())
+                    .take(5)
+                    .collect();
+                let opacities = corners.map(|corner| corner.opacity);
+                let apart = |i: usize| (opacities[i] - opacities[(i + 1) % 3]).abs();
+                if places.len() < 5 || (0..3).any(|i| apart(i) < 1e-3) {
+                    continue;
+                }
+                let sums = value_bwd(&drawn, &places, exponent);
+                let found =
+                    triangle_bwd(&corners, INRADIUS_MIN_PX, PlaceGradients::All, &sums).unwrap();
+                let shifted = |i: usize, scale: f64, change: &dyn Fn(&mut Vertex<f64>, f64)| {
+                    difference(scale, |h| {
+                        let mut moved = corners;
+                        change(&mut moved[i], h);
+                        value(&triangle(&moved, INRADIUS_MIN_PX).unwrap(), &places, exponent)
+                    })
+                };
+                // What moves by as much as the triangle is wide changes by about its value.
+                let slopes = drawn.slopes.as_flattened();
+                let inradius_px = 1.0 / slopes.iter().map(|m| m.abs()).fold(0.0, f64::max);
+                narrow += usize::from(inradius_px < 0.05 * reach_px(&corners));
+                for (i, d) in found.iter().enumerate() {
+                    for axis in 0..2 {
+                        let expected = shifted(i, inradius_px, &|v, h| v.px[axis] += h);
+                        assert_near(d.d_px[axis], expected, 1.0 / inradius_px, "place");
+                    }
+                    let expected = shifted(i, 1.0, &|v, h| v.opacity += h);
+                    assert_near(d.d_opacity, expected, 1.0, "opacity");
+                    let expected = shifted(i, 1.0, &|v, h| v.inverse_depth += h);
+                    assert_near(d.d_inverse_depth, expected, 1.0, "inverse depth");
+                    for c in 0..3 {
+                        let expected = shifted(i, 1.0, &|v, h| v.color[c] += h);
+                        assert_near(d.d_color[c], expected, 1.0, "colour");
+                    }
+                }
+                compared += 1;
+            }
+        }
+        assert!(compared > 200 && narrow > 20, "{compared} {narrow}");
+    }
+
+    #[test]
+    fn gradients_of_places_are_those_of_differences() {
+        let (view, mut draws) = (view(), Draws::new(2));
+        for _ in 0..50 {
+            let world = [0; 3].map(|_| draws.next());
+            let (d_px, d_inverse_depth) = ([draws.next(), draws.next()], draws.next());
+            let found = place_vertex_bwd(&view, world, d_px, d_inverse_depth).unwrap();
+            for k in 0..3 {
+                let expected = difference(1.0, |h| {
+                    let mut moved = world;
+                    moved[k] += h;
+                    let (px, inverse_depth) = place_vertex(&view, moved).unwrap();
+                    px[0] * d_px[0] + px[1] * d_px[1] + inverse_depth * d_inverse_depth
+                });
+                assert_near(found[k], expected, 1.0, "world");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cover_contains_every_pixel_that_has_a_sample_inside() {
+        let (mut seen, mut without_centre) = (0, 0);
+        for corners in triangles() {
+            let Some(triangle) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+            let covered = cover(&corners, SIZE);
+            for y in 0..SIZE[1] {
+                for x in 0..SIZE[0] {
+                    let sample = |k: u32| {
+                        [(x, k % 4), (y, k / 4)]
+                            .map(|(p, i)| f64::from(p) + (f64::from(i) + 0.5) / 4.0)
+                    };
+                    if !(0..16).any(|k| triangle.hit(sample(k), 1e-4).is_some()) {
+                        continue;
+                    }
+                    seen += 1;
+                    let (ellipse, bounds) = covered.unwrap();
+                    let centre = [x, y].map(|p| f64::from(p) + 0.5);
+                    without_centre += usize::from(triangle.hit(centre, 1e-4).is_none());
+                    let d = [centre[0] - ellipse.mean_px[0], centre[1] - ellipse.mean_px[1]];
+                    assert!(
+                        exponent(ellipse.conic, d) > bounds.exponent_min,
+                        "{corners:?} {x} {y}"
+                    );
+                    let Rect { x0, y0, x1, y1 } = bounds.pixels;
+                    assert!((x0..x1).contains(&x) && (y0..y1).contains(&y));
+                    let row = y / TILE * TILE;
+                    let spans = Spans::new(&ellipse, bounds.exponent_min, SIZE);
+                    let columns = spans.columns(row..(row + TILE).min(SIZE[1]));
+                    assert!(columns.contains(&x), "{columns:?} {x}");
+                }
+            }
+        }
+        assert!(seen > 10_000 && without_centre > 100, "{seen} {without_centre}");
+    }
+
+    #[test]
+    fn a_long_sliver_is_listed_in_single_precision() {
+        for turn in 0..40 {
+            let (sin, cos) = (f64::from(turn) * 0.11).sin_cos();
+            let at = |along: f64, across: f64| {
+                [80.0 + along * cos - across * sin, 60.0 + along * sin + across * cos]
+            };
+            let corners = [at(-7000.0, -0.3), at(9000.0, 0.0), at(-7000.0, 0.3)].map(|px| Vertex {
+                px: px.map(f64::to_f32),
+                inverse_depth: 1.0,
+                opacity: 1.0,
+                color: [0.5; 3],
+            });
+            let triangle = triangle(&corners, 0.01).unwrap();
+            let (ellipse, bounds) = cover(&corners, SIZE).unwrap();
+            let spans = Spans::new(&ellipse, bounds.exponent_min, SIZE);
+            for y in 0..SIZE[1] {
+                let row = y / TILE * TILE;
+                let columns = spans.columns(row..(row + TILE).min(SIZE[1]));
+                for x in 0..SIZE[0] {
+                    let centre = [x, y].map(|p| p as f32 + 0.5);
+                    let is_seen = triangle.hit(centre, 1e-4).is_some();
+                    assert!(!is_seen || columns.contains(&x), "{turn} {x} {y}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_behind_the_camera_or_not_finite_is_not_placed() {
+        let view = Viewpoint { rotation: rotation([1.0, 0.0, 0.0, 0.0]), ..view() };
+        let at = |z: f64| place_vertex(&view, [0.1, 0.2, z]);
+        assert!(at(-2.7).is_some() && at(-2.85).is_none() && at(-5.0).is_none());
+        assert!(at(f64::NAN).is_none() && at(f64::INFINITY).is_none());
+        assert!(place_vertex(&view, [f64::INFINITY, 0.0, 0.0]).is_none());
+        assert!(place_vertex_bwd(&view, [0.1, 0.2, -5.0], [1.0; 2], 1.0).is_none());
+    }
+
+    #[test]
+    fn what_has_no_width_no_opacity_or_no_pixel_is_not_seen() {
+        let at = |px: [[f64; 2]; 3], opacity: f64| {
+            px.map(|px| Vertex { px, inverse_depth: 1.0, opacity, color: [0.5; 3] })
+        };
+        let fine = [[10.0, 10.0], [20.0, 11.0], [14.0, 19.0]];
+        assert!(triangle(&at(fine, 0.5), INRADIUS_MIN_PX).is_some());
+        assert!(triangle(&at(fine, 0.003), INRADIUS_MIN_PX).is_none());
+        assert!(triangle(&at(fine, f64::NAN), INRADIUS_MIN_PX).is_none());
+        let from_edge = [[10.0, 10.0], [20.0, 20.0], [14.0, 14.0 + 1e-3]];
+        assert!(triangle(&at(from_edge, 0.5), INRADIUS_MIN_PX).is_none());
+        assert!(triangle(&at([[10.0; 2]; 3], 0.5), 0.0).is_none());
+        for value in [f64::NAN, f64::INFINITY, 1e200] {
+            let broken = at([[10.0, 10.0], [20.0, value], [14.0, 19.0]], 0.5);
+            assert!(triangle(&broken, INRADIUS_MIN_PX).is_none());
+            let d = TriangleGradient::default();
+            assert!(triangle_bwd(&broken, INRADIUS_MIN_PX, PlaceGradients::All, &d).is_none());
+        }
+        let beside = fine.map(|[x, y]| [x - 30.0, y]);
+        assert!(cover(&at(fine, 0.5), SIZE).is_some() && cover(&at(beside, 0.5), SIZE).is_none());
+        let below = fine.map(|[x, y]| [x, y + 120.0]);
+        assert!(cover(&at(below, 0.5), SIZE).is_none());
+    }
+}
+
+#[cfg(test)]
+mod triangle_tests {
+    use super::tests::{
+        Draws, INRADIUS_MIN_PX, assert_near, cross2, difference, from_kink, inside, triangles,
+    };
+    use super::*;
+
+    /// Distance of a place inside from the edge that faces corner `i`, px.
+    fn distance(px: &[[f64; 2]; 3], place: [f64; 2], i: usize) -> f64 {
+        let (a, b) = (px[(i + 1) % 3], px[(i + 2) % 3]);
+        (cross2(a, b, place) / (b[0] - a[0]).hypot(b[1] - a[1])).abs()
+    }
+
+    #[test]
+    fn with_the_circle_held_only_distances_to_edges_move_corners() {
+        let mut compared = 0;
+        for (k, corners) in (0..).zip(triangles()) {
+            let Some(drawn) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
+            let mut draws = Draws::new(4000 + k);
+            let exponent = 0.6;
+            let places: Vec<[f64; 2]> = (0..60)
+                .map(|_| inside(&corners, &mut draws).0)
+                .filter(|&place| from_kink(&drawn, place) > 0.05)
+                .filter(|&place| drawn.hit(place, exponent).is_some())
+                .take(4)
+                .collect();
+            if places.len() < 4 {
+                continue;
+            }
+            let px = corners.map(|corner| corner.px);
+            let inradius_px = distance(&px, drawn.centre_px, 0);
+            let nearest = |place: &[f64; 2]| {
+                let all = [0, 1, 2].map(|i| distance(&px, *place, i));
+                if all[0] < all[1].min(all[2]) {
+                    0
+                } else if all[1] < all[2] {
+                    1
+                } else {
+                    2
+                }
+            };
+            let edges: Vec<usize> = places.iter().map(nearest).collect();
+            let mut sums = TriangleGradient::default();
+            for &place in &places {
+                let hit = drawn.hit(place, exponent).unwrap();
+                // Gradients of colours and depths are there, and move no corner.
+                let d =
+                    HitGradient { d_alpha: 0.7, d_color: [0.3, -0.2, 0.5], d_inverse_depth: 0.4 };
+                drawn.hit_bwd(&hit, &FallOff { exponent, strip_px: 0.0 }, &d, &mut sums);
+            }
+            let by = |gradients| triangle_bwd(&corners, INRADIUS_MIN_PX, gradients, &sums).unwrap();
+            let found = by(PlaceGradients::EdgeDistances);
+            let value = |moved: &[[f64; 2]; 3]| -> f64 {
+                let of = |(place, &edge): (&[f64; 2], &usize)| {
+                    let left = distance(moved, *place, edge) / inradius_px;
+                    0.7 * drawn.opacity * left.powf(exponent)
+                };
+                places.iter().zip(&edges).map(of).sum()
+            };
+            for (i, d) in found.iter().enumerate() {
+                for axis in 0..2 {
+                    let expected = difference(inradius_px, |h| {
+                        let mut moved = px;
+                        moved[i][axis] += h;
+                        value(&moved)
+                    });
+                    assert_near(d.d_px[axis], expected, 1.0 / inradius_px, "place");
+                }
+                let whole = &by(PlaceGradients::All)[i];
+                assert_eq!((d.d_color, d.d_opacity), (whole.d_color, whole.d_opacity));
+                assert_eq!(d.d_inverse_depth, whole.d_inverse_depth);
+            }
+            compared += 1;
+        }
+        // Of 160 triangles a half and more are wide enough for four samples away from where two edges are equally near.
+        assert!(compared > 60, "{compared}");
+    }
+}
+
+#[cfg(test)]
+mod triangle_tests_more {
+    use super::*;
+
+    const INRADIUS_MIN_PX: f64 = 0.01;
+
+    const PLACES: [[f64; 2]; 3] = [[7.0, 9.0], [52.0, 14.0], [21.0, 55.0]];
+
+    fn corners(opacity: f64) -> [Vertex<f64>; 3] {
+        PLACES.map(|px| Vertex { px, inverse_depth: 1.0, opacity, color: [0.5; 3] })
+    }
+
+    #[test]
+    fn an_opacity_that_is_held_passes_a_gradient_in_strips_alone() {
+        let drawn = triangle(&corners(1.0), INRADIUS_MIN_PX).unwrap();
+        let hit = drawn.hit(drawn.centre_px, 1e-4).unwrap();
+        assert_eq!(hit.alpha, TRIANGLE_ALPHA_MAX);
+        let mut sums = TriangleGradient::default();
+        let fall_off = FallOff { exponent: 1e-4, strip_px: 1.0 };
+        let d = HitGradient { d_alpha: 1.0, d_color: [1.0; 3], d_inverse_depth: 1.0 };
+        drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
+        assert_eq!((sums.d_log_opacity, sums.d_shares), (0.0, [0.0; 3]));
+        assert_eq!((sums.d_color[0], sums.d_inverse_depth[0]), ([1.0; 3], 1.0));
+
+        // Half a pixel from the edge that faces the third corner.
+        let edge = 2;
+        let [x, y] = drawn.slopes[edge];
+        let per_px = x.hypot(y);
+        let along = (1.0 - 0.5 * per_px) / (per_px * per_px);
+        let place = [drawn.centre_px[0] + x * along, drawn.centre_px[1] + y * along];
+        let hit = drawn.hit(place, 1e-4).unwrap();
+        let mut sums = TriangleGradient::default();
+        drawn.hit_bwd(&hit, &fall_off, &d, &mut sums);
+        assert_eq!((hit.alpha, sums.d_log_opacity), (TRIANGLE_ALPHA_MAX, 0.0));
+        // Over the pixel to the edge, all of the largest opacity is lost.
+        let expected = -TRIANGLE_ALPHA_MAX / per_px;
+        assert!((sums.d_shares[edge] / expected - 1.0).abs() < 1e-12, "{:?}", sums.d_shares);
+    }
+
+    /// Gradients of the corners' places of what a triangle covers, summed over a grid of samples.
+    fn coverage_bwd(corners: &[Vertex<f64>; 3], fall_off: &FallOff<f64>) -> [[f64; 2]; 3] {
+        const PER_PX: u32 = 20;
+        let drawn = triangle(corners, INRADIUS_MIN_PX).unwrap();
+        let mut sums = TriangleGradient::default();
+        let cell = 1.0 / f64::from(PER_PX);
+        let d = HitGradient { d_alpha: cell * cell, d_color: [0.0; 3], d_inverse_depth: 0.0 };
+        for at in 0..(60 * PER_PX).pow(2) {
+            let [column, row] = [at % (60 * PER_PX), at / (60 * PER_PX)];
+            let place = [column, row].map(|k| (f64::from(k) + 0.5) * cell);
+            if let Some(hit) = drawn.hit(place, fall_off.exponent) {
+                drawn.hit_bwd(&hit, fall_off, &d, &mut sums);
+            }
+        }
+        triangle_bwd(corners, INRADIUS_MIN_PX, PlaceGradients::All, &sums).unwrap().map(|d| d.d_px)
+    }
+
+    #[test]
+    fn strips_along_edges_give_on_average_what_the_covered_area_gives() {
+        // The last is held at the largest opacity but in its strips.
+        for (opacity, exponent) in [(0.9, 1.0), (0.9, 0.3), (0.9, 1e-4), (1.0, 1e-4)] {
+            let corners = corners(opacity);
+            // Of all that is covered, what lies above u of the window is (1 - u)² of the area A: the opacity's sum
+            // is 2 o A / ((s + 1) (s + 2)).
+            let per_area = 2.0 * opacity / ((exponent + 1.0) * (exponent + 2.0));
+            let found = coverage_bwd(&corners, &FallOff { exponent, strip_px: 1.0 });
+            let exact = coverage_bwd(&corners, &FallOff { exponent, strip_px: 0.0 });
+            for i in 0..3 {
+                let (from, to) = (PLACES[(i + 1) % 3], PLACES[(i + 2) % 3]);
+                let expected = [from[1] - to[1], to[0] - from[0]].map(|d| 0.5 * per_area * d);
+                let length = expected[0].hypot(expected[1]);
+                let error = |d: [f64; 2]| (d[0] - expected[0]).hypot(d[1] - expected[1]) / length;
+                // A strip is 1 px wide, a 15th of the inscribed radius, so it is about that much shorter than its edge.
+                assert!(error(found[i]) < 0.08, "{exponent}: {:?}, not {expected:?}", found[i]);
+                // Without strips no sample is where the slope of a solid triangle is.
+                assert!(exponent > 0.1 || error(exact[i]) > 0.9, "{:?}", exact[i]);
+            }
+        }
+    }
 }

@@ -1,17 +1,11 @@
 //! Scenes that are distance functions, met by sphere tracing (Hart 1996).
 
-mod form;
-mod sets;
-mod texture;
-
 use splat_mesh::place::Bounds;
 
-use super::scenery::{Hit, LinearColor, Scenery};
-use super::shape::Ray;
-use crate::math::linalg::{Vec3, add, dot, normalize, scale, sub};
-use form::Placed;
-pub(super) use sets::ROOM_HALF;
-pub(super) use texture::Texture;
+use super::nearest::Ray;
+use super::scene::{Hit, LinearColor, Scenery, linear, mix, smooth_step};
+use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul, normalize, rotation, scale, sub};
+use crate::math::random::{RandomStream, RandomUse};
 
 /// Distance at which a march has arrived, world units, as in the demonstration's scene.
 const ARRIVED: f64 = 2e-4;
@@ -96,6 +90,77 @@ impl FieldScene {
         let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
         (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
     }
+
+    /// A ball of radius 1.
+    pub(super) fn sphere(seed: u64) -> Self {
+        Self {
+            parts: vec![part(Form::Ball { radius: 1.0 }, [0.0; 3], TEAL)],
+            hollow: None,
+            texture: Texture::new(seed, 0.5),
+            bounds: Bounds { low: [-1.0; 3], high: [1.0; 3] },
+        }
+    }
+
+    /// A torus of radii 1 and 0.4 around the vertical.
+    pub(super) fn torus(seed: u64) -> Self {
+        Self {
+            parts: vec![part(Form::Ring { radius: 1.0, thickness: 0.4 }, [0.0; 3], RED)],
+            hollow: None,
+            texture: Texture::new(seed, 0.5),
+            bounds: Bounds { low: [-1.4, -0.4, -1.4], high: [1.4, 0.4, 1.4] },
+        }
+    }
+
+    /// Six solids on a plate, as in DTU's scans.
+    pub(super) fn dtu(seed: u64) -> Self {
+        const UP: Vec3<f64> = [0.0, -1.0, 0.0];
+        let plate = Form::Block { half: [1.0, 0.04, 1.0] };
+        let parts = vec![
+            part(plate, [0.0, 0.04, 0.0], STONE),
+            part(Form::Ball { radius: 0.3 }, [-0.5, -0.28, 0.35], RED),
+            part(Form::Block { half: [0.24, 0.36, 0.2] }, [0.5, -0.34, -0.4], BLUE)
+                .turned(UP, 28.0),
+            part(Form::Cylinder { radius: 0.2, half_height: 0.26 }, [-0.45, -0.24, -0.4], GREEN),
+            part(Form::Ring { radius: 0.22, thickness: 0.09 }, [0.62, -0.07, 0.45], VIOLET),
+            part(Form::Cone { radii: [0.04, 0.24], half_height: 0.3 }, [0.0, -0.28, 0.02], ORANGE),
+            part(Form::Capsule { radius: 0.1, half_height: 0.22 }, [-0.05, -0.08, 0.74], TEAL)
+                .turned([0.0, 0.0, 1.0], 90.0),
+        ];
+        Self {
+            parts,
+            hollow: None,
+            texture: Texture::new(seed, 0.3),
+            bounds: Bounds { low: [-1.0, -0.7, -1.0], high: [1.0, 0.08, 1.0] },
+        }
+    }
+
+    /// A room with a table, a pillar and a recess, seen from inside; in metres.
+    pub(super) fn room(seed: u64) -> Self {
+        let [_, half_height, _] = ROOM_HALF;
+        let room = Placed::new(Form::Block { half: ROOM_HALF }, [0.0, -half_height, 0.0]);
+        // It reaches into the room, so that nothing is left between both.
+        let recess = Placed::new(Form::Block { half: [0.5, 0.7, 0.8] }, [3.0, -1.3, -0.4]);
+        let mut parts = vec![
+            part(Form::Cylinder { radius: 0.22, half_height: 1.5 }, [-1.2, -1.35, 0.6], ORANGE),
+            // The table's top is 2 cm thick.
+            part(Form::Block { half: [0.7, 0.01, 0.4] }, [0.9, -0.74, 0.5], WOOD),
+            part(Form::Ball { radius: 0.14 }, [0.6, -0.88, 0.45], RED),
+            part(Form::Cylinder { radius: 0.1, half_height: 0.12 }, [1.2, -0.86, 0.6], BLUE),
+            part(Form::Block { half: [0.35, 0.3, 0.3] }, [-0.4, -0.28, -1.2], GREEN)
+                .turned([0.0, -1.0, 0.0], 20.0),
+        ];
+        for [x, z] in [[-0.62, -0.32], [-0.62, 0.32], [0.62, -0.32], [0.62, 0.32]] {
+            let leg = Form::Block { half: [0.035, 0.38, 0.035] };
+            parts.push(part(leg, [0.9 + x, -0.365, 0.5 + z], WOOD));
+        }
+        let colors = [STONE, PLASTER, TEAL].map(|colors| colors.map(linear));
+        Self {
+            parts,
+            hollow: Some(Hollow { free: vec![room, recess], colors }),
+            texture: Texture::new(seed, 0.7),
+            bounds: Bounds { low: [-3.0, -2.0 * half_height, -2.0], high: [3.5, 0.0, 2.0] },
+        }
+    }
 }
 
 /// Direction out of what is solid at a place of its surface, by central differences.
@@ -176,6 +241,250 @@ impl Scenery for FieldScene {
     }
 }
 
+// Distances from solid forms, exact (Quilez, "Distance functions"). The axis of a form is y.
+
+/// Steps along a ray past a form, more than any took that passed it.
+const BERTH_STEPS: usize = 128;
+
+/// A form around its own centre.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// A ball.
+    Ball { radius: f64 },
+    /// A ring around the axis.
+    Ring { radius: f64, thickness: f64 },
+    /// A block.
+    Block { half: Vec3<f64> },
+    /// A cylinder.
+    Cylinder { radius: f64, half_height: f64 },
+    /// A cylinder with half balls at its ends.
+    Capsule { radius: f64, half_height: f64 },
+    /// A cone without its tip, with these radii at -y and at +y.
+    Cone { radii: [f64; 2], half_height: f64 },
+}
+
+impl Form {
+    /// Distance from the surface, world units; negative inside.
+    fn distance(self, point: Vec3<f64>) -> f64 {
+        let from_axis = (point[0] * point[0] + point[2] * point[2]).sqrt();
+        match self {
+            Self::Ball { radius } => length(point) - radius,
+            Self::Ring { radius, thickness } => plane([from_axis - radius, point[1]]) - thickness,
+            Self::Block { half } => {
+                let over: Vec3<f64> = std::array::from_fn(|axis| point[axis].abs() - half[axis]);
+                let most = over[0].max(over[1]).max(over[2]);
+                length(over.map(|over| over.max(0.0))) + most.min(0.0)
+            }
+            Self::Cylinder { radius, half_height } => {
+                let over = [from_axis - radius, point[1].abs() - half_height];
+                plane(over.map(|over| over.max(0.0))) + over[0].max(over[1]).min(0.0)
+            }
+            Self::Capsule { radius, half_height } => {
+                let along = point[1] - point[1].clamp(-half_height, half_height);
+                plane([from_axis, along]) - radius
+            }
+            Self::Cone { radii, half_height } => {
+                let end = if point[1] < 0.0 { radii[0] } else { radii[1] };
+                let to_end = [from_axis - from_axis.min(end), point[1].abs() - half_height];
+                // The flank runs from the end at +y along `flank`.
+                let flank = [radii[0] - radii[1], -2.0 * half_height];
+                let from_end = [from_axis - radii[1], point[1] - half_height];
+                let along = (from_end[0] * flank[0] + from_end[1] * flank[1])
+                    / (flank[0] * flank[0] + flank[1] * flank[1]);
+                let along = along.clamp(0.0, 1.0);
+                let to_flank = [from_end[0] - along * flank[0], from_end[1] - along * flank[1]];
+                let side = if to_flank[0] < 0.0 && to_end[1] < 0.0 { -1.0 } else { 1.0 };
+                side * plane(to_end).min(plane(to_flank))
+            }
+        }
+    }
+
+    /// Radius of the ball around the centre that holds the form.
+    fn bound(self) -> f64 {
+        match self {
+            Self::Ball { radius } => radius,
+            Self::Ring { radius, thickness } => radius + thickness,
+            Self::Block { half } => length(half),
+            Self::Cylinder { radius, half_height } => plane([radius, half_height]),
+            Self::Capsule { radius, half_height } => radius + half_height,
+            Self::Cone { radii, half_height } => plane([radii[0].max(radii[1]), half_height]),
+        }
+    }
+}
+
+/// Length of a vector of the plane.
+fn plane([x, y]: [f64; 2]) -> f64 {
+    (x * x + y * y).sqrt()
+}
+
+/// A form in its place.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    form: Form,
+    centre: Vec3<f64>,
+    /// Radius of the ball around the centre that holds the form.
+    bound: f64,
+    /// From world axes to the form's, where these are not the same.
+    turn: Option<Mat3<f64>>,
+}
+
+impl Placed {
+    fn new(form: Form, centre: Vec3<f64>) -> Self {
+        Self { form, centre, bound: form.bound(), turn: None }
+    }
+
+    /// The same, turned about an axis of length 1 by an angle in degrees.
+    fn turned(self, axis: Vec3<f64>, angle_deg: f64) -> Self {
+        let (sine, cosine) = (0.5 * angle_deg.to_radians()).sin_cos();
+        let turn = rotation([cosine, -sine * axis[0], -sine * axis[1], -sine * axis[2]]);
+        Self { turn: Some(turn), ..self }
+    }
+
+    /// Distance from the surface, world units; negative inside.
+    fn distance(&self, point: Vec3<f64>) -> f64 {
+        let local = sub(point, self.centre);
+        self.form.distance(self.turn.as_ref().map_or(local, |turn| mul(turn, local)))
+    }
+
+    /// No more than the distance from the surface, and quick.
+    fn least_distance(&self, point: Vec3<f64>) -> f64 {
+        length(sub(point, self.centre)) - self.bound
+    }
+
+    /// Distances at which the line of a ray enters and leaves the ball around the form, of which
+    /// every radius is so much larger.
+    fn within(&self, ray: &Ray, wider: f64) -> Option<[f64; 2]> {
+        let from_centre = sub(ray.origin, self.centre);
+        let radius = self.bound + wider;
+        let middle = -dot(from_centre, ray.direction);
+        let half = radius * radius - (dot(from_centre, from_centre) - middle * middle);
+        (half >= 0.0).then(|| [middle - half.sqrt(), middle + half.sqrt()])
+    }
+
+    /// How wide a berth the ray gives the form: the smallest angle, in radians and not above `widest`,
+    /// between the ray and the surface as its origin sees it; 0 where it is met.
+    fn berth(&self, ray: &Ray, widest: f64) -> f64 {
+        let wider = widest * length(sub(ray.origin, self.centre));
+        let Some([enter, leave]) = self.within(ray, wider) else { return widest };
+        let (mut berth, mut at) = (widest, enter.max(0.01));
+        for _ in 0..BERTH_STEPS {
+            if at > leave || berth <= 0.0 {
+                break;
+            }
+            let gap = self.distance(ray.at(at));
+            berth = berth.min((gap / at).max(0.0));
+            // Short steps near the surface, lest the narrowest place fall between two.
+            at += (0.8 * gap).clamp(0.01, 0.4);
+        }
+        berth
+    }
+}
+
+// What stands in each scene. Up is -y; what stands on something reaches into it, so that no two
+// surfaces only touch.
+
+const RED: [u32; 2] = [0xb8_4a_3e, 0xf2_d4_a4];
+
+const BLUE: [u32; 2] = [0x2f_62_a8, 0xcf_e0_ea];
+
+const GREEN: [u32; 2] = [0x3c_86_52, 0xe4_e2_a8];
+
+const VIOLET: [u32; 2] = [0x78_4a_92, 0xe8_c8_d8];
+
+const ORANGE: [u32; 2] = [0xd8_84_2c, 0x4a_5a_6a];
+
+const TEAL: [u32; 2] = [0x1f_8a_8a, 0xf3_e6_cc];
+
+const STONE: [u32; 2] = [0xc8_c0_b0, 0x80_74_68];
+
+const WOOD: [u32; 2] = [0x9a_68_40, 0xd8_b0_7c];
+
+const PLASTER: [u32; 2] = [0xe8_e4_d8, 0xb0_a8_b8];
+
+/// Sides of the room: 6 m long, 2.7 m high, 4 m wide.
+pub(super) const ROOM_HALF: Vec3<f64> = [3.0, 1.35, 2.0];
+
+fn part(form: Form, centre: Vec3<f64>, colors: [u32; 2]) -> PaintedSolid {
+    PaintedSolid { placed: Placed::new(form, centre), colors: colors.map(linear) }
+}
+
+impl PaintedSolid {
+    fn turned(self, axis: Vec3<f64>, angle_deg: f64) -> Self {
+        Self { placed: self.placed.turned(axis, angle_deg), ..self }
+    }
+}
+
+// Colours over surfaces: noise of three octaves, so that no two places look alike.
+
+/// Octaves of the noise.
+const OCTAVES: u64 = 3;
+
+/// The first random stream of textures; those before place things and cameras.
+const FIRST_STREAM: u64 = 16;
+
+/// Noise in space.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Texture {
+    seed: u64,
+    /// Size of the largest patches, world units.
+    grain: f64,
+}
+
+impl Texture {
+    pub(super) const fn new(seed: u64, grain: f64) -> Self {
+        Self { seed, grain }
+    }
+
+    /// Between two colours, lighter and darker by another noise.
+    pub(super) fn color(&self, colors: [LinearColor; 2], at: Vec3<f64>) -> LinearColor {
+        let share = smooth_step(0.4, 0.6, self.octaves(0, at));
+        let light = 0.5 + self.octaves(1, at);
+        mix(colors[0], colors[1], share).map(|channel| (light * channel).min(1.0))
+    }
+
+    /// Noise about 0.5, nearly always in 0..1.
+    fn octaves(&self, which: u64, at: Vec3<f64>) -> f64 {
+        let mut sum = 0.5;
+        let (mut weight, mut size) = (1.0, self.grain);
+        for octave in 0..OCTAVES {
+            let step = FIRST_STREAM + OCTAVES * which + octave;
+            let stream = RandomStream::new(self.seed, step, RandomUse::Synthesise);
+            sum += weight * (value(stream, at.map(|x| x / size)) - 0.5);
+            weight *= 0.6;
+            size *= 0.5;
+        }
+        sum
+    }
+}
+
+/// Random values at whole places, blended smoothly between them (Perlin and Hoffert 1989).
+fn value(stream: RandomStream, at: Vec3<f64>) -> f64 {
+    let floor = at.map(f64::floor);
+    let share: Vec3<f64> = std::array::from_fn(|i| smooth_step(0.0, 1.0, at[i] - floor[i]));
+    let corner = |x: u8, y: u8, z: u8| {
+        let place = [floor[0] + f64::from(x), floor[1] + f64::from(y), floor[2] + f64::from(z)];
+        stream.uniform(index(place))
+    };
+    let along_x = |y: u8, z: u8| blend(corner(0, y, z), corner(1, y, z), share[0]);
+    let along_y = |z: u8| blend(along_x(0, z), along_x(1, z), share[1]);
+    blend(along_y(0), along_y(1), share[2])
+}
+
+fn blend(a: f64, b: f64, share: f64) -> f64 {
+    a + (b - a) * share
+}
+
+/// A number of its own for each whole place within 2^20 of the origin.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "whole numbers, of which the low bits count"
+)]
+fn index(place: Vec3<f64>) -> u64 {
+    let [x, y, z] = place.map(|x| x as i64 as u64 & 0x1f_ffff);
+    x | y << 21 | z << 42
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,5 +525,76 @@ mod tests {
                 }
             }
         }
+    }
+
+    const FORMS: [Form; 6] = [
+        Form::Ball { radius: 0.7 },
+        Form::Ring { radius: 0.6, thickness: 0.2 },
+        Form::Block { half: [0.3, 0.5, 0.7] },
+        Form::Cylinder { radius: 0.4, half_height: 0.6 },
+        Form::Capsule { radius: 0.3, half_height: 0.4 },
+        Form::Cone { radii: [0.2, 0.6], half_height: 0.5 },
+    ];
+
+    #[test]
+    fn a_step_down_the_gradient_ends_on_the_surface() {
+        let stream = RandomStream::new(4, 0, RandomUse::Sample);
+        for (kind, form) in FORMS.into_iter().enumerate() {
+            let mut reached = 0;
+            for i in 0..300 {
+                let at = |c: u64| 2.4 * stream.uniform(3 * i + c) - 1.2;
+                let point = [at(0), at(1), at(2)];
+                let distance = form.distance(point);
+                let gradient: Vec3<f64> = std::array::from_fn(|axis| {
+                    let moved = |by: f64| {
+                        let mut moved = point;
+                        moved[axis] += by;
+                        form.distance(moved)
+                    };
+                    (moved(1e-6) - moved(-1e-6)) / 2e-6
+                });
+                // But for creases, on which few points lie, an exact distance rises by 1.
+                let on: Vec3<f64> = std::array::from_fn(|i| point[i] - distance * gradient[i]);
+                reached += u32::from(form.distance(on).abs() < 1e-6);
+            }
+            assert!(reached > 295, "form {kind}: {reached}");
+        }
+    }
+
+    #[test]
+    fn forms_end_where_their_sizes_say() {
+        let reach = [0.7, 0.2, 0.5, 0.6, 0.7, 0.5];
+        for (form, reach) in FORMS.into_iter().zip(reach) {
+            let at = if let Form::Ring { radius, .. } = form { radius } else { 0.0 };
+            for side in [-1.0, 1.0] {
+                assert!(form.distance([at, side * reach, 0.0]).abs() < 1e-12, "{form:?}");
+                assert!(form.distance([at, side * (reach - 0.01), 0.0]) < 0.0, "{form:?}");
+            }
+        }
+        assert!(FORMS[5].distance([0.6, 0.5, 0.0]).abs() < 1e-12);
+        assert!(FORMS[5].distance([0.2, -0.5, 0.0]).abs() < 1e-12);
+        let lying = Placed::new(FORMS[3], [1.0, 0.0, 0.0]).turned([0.0, 0.0, 1.0], 90.0);
+        assert!(lying.distance([1.6, 0.0, 0.0]).abs() < 1e-12);
+        assert!(lying.distance([1.0, 0.4, 0.0]).abs() < 1e-12);
+        for form in FORMS {
+            let placed = Placed::new(form, [0.0; 3]);
+            let out = [form.bound() / 3.0_f64.sqrt(); 3];
+            assert!(form.distance(out) > -1e-12 && placed.least_distance(out).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn noise_is_smooth_and_differs_between_places() {
+        let texture = Texture::new(3, 0.5);
+        let colors = [[0.8, 0.2, 0.1], [0.1, 0.3, 0.7]];
+        let at = |i: i32| texture.color(colors, [f64::from(i) * 1e-3 - 2.0, 0.3, -1.7]);
+        let (mut least, mut most) = (1.0_f64, 0.0_f64);
+        for i in 0..4000 {
+            let [red, ..] = at(i);
+            let step = (at(i + 1)[0] - red).abs();
+            assert!(step < 0.1, "{i}: {step}");
+            (least, most) = (least.min(red), most.max(red));
+        }
+        assert!(most > 0.6 && least < 0.15, "{least} {most}");
     }
 }

@@ -1,25 +1,15 @@
 //! The memory use of a run, read from its `run.jsonl`.
 
-mod category;
-mod findings;
-mod log;
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use self::category::words;
-use self::log::{Log, LoggedBuffers, LoggedEntry, LoggedGpu, LoggedMemory};
-use crate::layout;
-use crate::memory::Bytes;
-use crate::train::event::{PhasePeaks, Tensors};
-
-pub use self::category::Category;
-pub use self::findings::{Finding, FindingKind};
-pub use self::log::{LogError, LoggedChange};
+use crate::layout::{self, Purpose};
+use crate::memory::{Bytes, Rung};
+use crate::train::event::{Phase, PhasePeaks, Tensors};
 
 /// Points that the growth of a run is listed at.
 const POINTS: usize = 10;
@@ -196,7 +186,7 @@ impl Profile {
             growth: growth(log),
             changes: log.changes.clone(),
             gpu: gpu(&log.gpu),
-            findings: findings::of(log, slack.map(|slack| slack.mean)),
+            findings: of(log, slack.map(|slack| slack.mean)),
         }
     }
 }
@@ -373,4 +363,896 @@ fn gpu(recorded: &[LoggedGpu]) -> Option<GpuSummary> {
 /// Nothing of no values.
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+// What memory is for, in a few categories and in words.
+
+/// What memory is for, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Category {
+    /// What is trained.
+    Parameters,
+    /// Moments of the gradients, and what density control counts.
+    Optimizer,
+    /// Photographs.
+    Photographs,
+    /// What an iteration needs while it lasts.
+    Scratch,
+    /// The driver's own, and code.
+    Context,
+    /// Anything else, the rest of the last granule of each buffer included.
+    Other,
+}
+
+impl Category {
+    /// All of them, in the order of the report.
+    const ALL: [Self; 6] = [
+        Self::Parameters,
+        Self::Optimizer,
+        Self::Photographs,
+        Self::Scratch,
+        Self::Context,
+        Self::Other,
+    ];
+
+    /// Of memory that is taken from the device: the buffers of an iteration lie in the arena, which
+    /// is what takes it.
+    fn of(label: &str, kind: &str) -> Option<Self> {
+        match kind {
+            "context" => Some(Self::Context),
+            "photographs" => Some(Self::Photographs),
+            "arena" => Some(Self::Scratch),
+            "block" | "pinned" => None,
+            _ => Some(match layout::named(label).map(|slot| slot.purpose) {
+                Some(Purpose::Parameters) => Self::Parameters,
+                Some(Purpose::Moments | Purpose::Statistics) => Self::Optimizer,
+                _ => Self::Other,
+            }),
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parameters => "parameters",
+            Self::Optimizer => "optimizer",
+            Self::Photographs => "photographs",
+            Self::Scratch => "scratch",
+            Self::Context => "context and code",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What a buffer is for, in words.
+fn words(label: &str, kind: &str) -> &'static str {
+    layout::named(label).map_or_else(
+        || match kind {
+            "photographs" => "photographs",
+            "region" => "lives as long as the model",
+            "pinned" => "page-locked memory of the host",
+            _ => "an iteration",
+        },
+        |slot| slot.words,
+    )
+}
+
+// What stands out in a run's use of memory, and what helps.
+
+/// Unexplained growth below this is that of the driver's own lists.
+const LEAK: Bytes = Bytes(16 << 20);
+
+/// Slack from which on it is worth returning more often, per cent.
+const SLACK_PERCENT: f64 = 10.0;
+
+/// Share of what may be taken from which on a run is near its limit, per cent.
+const NEAR_PERCENT: f64 = 90.0;
+
+/// Something that stands out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: FindingKind,
+    /// In a sentence.
+    pub text: String,
+    /// Flags of `splat train` that help; none where nothing has to be done.
+    pub flags: Option<String>,
+}
+
+/// Kinds of findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// Memory grew that nothing explains.
+    Leak,
+    /// Memory served nothing.
+    Slack,
+    /// Evaluation took more than training.
+    Evaluation,
+    /// How near the nearest limit was.
+    Limit,
+}
+
+/// The findings of a run, of whose memory so many per cent served nothing on average.
+fn of(log: &Log, slack_percent: Option<f64>) -> Vec<Finding> {
+    let slack_finding = slack_percent.and_then(slack_finding);
+    [leak(log), slack_finding, evaluation(log), limit(log)].into_iter().flatten().collect()
+}
+
+fn leak(log: &Log) -> Option<Finding> {
+    let last = log.memory.iter().rev();
+    let (creep, what) = match last.clone().find_map(|memory| memory.vram?.creep) {
+        Some(creep) => (creep, "GPU memory"),
+        None => (last.clone().find_map(|memory| memory.host_creep)?, "RAM"),
+    };
+    if creep < LEAK {
+        return None;
+    }
+    let (where_it_is, flags) = match grown(&log.buffers) {
+        Some((label, bytes)) => {
+            let text = format!("; `{label}` grew most, by {:.1} MiB", bytes.mib());
+            (
+                text,
+                "--checkpoint-iterations, and --resume in a new process, which begins without it",
+            )
+        }
+        None => (String::new(), "--profile-tensors, which shows the buffer"),
+    };
+    Some(Finding {
+        kind: FindingKind::Leak,
+        text: format!(
+            "{:.1} MiB of {what} were held at the end that the number of Gaussians does not \
+             explain{where_it_is}. Please report it",
+            creep.mib()
+        ),
+        flags: Some(flags.to_owned()),
+    })
+}
+
+/// The buffer whose contents grew most while the number of Gaussians stayed the same, up to the end.
+fn grown(recorded: &[LoggedBuffers]) -> Option<(&str, Bytes)> {
+    let last = recorded.last()?;
+    let mut same = recorded.iter().rev().take_while(|it| it.gaussians == last.gaussians);
+    let first = same.by_ref().last()?;
+    let before: BTreeMap<(&str, &str), Bytes> =
+        first.entries.iter().map(|it| ((it.label.as_str(), it.kind.as_str()), it.bytes)).collect();
+    let growth = last.entries.iter().filter(|it| it.kind != "pinned").map(|entry| {
+        let key = (entry.label.as_str(), entry.kind.as_str());
+        let before = before.get(&key).copied().unwrap_or_default();
+        (entry.label.as_str(), Bytes(entry.bytes.0.saturating_sub(before.0)))
+    });
+    growth.max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| bytes.0 > 0)
+}
+
+fn slack_finding(percent: f64) -> Option<Finding> {
+    (percent > SLACK_PERCENT).then(|| Finding {
+        kind: FindingKind::Slack,
+        text: format!("{percent:.1} % of the memory served nothing on average"),
+        flags: Some("--fragmentation aggressive".to_owned()),
+    })
+}
+
+fn evaluation(log: &Log) -> Option<Finding> {
+    let evaluation = log.peaks.of(Phase::Evaluation)?.vram?;
+    let training = log.peaks.vram_of_training()?;
+    let beyond = Bytes(evaluation.0.checked_sub(training.0).filter(|&bytes| bytes > 0)?);
+    let flags = if log.has_lpips {
+        "--enable-lpips false, and splat eval after the run"
+    } else {
+        "-r or --test-every: held-out views show more than those of training"
+    };
+    Some(Finding {
+        kind: FindingKind::Evaluation,
+        text: format!("evaluation took {:.1} MiB more than training", beyond.mib()),
+        flags: Some(flags.to_owned()),
+    })
+}
+
+/// Of the limits that are known the one that was approached most.
+fn limit(log: &Log) -> Option<Finding> {
+    let of_gpu = log.memory.iter().filter_map(|memory| {
+        let vram = memory.vram?;
+        Some((vram.reserved, vram.budget?))
+    });
+    // Within iterations more is taken than between them.
+    let budget = log.memory.iter().rev().find_map(|memory| memory.vram?.budget);
+    let of_gpu = of_gpu.chain(log.peaks.most().vram.zip(budget));
+    // Where the limit is not known, the machine is it.
+    let may_use = |memory: &LoggedMemory| memory.host_limit.or(memory.host_total);
+    let of_host = log.memory.iter().filter_map(|it| Some((it.host_resident?, may_use(it)?)));
+    let of_host = of_host.chain(log.peaks.most().host.zip(log.memory.last().and_then(may_use)));
+    let nearest = |what: &'static str, flags: &'static str, used: Bytes, limit: Bytes| Nearest {
+        what,
+        flags,
+        used,
+        limit,
+    };
+    let gpu_flags = "--max-points N, -r, --offload sh, or --optimize-memory if it is off";
+    let all = of_gpu
+        .map(|(used, limit)| nearest("of the GPU memory that may be taken", gpu_flags, used, limit))
+        .chain(of_host.map(|(used, limit)| {
+            nearest("of the RAM that may be used", "--image-cache or --host-limit", used, limit)
+        }));
+    let most =
+        all.filter(|it| it.limit.0 > 0).max_by(|a, b| a.percent().total_cmp(&b.percent()))?;
+    let percent = most.percent();
+    Some(Finding {
+        kind: FindingKind::Limit,
+        text: format!(
+            "the nearest limit: {:.1} of {:.1} MiB {} ({percent:.0} %)",
+            most.used.mib(),
+            most.limit.mib(),
+            most.what
+        ),
+        flags: (percent > NEAR_PERCENT).then(|| most.flags.to_owned()),
+    })
+}
+
+/// What was used of a limit.
+struct Nearest {
+    what: &'static str,
+    flags: &'static str,
+    used: Bytes,
+    limit: Bytes,
+}
+
+impl Nearest {
+    fn percent(&self) -> f64 {
+        100.0 * self.used.gib() / self.limit.gib()
+    }
+}
+
+// Reading `run.jsonl` again.
+
+/// A log that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The folder has none.
+    #[error(
+        "{path}: there is no such file. Name the folder of a run (`splat train -m` says which)"
+    )]
+    Missing {
+        /// The log.
+        path: PathBuf,
+    },
+    /// The system refuses it.
+    #[error("{path}: cannot be read: {source}. Check its permissions")]
+    Unreadable {
+        /// The log.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is not what a run writes.
+    #[error(
+        "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train anew"
+    )]
+    Damaged {
+        /// The log.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nothing has happened yet.
+    #[error("{path}: no run has begun. Train first, or wait until the run has read its scene")]
+    Empty {
+        /// The log.
+        path: PathBuf,
+    },
+}
+
+/// The events of a run that concern memory.
+#[derive(Clone, Debug, Default)]
+struct Log {
+    device: String,
+    /// How often the run was started: 1, and once more for each time that it was resumed.
+    starts: u32,
+    /// Whether an evaluation measured LPIPS.
+    has_lpips: bool,
+    /// The last iteration that is known to be done.
+    iteration: u32,
+    /// The iteration that the run ends at.
+    iterations: u32,
+    is_finished: bool,
+    /// Gaussians after iterations, of which every tenth is known.
+    gaussians: BTreeMap<u32, u64>,
+    /// The most memory by what the run was doing, of all its starts.
+    peaks: PhasePeaks,
+    memory: Vec<LoggedMemory>,
+    buffers: Vec<LoggedBuffers>,
+    gpu: Vec<LoggedGpu>,
+    changes: Vec<LoggedChange>,
+}
+
+/// A line of the log; of its fields, those that are read.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Record {
+    Started {
+        device: String,
+        gaussians: u64,
+        iteration: u32,
+        iterations: u32,
+    },
+    Step {
+        iteration: u32,
+        gaussians: u64,
+    },
+    Evaluated {
+        lpips_net: Option<String>,
+    },
+    Memory(LoggedMemory),
+    Buffers(LoggedBuffers),
+    Gpu(LoggedGpu),
+    Rung(LoggedChange),
+    Finished {
+        iteration: u32,
+        gaussians: u64,
+        #[serde(default)]
+        peaks: PhasePeaks,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// Bytes held.
+#[derive(Clone, Debug, Deserialize)]
+struct LoggedMemory {
+    iteration: u32,
+    tensors: Tensors,
+    vram: Option<LoggedVram>,
+    host_resident: Option<Bytes>,
+    #[serde(default)]
+    host_total: Option<Bytes>,
+    /// Logs of older programs have none.
+    #[serde(default)]
+    host_limit: Option<Bytes>,
+    /// Growth of the process that nothing explains; only of a device without memory of its own.
+    #[serde(default)]
+    host_creep: Option<Bytes>,
+    /// Logs of older programs have none.
+    #[serde(default)]
+    peaks: PhasePeaks,
+}
+
+/// Bytes of a device's own memory. What older programs did not write is 0 or absent.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct LoggedVram {
+    allocated: Bytes,
+    reserved: Bytes,
+    #[serde(default)]
+    context: Bytes,
+    #[serde(default)]
+    photographs: Bytes,
+    #[serde(default)]
+    scratch: Bytes,
+    slack: Option<Bytes>,
+    creep: Option<Bytes>,
+    budget: Option<Bytes>,
+}
+
+/// Every buffer at one time.
+#[derive(Clone, Debug, Deserialize)]
+struct LoggedBuffers {
+    iteration: u32,
+    after: String,
+    #[serde(default)]
+    gaussians: u64,
+    entries: Vec<LoggedEntry>,
+}
+
+/// One buffer.
+#[derive(Clone, Debug, Deserialize)]
+struct LoggedEntry {
+    label: String,
+    kind: String,
+    /// What held something between two iterations.
+    #[serde(default)]
+    bytes: Bytes,
+    peak: Bytes,
+    at_peak: Bytes,
+}
+
+/// A look at the GPU.
+#[derive(Clone, Debug, Deserialize)]
+struct LoggedGpu {
+    iteration: u32,
+    utilization: Option<u32>,
+    memory_load: Option<u32>,
+    memory_used: Option<Bytes>,
+    memory_total: Option<Bytes>,
+    temperature_c: Option<u32>,
+    power_w: Option<f64>,
+    power_limit_w: Option<f64>,
+    fan_percent: Option<u32>,
+    clock_sm_mhz: Option<u32>,
+    clock_memory_mhz: Option<u32>,
+    pstate: Option<u32>,
+    throttle: Option<Vec<String>>,
+}
+
+/// Something given up or restored.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LoggedChange {
+    /// Finished iterations.
+    pub iteration: u32,
+    /// What.
+    pub rung: Rung,
+    /// Given up, or restored.
+    pub given_up: bool,
+    /// Bytes gained, or what taking it back might cost.
+    pub bytes: Bytes,
+    /// Bytes that were held then.
+    pub held: Bytes,
+    /// Bytes that could be held.
+    pub budget: Bytes,
+}
+
+impl Log {
+    /// The log of the run in this model folder.
+    fn read(model_path: &Path) -> Result<Self, LogError> {
+        let path = model_path.join("run.jsonl");
+        let file = File::open(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                LogError::Missing { path: path.clone() }
+            }
+            _ => LogError::Unreadable { path: path.clone(), source },
+        })?;
+        Self::of_lines(&path, BufReader::new(file))
+    }
+
+    /// The same of lines; `path` is what errors name.
+    ///
+    /// A killed run may leave its last line unfinished. One that resumes it drops that part; older
+    /// programs wrote after it.
+    fn of_lines(path: &Path, mut lines: impl BufRead) -> Result<Self, LogError> {
+        let mut log = Self::default();
+        let mut unfinished: Option<LogError> = None;
+        let mut line = Vec::new();
+        for number in 1.. {
+            line.clear();
+            let read = lines.read_until(b'\n', &mut line);
+            if read.map_err(|source| LogError::Unreadable { path: path.to_owned(), source })? == 0 {
+                break;
+            }
+            let record = serde_json::from_slice(line.trim_ascii_end());
+            let before = unfinished.take();
+            if let (Some(error), false) = (before, matches!(record, Ok(Record::Started { .. }))) {
+                return Err(error);
+            }
+            match record {
+                Ok(record) => log.take(record),
+                Err(error) => {
+                    let damage = LogError::Damaged {
+                        path: path.to_owned(),
+                        line: number,
+                        reason: error.to_string(),
+                    };
+                    if !error.is_eof() && line.ends_with(b"\n") {
+                        return Err(damage);
+                    }
+                    unfinished = Some(damage);
+                }
+            }
+        }
+        if log.starts == 0 { Err(LogError::Empty { path: path.to_owned() }) } else { Ok(log) }
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Started { device, gaussians, iteration, iterations } => {
+                self.forget_after(iteration);
+                (self.device, self.iterations) = (device, iterations);
+                self.starts += 1;
+                self.reach(iteration, gaussians);
+                self.is_finished = false;
+            }
+            Record::Step { iteration, gaussians } => self.reach(iteration, gaussians),
+            Record::Finished { iteration, gaussians, peaks } => {
+                self.reach(iteration, gaussians);
+                self.peaks.raise_all(&peaks);
+                self.is_finished = true;
+            }
+            Record::Memory(memory) => {
+                self.peaks.raise_all(&memory.peaks);
+                self.memory.push(memory);
+            }
+            Record::Evaluated { lpips_net } => self.has_lpips |= lpips_net.is_some(),
+            Record::Buffers(buffers) => self.buffers.push(buffers),
+            Record::Gpu(gpu) => self.gpu.push(gpu),
+            Record::Rung(change) => self.changes.push(change),
+            Record::Other => {}
+        }
+    }
+
+    fn reach(&mut self, iteration: u32, gaussians: u64) {
+        self.gaussians.insert(iteration, gaussians);
+        self.iteration = iteration;
+    }
+
+    /// The run resumes after this iteration: later records of an earlier part are void.
+    fn forget_after(&mut self, iteration: u32) {
+        self.gaussians.retain(|&at, _| at <= iteration);
+        self.memory.retain(|recorded| recorded.iteration <= iteration);
+        self.buffers.retain(|recorded| recorded.iteration <= iteration);
+        self.gpu.retain(|recorded| recorded.iteration <= iteration);
+        self.changes.retain(|recorded| recorded.iteration <= iteration);
+    }
+
+    /// Gaussians after an iteration, or after the last one before it that is known.
+    fn gaussians_at(&self, iteration: u32) -> u64 {
+        self.gaussians.range(..=iteration).next_back().map_or(0, |(_, &count)| count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_described_by_its_slot() {
+        assert_eq!(words("sh", "region"), "colours");
+        assert_eq!(words("something new", "pinned"), "page-locked memory of the host");
+    }
+
+    #[test]
+    fn what_takes_memory_has_a_category() {
+        for (label, kind, category) in [
+            ("geometry", "region", Some(Category::Parameters)),
+            ("sh, second moments", "region", Some(Category::Optimizer)),
+            ("sh, steps taken", "region", Some(Category::Optimizer)),
+            ("density statistics, views", "region", Some(Category::Optimizer)),
+            ("photographs in turn", "photographs", Some(Category::Photographs)),
+            ("scratch", "arena", Some(Category::Scratch)),
+            ("splats", "block", None),
+            ("staging of the model", "pinned", None),
+            ("context and code", "context", Some(Category::Context)),
+            ("status", "region", Some(Category::Other)),
+        ] {
+            assert_eq!(Category::of(label, kind), category, "{label}");
+        }
+    }
+
+    const STARTED: &str = r#"{"time":1.0,"event":"started","model_path":"m","device":"CPU","train_views":7,"test_views":1,"gaussians":200,"iteration":0,"iterations":300}"#;
+
+    fn step(iteration: u32, gaussians: u64) -> String {
+        format!(r#"{{"event":"step","iteration":{iteration},"gaussians":{gaussians},"l1":0.1}}"#)
+    }
+
+    fn memory(iteration: u32, parameters: u64) -> String {
+        format!(
+            r#"{{"event":"memory","iteration":{iteration},"tensors":{{"parameters":{parameters},"optimizer":1,"gradients":1,"activations":1,"images":1}},"vram":null,"host_resident":9,"host_total":10}}"#
+        )
+    }
+
+    fn read(text: &str) -> Result<Log, LogError> {
+        Log::of_lines(Path::new("m/run.jsonl"), text.as_bytes())
+    }
+
+    #[test]
+    fn events_that_are_not_known_are_passed_over() {
+        let text = [STARTED, r#"{"event":"from the future","x":{}}"#, &step(10, 210)].join("\n");
+        let log = read(&(text + "\n")).unwrap();
+        assert_eq!((log.starts, log.iteration, log.gaussians_at(9)), (1, 10, 200));
+        assert_eq!(log.gaussians_at(10), 210);
+        assert!(!log.is_finished);
+    }
+
+    #[test]
+    fn of_a_resumed_run_the_later_part_counts() {
+        let resumed = STARTED.replace(r#""iteration":0"#, r#""iteration":100"#);
+        let text = [
+            STARTED,
+            &step(100, 300),
+            &memory(100, 11),
+            &step(200, 400),
+            &memory(200, 22),
+            &resumed.replace("200,", "300,"),
+            &step(110, 333),
+            &memory(200, 33),
+        ];
+        let log = read(&text.join("\n")).unwrap();
+        assert_eq!((log.starts, log.iteration), (2, 110));
+        assert_eq!(log.gaussians_at(250), 333);
+        let parameters: Vec<_> = log
+            .memory
+            .iter()
+            .map(|recorded| (recorded.iteration, recorded.tensors.parameters.0))
+            .collect();
+        assert_eq!(parameters, [(100, 11), (200, 33)]);
+    }
+
+    #[test]
+    fn an_unfinished_line_is_a_killed_runs_and_any_other_is_named() {
+        let half = &step(20, 2)[..25];
+        let resumed = STARTED.replace(r#""iteration":0"#, r#""iteration":10"#);
+        for text in [
+            format!("{STARTED}\n{half}"),
+            // As a power cut leaves it.
+            format!("{STARTED}\n\u{0}\u{0}"),
+            format!("{STARTED}\n{half}\n"),
+            format!("{STARTED}\n{half}\n{resumed}\n{}\n", step(20, 5)),
+        ] {
+            read(&text).unwrap();
+        }
+        for (text, line) in [
+            (format!("{STARTED}\n{half}\n{}\n", step(30, 3)), 2),
+            (format!("{STARTED}\n{half}\n{half}\n"), 2),
+            (format!("{STARTED}\n{}\n{{\"event\":7}}\n", step(10, 1)), 3),
+            (format!("{STARTED}\n\u{0}\u{0}\n"), 2),
+            (format!("{STARTED}\n{{\"event\":\"step\"}}\n"), 2),
+        ] {
+            let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains(&format!("m/run.jsonl, line {line}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_log_without_a_run_is_empty() {
+        for text in ["", "{\"ti", &step(10, 1)] {
+            assert!(matches!(read(text), Err(LogError::Empty { .. })), "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod profile_tests {
+    use super::*;
+    use crate::train::event::{Phase, PhasePeak};
+
+    fn entry(label: &str, kind: &str, peak: u64, at_peak: u64) -> LoggedEntry {
+        let [peak, at_peak] = [peak, at_peak].map(Bytes);
+        let (label, kind) = (label.to_owned(), kind.to_owned());
+        LoggedEntry { label, kind, bytes: at_peak, peak, at_peak }
+    }
+
+    fn recorded(iteration: u32, entries: Vec<LoggedEntry>) -> LoggedBuffers {
+        LoggedBuffers { iteration, after: "training".to_owned(), gaussians: 7, entries }
+    }
+
+    fn memory(iteration: u32, vram: Option<LoggedVram>) -> LoggedMemory {
+        let tensors = Tensors {
+            parameters: Bytes(10),
+            optimizer: Bytes(20),
+            gradients: Bytes(1),
+            activations: Bytes(2),
+            images: Bytes(7),
+            knn: Bytes(3),
+        };
+        let peaks = PhasePeaks::default();
+        let (host_resident, host_total) = (Some(Bytes(1000)), Some(Bytes(10_000)));
+        let host_creep = None;
+        let host_limit = None;
+        LoggedMemory {
+            iteration,
+            tensors,
+            vram,
+            host_resident,
+            host_total,
+            host_limit,
+            host_creep,
+            peaks,
+        }
+    }
+
+    fn vram(reserved: u64, slack: u64) -> LoggedVram {
+        LoggedVram {
+            allocated: Bytes(80),
+            reserved: Bytes(reserved),
+            context: Bytes(40),
+            photographs: Bytes(5),
+            scratch: Bytes(20),
+            slack: Some(Bytes(slack)),
+            creep: None,
+            budget: Some(Bytes(200)),
+        }
+    }
+
+    fn bytes_of(profile: &Profile) -> Vec<(Category, u64)> {
+        profile.categories.iter().map(|share| (share.category, share.bytes.0)).collect()
+    }
+
+    #[test]
+    fn buffers_stand_by_their_own_peaks_and_categories_by_that_of_all() {
+        let log = Log {
+            memory: vec![memory(100, Some(vram(100, 10)))],
+            buffers: vec![
+                recorded(
+                    100,
+                    vec![
+                        entry("geometry", "region", 32, 32),
+                        entry("scratch", "arena", 64, 64),
+                        entry("splats", "block", 50, 0),
+                        entry("staging of the model", "pinned", 500, 500),
+                    ],
+                ),
+                recorded(
+                    200,
+                    vec![
+                        entry("geometry", "region", 48, 48),
+                        entry("scratch", "arena", 60, 32),
+                        entry("splats", "block", 20, 0),
+                    ],
+                ),
+            ],
+            ..Log::default()
+        };
+        let profile = Profile::of(Path::new("m"), &log);
+        let peak = profile.peak.unwrap();
+        assert_eq!((peak.iteration, peak.bytes, peak.budget), (100, Bytes(96), Some(Bytes(200))));
+        assert_eq!(
+            bytes_of(&profile)[..4],
+            [
+                (Category::Parameters, 32),
+                (Category::Optimizer, 0),
+                (Category::Photographs, 0),
+                (Category::Scratch, 64),
+            ]
+        );
+        let found: Vec<_> = profile
+            .buffers
+            .iter()
+            .map(|found| (found.label.as_str(), found.peak.0, found.iteration))
+            .collect();
+        let expected = [
+            ("staging of the model", 500, 100),
+            ("scratch", 64, 100),
+            ("splats", 50, 100),
+            ("geometry", 48, 200),
+        ];
+        assert_eq!(found, expected);
+        assert!((profile.buffers[3].percent - 50.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn without_buffers_the_parts_are_those_between_iterations_and_add_up() {
+        let memories = [(100, 90), (200, 120), (300, 110)];
+        let log = Log {
+            memory: memories
+                .map(|(iteration, reserved)| memory(iteration, Some(vram(reserved, 12))))
+                .to_vec(),
+            ..Log::default()
+        };
+        let profile = Profile::of(Path::new("m"), &log);
+        assert!(!profile.profiled && profile.buffers.is_empty());
+        assert_eq!(profile.peak.unwrap().iteration, 200);
+        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 120);
+        assert_eq!(bytes_of(&profile).last().unwrap(), &(Category::Other, 25));
+        let slack = profile.slack.unwrap();
+        assert!((slack.most - 100.0 * 12.0 / 90.0).abs() < 1e-9, "{slack:?}");
+        assert!((slack.last - 100.0 * 12.0 / 110.0).abs() < 1e-9, "{slack:?}");
+    }
+
+    #[test]
+    fn a_run_on_the_processor_has_neither_slack_nor_a_gpu() {
+        let log = Log { memory: vec![memory(100, None)], ..Log::default() };
+        let profile = Profile::of(Path::new("m"), &log);
+        assert!(profile.slack.is_none() && profile.gpu.is_none());
+        assert_eq!(profile.peak.unwrap().bytes, Bytes(43));
+        assert_eq!(bytes_of(&profile).iter().map(|(_, bytes)| bytes).sum::<u64>(), 43);
+        assert_eq!(bytes_of(&profile).last().unwrap(), &(Category::Other, 3));
+    }
+
+    #[test]
+    fn growth_is_told_at_ten_points_from_first_to_last() {
+        for (reports, points) in [(0_u32, 0), (1, 1), (2, 2), (10, 10), (11, 10), (300, 10)] {
+            let log =
+                Log { memory: (1..=reports).map(|i| memory(i, None)).collect(), ..Log::default() };
+            let at: Vec<u32> = growth(&log).iter().map(|point| point.iteration).collect();
+            assert_eq!(at.len(), points, "{reports}");
+            assert!(at.is_sorted_by(|a, b| a < b), "{at:?}");
+            assert_eq!(at.first().copied(), (reports > 0).then_some(1));
+            assert_eq!(at.last().copied(), (reports > 0).then_some(reports));
+        }
+    }
+
+    #[test]
+    fn figures_of_the_gpu_are_over_the_samples_that_have_them() {
+        let sample = |utilization, temperature_c, throttle: Option<&[&str]>| LoggedGpu {
+            iteration: 50,
+            utilization,
+            memory_load: utilization.map(|load| load / 2),
+            memory_used: Some(Bytes(3)),
+            memory_total: Some(Bytes(4)),
+            temperature_c,
+            power_w: None,
+            power_limit_w: Some(700.0),
+            fan_percent: temperature_c,
+            clock_sm_mhz: utilization,
+            clock_memory_mhz: None,
+            pstate: temperature_c.map(|degrees| degrees / 30),
+            throttle: throttle.map(|all| all.iter().map(|&reason| reason.to_owned()).collect()),
+        };
+        let summary = gpu(&[
+            sample(Some(90), None, Some(&["power_limit"])),
+            sample(None, Some(70), Some(&[])),
+            sample(Some(100), Some(60), None),
+        ])
+        .unwrap();
+        assert_eq!((summary.samples, summary.utilization_mean), (3, Some(95.0)));
+        assert_eq!((summary.temperature_max_c, summary.power_mean_w), (Some(70), None));
+        assert_eq!(summary.memory_percent_max, Some(75.0));
+        assert_eq!((summary.memory_load_mean, summary.power_limit_w), (Some(47.5), Some(700.0)));
+        assert_eq!((summary.fan_max_percent, summary.pstate_slowest), (Some(70), Some(2)));
+        assert_eq!((summary.clock_sm_mean_mhz, summary.clock_memory_mean_mhz), (Some(95.0), None));
+        assert_eq!(summary.throttled_percent.unwrap()["power_limit"], 50.0);
+        assert!(gpu(&[]).is_none());
+    }
+
+    fn found(log: &Log) -> Vec<Finding> {
+        of(log, slack(&log.memory).map(|slack| slack.mean))
+    }
+
+    fn kinds(log: &Log) -> Vec<FindingKind> {
+        found(log).iter().map(|finding| finding.kind).collect()
+    }
+
+    #[test]
+    fn a_plain_run_is_told_its_nearest_limit_and_no_more() {
+        let log = Log { memory: vec![memory(100, Some(vram(100, 9)))], ..Log::default() };
+        let shown = found(&log);
+        assert_eq!(kinds(&log), [FindingKind::Limit]);
+        assert!(shown[0].text.contains("GPU") && shown[0].text.contains("(50 %)"), "{shown:?}");
+        assert_eq!(shown[0].flags, None);
+        let near = Log { memory: vec![memory(100, Some(vram(190, 9)))], ..Log::default() };
+        assert!(found(&near)[0].flags.as_ref().unwrap().contains("--optimize-memory"));
+        let on_cpu = LoggedMemory { host_creep: Some(Bytes(17 << 20)), ..memory(100, None) };
+        let on_cpu = Log { memory: vec![on_cpu], ..Log::default() };
+        assert!(found(&on_cpu)[0].text.starts_with("17.0 MiB of RAM"));
+        assert!(found(&on_cpu)[1].text.contains("RAM that may be used (10 %)"));
+        assert_eq!(growth(&on_cpu)[0].creep, Some(Bytes(17 << 20)));
+    }
+
+    #[test]
+    fn the_limit_of_the_ram_is_told_by_the_most_that_was_held() {
+        let limited = LoggedMemory { host_limit: Some(Bytes(4000)), ..memory(100, None) };
+        let mut log = Log { memory: vec![limited], ..Log::default() };
+        assert!(found(&log)[0].text.contains("(25 %)"), "1000 bytes are held of 4000");
+        log.peaks.raise(Phase::Saving, PhasePeak { vram: None, host: Some(Bytes(3900)) });
+        let shown = found(&log);
+        assert!(shown[0].text.contains("(98 %)"), "{shown:?}");
+        assert!(shown[0].flags.as_ref().unwrap().contains("--host-limit"), "{shown:?}");
+    }
+
+    #[test]
+    fn leaks_slack_and_evaluations_are_found_with_what_helps() {
+        let mib = |count: u64| Bytes(count << 20);
+        let creeping = LoggedVram { creep: Some(mib(20)), ..vram(100, 11) };
+        let mut log = Log { memory: vec![memory(100, Some(creeping))], ..Log::default() };
+        assert_eq!(kinds(&log), [FindingKind::Leak, FindingKind::Slack, FindingKind::Limit]);
+        let flags = |log: &Log, place: usize| found(log)[place].flags.clone().unwrap();
+        assert!(flags(&log, 0).contains("--profile-tensors"));
+        assert_eq!(flags(&log, 1), "--fragmentation aggressive");
+        let at = |sh: u64, staging: u64| {
+            vec![
+                entry("geometry", "region", 9, 9),
+                entry("sh", "region", sh, sh),
+                entry("staging of the model", "pinned", staging, staging),
+            ]
+        };
+        let other = LoggedBuffers { gaussians: 6, ..recorded(50, at(1, 1)) };
+        log.buffers =
+            vec![other, recorded(100, at(3 << 20, 1)), recorded(200, at(8 << 20, 99 << 20))];
+        assert!(found(&log)[0].text.contains("`sh` grew most, by 5.0 MiB"));
+        for (phase, vram) in [(Phase::Training, 70), (Phase::Evaluation, 100)] {
+            log.peaks.raise(phase, PhasePeak { vram: Some(mib(vram)), host: None });
+        }
+        let shown = found(&log);
+        assert_eq!(shown[2].kind, FindingKind::Evaluation);
+        assert!(shown[2].text.contains("30.0 MiB more than training"), "{shown:?}");
+        assert!(flags(&log, 2).contains("--test-every"));
+        log.has_lpips = true;
+        assert!(flags(&log, 2).contains("--enable-lpips false"));
+    }
+
+    #[test]
+    fn buffers_have_the_types_and_shapes_of_their_slots() {
+        assert_eq!(shape("sh", Bytes(4 * 7)), Some([7, 1]));
+        assert_eq!(shape("sh", Bytes(3)), None);
+        assert_eq!(shape("nobody's", Bytes(4)), None);
+        assert!(layout::only("keys of instances").is_none(), "two types share the label");
+    }
 }

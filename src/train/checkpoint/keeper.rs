@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::tensors::Tensor;
-use super::tensors::table_tensors;
-use super::tensors::{CheckpointColumn, VALUE_BYTES, columns};
-use super::tensors::{FACE_BYTES, FaceState};
+use super::tensors::{
+    CheckpointColumn, FACE_BYTES, FaceState, Tensor, VALUE_BYTES, columns, table_tensors,
+};
 use super::{Checkpoint, Occasion, is_timed, list};
 use crate::backend::{AppearanceTables, Compensation, Rows};
 use crate::config::Config;

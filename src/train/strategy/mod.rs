@@ -8,12 +8,10 @@ mod mcmc;
 mod triangles;
 
 pub use growth::fade_depth;
-pub use interface::least_images;
-pub use interface::{Site, StepExtras, Strategy};
+pub use interface::{Site, StepExtras, Strategy, least_images};
 
 use self::budget::BudgetGrowth;
-use self::growth::adc;
-use self::growth::gof;
+use self::growth::{adc, gof};
 use self::mcmc::Mcmc;
 use self::triangles::TriangleRounds;
 use super::SceneScale;

@@ -6,22 +6,20 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::interface::Rounds;
-use super::interface::{Site, StepExtras, Strategy};
+use super::interface::{Rounds, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, FaceStatistics, Faces, Remesh, Statistics};
 use crate::config::{Config, SplitBy, TrianglesOptions};
 use crate::math::Real as _;
-use crate::math::opacity_floor::floored;
+use crate::math::adam::floored;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
 use crate::train::event::RoundReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::triangles::schedule::{opacity_floor, prune_threshold, rises};
-use crate::train::triangles::split;
-use crate::train::triangles::{Connected, connect};
-use crate::train::triangles::{FaceDraw, areas, draw};
-use crate::train::triangles::{PruneRule, UsedVertices, kept, stays};
+use crate::train::triangles::{
+    Connected, FaceDraw, PruneRule, UsedVertices, areas, connect, draw, kept, split, stays,
+};
 use crate::train::{SceneScale, TrainError};
 
 /// Density control of triangles.

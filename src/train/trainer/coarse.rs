@@ -12,11 +12,10 @@ use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _, fuse, make_rotations_unit};
 use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
 use crate::train::event::{Event, Phase, Split, SurfaceReport, TermValues};
-use crate::train::report::UnexplainedGrowth;
-use crate::train::report::{mean_thickness, share_near_surface};
+use crate::train::report::{self, UnexplainedGrowth, mean_thickness, share_near_surface};
 use crate::train::span::ImageSpan;
 use crate::train::terms::open;
-use crate::train::{TrainError, render_footprint, report, schedule};
+use crate::train::{TrainError, render_footprint, schedule};
 
 /// What is measured of a sample of the Gaussians.
 struct SurfaceMeasures {

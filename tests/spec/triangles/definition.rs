@@ -4,8 +4,8 @@ use super::{BACKGROUND, Soup};
 use crate::common::scene::NEAR;
 use splat::backend::Window;
 use splat::dataset::View;
+use splat::math::adam::floored;
 use splat::math::linalg::{add, mul, normalize, scale, sub};
-use splat::math::opacity_floor::floored;
 use splat::math::sh;
 use splat::math::splat::TRIANGLE_ALPHA_MAX;
 

@@ -3,9 +3,9 @@
 use super::*;
 use crate::common::scene::{in_training, rows};
 use splat::backend::{Adjust, EditRule, Into, Pick, Remesh, ScoreRule};
+use splat::math::adam::floored;
 use splat::math::linalg::{cross, length, sub};
 use splat::math::morton::Cube;
-use splat::math::opacity_floor::floored;
 use splat::memory::plan::Storage;
 use splat::model::Primitive;
 

@@ -14,16 +14,15 @@ use crate::backend::cpu::primitive::Ellipsoid;
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
 use crate::backend::{AdamStep, Capability, DeviceError, Moved, Noise, Reach, Regularisers};
 use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
-use crate::math::adam::Moments;
+use crate::math::adam::{Moments, RateBySize};
 use crate::math::compact::{
     CODE_MAX, HALF_MAX, HELD_UNIT, encode_bfloat, encode_first, encode_half, encode_second,
     held_quotient, inverse_scale, roll, rounded_scale,
 };
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, scale};
-use crate::math::noise::{jitter, standard_normals};
-use crate::math::position_rate::RateBySize;
 use crate::math::random::{RandomStream, RandomUse};
+use crate::math::relocate::{jitter, standard_normals};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
 use crate::model::Primitive;
 

@@ -11,8 +11,9 @@ use super::gradients::Gradients;
 use crate::backend::cpu::model::{Model, ModelColumn, Parameter, host, precise};
 use crate::backend::{BoundState, BoundStep, DeviceError};
 use crate::math::Real;
-use crate::math::bound::{BoundGradient, FlatForm, FlatGradient, place, place_bwd};
-use crate::math::crease::{Hinge, crease_bwd};
+use crate::math::bound::{
+    BoundGradient, FlatForm, FlatGradient, Hinge, crease_bwd, place, place_bwd,
+};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add};
 use crate::model::{BoundColumns, BoundTopology};

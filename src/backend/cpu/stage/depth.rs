@@ -13,9 +13,11 @@ use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::Drawable;
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::field::{DensityKernel, deviation_towards, is_near_surface};
+use crate::math::field::{
+    DensityKernel, PixelQuad, between, cell, deviation_towards, is_near_surface, place_px,
+    place_px_bwd,
+};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed};
-use crate::math::lookup::{PixelQuad, between, cell, place_px, place_px_bwd};
 use crate::math::normals::{is_smooth, slope, slope_bwd};
 use crate::math::splat::Viewpoint;
 use crate::memory::Bytes;

@@ -15,15 +15,14 @@ use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
 use crate::backend::{Capability, DeviceError};
 use crate::math::Real;
 use crate::math::field::{
-    DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, aligned, density,
-    density_bwd, distance, distance_bwd, distance_error, distance_error_bwd, normal_bwd,
+    DISTANCE_DENSITY_FACTOR, DensityKernel, DensityKernelGradient, GEOMETRY, PixelQuad, aligned,
+    density, density_bwd, distance, distance_bwd, distance_error, distance_error_bwd, normal_bwd,
     normal_weight, normal_weight_factor, sample_along, sample_bwd, sample_offset, sign,
     surface_density, surface_density_bwd, surface_thickness, surface_thickness_bwd,
 };
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
-use crate::math::lookup::PixelQuad;
-use crate::math::noise::standard_normals;
 use crate::math::random::{RandomStream, RandomUse};
+use crate::math::relocate::standard_normals;
 
 /// Samples whose gradients are held at a time.
 const BLOCK: usize = 4096;

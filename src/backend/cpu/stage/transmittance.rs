@@ -8,9 +8,8 @@ use crate::backend::cpu::primitive::Splat;
 use crate::backend::transmittances::NOT_SEEN;
 use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
-use crate::math::field::GEOMETRY;
+use crate::math::field::{GEOMETRY, place_px};
 use crate::math::linalg::{Vec3, add, mul};
-use crate::math::lookup::place_px;
 use crate::math::splat::{TILE, Viewpoint};
 use crate::math::transmittance::{RayGaussian, RayGaussianGradient};
 

@@ -12,10 +12,11 @@ use crate::backend::cpu::primitive::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::blend::{ScreenGradient, TRANSMITTANCE_MIN};
+use crate::math::blend::{
+    PixelChange, PixelLayer, ScreenGradient, TRANSMITTANCE_MIN, pixel_change,
+};
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
-use crate::math::worth::{PixelChange, PixelLayer, pixel_change};
 use crate::memory::Bytes;
 use crate::model::Primitive;
 
