@@ -19,6 +19,7 @@ use super::exit::{DoesNotFit, UsageError};
 use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;
 use super::scene::{ModelArgs, Opened, ReadModel};
+use crate::backend::cuda::dry_run;
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Frame;
@@ -321,6 +322,7 @@ pub(super) fn meshing(
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 

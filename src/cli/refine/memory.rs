@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::backend::Device;
 use crate::backend::cpu::WorkKind;
+use crate::backend::cuda::dry_run;
 use crate::cli::device_limit::{DeviceRoom, DrawingPlan};
 use crate::cli::exit::{DoesNotFit, OutOfMemory};
 use crate::cli::host_limit::{BOUND_MESH, HostRoom, OnProcessor, showing};
@@ -59,6 +60,7 @@ pub(in crate::cli) fn refining(
         resolution: give_up.contains(&Rung::Resolution),
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 

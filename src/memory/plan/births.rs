@@ -3,8 +3,8 @@
 use super::coarse;
 use super::largest::largest_that_fits;
 use super::mapping::Granule;
-use super::rounds;
-use crate::layout::{ModelSize, REGIONS, Replay, RoundSizes};
+use super::work::{DryRun, Work, search_scratch};
+use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
 /// What the scratch of an iteration may grow beyond its proportion: views differ, and room for
@@ -41,6 +41,8 @@ pub struct Growth {
     pub coarse: Option<CoarseGrowth>,
     /// What the host has for tables of the model, where some lie there.
     pub host: Option<HostGrowth>,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
 /// What the host has for the tables of a model that lie there.
@@ -86,23 +88,30 @@ impl Growth {
             }
             regions += whole.max(mapped);
         }
-        let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: self.model, births, wanted }, true);
-        // What moves the dead takes less than this.
-        rounds::reorder(&source, &grown);
-        if let Some(target) = self.target.filter(|&target| target < grown.gaussians) {
-            rounds::retain(&source, &grown, grown.gaussians, target);
-        }
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let scratch = self.granule.after_trim(Bytes(source.reach())).max(iteration);
+        let of_round = self.round(&grown, wanted, births);
+        let scratch = self.granule.after_trim(Bytes(of_round.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
+    }
+
+    /// Scratch of the step itself, of putting the Gaussians in order, and of the prune in the end.
+    fn round(&self, grown: &ModelSize, wanted: u64, births: u64) -> Scratch {
+        let dry_run = |model, work| (self.dry_run)(&Library::default(), model, &work);
+        // Moving the dead takes less than this.
+        let round = dry_run(&self.model, Work::Densify { births, wanted })
+            .then(&dry_run(grown, Work::Reorder));
+        let candidates = grown.gaussians;
+        match self.target.filter(|&target| target < candidates) {
+            Some(kept) => round.then(&dry_run(grown, Work::Retain { candidates, kept })),
+            None => round,
+        }
     }
 
     /// What the coarse stage takes of the grown model, beside it.
     fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
         let lists = coarse::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
-        let search = self.granule.after_trim(coarse::search_scratch(grown.gaussians));
+        let search = self.granule.after_trim(search_scratch(self.dry_run, grown.gaussians));
         self.granule.whole(lists) + search.max(self.iteration(grown, coarse.scratch))
     }
 
@@ -138,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::backend::cuda::dry_run;
     use crate::layout::GAUSSIANS;
     use crate::memory::plan::{OptionalColumns, Storage};
 
@@ -194,23 +204,21 @@ mod tests {
     fn play(growth: &Growth, wanted: u64, births: u64) {
         let mut device = GrowingDevice::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
-        let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted }, true);
-        device.scratch(source.reach());
+        let dry_run = |model, work| dry_run(&Library::default(), model, &work).reach();
+        device.scratch(dry_run(&growth.model, Work::Densify { births, wanted }));
         device.grow(&grown);
-        let source = Replay::default();
-        rounds::reorder(&source, &grown);
-        if let Some(target) = growth.target.filter(|&target| target < grown.gaussians) {
-            rounds::retain(&source, &grown, grown.gaussians, target);
+        device.scratch(dry_run(&grown, Work::Reorder));
+        let candidates = grown.gaussians;
+        if let Some(kept) = growth.target.filter(|&target| target < candidates) {
+            device.scratch(dry_run(&grown, Work::Retain { candidates, kept }));
         }
-        device.scratch(source.reach());
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
         let Some(coarse) = growth.coarse else { return };
         // Density control is over, and its scratch is given back.
         device.arena = 0;
         device.others += grown.gaussians * grown.gaussians.min(coarse.neighbours.into()) * 4;
-        device.scratch(coarse::search_scratch(grown.gaussians).0);
+        device.scratch(search_scratch(growth.dry_run, grown.gaussians).0);
         device.scratch(coarse.scratch.0.div_ceil(growth.model.gaussians) * grown.gaussians);
     }
 
@@ -247,6 +255,7 @@ mod tests {
                         scratch: Bytes(scratch * gaussians),
                     }),
                     host: None,
+                    dry_run,
                 }
             },
         )
@@ -309,6 +318,7 @@ mod tests {
             target: None,
             coarse: None,
             host: None,
+            dry_run,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);
         assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
@@ -342,6 +352,7 @@ mod tests {
             target: None,
             coarse: None,
             host: Some(host),
+            dry_run,
         };
         let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
         // 96, 52 and 52 bytes each, in whole granules.

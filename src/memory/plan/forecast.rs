@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
 use super::rows::PlannedRow;
-use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, SCRATCH, STATUS, spare};
+use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, SCRATCH, STATUS, Scratch, spare};
 use crate::memory::Bytes;
 
 /// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
@@ -52,15 +52,13 @@ pub(super) struct Played {
     pub(super) held: Vec<PlannedRow>,
     /// Whether photographs stay on the device then.
     pub(super) has_photographs: bool,
-    pub(super) source: Replay,
+    pub(super) scratch: Scratch,
 }
 
 impl Played {
-    /// A stage with photographs that holds this, and takes the scratch of `play`.
-    pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, play: impl Fn(&Replay)) -> Self {
-        let source = Replay::default();
-        play(&source);
-        Self { name, held, has_photographs: true, source }
+    /// A stage with photographs that holds this beside its scratch.
+    pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, scratch: Scratch) -> Self {
+        Self { name, held, has_photographs: true, scratch }
     }
 
     /// The same before the first photograph is sent.
@@ -70,7 +68,7 @@ impl Played {
 
     /// How far its blocks reached.
     pub(super) fn reach(&self) -> Bytes {
-        Bytes(self.source.reach())
+        Bytes(self.scratch.reach())
     }
 
     /// All that it holds but scratch and photographs that stay.
@@ -161,7 +159,7 @@ impl Account<'_> {
         let photographs = if played.has_photographs { photographs } else { Bytes(0) };
         rows.push(PlannedRow { label: RESIDENT_PHOTOS.label, bytes: photographs });
         let blocks: Vec<PlannedRow> =
-            played.source.at_peak().into_iter().map(PlannedRow::from).collect();
+            played.scratch.at_peak().iter().copied().map(PlannedRow::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.
@@ -192,7 +190,8 @@ impl Account<'_> {
         ];
         let beside = beside.map(|(label, bytes)| PlannedRow { label, bytes });
         let held = played.iter().flat_map(|stage| stage.held.iter().copied());
-        let blocks = played.iter().flat_map(|stage| stage.source.peaks()).map(PlannedRow::from);
+        let blocks = played.iter().flat_map(|stage| stage.scratch.peaks());
+        let blocks = blocks.copied().map(PlannedRow::from);
         let mut rows: Vec<PlannedRow> = Vec::new();
         for found in held.chain(beside).chain(blocks) {
             match rows.iter_mut().find(|row| row.label == found.label) {

@@ -1,14 +1,14 @@
 //! What it takes to draw a model for its mesh.
 
-use super::drawing::{DepthLook, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
-use super::rounds;
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
+use super::work::{DryRun, PlannedViews, transfer};
 use crate::layout::{
-    BRICK_MARKS, BrickSlots, ModelSize, Records, Replay, Source as _, ViewRequest, marks_len,
+    BRICK_MARKS, BRICKS, DepthUse, Library, Live, ModelSize, Records, VOXELS, ViewRequest,
+    marks_len,
 };
 use crate::memory::Bytes;
 
@@ -50,6 +50,8 @@ pub struct PlannedMeshing {
     pub context: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
 /// What is given up where it does not fit.
@@ -115,40 +117,39 @@ impl PlannedMeshing {
         let view = self.seen.of(model.gaussians);
         let held = || self.account().held(model.regions());
         let maps = ViewRequest { records: self.records, maps: true, ..ViewRequest::default() };
-        let drawing = |wants| PlannedDrawing::new(model.gaussians, &view, wants, in_bands);
-        let medians = || drawing(ViewRequest { median: true, ..maps });
-        let stage = |name, play: &dyn Fn(&Replay)| Played::new(name, held(), play);
-        let mut stages = vec![stage("model", &|source| {
-            rounds::upload(source, model, model.gaussians);
-        })];
+        let medians = ViewRequest { median: true, ..maps };
+        let shown = |wants| PlannedViews::one(&view, wants, in_bands);
+        let draw = |views: PlannedViews| (self.dry_run)(&Library::default(), model, &views.into());
+        let stage = |name, scratch| Played::new(name, held(), scratch);
+        let mut stages = vec![stage("model", transfer(model, model.gaussians, 0..1))];
         match self.drawing {
             SurfaceDrawing::MeanDepths { then_medians } => {
-                stages.push(stage("depths", &|source| drawing(maps).replay(source)));
+                stages.push(stage("depths", draw(shown(maps))));
                 if then_medians {
-                    stages.push(stage("free space", &|source| medians().replay(source)));
+                    stages.push(stage("free space", draw(shown(medians))));
                 }
             }
             SurfaceDrawing::FusedDepths { .. } if on_host => {
-                stages.push(stage("depths", &|source| medians().replay(source)));
+                stages.push(stage("depths", draw(shown(medians))));
             }
             SurfaceDrawing::FusedDepths { along, filled } => {
-                let looking = |look| PlannedDrawing { look: Some(look), ..medians() };
-                stages.push(stage("bricks", &|source| {
-                    let Ok(_marks) = source.take(&BRICK_MARKS, &marks_len(along));
-                    looking(DepthLook::First).replay(source);
-                }));
-                stages.push(stage("voxels", &|source| {
-                    let Ok(_bricks) = BrickSlots::reserve(source, filled);
-                    looking(DepthLook::Second).replay(source);
-                }));
+                let look = |depths| draw(PlannedViews { depths: Some(depths), ..shown(medians) });
+                let marks = BRICK_MARKS.bytes(&marks_len(along));
+                let marks = Live { label: BRICK_MARKS.label, bytes: marks };
+                stages.push(stage("bricks", look(DepthUse::FindBricks).above(marks)));
+                let filled = filled.max(1);
+                let bricks = Live { label: BRICKS.label, bytes: BRICKS.bytes(&filled) };
+                let voxels = Live { label: VOXELS.label, bytes: VOXELS.bytes(&filled) };
+                stages.push(stage("voxels", look(DepthUse::Fuse).above(voxels).above(bricks)));
             }
-            SurfaceDrawing::Places(count) => stages.push(stage("light", &|source| {
-                let drawing = drawing(ViewRequest::default());
-                PlannedDrawing { places: Some(count), ..drawing }.replay(source);
-            })),
+            SurfaceDrawing::Places(count) => {
+                let wants = ViewRequest::default();
+                let light = PlannedViews { places: Some(count), ..shown(wants) };
+                stages.push(stage("light", draw(light)));
+            }
         }
         if self.textured {
-            stages.push(stage("texture", &|source| drawing(maps).replay(source)));
+            stages.push(stage("texture", draw(shown(maps))));
         }
         stages
     }
@@ -178,6 +179,7 @@ mod tests {
             bands: false,
             context: CONTEXT,
             granule: Granule::default(),
+            dry_run: crate::backend::cuda::dry_run,
         }
     }
 

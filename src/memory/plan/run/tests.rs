@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::cuda::dry_run;
 use crate::layout::{GAUSSIANS, splat_capacity};
 use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
 
@@ -41,6 +42,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 

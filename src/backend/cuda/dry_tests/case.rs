@@ -1,9 +1,10 @@
-//! The cases of the traces, and what a device would answer in them.
+//! Cases, and what a device would answer in them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::abi::terms::TERM_SUMS;
+use crate::abi::TILE;
+use crate::backend::cuda::dry::Reported;
 use crate::backend::cuda::{BandPolicy, Target};
 use crate::backend::{
     Compensation, Footprint, Inputs, NormalDepths, OtherView, RenderSettings, SampleRule,
@@ -13,9 +14,6 @@ use crate::dataset::{Camera, Image, InverseDepthMap, NormalMap, Pose, View};
 use crate::math::Divisor;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::Storage;
-
-/// Bytes of a fault and of the sums behind it.
-const REPORT_BYTES: usize = 8 * (1 + TERM_SUMS as usize);
 
 /// What is drawn of surfaces in the coarse stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,42 +277,25 @@ impl Case {
         Arc::new(Image { width, height, rgb: vec![0; pixels * 3], mask: None, depth, normals })
     }
 
-    /// What the device would have in the buffer of a label.
+    /// Writes what the device would have in the buffer of a label.
     pub(super) fn answer(&self, seen: SeenView, label: &str, host: &mut [u8]) {
-        match (label, host.len()) {
-            ("status", 16) => {
-                host[..8].copy_from_slice(&seen.instances.to_le_bytes());
-                host[8..12].copy_from_slice(&seen.visible.to_le_bytes());
-            }
-            // No fault: before the sums.
-            ("status", REPORT_BYTES) => host[..8].fill(0xff),
-            ("instances of rows", bytes) => {
-                let rows = bytes as u64 / 8;
-                let before = |row| seen.instances * row / rows;
-                for (row, word) in (0..).zip(host.chunks_exact_mut(8)) {
-                    word.copy_from_slice(&(before(row + 1) - before(row)).to_le_bytes());
-                }
-            }
-            ("density counts", _) => {
-                let [clones, splits, _] = self.densify;
-                let words = [clones, splits, clones, splits, self.pruned[0], self.pruned[1]];
-                for (word, count) in host.chunks_exact_mut(4).zip(words) {
-                    word.copy_from_slice(&u32::try_from(count).unwrap_or(0).to_le_bytes());
-                }
-            }
-            // All have the first digit.
-            ("density digits", _) => host[..4].fill(0xff),
-            ("density sources", _) => {
-                let dead = u32::try_from(self.relocate[0]).unwrap_or(0);
-                host.copy_from_slice(&dead.to_le_bytes());
-            }
-            ("density weights", _) => host[0] = 1,
-            ("median depths", _) => {
+        let small = |count: usize| u32::try_from(count).unwrap_or(0);
+        match label {
+            "median depths" => {
                 host.chunks_exact_mut(4)
                     .for_each(|word| word.copy_from_slice(&1_f32.to_le_bytes()));
             }
-            ("bricks in view", _) => host[0] = 3,
-            _ => {}
+            "bricks in view" => host[0] = 3,
+            _ => Reported {
+                visible: seen.visible,
+                instances: seen.instances,
+                // Each row of tiles has its share.
+                bands: u64::from(self.px[1].div_ceil(TILE)),
+                candidates: [small(self.densify[0]), small(self.densify[1])],
+                removed: self.pruned.map(small),
+                dead: small(self.relocate[0]),
+            }
+            .write(label, host),
         }
     }
 }

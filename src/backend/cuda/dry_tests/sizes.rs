@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::case::{Case, SeenView};
 use super::{AT_REST, DryRun, Gradients, Model, Target};
 use crate::backend::cuda::stage::appearance::ColorTables;
-use crate::backend::cuda::{BandPolicy, CudaOptions};
+use crate::backend::cuda::{BandPolicy, CudaOptions, dry_run};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
     DeviceError, Footprint, Inputs, Objective, Photo, Render as _, RenderSettings, Stay,
@@ -13,7 +13,7 @@ use crate::backend::{
 };
 use crate::dataset::{Image, View};
 use crate::math::Divisor;
-use crate::memory::plan::{Maps, PlannedCoarse};
+use crate::memory::plan::{Maps, PlannedCoarse, view_scratch};
 use crate::memory::{Bytes, Rung, TrainingScale};
 use crate::model::Gaussians;
 use rstest::rstest;
@@ -200,7 +200,8 @@ fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> 
         let wants = case.wants(None);
         let frame = run.device.render_train(&model, &case.view(), &case.settings(), &wants)?;
         let library = run.device.session.heap.cub_scratch();
-        Ok::<_, DeviceError>(frame.scratch(library, case.gaussians, Inputs::NONE, false).0)
+        let planned = frame.planned(case.gaussians, Inputs::NONE, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, case.gaussians as u64, planned).0)
     };
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {
@@ -244,7 +245,8 @@ fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceEr
         let frame = run.device.render_train(&model, &run.case.view(), &settings, &wants)?;
         assert_eq!(frame.lacks(asked), inputs != asked && asked != Inputs::NONE);
         let library = run.device.session.heap.cub_scratch();
-        Ok::<_, DeviceError>(frame.scratch(library, run.case.gaussians, asked, false))
+        let planned = frame.planned(run.case.gaussians, asked, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, run.case.gaussians as u64, planned))
     };
     let with = scratch(later, Inputs::NONE)?;
     assert_eq!(scratch(Inputs::NONE, later)?, with);

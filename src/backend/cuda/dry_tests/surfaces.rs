@@ -5,20 +5,14 @@ use std::sync::Arc;
 
 use splat_mesh::tsdf::Space;
 
-use super::case::SeenView;
-use super::expected::Expected;
 use super::{DryRun, RATES};
 use crate::backend::cuda::{Gradients, Model, Target};
 use crate::backend::{
-    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Drawing, Fuse as _, Look, MaskedView,
+    AdamStep, Bind as _, BoundState, BoundStep, DeviceError, Fuse as _, Look, MaskedView,
     Objective, Render as _, Store as _, Transmittances as _, Wants, Worths as _,
-};
-use crate::layout::{
-    ABSENT, BOUND_GRADIENTS, BRICK_MARKS, BrickSlots, Source as _, WORTHS, marks_len,
 };
 use crate::math::Divisor;
 use crate::math::bound::PerTriangle;
-use crate::memory::plan::{DepthLook, PlannedBatch};
 use crate::model::{BoundColumns, BoundTopology, Gaussians};
 
 /// Places that are asked about.
@@ -29,12 +23,10 @@ impl DryRun {
     pub(super) fn light(&mut self, model: &Model) -> Result<(), DeviceError> {
         let case = self.case;
         let settings = case.settings();
-        let drawing = Drawing::shown(&settings, Look::IMAGE);
-        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         let places = vec![[0.0; 3]; PLACES];
         let passes = self.device.transmittances(model, &case.view(), &settings, &places)?;
         assert_eq!(passes.len(), PLACES);
-        self.record("light", |source| expected.replay_light(source, PLACES as u64));
+        self.ends("light");
         Ok(())
     }
 
@@ -42,8 +34,6 @@ impl DryRun {
     pub(super) fn worths(&mut self, model: &Model, target: &Target) -> Result<(), DeviceError> {
         let case = self.case;
         let (view, settings) = (case.view(), case.settings());
-        let drawing = Drawing::shown(&settings, Look::IMAGE);
-        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         let rows = model.len();
         let mut sums = self.device.no_worths(model, &vec![false; rows])?;
         for _ in 0..2 {
@@ -51,13 +41,7 @@ impl DryRun {
         }
         assert_eq!(self.device.read_worths(&sums)?.len(), rows);
         drop(sums);
-        self.record("worths", |source| {
-            let room = rows.max(1) as u64;
-            let Ok(absent) = source.take(&ABSENT, &room);
-            let Ok(worths) = source.take(&WORTHS, &room);
-            (0..2).for_each(|_| expected.replay_worths(source));
-            drop((absent, worths));
-        });
+        self.ends("the worths");
         Ok(())
     }
 
@@ -65,8 +49,6 @@ impl DryRun {
     pub(super) fn fuse(&mut self, model: &Model) -> Result<(), DeviceError> {
         let case = self.case;
         let (view, settings) = (case.view(), case.settings());
-        let drawing = Drawing::shown(&settings, Look::MEDIAN);
-        let expected = Expected::of(&self.device.session, model, self.seen.get(), case.px, drawing);
         let mask = vec![1; case.px.map(|side| side as usize).iter().product()];
         let seen = MaskedView { view: &view, mask: Some(&mask) };
         let space = Space::contracted([0.0; 3], 1.0, 64).unwrap();
@@ -77,11 +59,7 @@ impl DryRun {
         }
         let bricks = Arc::new(self.device.read_survey(survey)?.finish(usize::MAX)?);
         assert_eq!(bricks.len(), 2);
-        self.record("bricks", |source| {
-            let Ok(marks) = source.take(&BRICK_MARKS, &marks_len([9; 3]));
-            (0..2).for_each(|_| expected.replay_look(source, DepthLook::First));
-            drop(marks);
-        });
+        self.ends("the bricks");
         let mut voxels = self.device.new_voxels(&bricks)?;
         for _ in 0..2 {
             let frame = self.device.render(model, &view, &settings, Look::MEDIAN)?;
@@ -89,11 +67,7 @@ impl DryRun {
         }
         let fusion = self.device.read_voxels(voxels)?;
         assert_eq!(fusion.voxels().len(), 2 * 512);
-        self.record("voxels", |source| {
-            let Ok(BrickSlots { bricks, voxels }) = BrickSlots::reserve(source, 2);
-            (0..2).for_each(|_| expected.replay_look(source, DepthLook::Second));
-            drop((bricks, voxels));
-        });
+        self.ends("the voxels");
         Ok(())
     }
 
@@ -113,16 +87,9 @@ impl DryRun {
         let gaussians = Gaussians::zeros(case.sh_degree, topology.gaussians());
         let mut model = self.device.upload(&gaussians)?;
         let mut binding = self.device.bind(&mut model, &topology, &BoundState::new(columns))?;
-        drop(self.device.session.heap.trace().take());
-        let seen = case.views[0];
-        let visible = seen.visible.min(u32::try_from(model.len()).unwrap_or(u32::MAX));
-        let instances = if visible == 0 { 0 } else { seen.instances };
-        self.seen.set(SeenView { visible, instances });
+        self.see(case.views[0], model.len());
         let terms = &case.terms(None);
         let wants = Wants { divisor: Divisor::One, ..case.wants(None) };
-        let drawing = Drawing::trained(&case.settings(), &wants);
-        let expected =
-            Expected::of(&self.device.session, &model, self.seen.get(), case.px, drawing);
         let device = &mut self.device;
         let frame = device.render_train(&model, &case.view(), &case.settings(), &wants)?;
         let objective = Objective { target, terms, near: None, other: None };
@@ -132,12 +99,7 @@ impl DryRun {
         let step = BoundStep { adam: AdamStep::new(1, RATES), normal_consistency: 0.1 };
         device.step_bound(&mut model, &mut binding, gradients, &step)?;
         drop(loss);
-        self.record("step of the bound", |source| {
-            let mut kept = PlannedBatch::default();
-            expected.add_to(source, &mut kept, None);
-            let Ok(of_bound) = source.take(&BOUND_GRADIENTS, &topology.sizes());
-            drop(of_bound);
-        });
+        self.ends("a step of the bound");
         Ok(())
     }
 }
