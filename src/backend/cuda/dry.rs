@@ -356,7 +356,7 @@ impl<'a> Training<'a> {
 }
 
 /// Rates of a step after which every parameter is where it was.
-const AT_REST: Rates = Rates {
+pub(super) const AT_REST: Rates = Rates {
     means: 0.0,
     log_scales: 0.0,
     quats: 0.0,
@@ -426,7 +426,7 @@ fn drawing(wants: &ViewRequest) -> Drawing {
 }
 
 /// A view of this size from the origin.
-fn view(px: [u32; 2]) -> View {
+pub(super) fn view(px: [u32; 2]) -> View {
     let [width, height] = px;
     let centre_px = px.map(|side| f64::from(side) / 2.0);
     View {
