@@ -46,7 +46,7 @@ impl<A: Source> BrickSlots<A> {
     }
 }
 
-/// What the depths of a view are used for.
+/// Use of the depths of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepthUse {
     /// To find the bricks that surfaces pass through.

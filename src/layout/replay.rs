@@ -59,7 +59,7 @@ impl Scratch {
         self
     }
 
-    /// The same work beside a block of another label that was taken before it.
+    /// Returns the scratch of the work beside a block of another label that was taken before it.
     pub fn above(mut self, block: Live) -> Self {
         self.reach = match self.reach {
             0 => block.bytes,
@@ -139,12 +139,12 @@ impl Replay {
         self.state.borrow().log.scratch().clone()
     }
 
-    /// How far blocks ever reached.
+    /// Largest end of a block.
     pub fn reach(&self) -> u64 {
         self.state.borrow().log.scratch().reach()
     }
 
-    /// Where the next block will lie.
+    /// Start of the next block.
     pub fn start_of_next(&self) -> u64 {
         self.state.borrow().placement.top().start
     }
@@ -172,7 +172,7 @@ impl Replay {
         self.call(n, self.library.sort16.bytes(n, bits));
     }
 
-    /// The same of keys of 32 bits.
+    /// Sorts pairs with keys of 32 bits.
     pub fn sort32(&self, n: u64, bits: u32) {
         self.call(n, self.library.sort32.bytes(n, bits));
     }

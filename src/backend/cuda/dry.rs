@@ -274,7 +274,7 @@ fn show(
     })
 }
 
-/// What a step is made with, which lies outside of the arena.
+/// Inputs of a step, which lie outside of the arena.
 struct Training<'a> {
     planned: &'a PlannedViews,
     view: View,

@@ -1,30 +1,30 @@
-//! How many Gaussians may be born in a round, before anything grows.
+//! Largest number of new Gaussians in a densification step, found before anything grows.
 
 use super::coarse;
-use super::largest::largest_that_fits;
+use super::forecast::largest_that_fits;
 use super::mapping::Granule;
 use super::work::{DryRun, Work, search_scratch};
 use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
-/// What the scratch of an iteration may grow beyond its proportion: views differ, and room for
+/// Growth of an iteration's scratch beyond its proportion: views differ, and room for
 /// splats is taken a twentieth too large.
 const MARGIN_SHARE: u64 = 16;
 
 /// More than kernels count.
 const MOST_GAUSSIANS: u64 = u32::MAX as u64;
 
-/// What a device holds when a round of density control is about to begin.
+/// The memory of a device before a densification step.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
-    /// What may be held.
+    /// Bytes that may be held.
     pub budget: Bytes,
-    /// What is held by all that is neither the model nor scratch, and stays: context and code,
+    /// Bytes of everything that is neither the model nor scratch, and stays: context and code,
     /// photographs.
     pub others: Bytes,
     /// The model as it is.
     pub model: ModelSize,
-    /// What each of its regions has mapped, in the order of [`ModelSize::regions`]; after a round
+    /// Mapped bytes of each region, in the order of [`ModelSize::regions`]; after a round
     /// that removed Gaussians that is more than they need. What a model lacks is zero.
     pub mapped: [Bytes; REGIONS],
     /// The most scratch that an iteration of this model had in use at once, of as many views as
@@ -33,31 +33,31 @@ pub struct Growth {
     pub iteration_scratch: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
-    /// Whether regions grow in place; where not, a region's old and new memory are held at once.
+    /// True if regions grow in place; otherwise a region's old and new memory are held at once.
     pub is_virtual: bool,
     /// Gaussians that are left when density control has ended, where they are pruned then.
     pub target: Option<u64>,
-    /// What the coarse stage will take, where one follows.
+    /// The coarse stage, if one follows.
     pub coarse: Option<CoarseGrowth>,
-    /// What the host has for tables of the model, where some lie there.
+    /// Memory of the host for tables of the model, if some lie there.
     pub host: Option<HostGrowth>,
     /// The stages of the device.
     pub dry_run: DryRun,
 }
 
-/// What the host has for the tables of a model that lie there.
+/// Memory of the host for the tables of a model that lie there.
 #[derive(Clone, Copy, Debug)]
 pub struct HostGrowth {
-    /// What they may come to together.
+    /// Bytes of all tables.
     pub room: Bytes,
     /// Unit of the host's memory.
     pub granule: Granule,
-    /// Whether they grow in place; where not, a table's old and new memory are held at once.
+    /// True if tables grow in place; otherwise a table's old and new memory are held at once.
     pub is_virtual: bool,
 }
 
 impl HostGrowth {
-    /// Whether there is room for the tables of so large a model.
+    /// Returns true if there is room for the tables of a model.
     fn holds(self, grown: &ModelSize) -> bool {
         let tables = || grown.host_tables().map(|(_, bytes)| self.granule.whole(Bytes(bytes)));
         let copied = if self.is_virtual { Bytes(0) } else { tables().max().unwrap_or_default() };
@@ -65,7 +65,7 @@ impl HostGrowth {
     }
 }
 
-/// What SuGaR's coarse stage takes of a model that is not yet in it.
+/// Memory of SuGaR's coarse stage of a model that is not yet in it.
 #[derive(Clone, Copy, Debug)]
 pub struct CoarseGrowth {
     /// Neighbours in a Gaussian's list.
@@ -108,7 +108,7 @@ impl Growth {
         }
     }
 
-    /// What the coarse stage takes of the grown model, beside it.
+    /// Bytes of the coarse stage of the grown model, beside it.
     fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
         let lists = coarse::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
         let search = self.granule.after_trim(search_scratch(self.dry_run, grown.gaussians));
@@ -126,7 +126,7 @@ impl Growth {
     }
 }
 
-/// Of `wanted` births as many as fit: with them, nothing from this round to the next exceeds the
+/// Returns the largest number of `wanted` births that fits: with them, nothing from this round to the next exceeds the
 /// budget. None always fit, even where the budget is exceeded already.
 pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
     let wanted = wanted.min(MOST_GAUSSIANS.saturating_sub(growth.model.gaussians));

@@ -1,4 +1,4 @@
-//! What SuGaR's coarse stage takes beyond an iteration: the lists of neighbours, scratch of finding
+//! Memory of SuGaR's coarse stage beyond an iteration: the lists of neighbours, scratch of finding
 //! them, and scratch of surface terms.
 
 use super::rows::PlannedRow;
@@ -17,7 +17,7 @@ pub enum Maps {
     Undrawn,
     /// Depths and normals, which are compared before the backward pass.
     Compared,
-    /// The same, with median depths, whose normals are compared.
+    /// Depths and normals, with median depths, whose normals are compared.
     Medians,
     /// Depths and normals, of which samples are compared with the depths before the backward pass and
     /// after it.
@@ -42,14 +42,14 @@ impl Maps {
 pub struct PlannedCoarse {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
-    /// Whether lists may become shorter where there is no room for these.
+    /// True if lists may become shorter.
     pub shortens: bool,
-    /// What is drawn of surfaces.
+    /// Maps of surfaces.
     pub maps: Maps,
 }
 
 impl PlannedCoarse {
-    /// How long lists may be, the longest first.
+    /// Lengths that lists may have, the longest first.
     pub fn lengths(&self) -> Vec<u32> {
         let fewer = FEWER_NEIGHBOURS.into_iter().filter(|&fewer| fewer < self.neighbours);
         let fewer = fewer.filter(|_| self.shortens);

@@ -1,4 +1,4 @@
-//! What it takes to draw a model for its mesh.
+//! Memory of drawing a model for its mesh.
 
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
@@ -12,22 +12,22 @@ use crate::layout::{
 };
 use crate::memory::Bytes;
 
-/// What a method has drawn of the training views.
+/// The drawings that a method needs of the training views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurfaceDrawing {
     /// Means of the Gaussians' depths, around which points of the surface are looked for.
     MeanDepths {
-        /// Whether depths by which half of the light is stopped follow, which say where space is free.
+        /// True if median depths follow, which say where space is free.
         then_medians: bool,
     },
     /// Depths by which half of the light is stopped, which are fused into voxels.
     FusedDepths {
         /// Bricks of voxels along each side of the lattice.
         along: [u32; 3],
-        /// Those near a surface.
+        /// Bricks near a surface.
         filled: u64,
     },
-    /// How much light passes to so many places at a time.
+    /// Transmittances of this number of points at a time.
     Places(u64),
 }
 
@@ -36,15 +36,15 @@ pub enum SurfaceDrawing {
 pub struct PlannedMeshing {
     /// The model.
     pub model: ModelSize,
-    /// What its Gaussians are on the screen.
+    /// Kind of its splats.
     pub records: Records,
-    /// What views see of it.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
-    /// What is drawn of them.
+    /// Drawings of the method.
     pub drawing: SurfaceDrawing,
-    /// Whether a texture is made of the Gaussians in the end.
+    /// True if a texture is made of the Gaussians in the end.
     pub textured: bool,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
     /// Context and code.
     pub context: Bytes,
@@ -54,11 +54,11 @@ pub struct PlannedMeshing {
     pub dry_run: DryRun,
 }
 
-/// What is given up where it does not fit.
+/// Fallbacks for little memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeshingWay {
     in_bands: bool,
-    /// Whether depths are fused on the host, not on the device.
+    /// True if depths are fused on the host.
     on_host: bool,
 }
 
@@ -100,7 +100,7 @@ impl PlannedMeshing {
         Account { context: self.context, granule: self.granule, photographs: &NONE }
     }
 
-    /// What gives up less first.
+    /// All fallbacks, the one that gives up least first.
     fn ways(&self) -> Vec<MeshingWay> {
         let places: &[bool] = match self.drawing {
             SurfaceDrawing::FusedDepths { .. } => &[false, true],

@@ -1,4 +1,4 @@
-//! What a run will take of memory, from the sizes of things alone: no GPU, no driver.
+//! Forecast of the memory of a run, from sizes alone: no GPU, no driver.
 //!
 //! Rows go by the labels of the ledger, one to one. The scratch of a stage comes from a dry run of the
 //! stage itself ([`DryRun`]).
@@ -7,10 +7,8 @@ mod births;
 mod coarse;
 mod forecast;
 mod host;
-mod largest;
 mod mapping;
 mod meshing;
-mod nccl;
 mod photographs;
 mod ranks;
 mod refinement;
@@ -21,12 +19,10 @@ mod work;
 
 pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
 pub use coarse::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, neighbour_lists};
-pub use forecast::{CONTEXT, Forecast, PlannedStage};
+pub use forecast::{CONTEXT, Forecast, PlannedStage, largest_that_fits, nccl, nccl_blocks};
 pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
-pub use largest::largest_that_fits;
 pub use mapping::Granule;
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
-pub use nccl::{nccl, nccl_blocks};
 pub use photographs::{PlannedColorTables, PlannedPhotographs};
 pub use refinement::PlannedRefinement;
 pub use rows::PlannedRow;

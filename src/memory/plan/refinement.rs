@@ -1,4 +1,4 @@
-//! What it takes to train Gaussians that are bound to a mesh.
+//! Memory of training Gaussians that are bound to a mesh.
 
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
@@ -18,17 +18,17 @@ pub struct PlannedRefinement {
     pub model: ModelSize,
     /// The mesh that they are bound to.
     pub bound: BoundSizes,
-    /// What views see of them.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
     /// The model that the mesh was made of, with what views see of it: it is measured first.
     pub measured: Option<(ModelSize, ViewGrowth)>,
     /// The photographs.
     pub photographs: PlannedPhotographs,
-    /// Whether a texture is made of the Gaussians in the end.
+    /// True if a texture is made of the Gaussians in the end.
     pub textured: bool,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
-    /// Whether training views may be drawn smaller where they do not fit.
+    /// True if training views may be drawn smaller if they do not fit.
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
@@ -38,7 +38,7 @@ pub struct PlannedRefinement {
     pub dry_run: DryRun,
 }
 
-/// How a refinement makes do with little memory.
+/// Fallbacks of a refinement for little memory.
 #[derive(Clone, Copy, Debug)]
 struct RefinementWay {
     in_bands: bool,
@@ -131,7 +131,7 @@ impl PlannedRefinement {
         stages
     }
 
-    /// What lives from the first step to the last.
+    /// Memory from the first step to the last.
     fn held(&self) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
         let mesh = [

@@ -4,10 +4,8 @@
 mod tests;
 
 use super::coarse::{self, PlannedCoarse};
-use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::largest::largest_that_fits;
+use super::forecast::{Account, Budgeted, Forecast, Played, largest_that_fits, nccl, nccl_blocks};
 use super::mapping::Granule;
-use super::nccl::{nccl, nccl_blocks};
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
@@ -19,42 +17,42 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Of the Gaussians, how many a round may bring at once: more than was seen of any but the first.
+/// Share of the Gaussians that a densification step may add: more than any but the first adds.
 const BIRTHS_SHARE: u64 = 10;
 
-/// What a run is made of.
+/// A training run.
 #[derive(Clone, Debug)]
 pub struct PlannedRun {
     /// The model at its largest.
     pub model: ModelSize,
     /// Gaussians at its start.
     pub start: u64,
-    /// What views see of it.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
     /// Views of a step.
     pub batch_views: u32,
     /// By what the sides of training views are divided at first.
     pub first_divisor: Divisor,
-    /// What its Gaussians are on the screen.
+    /// Kind of its splats.
     pub records: Records,
-    /// What terms need of training views.
+    /// Maps that terms need of training views.
     pub inputs: Inputs,
     /// Its photographs.
     pub photographs: PlannedPhotographs,
-    /// What its photographs' cameras did to colours, where that is learned.
+    /// Tables of the photographs' colours, if they are learned.
     pub colors: Option<PlannedColorTables>,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
-    /// What a round does.
+    /// Kind of the densification steps.
     pub rounds: RoundShape,
     /// Gaussians that are left when density control has ended, where they are pruned then.
     pub target: Option<u64>,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<PlannedCoarse>,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
-    /// Whether training views may be drawn smaller where they do not fit.
+    /// True if training views may be drawn smaller if they do not fit.
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
@@ -64,14 +62,14 @@ pub struct PlannedRun {
     pub dry_run: DryRun,
 }
 
-/// How a run makes do with little memory.
+/// Fallbacks of a run for little memory.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// Views are drawn in bands.
     in_bands: bool,
     /// Neighbours in the lists of the coarse stage; 0 where there is none.
     neighbours: u32,
-    /// How large training views are drawn.
+    /// Size of training views.
     scale: TrainingScale,
 }
 
@@ -113,7 +111,7 @@ impl PlannedRun {
         ways.into_iter().filter(is_least).map(least).min().unwrap_or_default()
     }
 
-    /// Where nothing is given up.
+    /// No fallback.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
         Way { in_bands: false, neighbours, scale: TrainingScale::FULL }
@@ -140,7 +138,7 @@ impl PlannedRun {
         found.unwrap_or_else(|| (self.usual(), self.play(self.usual())))
     }
 
-    /// The same with another number of Gaussians.
+    /// Returns the run with another number of Gaussians.
     pub fn with(&self, gaussians: u64) -> Self {
         let start = self.start.min(gaussians);
         Self { model: self.model.with(gaussians), start, ..self.clone() }
@@ -151,7 +149,7 @@ impl PlannedRun {
         self.largest_shared(1, budget)
     }
 
-    /// The same of so many GPUs, each with this budget.
+    /// Returns the most Gaussians on several GPUs, each with this budget.
     pub fn largest_shared(&self, gpus: u32, budget: Bytes) -> Option<u64> {
         let nccl = nccl(gpus, nccl_blocks(budget));
         let fits = |gaussians: u64| self.with(gaussians).of_rank(gpus, nccl).least() <= budget;
@@ -241,7 +239,7 @@ impl PlannedRun {
         stages
     }
 
-    /// What lives through all of a stage but its scratch, and the photographs that stay.
+    /// Memory of a whole stage without scratch and without the photographs that stay.
     fn held(&self, gaussians: u64, neighbours: u32) -> Vec<PlannedRow> {
         let tables = self.colors.map(|colors| colors.row());
         let regions = self.model.with(gaussians).regions();

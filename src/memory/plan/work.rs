@@ -14,7 +14,7 @@ use crate::memory::Bytes;
 /// Returns the scratch of some work on a model.
 pub type DryRun = fn(&Library, &ModelSize, &Work) -> Scratch;
 
-/// What a strategy does in a densification step.
+/// Kind of a densification step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundShape {
     /// Gaussians are copied, split and removed.
@@ -62,7 +62,7 @@ pub enum Work {
 pub enum Samples {
     /// All in view.
     Seen,
-    /// Those near the depths that the view shows, with which samples are compared.
+    /// Gaussians near the depths that the view shows, with which samples are compared.
     Shown,
 }
 
@@ -81,7 +81,7 @@ pub struct PlannedViews {
     pub samples: Option<Samples>,
     /// Number of points whose transmittance is found in place of the image.
     pub places: Option<u64>,
-    /// What the depths are used for, where they are fused.
+    /// Use of the depths, if they are fused.
     pub depths: Option<DepthUse>,
     /// The mesh that the Gaussians are bound to.
     pub bound: Option<BoundSizes>,
