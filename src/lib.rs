@@ -77,6 +77,7 @@
 //! | block | memory of the scratch arena, for a stage or less |
 //! | slot | the description of one buffer: label, purpose, length |
 //! | granule | 2 MiB, the unit in which device memory is mapped |
+//! | dry run | the real stages of a GPU without its memory and kernels, which says what they allocate |
 //! | ledger | the account of who holds how much memory |
 //! | rung | a thing to give up when memory is short |
 //!

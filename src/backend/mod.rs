@@ -7,7 +7,6 @@ mod appearance_tables;
 mod bind;
 mod capability;
 pub mod cpu;
-#[cfg(kernels)]
 pub mod cuda;
 mod device;
 mod drawn_depths;
@@ -73,7 +72,6 @@ pub use render::{
 };
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
-#[cfg(kernels)]
 pub(crate) use settings::ColorRoom;
 pub use settings::{
     Drawing, Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,

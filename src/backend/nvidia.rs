@@ -194,6 +194,18 @@ pub fn held_by_this_process(uuid: &str) -> Option<Bytes> {
     }
 }
 
+/// A program without the management library knows nothing of GPUs.
+#[cfg(not(feature = "cuda"))]
+pub fn free(_uuid: &str) -> Option<Bytes> {
+    None
+}
+
+/// A program without the management library knows nothing of GPUs.
+#[cfg(not(feature = "cuda"))]
+pub fn held_by_this_process(_uuid: &str) -> Option<Bytes> {
+    None
+}
+
 /// The machine's GPUs; this program was built without the feature that asks for them.
 #[cfg(not(feature = "cuda"))]
 pub fn list() -> Result<Vec<Gpu>, String> {

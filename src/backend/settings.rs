@@ -209,7 +209,6 @@ pub struct Wants {
 
 /// How the stages of a device draw a view: the settings with what the frame is for.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
-#[cfg_attr(not(kernels), allow(dead_code, reason = "what only a GPU keeps apart"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Drawing {
     pub(crate) sh_degree: u32,
@@ -237,7 +236,6 @@ pub struct Drawing {
 }
 
 /// What room for changed colours is for.
-#[cfg_attr(not(kernels), allow(dead_code, reason = "what only a GPU keeps apart"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColorRoom {
     /// For those that a table changes, and the table's gradient.

@@ -14,6 +14,7 @@ use super::host_limit::{HostRoom, OnProcessor, SURFACE_MAPS, showing};
 use super::output::print_paths;
 use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened, ReadModel};
+use crate::backend::cuda::dry_run;
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Frame;
@@ -317,6 +318,7 @@ pub(super) fn meshing(
         bands: config.memory.give_up.contains(&Rung::Bands),
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 

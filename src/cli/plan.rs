@@ -21,6 +21,7 @@ use super::settle::{OF_PIXELS, settle};
 use super::start::{Start, read_model_file};
 use super::train_args::PresetArgs;
 use crate::backend::cpu::Cpu;
+use crate::backend::cuda::dry_run;
 use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
 use crate::dataset::{Dataset, Frame};
@@ -254,6 +255,7 @@ fn report(
             && (!config.memory.give_up.contains(&Rung::Births) || gaussians.count <= start),
         context: args.context,
         granule: Granule::default(),
+        dry_run,
     };
     let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
     let on_each = of_gpu(args.gpus, of_nccl, &run)?;

@@ -26,6 +26,7 @@ use super::scene::{ModelArgs, Opened, ReadModel};
 use super::signals::stop_on_signals;
 use super::stages::{forwarded, shown};
 use crate::backend::cpu::WorkKind;
+use crate::backend::cuda::dry_run;
 use crate::backend::{BoundState, Device, RenderSettings, TrainDevice};
 use crate::config::Config;
 use crate::dataset::Dataset;
@@ -437,6 +438,7 @@ pub(super) fn refining(
         resolution: give_up.contains(&Rung::Resolution),
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 

@@ -7,15 +7,15 @@ slots! {
     StageLen {
         pub BRICK_MARKS: u32 = "bricks in view", Surface, StageLen, 1,
             "where in the box views show surfaces";
-        BRICKS: f32 = "bricks", Surface, StageLen, BRICK_WIDTH,
+        pub BRICKS: f32 = "bricks", Surface, StageLen, BRICK_WIDTH,
             "places of the voxels, and from where they are seen";
-        VOXELS: u64 = "voxels", Surface, StageLen, BRICK_VOXELS,
+        pub VOXELS: u64 = "voxels", Surface, StageLen, BRICK_VOXELS,
             "the depths of views, fused";
     }
     CallLen {
-        pub COUNTED_PIXELS: u8 = "counted pixels", Surface, CallLen, 1,
+        COUNTED_PIXELS: u8 = "counted pixels", Surface, CallLen, 1,
             "which pixels the mask leaves";
-        pub WEIGHED_DEPTHS: f32 = "weighed depths", Surface, CallLen, WEIGHED_WIDTH,
+        WEIGHED_DEPTHS: f32 = "weighed depths", Surface, CallLen, WEIGHED_WIDTH,
             "how much the depth of each pixel counts";
     }
 }
@@ -43,5 +43,40 @@ impl<A: Source> BrickSlots<A> {
         // A buffer has one element at least.
         let bricks = bricks.max(1);
         Ok(Self { bricks: source.take(&BRICKS, &bricks)?, voxels: source.take(&VOXELS, &bricks)? })
+    }
+}
+
+/// Use of the depths of a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepthUse {
+    /// To find the bricks that surfaces pass through.
+    FindBricks,
+    /// To fill the voxels of the bricks.
+    Fuse,
+}
+
+/// Scratch beside the depths of a view that are fused.
+pub struct DepthSlots<A: Source> {
+    /// 1 where the mask leaves a pixel, where there is a mask; [height, width].
+    pub counted: Option<A::Block<u8>>,
+    /// Depths and their weights, where they are fused; [height, width, 2].
+    pub weighed: Option<A::Block<f32>>,
+}
+
+impl<A: Source> DepthSlots<A> {
+    /// For a view of this number of pixels.
+    pub fn reserve(
+        source: &A,
+        pixels: u64,
+        has_mask: bool,
+        of_depths: DepthUse,
+    ) -> Result<Self, A::Error> {
+        // A buffer has one element at least.
+        let pixels = pixels.max(1);
+        let fuses = of_depths == DepthUse::Fuse;
+        Ok(Self {
+            counted: source.take_if(has_mask, &COUNTED_PIXELS, &pixels)?,
+            weighed: source.take_if(fuses, &WEIGHED_DEPTHS, &pixels)?,
+        })
     }
 }

@@ -7,7 +7,7 @@ mod tests;
 use std::convert::Infallible;
 
 use super::library::Library;
-use super::replay::{Replay, ReplayBlock};
+use super::replay::Replay;
 use super::request::{Records, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken as _};
 
@@ -82,13 +82,6 @@ impl ListSizes {
     /// Of all tiles of a view.
     pub fn whole(tiles: [u32; 2], instances: u64) -> Self {
         Self { tiles, rows: tiles[1], instances, counted: None }
-    }
-
-    /// Of one of [`BANDS`] that are alike, of a view of so many splats.
-    pub fn band(tiles: [u32; 2], instances: u64, visible: u64) -> Self {
-        let rows = u64::from(tiles[1]).div_ceil(BANDS);
-        let rows = u32::try_from(rows).unwrap_or(tiles[1]);
-        Self { tiles, rows, instances: instances.div_ceil(BANDS), counted: Some(visible) }
     }
 
     /// Number of the view's tiles.
@@ -295,54 +288,28 @@ impl<A: Source> BackwardSlots<A> {
     }
 }
 
-/// Which half of a list stays when it is sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
-    /// The first one, as it is expected.
-    First,
-    /// The one further on, whatever the sort does: more is not needed.
-    Worse,
-}
-
-/// A list that was replayed, with what is kept of it.
-#[must_use = "blocks live until they are dropped"]
-pub struct Listed {
-    _ranges: ReplayBlock,
-    _instances: ReplayBlock,
-    _kept: Option<BackwardSlots<Replay>>,
-}
-
-/// Replays listing and drawing: what a device takes, in its order.
-pub fn replay(
-    replay: &Replay,
-    sizes: &ListSizes,
-    wants: &ViewRequest,
-    half: Half,
-) -> Result<Listed, Infallible> {
-    let List { ranges, splat_from_instance, spare } = List::reserve(replay, sizes)?;
-    let mut counts = None;
-    if let Some(counted) = sizes.counted {
-        counts = Some(CountSlots::reserve(replay, sizes)?);
-        replay.sum32(counted);
-    }
-    let keys = Keys::reserve(replay, sizes)?;
-    match sizes.key_width() {
-        KeyWidth::Bits16 => replay.sort16(sizes.instances, sizes.key_bits()),
-        KeyWidth::Bits32 => drop(replay.sort32(sizes.instances, sizes.key_bits())),
-    }
-    drop((keys, counts));
-    let (instances, gone) = match half {
-        Half::First => (splat_from_instance, spare),
-        Half::Worse => (spare, splat_from_instance),
-    };
-    drop(gone);
-    let kept = BackwardSlots::reserve(replay, sizes, wants)?;
-    Ok(Listed { _ranges: ranges, _instances: instances, _kept: kept })
-}
-
-/// Bytes of the arena that it takes to list and draw.
+/// Bytes of the arena that it takes to list and draw at most: of the list the half further on stays,
+/// whatever the sort does.
 pub fn need(library: &Library, sizes: &ListSizes, wants: &ViewRequest) -> u64 {
     let source = Replay::with(*library);
-    let Ok(_listed) = replay(&source, sizes, wants, Half::Worse);
+    let Ok(()) = replay(&source, sizes, wants);
     source.reach()
+}
+
+fn replay(source: &Replay, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), Infallible> {
+    let List { ranges, splat_from_instance, spare } = List::reserve(source, sizes)?;
+    let mut counts = None;
+    if let Some(counted) = sizes.counted {
+        counts = Some(CountSlots::reserve(source, sizes)?);
+        source.sum32(counted);
+    }
+    let keys = Keys::reserve(source, sizes)?;
+    match sizes.key_width() {
+        KeyWidth::Bits16 => source.sort16(sizes.instances, sizes.key_bits()),
+        KeyWidth::Bits32 => source.sort32(sizes.instances, sizes.key_bits()),
+    }
+    drop((keys, counts, splat_from_instance));
+    let kept = BackwardSlots::reserve(source, sizes, wants)?;
+    drop((ranges, spare, kept));
+    Ok(())
 }

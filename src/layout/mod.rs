@@ -37,13 +37,13 @@ pub use colors::{ColorSlots, ColorUse};
 pub use faces::{
     FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, FACES_PER_VERTEX, MIDPOINTS,
 };
-pub use fusion::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
+pub use fusion::{BRICK_MARKS, BRICKS, BrickSlots, DepthSlots, DepthUse, VOXELS, marks_len};
 pub use gaussians::{GAUSSIANS, TRIANGLES};
 pub use lanes::LANES;
 pub use library::Library;
 pub use list::{
-    BANDS, BackwardSlots, CountSlots, Half, INSTANCES, KeyWidth, Keys, List, ListSizes, Listed,
-    OrderSlots, ROW_INSTANCES,
+    BANDS, BackwardSlots, CountSlots, INSTANCES, KeyWidth, Keys, List, ListSizes, OrderSlots,
+    ROW_INSTANCES,
 };
 pub use model::{
     ABSOLUTE_NORM_SUMS, ALL_FACES, FILTER_3D, GRADIENT_NORM_SUMS, MemoryPlace, ModelCount,
@@ -53,7 +53,7 @@ pub use model::{
 pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
 pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
-pub use replay::{BlockEvent, Live, Replay, ReplayBlock};
+pub use replay::{Live, Replay, ReplayBlock, Scratch, ScratchLog};
 pub use request::{Records, Use, ViewRequest};
 pub use round::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, FETCHED_COLUMN, MOVED_COLUMNS,
@@ -79,8 +79,8 @@ pub use view::{
     Samples, SentSplats, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
 };
 
-/// What listing and drawing takes of the arena, replayed.
-pub use list::{need as need_of_list, replay as replay_list};
+/// Returns the bytes of the arena that listing and drawing takes.
+pub use list::need as need_of_list;
 
 /// All slots, one table for each file.
 pub const ALL: [&[SlotInfo]; 15] = [

@@ -1,46 +1,124 @@
-//! The arena played through without memory: what a sequence of blocks reaches, and what lived then.
+//! Blocks of the arena over time, and an arena without memory.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::library::Library;
-use super::placement::Placement;
+use super::placement::{Placement, with_gap};
 use super::session::LIBRARY_SCRATCH;
 use super::slot::{Count, Slot, Source, Taken};
 use crate::abi::Plain;
 
-/// A block that lives, or what goes by a label.
+/// A live block, or all blocks of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// What the ledger calls it.
+    /// Label in the ledger.
     pub label: &'static str,
-    /// How many bytes.
+    /// Size.
     pub bytes: u64,
 }
 
-/// A block was taken or given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockEvent {
-    /// Whether it was taken.
-    pub is_take: bool,
-    /// What the ledger calls it.
-    pub label: &'static str,
-    /// Where it lies in the arena.
-    pub start: u64,
-    /// How many bytes.
-    pub bytes: u64,
+/// Blocks of the arena over some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scratch {
+    reach: u64,
+    at_peak: Vec<Live>,
+    peaks: Vec<Live>,
+}
+
+impl Scratch {
+    /// More than any device has: of work that is refused at any size of the memory.
+    pub fn endless() -> Self {
+        Self { reach: u64::MAX / 4, ..Self::default() }
+    }
+
+    /// Largest end of a block, in bytes from the beginning of the arena.
+    pub fn reach(&self) -> u64 {
+        self.reach
+    }
+
+    /// Blocks that lived at the largest end, one row for each label, the earliest first.
+    pub fn at_peak(&self) -> &[Live] {
+        &self.at_peak
+    }
+
+    /// The most of each label.
+    pub fn peaks(&self) -> &[Live] {
+        &self.peaks
+    }
+
+    /// The scratch of this work and of later work, which begins with an empty arena.
+    pub fn then(mut self, later: &Self) -> Self {
+        if later.reach > self.reach {
+            (self.reach, self.at_peak) = (later.reach, later.at_peak.clone());
+        }
+        for &peak in &later.peaks {
+            self.raise_peak(peak);
+        }
+        self
+    }
+
+    /// Returns the scratch of the work beside a block of another label that was taken before it.
+    pub fn above(mut self, block: Live) -> Self {
+        self.reach = match self.reach {
+            0 => block.bytes,
+            reach => reach.saturating_add(with_gap(block.bytes)),
+        };
+        self.at_peak.insert(0, block);
+        self.peaks.insert(0, block);
+        self
+    }
+
+    fn raise_peak(&mut self, of_label: Live) {
+        match self.peaks.iter_mut().find(|peak| peak.label == of_label.label) {
+            Some(peak) => peak.bytes = peak.bytes.max(of_label.bytes),
+            None => self.peaks.push(of_label),
+        }
+    }
+}
+
+/// Follows the blocks of an arena.
+#[derive(Debug, Default)]
+pub struct ScratchLog {
+    live: Vec<(u64, Live)>,
+    scratch: Scratch,
+}
+
+impl ScratchLog {
+    /// Notes a block of this number, which begins at `start`.
+    pub fn take(&mut self, id: u64, label: &'static str, start: u64, bytes: u64) {
+        self.live.push((id, Live { label, bytes }));
+        let of_label = self.live.iter().filter(|(_, live)| live.label == label);
+        let bytes_of_label = of_label.map(|(_, live)| live.bytes).sum();
+        self.scratch.raise_peak(Live { label, bytes: bytes_of_label });
+        let end = start.saturating_add(bytes);
+        if end > self.scratch.reach {
+            self.scratch.reach = end;
+            self.scratch.at_peak = gathered(self.live.iter().map(|(_, live)| *live));
+        }
+    }
+
+    /// Notes that the block of this number is gone.
+    pub fn give_back(&mut self, id: u64) {
+        self.live.retain(|(live, _)| *live != id);
+    }
+
+    /// Blocks up to now.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// All of them.
+    pub fn into_scratch(self) -> Scratch {
+        self.scratch
+    }
 }
 
 #[derive(Debug, Default)]
 struct State {
     placement: Placement,
-    live: Vec<(u64, Live)>,
-    reach: u64,
-    at_peak: Vec<Live>,
-    peaks: Vec<Live>,
-    /// Everything that happened, where it is recorded.
-    events: Option<Vec<BlockEvent>>,
+    log: ScratchLog,
 }
 
 /// A source that only counts. Blocks go when they are dropped, as those of a GPU do.
@@ -51,59 +129,34 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// One that writes down what happens.
-    pub fn recording() -> Self {
-        let replay = Self::default();
-        replay.state.borrow_mut().events = Some(Vec::new());
-        replay
-    }
-
-    /// One whose library takes so much.
+    /// One with these sizes of CUB's scratch.
     pub fn with(library: Library) -> Self {
         Self { library, ..Self::default() }
     }
 
-    /// How far blocks ever reached.
-    pub fn reach(&self) -> u64 {
-        self.state.borrow().reach
+    /// Blocks up to now.
+    pub fn scratch(&self) -> Scratch {
+        self.state.borrow().log.scratch().clone()
     }
 
-    /// Where the next block will lie.
+    /// Largest end of a block.
+    pub fn reach(&self) -> u64 {
+        self.state.borrow().log.scratch().reach()
+    }
+
+    /// Start of the next block.
     pub fn start_of_next(&self) -> u64 {
         self.state.borrow().placement.top().start
     }
 
-    /// What lived when they did, one row for each label, in the order in which they came first.
-    pub fn at_peak(&self) -> Vec<Live> {
-        self.state.borrow().at_peak.clone()
-    }
-
-    /// The most that each label ever had.
-    pub fn peaks(&self) -> Vec<Live> {
-        self.state.borrow().peaks.clone()
-    }
-
-    /// What happened, where it was recorded.
-    pub fn events(&self) -> Vec<BlockEvent> {
-        self.state.borrow().events.clone().unwrap_or_default()
-    }
-
-    /// A block of so many bytes, without a slot.
+    /// Takes a block of so many bytes, without a slot.
     pub fn take_bytes(&self, label: &'static str, bytes: u64) -> ReplayBlock {
         let mut state = self.state.borrow_mut();
         let spot = state.placement.top();
         let id = state.placement.take(spot, bytes);
-        state.live.push((id, Live { label, bytes }));
-        state.raise_peak(label);
-        let end = spot.start.saturating_add(bytes);
-        if end > state.reach {
-            state.reach = end;
-            state.at_peak = gathered(state.live.iter().map(|(_, live)| *live));
-        }
-        state.record(BlockEvent { is_take: true, label, start: spot.start, bytes });
+        state.log.take(id, label, spot.start, bytes);
         drop(state);
-        let block = BlockEvent { is_take: false, label, start: spot.start, bytes };
-        ReplayBlock { id, block, state: Rc::clone(&self.state) }
+        ReplayBlock { id, bytes, state: Rc::clone(&self.state) }
     }
 
     /// Scratch of the library for one call: given back at once.
@@ -119,20 +172,14 @@ impl Replay {
         self.call(n, self.library.sort16.bytes(n, bits));
     }
 
-    /// The same of keys of 32 bits. Whether the result is in the second buffers.
-    pub fn sort32(&self, n: u64, bits: u32) -> bool {
+    /// Sorts pairs with keys of 32 bits.
+    pub fn sort32(&self, n: u64, bits: u32) {
         self.call(n, self.library.sort32.bytes(n, bits));
-        self.library.sort32.ends_in_second(n, bits)
     }
 
     /// The library adds up so many values of 4 bytes.
     pub fn sum32(&self, n: u64) {
         self.call(n, self.library.sum32.bytes(n));
-    }
-
-    /// The library adds up so many values of 8 bytes.
-    pub fn sum64(&self, n: u64) {
-        self.call(n, self.library.sum64.bytes(n));
     }
 }
 
@@ -153,23 +200,6 @@ impl Source for Replay {
     }
 }
 
-impl State {
-    fn raise_peak(&mut self, label: &'static str) {
-        let now = self.live.iter().filter(|(_, live)| live.label == label);
-        let bytes = now.map(|(_, live)| live.bytes).sum();
-        match self.peaks.iter_mut().find(|peak| peak.label == label) {
-            Some(peak) => peak.bytes = peak.bytes.max(bytes),
-            None => self.peaks.push(Live { label, bytes }),
-        }
-    }
-
-    fn record(&mut self, event: BlockEvent) {
-        if let Some(events) = &mut self.events {
-            events.push(event);
-        }
-    }
-}
-
 /// One row for each label.
 fn gathered(blocks: impl Iterator<Item = Live>) -> Vec<Live> {
     let mut sums: Vec<Live> = Vec::new();
@@ -187,14 +217,13 @@ fn gathered(blocks: impl Iterator<Item = Live>) -> Vec<Live> {
 #[must_use = "a block lives until it is dropped"]
 pub struct ReplayBlock {
     id: u64,
-    /// That it goes.
-    block: BlockEvent,
+    bytes: u64,
     state: Rc<RefCell<State>>,
 }
 
 impl Taken for ReplayBlock {
     fn bytes(&self) -> u64 {
-        self.block.bytes
+        self.bytes
     }
 }
 
@@ -202,8 +231,7 @@ impl Drop for ReplayBlock {
     fn drop(&mut self) {
         let mut state = self.state.borrow_mut();
         state.placement.give_back(self.id);
-        state.live.retain(|(id, _)| *id != self.id);
-        state.record(self.block);
+        state.log.give_back(self.id);
     }
 }
 
@@ -213,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_replay_knows_what_lived_when_it_reached_furthest() {
-        let replay = Replay::recording();
+        let replay = Replay::default();
         let first = replay.take_bytes("keys", 1000);
         let second = replay.take_bytes("keys", 100);
         drop(first);
@@ -222,11 +250,20 @@ mod tests {
         assert_eq!(replay.reach(), 1290);
         drop(second);
         drop(replay.take_bytes("image", 1280));
-        assert_eq!(replay.reach(), 1290);
+        let scratch = replay.scratch();
+        assert_eq!(scratch.reach(), 1290);
         let live = |label, bytes| Live { label, bytes };
-        assert_eq!(replay.at_peak(), [live("keys", 100), live("sort", 10)]);
-        assert_eq!(replay.peaks(), [live("keys", 1100), live("sort", 10), live("image", 1280)]);
-        let starts: Vec<u64> = replay.events().iter().map(|event| event.start).collect();
-        assert_eq!(starts, [0, 1024, 0, 1280, 1280, 1024, 0, 0]);
+        assert_eq!(scratch.at_peak(), [live("keys", 100), live("sort", 10)]);
+        assert_eq!(scratch.peaks(), [live("keys", 1100), live("sort", 10), live("image", 1280)]);
+        let later = Scratch {
+            reach: 2000,
+            at_peak: vec![live("sort", 2000)],
+            peaks: vec![live("sort", 2000)],
+        };
+        let both = scratch.clone().then(&later);
+        assert_eq!((both.reach(), both.at_peak()), (2000, &[live("sort", 2000)][..]));
+        assert_eq!(later.then(&scratch).peaks().len(), 3);
+        let above = scratch.above(live("marks", 300));
+        assert_eq!((above.reach(), above.at_peak()[0]), (512 + 1290, live("marks", 300)));
     }
 }

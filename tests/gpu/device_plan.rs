@@ -10,7 +10,7 @@ use crate::common::cuda::{self, alone};
 use crate::common::oracle::{AT_REST, Shot, settings, step};
 use crate::common::scene::{photo, resized, straight, tame_gaussians};
 use splat::backend::cpu::count;
-use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model};
+use splat::backend::cuda::{BandPolicy, Cuda, CudaOptions, Model, dry_run};
 use splat::backend::{
     AdamStep, CHUNK_ROWS, Footprint, Inputs, MemoryEntry, MemoryKind, NormalDepths, Objective,
     OtherView, Peaks, Statistics, Term, Terms, chunks, seen_from,
@@ -458,6 +458,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             .find(|entry| entry.kind == MemoryKind::Context)
             .map_or(Bytes(0), |entry| entry.peak),
         granule: Granule::default(),
+        dry_run,
     };
     let mut rows = run.ledger(false);
     // An earlier test of the process may have brought context and code to the GPU.

@@ -8,6 +8,7 @@ use crate::common::synthetic::write_synthetic;
 use rstest::rstest;
 use serde_json::Value;
 use splat::backend::cpu::count;
+use splat::backend::cuda::dry_run;
 use splat::backend::{Footprint, Inputs};
 use splat::config::SceneOptions;
 use splat::dataset::Dataset;
@@ -477,7 +478,7 @@ fn every_buffer_of_the_layout_is_planned() {
         start: 1000,
         seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 1e5 },
         first_divisor: Divisor::Four,
-        inputs: Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE },
+        inputs: Inputs { inverse_depths: true, maps: true, ..Inputs::NONE },
         photographs: PlannedPhotographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(PlannedColorTables { views: 9, width: 12 }),
         births: None,
@@ -489,7 +490,13 @@ fn every_buffer_of_the_layout_is_planned() {
         resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     };
+    // Squares of inverse depths are drawn of surfels alone.
+    let squares =
+        Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE };
+    let (records, coarse) = (Records::Surfels, None);
+    let surfels = PlannedRun { records, inputs: squares, coarse, ..run.clone() };
     let moving = PlannedRun { rounds: RoundShape::Relocate, ..run.clone() };
     let PlannedRun { model, seen, ref photographs, context, granule, .. } = run;
     let refinement = PlannedRefinement {
@@ -503,6 +510,7 @@ fn every_buffer_of_the_layout_is_planned() {
         resolution: false,
         context,
         granule,
+        dry_run,
     };
     let fused = SurfaceDrawing::FusedDepths { along: [128; 3], filled: 100_000 };
     let drawings = [fused, SurfaceDrawing::Places(1 << 20)];
@@ -515,12 +523,14 @@ fn every_buffer_of_the_layout_is_planned() {
         bands: true,
         context,
         granule,
+        dry_run,
     });
     let coarse = run.coarse.map(|coarse| PlannedCoarse { maps: Maps::Medians, ..coarse });
     let median = PlannedRun { coarse, ..run.clone() };
     let mesh = PlannedRun {
         records: Records::Triangles,
         model: ModelSize { schema: &TRIANGLES, ..model },
+        inputs: Inputs { inverse_depths: true, ..Inputs::NONE },
         coarse: None,
         ..run.clone()
     };
@@ -533,6 +543,7 @@ fn every_buffer_of_the_layout_is_planned() {
         offloaded.ledger(false),
         moving.ledger(false),
         median.ledger(false),
+        surfels.ledger(false),
         mesh.ledger(false),
     ];
     let later = meshing.map(|meshing| meshing.ledger(false));

@@ -1,5 +1,6 @@
 //! The governor's hands: what the GPU holds that can be given up, and how it comes back.
 
+use super::dry::scratch as dry_run;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
 use super::photos::PhotoStore;
@@ -116,7 +117,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
             // With room to find them in, and for the iterations after that.
             Rung::Neighbours => {
                 let (lists, heap) = (&self.session.list_room, &self.session.heap);
-                let scratch = search_scratch(lists.gaussians()).max(heap.recent_scratch());
+                let scratch = search_scratch(dry_run, lists.gaussians()).max(heap.recent_scratch());
                 Some(lists.missing() + scratch)
             }
             // With the photographs, which are sent anew.

@@ -1,5 +1,6 @@
 //! How many Gaussians may be born: as many as the iterations that follow have memory for.
 
+use super::dry::scratch as dry_run;
 use super::frame::Frame;
 use super::memory::heap::Heap;
 use super::model::tables::Model;
@@ -9,7 +10,7 @@ use crate::backend::frame_state::FrameState;
 use crate::layout::MemoryPlace;
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
-    largest_births,
+    largest_births, view_scratch,
 };
 use crate::memory::{Bytes, Ladder, Rung};
 use crate::model::Primitive;
@@ -71,8 +72,12 @@ impl ScratchHighWater {
         self.record(self.needed(frame, gaussians, earlier, heap, ladder), gaussians);
         let inputs = self.inputs;
         if let Some(CoarseHighWater { stage: coarse, most }) = &mut self.coarse {
-            let (library, in_bands) = (heap.cub_scratch(), in_bands(ladder));
-            let of_frame = frame.scratch_in_coarse(library, coarse, gaussians, inputs, in_bands);
+            let of_frame = |in_bands| {
+                let planned = coarse.views(frame.planned(gaussians, inputs, in_bands));
+                view_scratch(dry_run, heap.cub_scratch(), gaussians as u64, planned)
+            };
+            let at_once = of_frame(false);
+            let of_frame = if in_bands(ladder) { at_once.min(of_frame(true)) } else { at_once };
             let needed = of_frame + in_coarse(earlier, coarse);
             most[0] = most[0].max(each(needed, gaussians));
         }
@@ -89,13 +94,18 @@ impl ScratchHighWater {
         ladder: &Ladder,
     ) -> Bytes {
         let of_frame = |in_bands| {
-            earlier + frame.scratch(heap.cub_scratch(), gaussians, self.inputs, in_bands)
+            let planned = frame.planned(gaussians, self.inputs, in_bands);
+            earlier + view_scratch(dry_run, heap.cub_scratch(), gaussians as u64, planned)
         };
         let at_once = match frame.is_divided() || frame.lacks(self.inputs) {
             true => of_frame(false),
             false => heap.live_scratch(),
         };
-        if in_bands(ladder) { of_frame(true).min(at_once) } else { at_once }
+        // A view that takes no more than earlier ones changes nothing, in bands or not.
+        if !in_bands(ladder) || each(at_once, gaussians) <= self.most[0] {
+            return at_once;
+        }
+        of_frame(true).min(at_once)
     }
 
     fn record(&mut self, bytes: Bytes, gaussians: usize) {
@@ -186,6 +196,7 @@ pub(super) fn births<P: Primitive>(
             granule: Granule(heap.granule_in(MemoryPlace::Host)),
             is_virtual: heap.is_virtual_in(MemoryPlace::Host),
         }),
+        dry_run,
     };
     usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
 }

@@ -1,9 +1,12 @@
 //! Training on an NVIDIA GPU.
 //!
 //! Work is put on one stream in the order of the calls, so that buffers may be used again without
-//! waiting. The module exists where nvcc compiled the kernels.
+//! waiting. A program without kernels has the module all the same: plans run the stages dry ([`dry_run`]).
 
 mod device;
+mod dry;
+#[cfg(test)]
+mod dry_tests;
 mod edit;
 mod faces;
 mod frame;
@@ -18,13 +21,13 @@ mod profile;
 pub mod ranks;
 pub mod session;
 mod stage;
-#[cfg(test)]
-mod trace_tests;
 mod traits;
 
 pub use device::code::{Code, KernelName};
+#[cfg(kernels)]
 pub(super) use device::fatbins::{ARCHS, NVCC};
 pub use device::{driver, stream, timers};
+pub use dry::scratch as dry_run;
 pub use edit::Selection;
 pub use frame::{Frame, Gradients};
 pub use memory::{heap, sort};

@@ -5,11 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::device::driver::CudaDevice;
-#[cfg(test)]
 use super::device::dry::DryQueue;
-#[cfg(test)]
-use super::device::launch::Nothing;
-use super::device::launch::{Find, Kernels, Loader};
+use super::device::launch::{Find, Kernels, Loader, Nothing};
 use super::device::stream::{CudaEvent, Stream};
 use super::device::timers::Timers;
 use super::memory::heap::Heap;
@@ -33,6 +30,8 @@ pub enum BandPolicy {
     WhenNeeded,
     /// Always, in so many bands or more: one for each row of tiles at most.
     AtLeast(u32),
+    /// Always, in bands of at most so many rows of tiles.
+    Rows(u32),
 }
 
 /// What all work on the GPU needs.
@@ -114,8 +113,7 @@ impl Session {
         Self::over(device, heap, code, [stream, copies])
     }
 
-    /// One whose streams do no work, for tests without a GPU.
-    #[cfg(test)]
+    /// A session whose streams do no work.
     pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
         let device = CudaDevice::dry(heap.budget());
         Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))

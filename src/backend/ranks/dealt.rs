@@ -230,7 +230,6 @@ impl Numbering {
     }
 
     /// So many rows of each rank, one rank after the other.
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "GPUs number their rows so"))]
     pub(in crate::backend) fn of_counts(counts: impl IntoIterator<Item = usize>) -> Self {
         let mut numbering = Self { world: 0, runs: Vec::new() };
         let mut number = 0;
@@ -245,7 +244,6 @@ impl Numbering {
     }
 
     /// The same rows of each rank, one rank after the other.
-    #[cfg_attr(not(kernels), allow(dead_code, reason = "GPUs number their rows so"))]
     pub(in crate::backend) fn in_turn(&self) -> Self {
         Self::of_counts(self.counts())
     }

@@ -1,30 +1,30 @@
-//! How many Gaussians may be born in a round, before anything grows.
+//! Largest number of new Gaussians in a densification step, found before anything grows.
 
 use super::coarse;
-use super::largest::largest_that_fits;
+use super::forecast::largest_that_fits;
 use super::mapping::Granule;
-use super::rounds;
-use crate::layout::{ModelSize, REGIONS, Replay, RoundSizes};
+use super::work::{DryRun, Work, search_scratch};
+use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
-/// What the scratch of an iteration may grow beyond its proportion: views differ, and room for
+/// Growth of an iteration's scratch beyond its proportion: views differ, and room for
 /// splats is taken a twentieth too large.
 const MARGIN_SHARE: u64 = 16;
 
 /// More than kernels count.
 const MOST_GAUSSIANS: u64 = u32::MAX as u64;
 
-/// What a device holds when a round of density control is about to begin.
+/// The memory of a device before a densification step.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
-    /// What may be held.
+    /// Bytes that may be held.
     pub budget: Bytes,
-    /// What is held by all that is neither the model nor scratch, and stays: context and code,
+    /// Bytes of everything that is neither the model nor scratch, and stays: context and code,
     /// photographs.
     pub others: Bytes,
     /// The model as it is.
     pub model: ModelSize,
-    /// What each of its regions has mapped, in the order of [`ModelSize::regions`]; after a round
+    /// Mapped bytes of each region, in the order of [`ModelSize::regions`]; after a round
     /// that removed Gaussians that is more than they need. What a model lacks is zero.
     pub mapped: [Bytes; REGIONS],
     /// The most scratch that an iteration of this model had in use at once, of as many views as
@@ -33,29 +33,31 @@ pub struct Growth {
     pub iteration_scratch: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
-    /// Whether regions grow in place; where not, a region's old and new memory are held at once.
+    /// True if regions grow in place; otherwise a region's old and new memory are held at once.
     pub is_virtual: bool,
     /// Gaussians that are left when density control has ended, where they are pruned then.
     pub target: Option<u64>,
-    /// What the coarse stage will take, where one follows.
+    /// The coarse stage, if one follows.
     pub coarse: Option<CoarseGrowth>,
-    /// What the host has for tables of the model, where some lie there.
+    /// Memory of the host for tables of the model, if some lie there.
     pub host: Option<HostGrowth>,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
-/// What the host has for the tables of a model that lie there.
+/// Memory of the host for the tables of a model that lie there.
 #[derive(Clone, Copy, Debug)]
 pub struct HostGrowth {
-    /// What they may come to together.
+    /// Bytes of all tables.
     pub room: Bytes,
     /// Unit of the host's memory.
     pub granule: Granule,
-    /// Whether they grow in place; where not, a table's old and new memory are held at once.
+    /// True if tables grow in place; otherwise a table's old and new memory are held at once.
     pub is_virtual: bool,
 }
 
 impl HostGrowth {
-    /// Whether there is room for the tables of so large a model.
+    /// Returns true if there is room for the tables of a model.
     fn holds(self, grown: &ModelSize) -> bool {
         let tables = || grown.host_tables().map(|(_, bytes)| self.granule.whole(Bytes(bytes)));
         let copied = if self.is_virtual { Bytes(0) } else { tables().max().unwrap_or_default() };
@@ -63,7 +65,7 @@ impl HostGrowth {
     }
 }
 
-/// What SuGaR's coarse stage takes of a model that is not yet in it.
+/// Memory of SuGaR's coarse stage of a model that is not yet in it.
 #[derive(Clone, Copy, Debug)]
 pub struct CoarseGrowth {
     /// Neighbours in a Gaussian's list.
@@ -86,23 +88,30 @@ impl Growth {
             }
             regions += whole.max(mapped);
         }
-        let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: self.model, births, wanted }, true);
-        // What moves the dead takes less than this.
-        rounds::reorder(&source, &grown);
-        if let Some(target) = self.target.filter(|&target| target < grown.gaussians) {
-            rounds::retain(&source, &grown, grown.gaussians, target);
-        }
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let scratch = self.granule.after_trim(Bytes(source.reach())).max(iteration);
+        let of_round = self.round(&grown, wanted, births);
+        let scratch = self.granule.after_trim(Bytes(of_round.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
     }
 
-    /// What the coarse stage takes of the grown model, beside it.
+    /// Scratch of the step itself, of putting the Gaussians in order, and of the prune in the end.
+    fn round(&self, grown: &ModelSize, wanted: u64, births: u64) -> Scratch {
+        let dry_run = |model, work| (self.dry_run)(&Library::default(), model, &work);
+        // Moving the dead takes less than this.
+        let round = dry_run(&self.model, Work::Densify { births, wanted })
+            .then(&dry_run(grown, Work::Reorder));
+        let candidates = grown.gaussians;
+        match self.target.filter(|&target| target < candidates) {
+            Some(kept) => round.then(&dry_run(grown, Work::Retain { candidates, kept })),
+            None => round,
+        }
+    }
+
+    /// Bytes of the coarse stage of the grown model, beside it.
     fn surfaces(&self, grown: &ModelSize, coarse: CoarseGrowth) -> Bytes {
         let lists = coarse::neighbour_lists(grown.gaussians, coarse.neighbours).bytes;
-        let search = self.granule.after_trim(coarse::search_scratch(grown.gaussians));
+        let search = self.granule.after_trim(search_scratch(self.dry_run, grown.gaussians));
         self.granule.whole(lists) + search.max(self.iteration(grown, coarse.scratch))
     }
 
@@ -117,7 +126,7 @@ impl Growth {
     }
 }
 
-/// Of `wanted` births as many as fit: with them, nothing from this round to the next exceeds the
+/// Returns the largest number of `wanted` births that fits: with them, nothing from this round to the next exceeds the
 /// budget. None always fit, even where the budget is exceeded already.
 pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
     let wanted = wanted.min(MOST_GAUSSIANS.saturating_sub(growth.model.gaussians));
@@ -138,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::backend::cuda::dry_run;
     use crate::layout::GAUSSIANS;
     use crate::memory::plan::{OptionalColumns, Storage};
 
@@ -194,23 +204,21 @@ mod tests {
     fn play(growth: &Growth, wanted: u64, births: u64) {
         let mut device = GrowingDevice::of(growth);
         let grown = growth.model.with(growth.model.gaussians + births);
-        let source = Replay::default();
-        rounds::densify(&source, &RoundSizes { model: growth.model, births, wanted }, true);
-        device.scratch(source.reach());
+        let dry_run = |model, work| dry_run(&Library::default(), model, &work).reach();
+        device.scratch(dry_run(&growth.model, Work::Densify { births, wanted }));
         device.grow(&grown);
-        let source = Replay::default();
-        rounds::reorder(&source, &grown);
-        if let Some(target) = growth.target.filter(|&target| target < grown.gaussians) {
-            rounds::retain(&source, &grown, grown.gaussians, target);
+        device.scratch(dry_run(&grown, Work::Reorder));
+        let candidates = grown.gaussians;
+        if let Some(kept) = growth.target.filter(|&target| target < candidates) {
+            device.scratch(dry_run(&grown, Work::Retain { candidates, kept }));
         }
-        device.scratch(source.reach());
         let per_gaussian = growth.iteration_scratch.0.div_ceil(growth.model.gaussians);
         device.scratch(per_gaussian * grown.gaussians);
         let Some(coarse) = growth.coarse else { return };
         // Density control is over, and its scratch is given back.
         device.arena = 0;
         device.others += grown.gaussians * grown.gaussians.min(coarse.neighbours.into()) * 4;
-        device.scratch(coarse::search_scratch(grown.gaussians).0);
+        device.scratch(search_scratch(growth.dry_run, grown.gaussians).0);
         device.scratch(coarse.scratch.0.div_ceil(growth.model.gaussians) * grown.gaussians);
     }
 
@@ -247,6 +255,7 @@ mod tests {
                         scratch: Bytes(scratch * gaussians),
                     }),
                     host: None,
+                    dry_run,
                 }
             },
         )
@@ -309,6 +318,7 @@ mod tests {
             target: None,
             coarse: None,
             host: None,
+            dry_run,
         };
         assert_eq!(largest_births(&growth, 12_345), 12_345);
         assert_eq!(largest_births(&growth, u64::MAX), MOST_GAUSSIANS - 1000);
@@ -342,6 +352,7 @@ mod tests {
             target: None,
             coarse: None,
             host: Some(host),
+            dry_run,
         };
         let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
         // 96, 52 and 52 bytes each, in whole granules.

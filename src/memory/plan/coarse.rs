@@ -1,60 +1,70 @@
-//! What SuGaR's coarse stage takes beyond an iteration: the lists of neighbours, scratch of finding
+//! Memory of SuGaR's coarse stage beyond an iteration: the lists of neighbours, scratch of finding
 //! them, and scratch of surface terms.
 
-use super::drawing::{Maps, PlannedDrawing};
-use super::rounds;
 use super::rows::PlannedRow;
-use super::seen::ViewSize;
-use crate::layout::{Library, NEIGHBOURS, Replay, SearchSizes, ViewRequest};
+use super::work::{PlannedViews, Samples};
+use crate::layout::{NEIGHBOURS, SearchSizes, ViewRequest};
 use crate::memory::Bytes;
 
 /// Lengths that lists of neighbours may have where memory is short, the longest first (the ladder's
 /// rung of neighbours).
 pub const FEWER_NEIGHBOURS: [u32; 2] = [12, 10];
 
+/// Maps of surfaces that the coarse stage draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maps {
+    /// Nothing.
+    Undrawn,
+    /// Depths and normals, which are compared before the backward pass.
+    Compared,
+    /// Depths and normals, with median depths, whose normals are compared.
+    Medians,
+    /// Depths and normals, of which samples are compared with the depths before the backward pass and
+    /// after it.
+    Sampled,
+}
+
+impl Maps {
+    /// A request with them, in place of those of the iterations before the stage.
+    fn added_to(self, wants: ViewRequest) -> ViewRequest {
+        let (maps, median) = (self.are_drawn(), self == Self::Medians);
+        ViewRequest { inverse_squares: false, maps, median, ..wants }
+    }
+
+    /// True if there are any.
+    pub fn are_drawn(self) -> bool {
+        self != Self::Undrawn
+    }
+}
+
 /// The stage, as far as memory is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedCoarse {
     /// Neighbours in a Gaussian's list.
     pub neighbours: u32,
-    /// Whether lists may become shorter where there is no room for these.
+    /// True if lists may become shorter.
     pub shortens: bool,
-    /// What is drawn of surfaces.
+    /// Maps of surfaces.
     pub maps: Maps,
 }
 
 impl PlannedCoarse {
-    /// How long lists may be, the longest first.
+    /// Lengths that lists may have, the longest first.
     pub fn lengths(&self) -> Vec<u32> {
         let fewer = FEWER_NEIGHBOURS.into_iter().filter(|&fewer| fewer < self.neighbours);
         let fewer = fewer.filter(|_| self.shortens);
         [self.neighbours].into_iter().chain(fewer).collect()
     }
 
-    /// Scratch of an iteration in which so many Gaussians are drawn in this view, at once or in bands.
-    pub fn scratch(
-        &self,
-        library: &Library,
-        gaussians: u64,
-        view: &ViewSize,
-        wants: &ViewRequest,
-        in_bands: bool,
-    ) -> Bytes {
-        let wants = self.maps.added_to(*wants);
-        let drawing = PlannedDrawing::new(gaussians, view, wants, in_bands);
-        PlannedDrawing { terms: Some(self.maps.into()), ..drawing }.scratch(library)
+    /// The views of an iteration of the stage.
+    pub fn views(&self, before: PlannedViews) -> PlannedViews {
+        let wants = self.maps.added_to(before.wants);
+        let samples = match self.maps {
+            Maps::Undrawn | Maps::Compared | Maps::Medians => Samples::Seen,
+            Maps::Sampled => Samples::Shown,
+        };
+        PlannedViews { wants, samples: Some(samples), ..before }
     }
-}
-
-/// Scratch of drawing so many Gaussians in this view, at once or in bands.
-pub fn view_scratch(
-    library: &Library,
-    gaussians: u64,
-    view: &ViewSize,
-    wants: &ViewRequest,
-    in_bands: bool,
-) -> Bytes {
-    PlannedDrawing::new(gaussians, view, *wants, in_bands).scratch(library)
 }
 
 /// The lists of so many Gaussians; a model of fewer than they are long has shorter ones.
@@ -63,17 +73,12 @@ pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
     PlannedRow { label: NEIGHBOURS.label, bytes }
 }
 
-/// Scratch of finding the neighbours of so many Gaussians.
-pub fn search_scratch(gaussians: u64) -> Bytes {
-    let source = Replay::default();
-    rounds::search(&source, gaussians);
-    Bytes(source.reach())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Use;
+    use crate::backend::cuda::dry_run;
+    use crate::layout::{Library, Use};
+    use crate::memory::plan::{ViewSize, view_scratch};
 
     #[test]
     fn lists_take_four_bytes_a_neighbour_and_none_are_longer_than_the_model() {
@@ -101,7 +106,8 @@ mod tests {
         let scratch = |maps, gaussians, instances| {
             let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps };
             let view = ViewSize { instances, ..view };
-            coarse.scratch(&Library::default(), gaussians, &view, &wants, false).0
+            let views = coarse.views(PlannedViews::one(&view, wants, false));
+            view_scratch(dry_run, &Library::default(), gaussians, views).0
         };
         // Of many instances: the maps take 32 bytes a pixel and a splat, and 16 an instance as the state
         // of colours does.

@@ -1,28 +1,45 @@
-//! What stages that follow one another come to on a device, from what each was played to take.
+//! Memory of stages that follow one another on a device, from the memory of each.
 
 use serde::Serialize;
 
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
 use super::rows::PlannedRow;
-use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, Replay, SCRATCH, STATUS, spare};
+use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, SCRATCH, STATUS, Scratch, spare};
 use crate::memory::Bytes;
 
 /// Context and code: measured on an H200, driver 580, with kernels of compute capability 9.0.
 pub const CONTEXT: Bytes = Bytes(526 << 20);
 
-/// What is held at once in a stage of a run.
+/// A budget below which NCCL makes do with less memory, and is slower.
+const SMALL_BUDGET: Bytes = Bytes(32 << 30);
+
+/// Thread blocks of NCCL's kernels, which its own memory goes by, within this budget of each GPU.
+pub fn nccl_blocks(budget: Bytes) -> u32 {
+    if budget < SMALL_BUDGET { 16 } else { 32 }
+}
+
+/// Bytes that NCCL takes of each of several GPUs with this number of thread blocks: with 32, 1,020 MiB of each of two and
+/// 1,788 of each of four, with 16 of four 1,116; measured with 2.28 on H200s.
+pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
+    if gpus < 2 {
+        return Bytes(0);
+    }
+    Bytes((444 + u64::from(blocks) * (6 + 12 * u64::from(gpus - 1))) << 20)
+}
+
+/// Memory that is held at once in a stage of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStage {
-    /// What happens.
+    /// Name of the stage.
     pub name: &'static str,
-    /// What is held when it is most. They add up.
+    /// Memory at its peak, by label. The rows add up.
     pub rows: Vec<PlannedRow>,
     /// All rows.
     pub total: Bytes,
 }
 
-/// What a run comes to within a budget.
+/// The memory of a run within a budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Forecast {
     /// The stages, in the order of a run.
@@ -33,44 +50,42 @@ pub struct Forecast {
     /// The least budget with which the run is made: with all photographs in turns, the most demanding
     /// views in bands if they may be, and lists of neighbours as short as they may be.
     pub least: Bytes,
-    /// Whether views have to be drawn in bands.
+    /// True if views have to be drawn in bands.
     pub in_bands: bool,
     /// The share of their size at which training views have to be drawn.
     pub training_scale: f64,
     /// In the coarse stage, how many neighbours lists may have.
     pub neighbours: Option<u32>,
-    /// How many photographs stay on the device to the end.
+    /// Number of photographs that stay on the device to the end.
     pub photographs_resident: usize,
-    /// How many there are.
+    /// Number of photographs.
     pub photographs: usize,
 }
 
-/// What a stage holds to its end, and its scratch.
+/// The regions of a stage, and its scratch.
 pub(super) struct Played {
     pub(super) name: &'static str,
     /// All but scratch and the photographs that stay.
     pub(super) held: Vec<PlannedRow>,
-    /// Whether photographs stay on the device then.
+    /// True if photographs stay on the device then.
     pub(super) has_photographs: bool,
-    pub(super) source: Replay,
+    pub(super) scratch: Scratch,
 }
 
 impl Played {
-    /// A stage with photographs that holds this, and takes the scratch of `play`.
-    pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, play: impl Fn(&Replay)) -> Self {
-        let source = Replay::default();
-        play(&source);
-        Self { name, held, has_photographs: true, source }
+    /// A stage with photographs that holds this beside its scratch.
+    pub(super) fn new(name: &'static str, held: Vec<PlannedRow>, scratch: Scratch) -> Self {
+        Self { name, held, has_photographs: true, scratch }
     }
 
-    /// The same before the first photograph is sent.
+    /// Removes the photographs: none is sent before the stage ends.
     pub(super) fn without_photographs(self) -> Self {
         Self { has_photographs: false, ..self }
     }
 
-    /// How far its blocks reached.
+    /// Largest end of a block.
     pub(super) fn reach(&self) -> Bytes {
-        Bytes(self.source.reach())
+        Bytes(self.scratch.reach())
     }
 
     /// All that it holds but scratch and photographs that stay.
@@ -79,7 +94,7 @@ impl Played {
     }
 }
 
-/// What is the same in all stages.
+/// Facts of all stages.
 #[derive(Clone, Copy)]
 pub(super) struct Account<'a> {
     pub(super) context: Bytes,
@@ -96,7 +111,7 @@ pub(super) struct Budgeted {
 }
 
 impl Account<'_> {
-    /// What is held at all times, and these regions, in whole granules.
+    /// Returns the memory of all times and of these regions, in whole granules.
     pub(super) fn held(&self, regions: impl IntoIterator<Item = PlannedRow>) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes };
         let whole = |row: PlannedRow| PlannedRow { bytes: self.granule.whole(row.bytes), ..row };
@@ -133,7 +148,7 @@ impl Account<'_> {
         last
     }
 
-    /// What the stages come to.
+    /// Returns the memory of the stages within a budget.
     pub(super) fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
         let resident = self.resident(played, budget);
         let photographs = self.granule.whole(self.photographs.first(resident));
@@ -161,7 +176,7 @@ impl Account<'_> {
         let photographs = if played.has_photographs { photographs } else { Bytes(0) };
         rows.push(PlannedRow { label: RESIDENT_PHOTOS.label, bytes: photographs });
         let blocks: Vec<PlannedRow> =
-            played.source.at_peak().into_iter().map(PlannedRow::from).collect();
+            played.scratch.at_peak().iter().copied().map(PlannedRow::from).collect();
         let used: Bytes = blocks.iter().map(|row| row.bytes).sum();
         rows.extend(blocks);
         // What the arena's blocks leave: gaps, and the rest of the last granule.
@@ -192,7 +207,8 @@ impl Account<'_> {
         ];
         let beside = beside.map(|(label, bytes)| PlannedRow { label, bytes });
         let held = played.iter().flat_map(|stage| stage.held.iter().copied());
-        let blocks = played.iter().flat_map(|stage| stage.source.peaks()).map(PlannedRow::from);
+        let blocks = played.iter().flat_map(|stage| stage.scratch.peaks());
+        let blocks = blocks.copied().map(PlannedRow::from);
         let mut rows: Vec<PlannedRow> = Vec::new();
         for found in held.chain(beside).chain(blocks) {
             match rows.iter_mut().find(|row| row.label == found.label) {
@@ -201,5 +217,30 @@ impl Account<'_> {
             }
         }
         rows
+    }
+}
+
+/// Returns the last number that fits, from `fit` on, which does, and below `too_many`.
+pub fn largest_that_fits(mut fit: u64, mut too_many: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    while too_many - fit > 1 {
+        let middle = fit + (too_many - fit) / 2;
+        if fits(middle) {
+            fit = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    fit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nccl_takes_what_was_measured() {
+        assert_eq!([1, 2, 4].map(|gpus| nccl(gpus, 32).0 >> 20), [0, 1020, 1788]);
+        assert_eq!(nccl(4, 16).0 >> 20, 1116);
+        assert_eq!([16, 80].map(|gib| nccl_blocks(Bytes(gib << 30))), [16, 32]);
     }
 }

@@ -1,4 +1,4 @@
-//! What a run takes of the host's memory, beside the program and the driver.
+//! Memory of a run on the host, beside the program and the driver.
 
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::rows::PlannedRow;
@@ -17,7 +17,7 @@ pub const PICTURES_OF_VIEW: u64 = 6;
 /// The host's side of a run.
 #[derive(Clone, Debug)]
 pub struct Host<'a> {
-    /// What is trained.
+    /// The model.
     pub model: ModelSize,
     /// Gaussians at the start, which the host makes.
     pub start: u64,
@@ -25,16 +25,16 @@ pub struct Host<'a> {
     pub photographs: &'a PlannedPhotographs,
     /// Bytes of the photographs as they are stored, before they are resized.
     pub full_size: &'a [u64],
-    /// What decoded photographs may take; nothing where all are kept.
+    /// Bytes of decoded photographs; `None` if all are kept.
     pub cache: Option<Bytes>,
-    /// What is learned of the photographs' colours.
+    /// Tables of the photographs' colours.
     pub colors: Option<PlannedColorTables>,
     /// Rows of the model that are on their way to a file at once.
     pub chunk_rows: u64,
 }
 
 impl Host<'_> {
-    /// What each part takes at most; not all do at once.
+    /// Returns the most that each part takes; not all do at once.
     pub fn rows(&self) -> Vec<PlannedRow> {
         let photographs = self.photographs;
         let all: u64 = photographs.trained.iter().chain(&photographs.held_out).sum();

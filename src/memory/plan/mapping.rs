@@ -1,4 +1,4 @@
-//! How memory is taken from a device: in whole granules, given back in whole blocks of them.
+//! Granules: a device gives memory out in whole granules, and takes back whole blocks of them.
 
 use crate::layout::block_beside;
 use crate::memory::Bytes;

@@ -1,33 +1,33 @@
-//! What it takes to draw a model for its mesh.
+//! Memory of drawing a model for its mesh.
 
-use super::drawing::{DepthLook, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
-use super::rounds;
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
+use super::work::{DryRun, PlannedViews, transfer};
 use crate::layout::{
-    BRICK_MARKS, BrickSlots, ModelSize, Records, Replay, Source as _, ViewRequest, marks_len,
+    BRICK_MARKS, BRICKS, DepthUse, Library, Live, ModelSize, Records, VOXELS, ViewRequest,
+    marks_len,
 };
 use crate::memory::Bytes;
 
-/// What a method has drawn of the training views.
+/// The drawings that a method needs of the training views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SurfaceDrawing {
     /// Means of the Gaussians' depths, around which points of the surface are looked for.
     MeanDepths {
-        /// Whether depths by which half of the light is stopped follow, which say where space is free.
+        /// True if median depths follow, which say where space is free.
         then_medians: bool,
     },
     /// Depths by which half of the light is stopped, which are fused into voxels.
     FusedDepths {
         /// Bricks of voxels along each side of the lattice.
         along: [u32; 3],
-        /// Those near a surface.
+        /// Bricks near a surface.
         filled: u64,
     },
-    /// How much light passes to so many places at a time.
+    /// Transmittances of this number of points at a time.
     Places(u64),
 }
 
@@ -36,27 +36,29 @@ pub enum SurfaceDrawing {
 pub struct PlannedMeshing {
     /// The model.
     pub model: ModelSize,
-    /// What its Gaussians are on the screen.
+    /// Kind of its splats.
     pub records: Records,
-    /// What views see of it.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
-    /// What is drawn of them.
+    /// Drawings of the method.
     pub drawing: SurfaceDrawing,
-    /// Whether a texture is made of the Gaussians in the end.
+    /// True if a texture is made of the Gaussians in the end.
     pub textured: bool,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
     /// Context and code.
     pub context: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
-/// What is given up where it does not fit.
+/// Fallbacks for little memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeshingWay {
     in_bands: bool,
-    /// Whether depths are fused on the host, not on the device.
+    /// True if depths are fused on the host.
     on_host: bool,
 }
 
@@ -98,7 +100,7 @@ impl PlannedMeshing {
         Account { context: self.context, granule: self.granule, photographs: &NONE }
     }
 
-    /// What gives up less first.
+    /// All fallbacks, the one that gives up least first.
     fn ways(&self) -> Vec<MeshingWay> {
         let places: &[bool] = match self.drawing {
             SurfaceDrawing::FusedDepths { .. } => &[false, true],
@@ -115,40 +117,39 @@ impl PlannedMeshing {
         let view = self.seen.of(model.gaussians);
         let held = || self.account().held(model.regions());
         let maps = ViewRequest { records: self.records, maps: true, ..ViewRequest::default() };
-        let drawing = |wants| PlannedDrawing::new(model.gaussians, &view, wants, in_bands);
-        let medians = || drawing(ViewRequest { median: true, ..maps });
-        let stage = |name, play: &dyn Fn(&Replay)| Played::new(name, held(), play);
-        let mut stages = vec![stage("model", &|source| {
-            rounds::upload(source, model, model.gaussians);
-        })];
+        let medians = ViewRequest { median: true, ..maps };
+        let shown = |wants| PlannedViews::one(&view, wants, in_bands);
+        let draw = |views: PlannedViews| (self.dry_run)(&Library::default(), model, &views.into());
+        let stage = |name, scratch| Played::new(name, held(), scratch);
+        let mut stages = vec![stage("model", transfer(model, model.gaussians, 0..1))];
         match self.drawing {
             SurfaceDrawing::MeanDepths { then_medians } => {
-                stages.push(stage("depths", &|source| drawing(maps).replay(source)));
+                stages.push(stage("depths", draw(shown(maps))));
                 if then_medians {
-                    stages.push(stage("free space", &|source| medians().replay(source)));
+                    stages.push(stage("free space", draw(shown(medians))));
                 }
             }
             SurfaceDrawing::FusedDepths { .. } if on_host => {
-                stages.push(stage("depths", &|source| medians().replay(source)));
+                stages.push(stage("depths", draw(shown(medians))));
             }
             SurfaceDrawing::FusedDepths { along, filled } => {
-                let looking = |look| PlannedDrawing { look: Some(look), ..medians() };
-                stages.push(stage("bricks", &|source| {
-                    let Ok(_marks) = source.take(&BRICK_MARKS, &marks_len(along));
-                    looking(DepthLook::First).replay(source);
-                }));
-                stages.push(stage("voxels", &|source| {
-                    let Ok(_bricks) = BrickSlots::reserve(source, filled);
-                    looking(DepthLook::Second).replay(source);
-                }));
+                let look = |depths| draw(PlannedViews { depths: Some(depths), ..shown(medians) });
+                let marks = BRICK_MARKS.bytes(&marks_len(along));
+                let marks = Live { label: BRICK_MARKS.label, bytes: marks };
+                stages.push(stage("bricks", look(DepthUse::FindBricks).above(marks)));
+                let filled = filled.max(1);
+                let bricks = Live { label: BRICKS.label, bytes: BRICKS.bytes(&filled) };
+                let voxels = Live { label: VOXELS.label, bytes: VOXELS.bytes(&filled) };
+                stages.push(stage("voxels", look(DepthUse::Fuse).above(voxels).above(bricks)));
             }
-            SurfaceDrawing::Places(count) => stages.push(stage("light", &|source| {
-                let drawing = drawing(ViewRequest::default());
-                PlannedDrawing { places: Some(count), ..drawing }.replay(source);
-            })),
+            SurfaceDrawing::Places(count) => {
+                let wants = ViewRequest::default();
+                let light = PlannedViews { places: Some(count), ..shown(wants) };
+                stages.push(stage("light", draw(light)));
+            }
         }
         if self.textured {
-            stages.push(stage("texture", &|source| drawing(maps).replay(source)));
+            stages.push(stage("texture", draw(shown(maps))));
         }
         stages
     }
@@ -178,6 +179,7 @@ mod tests {
             bands: false,
             context: CONTEXT,
             granule: Granule::default(),
+            dry_run: crate::backend::cuda::dry_run,
         }
     }
 

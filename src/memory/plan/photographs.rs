@@ -32,12 +32,12 @@ impl PlannedPhotographs {
         Bytes(self.ends().last().unwrap_or(0))
     }
 
-    /// How many stay where all of them may take so many bytes.
+    /// Number of photographs that stay if all of them may take this number of bytes.
     pub fn that_fit(&self, most: Bytes, granule: Granule) -> usize {
         self.ends().take_while(|&end| granule.whole(Bytes(end)) <= most).count()
     }
 
-    /// How many stay beside what takes the rest of this room.
+    /// Number of photographs that stay beside other users of this room.
     pub fn fair_share(&self, room: Bytes) -> usize {
         let most = fair_share(room.0);
         self.ends().take_while(|&end| end <= most).count()
@@ -48,7 +48,7 @@ impl PlannedPhotographs {
         Bytes(self.ends().take(count).last().unwrap_or(0))
     }
 
-    /// Where each ends.
+    /// End of each.
     fn ends(&self) -> impl Iterator<Item = u64> + '_ {
         self.trained.iter().scan(0_u64, |end, bytes| {
             *end = photo_after(*end) + bytes;
@@ -67,13 +67,13 @@ pub struct PlannedColorTables {
 }
 
 impl PlannedColorTables {
-    /// What all tables take.
+    /// Bytes of all tables.
     pub(super) fn row(&self) -> PlannedRow {
         let bytes = Bytes(COLOR_TABLES.bytes(&(3 * self.views * self.width)));
         PlannedRow { label: COLOR_TABLES.label, bytes }
     }
 
-    /// What changes the colours of a view that is trained on.
+    /// Model of the colours of a training view.
     pub(super) fn color_use(&self) -> ColorUse {
         if self.width == u64::from(AFFINE_WIDTH) { ColorUse::Exposure } else { ColorUse::Grid }
     }

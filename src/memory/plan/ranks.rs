@@ -12,7 +12,7 @@ const BYTES_OF_INSTANCE: u64 = 24;
 const BYTES_OF_SLOT: u64 = 4;
 
 impl PlannedRun {
-    /// The same run on each of so many GPUs: it has its share of the Gaussians and draws one view of a step of
+    /// Returns the run on each of several GPUs: it has its share of the Gaussians and draws one view of a step of
     /// all of them, beside the splats of its own in the views of the others. These and NCCL's memory, which is given, are
     /// held all the time, and count as context.
     pub fn of_rank(&self, gpus: u32, nccl: Bytes) -> Self {
@@ -45,14 +45,14 @@ impl PlannedRun {
         2 * record * splat_capacity(visible, gaussians)
     }
 
-    /// What a view takes of more splats than the share has Gaussians.
+    /// Bytes of the splats of a view beyond the Gaussians of the share.
     fn beyond(&self, own: u64, view: &ViewSize, counted: &ViewSize) -> u64 {
         let splats = self.splats(view.visible, u64::MAX);
         let beyond = splats.saturating_sub(self.splats(counted.visible, own));
         beyond + BYTES_OF_INSTANCE * view.instances.saturating_sub(counted.instances)
     }
 
-    /// Whether ranks can draw it.
+    /// Returns true if ranks can draw it.
     pub fn can_be_shared(&self) -> bool {
         self.records == Records::Ellipses && self.coarse.is_none() && self.colors.is_none()
     }

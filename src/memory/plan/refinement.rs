@@ -1,15 +1,13 @@
-//! What it takes to train Gaussians that are bound to a mesh.
+//! Memory of training Gaussians that are bound to a mesh.
 
-use super::drawing::{PlannedBatch, PlannedDrawing};
 use super::forecast::{Account, Budgeted, Forecast, Played};
 use super::mapping::Granule;
 use super::photographs::PlannedPhotographs;
-use super::rounds;
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
+use super::work::{DryRun, PlannedViews, transfer};
 use crate::layout::{
-    BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundSizes, ModelSize, Replay, Source as _, Use,
-    ViewRequest,
+    BOUND_MESH, BOUND_VALUES, BoundSizes, Library, ModelSize, TABLE_PARTS, Use, ViewRequest,
 };
 use crate::memory::{Bytes, TrainingScale};
 
@@ -20,25 +18,27 @@ pub struct PlannedRefinement {
     pub model: ModelSize,
     /// The mesh that they are bound to.
     pub bound: BoundSizes,
-    /// What views see of them.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
     /// The model that the mesh was made of, with what views see of it: it is measured first.
     pub measured: Option<(ModelSize, ViewGrowth)>,
     /// The photographs.
     pub photographs: PlannedPhotographs,
-    /// Whether a texture is made of the Gaussians in the end.
+    /// True if a texture is made of the Gaussians in the end.
     pub textured: bool,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
-    /// Whether training views may be drawn smaller where they do not fit.
+    /// True if training views may be drawn smaller if they do not fit.
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
-/// How a refinement makes do with little memory.
+/// Fallbacks of a refinement for little memory.
 #[derive(Clone, Copy, Debug)]
 struct RefinementWay {
     in_bands: bool,
@@ -102,40 +102,36 @@ impl PlannedRefinement {
         let shown = ViewRequest { drawn_for: Use::Counts, ..ViewRequest::default() };
         let held_out = !self.photographs.held_out.is_empty();
         let mut stages = Vec::new();
+        let draw = |model: &ModelSize, views: PlannedViews| {
+            (self.dry_run)(&Library::default(), model, &views.into())
+        };
         if let Some((measured, seen)) = self.measured.filter(|_| held_out) {
             let view = seen.of(measured.gaussians);
             let held = account.held(measured.regions());
-            let measuring = Played::new("measuring the model", held, |source| {
-                PlannedDrawing::new(measured.gaussians, &view, shown, in_bands).replay(source);
-            });
+            let scratch = draw(&measured, PlannedViews::one(&view, shown, in_bands));
+            let measuring = Played::new("measuring the model", held, scratch);
             stages.push(measuring.without_photographs());
         }
-        let upload = |source: &Replay| rounds::upload(source, model, rows);
-        stages.push(Played::new("binding", self.held(), upload).without_photographs());
+        let binding = Played::new("binding", self.held(), transfer(model, rows, 0..1));
+        stages.push(binding.without_photographs());
         let view = self.seen.scaled(scale).of(rows);
-        stages.push(Played::new("refinement", self.held(), |source| {
-            let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
-            let mut kept = PlannedBatch::default();
-            PlannedDrawing::new(rows, &view, wants, in_bands).add_to(source, &mut kept);
-            let Ok(gradients) = source.take(&BOUND_GRADIENTS, bound);
-            drop(gradients);
-        }));
+        let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
+        let trained =
+            PlannedViews { bound: Some(*bound), ..PlannedViews::one(&view, wants, in_bands) };
+        stages.push(Played::new("refinement", self.held(), draw(model, trained)));
         let full_view = self.seen.of(rows);
-        stages.push(Played::new("evaluation", self.held(), |source| {
-            PlannedDrawing::new(rows, &full_view, shown, in_bands).replay(source);
-        }));
-        let read = |source: &Replay| rounds::read(source, model, rows);
+        let full = |wants| draw(model, PlannedViews::one(&full_view, wants, in_bands));
+        stages.push(Played::new("evaluation", self.held(), full(shown)));
+        let read = transfer(model, rows, 0..TABLE_PARTS);
         stages.push(Played::new("checkpoint", self.held(), read));
         if self.textured {
-            stages.push(Played::new("texture", alone(), |source| {
-                let wants = ViewRequest { maps: true, ..ViewRequest::default() };
-                PlannedDrawing::new(rows, &full_view, wants, in_bands).replay(source);
-            }));
+            let wants = ViewRequest { maps: true, ..ViewRequest::default() };
+            stages.push(Played::new("texture", alone(), full(wants)));
         }
         stages
     }
 
-    /// What lives from the first step to the last.
+    /// Memory from the first step to the last.
     fn held(&self) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes: Bytes(bytes) };
         let mesh = [
@@ -173,6 +169,7 @@ mod tests {
             resolution: false,
             context: CONTEXT,
             granule: Granule::default(),
+            dry_run: crate::backend::cuda::dry_run,
         }
     }
 

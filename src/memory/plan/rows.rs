@@ -1,16 +1,16 @@
-//! What goes by one label, and the regions of a model in such rows.
+//! Rows of a plan, one for each label, and the regions of a model.
 
 use serde::{Serialize, Serializer};
 
 use crate::layout::{Live, ModelSize, Storage};
 use crate::memory::Bytes;
 
-/// What goes by one label.
+/// The memory of one label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedRow {
     /// As the ledger has it.
     pub label: &'static str,
-    /// How much.
+    /// Size.
     pub bytes: Bytes,
 }
 
@@ -21,7 +21,7 @@ impl From<Live> for PlannedRow {
 }
 
 impl ModelSize {
-    /// What each region holds, in the order in which regions grow.
+    /// Bytes of each region, in the order in which regions grow.
     pub fn regions(&self) -> Vec<PlannedRow> {
         let row = |(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) };
         self.region_bytes().map(row).collect()

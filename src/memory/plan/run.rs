@@ -4,72 +4,72 @@
 mod tests;
 
 use super::coarse::{self, PlannedCoarse};
-use super::drawing::{PlannedBatch, PlannedDrawing};
-use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::largest::largest_that_fits;
+use super::forecast::{Account, Budgeted, Forecast, Played, largest_that_fits, nccl, nccl_blocks};
 use super::mapping::Granule;
-use super::nccl::{nccl, nccl_blocks};
 use super::photographs::{PlannedColorTables, PlannedPhotographs};
-
-use super::rounds::{self, RoundShape};
 use super::rows::PlannedRow;
 use super::seen::ViewGrowth;
+use super::work::{DryRun, PlannedViews, RoundShape, Work, sample, transfer};
 use crate::abi::terms::Inputs;
-use crate::layout::{ColorUse, ModelSize, Records, Replay, RoundSizes, Use, ViewRequest};
+use crate::layout::{
+    ColorUse, Library, ModelSize, Records, Scratch, TABLE_PARTS, Use, ViewRequest,
+};
 use crate::math::Divisor;
 use crate::memory::{Bytes, TrainingScale};
 
-/// Of the Gaussians, how many a round may bring at once: more than was seen of any but the first.
+/// Share of the Gaussians that a densification step may add: more than any but the first adds.
 const BIRTHS_SHARE: u64 = 10;
 
-/// What a run is made of.
+/// A training run.
 #[derive(Clone, Debug)]
 pub struct PlannedRun {
     /// The model at its largest.
     pub model: ModelSize,
     /// Gaussians at its start.
     pub start: u64,
-    /// What views see of it.
+    /// Splats and instances of a view.
     pub seen: ViewGrowth,
     /// Views of a step.
     pub batch_views: u32,
     /// By what the sides of training views are divided at first.
     pub first_divisor: Divisor,
-    /// What its Gaussians are on the screen.
+    /// Kind of its splats.
     pub records: Records,
-    /// What terms need of training views.
+    /// Maps that terms need of training views.
     pub inputs: Inputs,
     /// Its photographs.
     pub photographs: PlannedPhotographs,
-    /// What its photographs' cameras did to colours, where that is learned.
+    /// Tables of the photographs' colours, if they are learned.
     pub colors: Option<PlannedColorTables>,
     /// Gaussians that would be born in a round, and those that are; without, a tenth of the model's
     /// are, and twice as many would be.
     pub births: Option<[u64; 2]>,
-    /// What a round does.
+    /// Kind of the densification steps.
     pub rounds: RoundShape,
     /// Gaussians that are left when density control has ended, where they are pruned then.
     pub target: Option<u64>,
     /// SuGaR's coarse stage, where it follows.
     pub coarse: Option<PlannedCoarse>,
-    /// Whether views may be drawn in bands where their lists do not fit.
+    /// True if views may be drawn in bands if their lists do not fit.
     pub bands: bool,
-    /// Whether training views may be drawn smaller where they do not fit.
+    /// True if training views may be drawn smaller if they do not fit.
     pub resolution: bool,
     /// Context and code.
     pub context: Bytes,
     /// Unit of the device's memory.
     pub granule: Granule,
+    /// The stages of the device.
+    pub dry_run: DryRun,
 }
 
-/// How a run makes do with little memory.
+/// Fallbacks of a run for little memory.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// Views are drawn in bands.
     in_bands: bool,
     /// Neighbours in the lists of the coarse stage; 0 where there is none.
     neighbours: u32,
-    /// How large training views are drawn.
+    /// Size of training views.
     scale: TrainingScale,
 }
 
@@ -103,11 +103,15 @@ impl PlannedRun {
 
     /// The least budget with which it is made.
     pub fn least(&self) -> Bytes {
+        // Bands need less in some runs and more in others; shorter lists and smaller views always less.
+        let ways = self.ways();
+        let last = ways.last().copied().unwrap_or(self.usual());
+        let is_least = |way: &Way| way.neighbours == last.neighbours && way.scale == last.scale;
         let least = |way| self.account().least_of(&self.play(way));
-        self.ways().into_iter().map(least).min().unwrap_or_default()
+        ways.into_iter().filter(is_least).map(least).min().unwrap_or_default()
     }
 
-    /// Where nothing is given up.
+    /// No fallback.
     fn usual(&self) -> Way {
         let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
         Way { in_bands: false, neighbours, scale: TrainingScale::FULL }
@@ -134,7 +138,7 @@ impl PlannedRun {
         found.unwrap_or_else(|| (self.usual(), self.play(self.usual())))
     }
 
-    /// The same with another number of Gaussians.
+    /// Returns the run with another number of Gaussians.
     pub fn with(&self, gaussians: u64) -> Self {
         let start = self.start.min(gaussians);
         Self { model: self.model.with(gaussians), start, ..self.clone() }
@@ -145,7 +149,7 @@ impl PlannedRun {
         self.largest_shared(1, budget)
     }
 
-    /// The same of so many GPUs, each with this budget.
+    /// Returns the most Gaussians on several GPUs, each with this budget.
     pub fn largest_shared(&self, gpus: u32, budget: Bytes) -> Option<u64> {
         let nccl = nccl(gpus, nccl_blocks(budget));
         let fits = |gaussians: u64| self.with(gaussians).of_rank(gpus, nccl).least() <= budget;
@@ -160,9 +164,7 @@ impl PlannedRun {
             // More are wanted than may be born, which takes more than all of them.
             [2 * births, births]
         });
-        let stage = |name, gaussians, play: &dyn Fn(&Replay)| {
-            Played::new(name, self.held(gaussians, 0), play)
-        };
+        let stage = |name, gaussians, scratch| Played::new(name, self.held(gaussians, 0), scratch);
         let model = self.model;
         let views = self.photographs.trained.len() as u64;
         let seen = self.seen.scaled(scale);
@@ -174,87 +176,70 @@ impl PlannedRun {
             ..ViewRequest::default()
         };
         let train = train.beside(self.inputs);
-        let smooth = |source: &Replay| {
-            if model.optional.filter_3d {
-                rounds::smooth(source, views);
-            }
+        let library = Library::default();
+        let dry_run = |rows, work| (self.dry_run)(&library, &model.with(rows), &work);
+        let smoothed = |scratch: Scratch, rows| match model.optional.filter_3d {
+            true => scratch.then(&dry_run(rows, Work::Smooth { views })),
+            false => scratch,
         };
-        let drawing = PlannedDrawing::new(most, &view, train, in_bands);
-        let batch = |drawing: &PlannedDrawing<'_>, source: &Replay| {
-            let mut kept = PlannedBatch::default();
-            (0..self.batch_views).for_each(|_| drawing.add_to(source, &mut kept));
+        let step = |view: &_, wants| PlannedViews {
+            count: self.batch_views,
+            ..PlannedViews::one(view, wants, in_bands)
         };
+        let first = transfer(&model, self.start, 0..1);
+        let first = first.then(&dry_run(self.start, Work::Reorder));
         let mut stages = vec![
-            stage("start", self.start, &|source| {
-                rounds::upload(source, &model, self.start);
-                rounds::reorder(source, &model.with(self.start));
-                smooth(source);
-            })
-            // The first is sent when the model is there.
-            .without_photographs(),
-            stage("iteration", most, &|source| batch(&drawing, source)),
+            // The first photograph is sent when the model is there.
+            stage("start", self.start, smoothed(first, self.start)).without_photographs(),
+            stage("iteration", most, dry_run(most, step(&view, train).into())),
         ];
         if self.first_divisor != Divisor::One {
             // The largest of them, as if none were born later.
             let view = seen.resized(Divisor::Two.px(seen.px)).of(most);
-            stages.push(stage("smaller views", most, &|source| {
-                let wants = ViewRequest { divisor: Divisor::Two, ..train };
-                batch(&PlannedDrawing::new(most, &view, wants, in_bands), source);
-            }));
+            let wants = ViewRequest { divisor: Divisor::Two, ..train };
+            stages.push(stage("smaller views", most, dry_run(most, step(&view, wants).into())));
         }
         if births > 0 {
-            stages.extend([
-                stage("density control", most, &|source| {
-                    let before = model.with(most - births);
-                    let sizes = RoundSizes { model: before, births, wanted };
-                    match self.rounds {
-                        RoundShape::Grow => rounds::densify(source, &sizes, true),
-                        RoundShape::Relocate => {
-                            rounds::relocate(source, before.gaussians);
-                            rounds::add_copies(source, before.gaussians, births);
-                        }
-                    }
-                    smooth(source);
-                }),
-                stage("reorder", most, &|source| rounds::reorder(source, &model)),
-            ]);
+            let before = most - births;
+            let control = match self.rounds {
+                RoundShape::Grow => dry_run(before, Work::Densify { births, wanted }),
+                RoundShape::Relocate => {
+                    dry_run(before, Work::MoveDead).then(&dry_run(before, Work::AddCopies(births)))
+                }
+            };
+            stages.push(stage("density control", most, smoothed(control, most)));
+            stages.push(stage("reorder", most, dry_run(most, Work::Reorder)));
         }
         let target = self.target.filter(|&target| target < most);
-        if let Some(target) = target {
-            stages.push(stage("prune to target", most, &|source| {
-                // What is drawn to measure it takes less.
-                let wants = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
-                PlannedDrawing { wants, ..drawing.clone() }.replay(source);
-                rounds::retain(source, &model, most, target);
-            }));
+        if let Some(kept) = target {
+            // Views that are drawn to measure weights take less.
+            let wants = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
+            let drawn = dry_run(most, PlannedViews::one(&view, wants, in_bands).into());
+            let retained = dry_run(most, Work::Retain { candidates: most, kept });
+            stages.push(stage("prune to target", most, drawn.then(&retained)));
         }
-        if let Some(PlannedCoarse { maps, .. }) = self.coarse {
+        if let Some(coarse) = self.coarse {
             let most = target.unwrap_or(most);
-            let (model, view) = (model.with(most), seen.of(most));
-            let coarse = stage("coarse training", most, &|source| {
-                rounds::search(source, most);
-                let wants = maps.added_to(train);
-                let drawing = PlannedDrawing::new(most, &view, wants, in_bands);
-                batch(&PlannedDrawing { terms: Some(maps.into()), ..drawing }, source);
-                // What is too transparent goes, once.
-                rounds::edit(source, &RoundSizes { model, births: 0, wanted: 0 }, true);
-                smooth(source);
-            });
-            stages.push(Played { held: self.held(most, neighbours), ..coarse });
+            let view = seen.of(most);
+            let scratch = dry_run(most, Work::FindNeighbours)
+                .then(&dry_run(most, coarse.views(step(&view, train)).into()))
+                // Those that are too transparent are pruned once.
+                .then(&dry_run(most, Work::Densify { births: 0, wanted: 0 }));
+            let held = self.held(most, neighbours);
+            stages.push(Played::new("coarse training", held, smoothed(scratch, most)));
         }
         if !self.photographs.held_out.is_empty() {
             let colors = self.colors.map(|_| ColorUse::Fit);
             let wants = ViewRequest { drawn_for: Use::Counts, colors, ..ViewRequest::default() };
-            stages.push(stage("evaluation", most, &|source| {
-                PlannedDrawing::new(most, &full_view, wants, in_bands).replay(source);
-            }));
+            let shown = PlannedViews::one(&full_view, wants, in_bands);
+            stages.push(stage("evaluation", most, dry_run(most, shown.into())));
         }
-        stages.push(stage("statistics", most, &|source| rounds::sample(source, &model, most)));
-        stages.push(stage("checkpoint", most, &|source| rounds::read(source, &model, most)));
+        stages.push(stage("statistics", most, sample(&model, most)));
+        stages.push(stage("checkpoint", most, transfer(&model, most, 0..TABLE_PARTS)));
         stages
     }
 
-    /// What lives through all of a stage but its scratch, and the photographs that stay.
+    /// Memory of a whole stage without scratch and without the photographs that stay.
     fn held(&self, gaussians: u64, neighbours: u32) -> Vec<PlannedRow> {
         let tables = self.colors.map(|colors| colors.row());
         let regions = self.model.with(gaussians).regions();

@@ -1,4 +1,4 @@
-//! What views see of a model, as its number of Gaussians grows.
+//! Splats and instances of a view, as the number of Gaussians grows.
 
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ impl ViewSize {
     }
 }
 
-/// How the most demanding view grows with the model.
+/// Growth of the most demanding view with the model.
 ///
 /// A splat counts in as many tiles as its box touches. As a model gets denser its splats get
 /// smaller while their surface stays the same, S tiles in all: V splats of side s tiles touch
@@ -54,12 +54,12 @@ impl ViewGrowth {
         Self { px: view.px, share: view.visible as f64 / gaussians.max(1) as f64, surface: x * x }
     }
 
-    /// The same views drawn at another size.
+    /// Returns the growth of the views at another scale.
     pub fn scaled(&self, scale: TrainingScale) -> Self {
         self.resized(scale.px(self.px))
     }
 
-    /// The same views of another size, px: their surface is as many tiles as they have more or fewer.
+    /// Returns the growth of the views at another size, px: their surface is as many tiles as they have more or fewer.
     pub fn resized(&self, px: [u32; 2]) -> Self {
         let tiles = |px: [u32; 2]| px.map(|side| f64::from(side) / f64::from(TILE));
         let ([wide, high], [new_wide, new_high]) = (tiles(self.px), tiles(px));

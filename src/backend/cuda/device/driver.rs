@@ -84,8 +84,7 @@ impl CudaDevice {
         Ok(Rc::new(device))
     }
 
-    /// One that is not there, for tests.
-    #[cfg(test)]
+    /// A GPU that is not there, for a dry run.
     pub(crate) fn dry(memory: Bytes) -> Rc<Self> {
         Rc::new(Self {
             id: 0,

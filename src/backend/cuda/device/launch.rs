@@ -88,10 +88,8 @@ pub(crate) struct Found {
 }
 
 /// Finds nothing to run, for a queue that runs nothing.
-#[cfg(test)]
 pub(crate) struct Nothing;
 
-#[cfg(test)]
 impl Find for Nothing {
     fn find(&mut self, _name: &KernelName, _bytes: usize) -> Result<Found, DeviceError> {
         Ok(Found { function: std::ptr::null_mut(), module: None })

@@ -2,7 +2,6 @@
 
 pub(crate) mod code;
 pub mod driver;
-#[cfg(test)]
 pub(crate) mod dry;
 pub(crate) mod error;
 pub(crate) mod fatbins;

@@ -84,8 +84,7 @@ impl Stream {
         Ok(Self { queue: Box::new(DriverQueue::new(Precedence::First)?) })
     }
 
-    /// A queue of a test.
-    #[cfg(test)]
+    /// A stream over another queue than the driver's.
     pub(crate) fn over(queue: impl Queue + 'static) -> Self {
         Self { queue: Box::new(queue) }
     }

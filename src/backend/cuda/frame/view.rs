@@ -16,10 +16,10 @@ use crate::backend::cuda::stage::sampled_depths::DepthMap;
 use crate::backend::cuda::stage::shrink::Shrunk;
 use crate::backend::frame_state::{Drawn, FrameState};
 use crate::backend::{DeviceError, Drawing, Held, Measured, Rendered};
-use crate::layout::{Library, Use, ViewRequest};
+use crate::layout::{Use, ViewRequest};
 use crate::math::Divisor;
 use crate::memory::Bytes;
-use crate::memory::plan::{PlannedCoarse, ViewGrowth, ViewSize, view_scratch};
+use crate::memory::plan::{PlannedViews, ViewGrowth, ViewSize};
 use crate::model::Gaussians;
 
 /// A drawn view and what the backward pass needs of it.
@@ -149,34 +149,16 @@ impl<S: FrameState, P> Frame<S, P> {
         self.lists.bands()
     }
 
-    /// Bytes of scratch that it takes to train so many Gaussians on the view, with all that terms need, at
-    /// once or in bands.
-    pub(in crate::backend::cuda) fn scratch(
+    /// The view as a plan has it when it is trained on: of this number of Gaussians, with all that terms
+    /// need, at once or in bands.
+    pub(in crate::backend::cuda) fn planned(
         &self,
-        library: &Library,
         gaussians: usize,
         inputs: Inputs,
         in_bands: bool,
-    ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants(inputs));
-        view_scratch(library, gaussians, &self.view_size(gaussians), &wants, in_bands)
-    }
-
-    /// Bytes of scratch that it would take to train on the view in the coarse stage, with all that other
-    /// terms need, at once or in bands where these may take less.
-    pub(in crate::backend::cuda) fn scratch_in_coarse(
-        &self,
-        library: &Library,
-        coarse: &PlannedCoarse,
-        gaussians: usize,
-        inputs: Inputs,
-        in_bands: bool,
-    ) -> Bytes {
-        let (gaussians, wants) = (gaussians as u64, self.training_wants(inputs));
-        let view = self.view_size(gaussians);
-        let of = |in_bands| coarse.scratch(library, gaussians, &view, &wants, in_bands);
-        let at_once = of(false);
-        if in_bands { at_once.min(of(true)) } else { at_once }
+    ) -> PlannedViews {
+        let view = self.view_size(gaussians as u64);
+        PlannedViews::one(&view, self.training_wants(inputs), in_bands)
     }
 
     /// What it shows of so many Gaussians: at the size of its photograph, which views of a run that

@@ -1,5 +1,6 @@
 //! Triangles between the rows of a model, on the device and on the host.
 
+use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Buffer, Region};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, FaceStatistics};
@@ -8,7 +9,7 @@ use crate::memory::Bytes;
 
 /// The triangles of a model, and what views have shown of them.
 pub(crate) struct FaceTables {
-    /// The same as on the device.
+    /// The same as on the device; in a dry run none.
     host: Vec<[u32; 3]>,
     /// [faces, 3]
     pub(crate) faces: Region<u32>,
@@ -31,17 +32,25 @@ impl FaceTables {
         if let Some(&row) = stray {
             return Err(DeviceError::NoSuchRow { row: row as usize, len: vertices });
         }
+        let mut tables = Self::unknown(session, host.len())?;
+        tables.faces.upload(&session.stream, 0, host.as_flattened())?;
+        tables.host = host.to_vec();
+        Ok(tables)
+    }
+
+    /// Room for this number of triangles.
+    pub(crate) fn unknown(session: &Session, count: usize) -> Result<Self, DeviceError> {
+        count_u32(count)?;
         let heap = &session.heap;
         let mut faces = heap.region(&FACES)?;
-        faces.grow(host.len() * 3)?;
-        faces.upload(&session.stream, 0, host.as_flattened())?;
+        faces.grow(count * 3)?;
         let mut weights = heap.region(&FACE_WEIGHTS)?;
         let mut reaches_px = heap.region(&FACE_REACHES)?;
         let mut gradient_norms = heap.region(&FACE_GRADIENT_NORMS)?;
         for column in [&mut weights, &mut reaches_px, &mut gradient_norms] {
-            column.grow_zeroed(&session.stream, host.len())?;
+            column.grow_zeroed(&session.stream, count)?;
         }
-        Ok(Self { host: host.to_vec(), faces, weights, reaches_px, gradient_norms })
+        Ok(Self { host: Vec::new(), faces, weights, reaches_px, gradient_norms })
     }
 
     /// The triangles.
@@ -51,7 +60,7 @@ impl FaceTables {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.host.len()
+        self.weights.len()
     }
 
     /// Bytes of the triangles, and of what views have shown of them.

@@ -7,6 +7,7 @@ use crate::abi::In;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{CudaEvent, Stream};
 use crate::dataset::Image;
+use crate::layout::ALIGNMENT;
 
 /// Where a photograph lies.
 pub(super) struct PhotoPlace {
@@ -68,6 +69,31 @@ pub struct Target {
 }
 
 impl Target {
+    /// A photograph of this size in a dry run, where nobody reads it.
+    pub(in crate::backend::cuda) fn dry(
+        stream: &Stream,
+        size: [u32; 2],
+        has_maps: bool,
+    ) -> Result<Self, DeviceError> {
+        let pixels = size.map(|side| side as usize).iter().product::<usize>();
+        let map_len = if has_maps { pixels } else { 0 };
+        let form = PhotoForm {
+            rgb_len: 3 * pixels,
+            mask_len: 0,
+            depth_len: map_len,
+            normals_len: 3 * map_len,
+        };
+        let place = PhotoPlace {
+            address: Cell::new(ALIGNMENT),
+            form,
+            depth_fit: has_maps.then_some([1.0, 0.0]),
+            size,
+            uploaded: stream.event()?,
+            used: stream.event()?,
+        };
+        Ok(Self { place: Rc::new(place) })
+    }
+
     /// Width and height in px.
     pub(in crate::backend::cuda) fn size(&self) -> [u32; 2] {
         self.place.size

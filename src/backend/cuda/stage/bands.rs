@@ -85,7 +85,7 @@ pub(crate) fn draw(
                 done => return done.map(Lists::Whole),
             }
         }
-        (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_), _) => {}
+        (BandPolicy::WhenNeeded | BandPolicy::AtLeast(_) | BandPolicy::Rows(_), _) => {}
     }
     let order =
         ListSizes { counted: Some(splats.visible as u64), ..ListSizes::whole(camera.tiles, 0) };
@@ -229,6 +229,7 @@ fn rows_most(policy: BandPolicy, rows: u32) -> u32 {
     match policy {
         BandPolicy::Never | BandPolicy::WhenNeeded => rows,
         BandPolicy::AtLeast(bands) => (rows / bands.max(1)).max(1),
+        BandPolicy::Rows(most) => most.max(1),
     }
 }
 
@@ -242,7 +243,10 @@ fn largest(
     most: u32,
     mut fits: impl FnMut(u32) -> Result<bool, DeviceError>,
 ) -> Result<u32, DeviceError> {
-    let (mut low, mut high) = (0, most);
+    if fits(most)? {
+        return Ok(most);
+    }
+    let (mut low, mut high) = (0, most.saturating_sub(1));
     while low < high {
         let middle = high - (high - low) / 2;
         if fits(middle)? { low = middle } else { high = middle - 1 }
@@ -329,7 +333,7 @@ mod tests {
                 Ok(n <= limit)
             });
             prop_assert_eq!(found.unwrap(), most.min(limit));
-            prop_assert!(asked <= 32);
+            prop_assert!(asked <= 33);
         }
 
         #[test]

@@ -106,6 +106,16 @@ impl DensifyWork {
         self.compact(session, model, Holes { removed, after_first })
     }
 
+    /// Removes any one row, in a dry run.
+    pub(crate) fn remove_one(
+        &mut self,
+        session: &Session,
+        model: &mut Model,
+    ) -> Result<(), DeviceError> {
+        let one = usize::from(!model.is_empty());
+        self.compact(session, model, Holes { removed: one, after_first: one })
+    }
+
     /// Removes all rows that are not selected, forgets the statistics.
     pub(crate) fn retain(
         &mut self,

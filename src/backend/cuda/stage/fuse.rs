@@ -11,13 +11,14 @@ use splat_mesh::tsdf::{
 
 use super::blend::Canvas;
 use crate::abi::{
-    self, BRICK_SIDE, BRICK_WIDTH, FuseBricksArgs, In, LatticeView, MarkBricksArgs, WeighPixelsArgs,
+    self, BRICK_SIDE, BRICK_WIDTH, FuseBricksArgs, In, LatticeView, MarkBricksArgs, Out,
+    WeighPixelsArgs,
 };
 use crate::backend::cuda::device::error::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, MaskedView, camera_of};
-use crate::layout::{BRICK_MARKS, BrickSlots, COUNTED_PIXELS, WEIGHED_DEPTHS, marks_len};
+use crate::layout::{BRICK_MARKS, BrickSlots, DepthSlots, DepthUse, marks_len};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed, scale};
 use crate::math::normals::OPAQUE_MIN;
 
@@ -61,14 +62,17 @@ impl BrickSurvey {
         seen: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
         let (camera, medians) = (camera_of(seen.view), medians(canvas, seen)?);
-        let counted = CountedPixels::new(session, seen)?;
+        let (heap, pixels) = (&session.heap, medians.len() as u64);
+        let DepthSlots { mut counted, .. } =
+            DepthSlots::reserve(heap, pixels, seen.mask.is_some(), DepthUse::FindBricks)?;
+        let mask = upload_mask(session, seen, counted.as_mut())?;
         let mut depths = vec![0.0; medians.len()];
         medians.download(&session.stream, 0, &mut depths)?;
         let Some(stride) = self.survey.note(camera, &depths)? else { return Ok(()) };
         let [columns, rows] = [camera.width, camera.height].map(|side| side.div_ceil(stride));
         let args = MarkBricksArgs {
             depths: medians.read(),
-            mask: counted.read(),
+            mask,
             marks: self.marks.write(),
             view: lattice_view(self.survey.space(), &camera)?,
             bricks: self.bricks,
@@ -129,13 +133,15 @@ impl FusedVoxels {
         let (camera, medians) = (camera_of(seen.view), medians(canvas, seen)?);
         let Some(maps) = &canvas.surface else { return Err(DeviceError::NoMedianDepths) };
         let view = lattice_view(self.of.space(), &camera)?;
-        let counted = CountedPixels::new(session, seen)?;
         let pixels = medians.len();
-        let mut weighed = session.heap.take(&WEIGHED_DEPTHS, &(pixels.max(1) as u64))?;
+        let (heap, has_mask) = (&session.heap, seen.mask.is_some());
+        let DepthSlots { mut counted, mut weighed } =
+            DepthSlots::reserve(heap, pixels as u64, has_mask, DepthUse::Fuse)?;
+        let mask = upload_mask(session, seen, counted.as_mut())?;
         let args = WeighPixelsArgs {
             depths: medians.read(),
-            mask: counted.read(),
-            weighed: weighed.write(),
+            mask,
+            weighed: weighed.as_mut().map_or(Out::NULL, Buffer::write),
             focal_px: view.focal_px,
             centre_px: view.centre_px,
             size: view.size,
@@ -144,7 +150,7 @@ impl FusedVoxels {
         let BrickSlots { bricks, voxels } = &mut self.on_device;
         let args = FuseBricksArgs {
             bricks: bricks.read(),
-            weighed: weighed.read(),
+            weighed: weighed.as_ref().map_or(In::NULL, Buffer::read),
             image: canvas.image.read(),
             maps: maps.read(),
             voxels: voxels.write(),
@@ -165,22 +171,17 @@ impl FusedVoxels {
     }
 }
 
-/// The pixels of a view that count, where not all do.
-struct CountedPixels(Option<Block<u8>>);
-
-impl CountedPixels {
-    fn new(session: &Session, seen: MaskedView<'_>) -> Result<Self, DeviceError> {
-        let Some(mask) = seen.mask else { return Ok(Self(None)) };
-        let [width, height] = [seen.view.camera.width, seen.view.camera.height];
-        check_size("mask", mask.len(), [width, height])?;
-        let mut on_device = session.heap.take(&COUNTED_PIXELS, &(mask.len().max(1) as u64))?;
-        on_device.upload(&session.stream, 0, mask)?;
-        Ok(Self(Some(on_device)))
-    }
-
-    fn read(&self) -> In<'_, u8> {
-        self.0.as_ref().map_or(In::NULL, Block::read)
-    }
+/// Sends the mask of a view, where it has one, to the room for it.
+fn upload_mask<'a>(
+    session: &Session,
+    seen: MaskedView<'_>,
+    room: Option<&'a mut Block<u8>>,
+) -> Result<In<'a, u8>, DeviceError> {
+    let (Some(mask), Some(room)) = (seen.mask, room) else { return Ok(In::NULL) };
+    let [width, height] = [seen.view.camera.width, seen.view.camera.height];
+    check_size("mask", mask.len(), [width, height])?;
+    room.upload(&session.stream, 0, mask)?;
+    Ok(room.read())
 }
 
 /// The median depths of a frame, which has to be one of this view.

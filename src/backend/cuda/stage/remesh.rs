@@ -30,6 +30,27 @@ pub(crate) fn remesh(
         return Err(DeviceError::NoSuchRow { row: row as usize, len: before });
     }
     let tables = FaceTables::new(session, faces, kept.len() + midpoints.len())?;
+    change_rows(session, model, midpoints, |work, model| work.keep(session, model, kept, before))?;
+    model.forget_statistics(session)?;
+    model.invalidate_rows();
+    model.faces = Some(tables);
+    size_vertices(session, model)
+}
+
+/// Splits this number of edges and removes a vertex, on a device that does no work.
+pub(crate) fn dry(session: &Session, model: &mut Model, births: usize) -> Result<(), DeviceError> {
+    let midpoints = vec![[0; 2]; births];
+    change_rows(session, model, &midpoints, |work, model| work.remove_one(session, model))
+}
+
+/// Adds vertices in the middle of edges, and removes others.
+fn change_rows(
+    session: &Session,
+    model: &mut Model,
+    midpoints: &[[u32; 2]],
+    remove: impl FnOnce(&mut DensifyWork, &mut Model) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let before = model.len();
     let mut work = DensifyWork::for_births(session, model, midpoints.len())?;
     if !midpoints.is_empty() {
         let mut ends = session.heap.take(&MIDPOINTS, &(midpoints.len() as u64))?;
@@ -51,11 +72,7 @@ pub(crate) fn remesh(
         let threads = midpoints.len().next_multiple_of(LANES) * words;
         session.kernels.add_midpoints.over(&session.stream, threads, &args)?;
     }
-    work.keep(session, model, kept, before)?;
-    model.forget_statistics(session)?;
-    model.invalidate_rows();
-    model.faces = Some(tables);
-    size_vertices(session, model)
+    remove(&mut work, model)
 }
 
 /// Has the scales of each vertex say how large its triangles are.

@@ -5,6 +5,7 @@ use std::ops::Range;
 #[cfg(feature = "bench")]
 use crate::backend::Profiler;
 use crate::backend::cuda::Cuda;
+use crate::backend::cuda::dry_run;
 use crate::backend::cuda::frame::{self, Frame, Gradients};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
@@ -20,6 +21,7 @@ use crate::backend::{
     RenderSettings, Rendered, Wants,
 };
 use crate::dataset::View;
+use crate::memory::plan::view_scratch;
 use crate::memory::{Bytes, Rung};
 
 impl<P: CudaPrimitive> Neighbours<P> for Cuda {
@@ -91,8 +93,9 @@ impl Cuda {
     ) {
         // What is only aimed at is no shortage.
         if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
-            let whole =
-                frame.scratch(self.session.heap.cub_scratch(), gaussians, Inputs::NONE, false);
+            let planned = frame.planned(gaussians, Inputs::NONE, false);
+            let library = self.session.heap.cub_scratch();
+            let whole = view_scratch(dry_run, library, gaussians as u64, planned);
             self.session.banded_need = self.session.banded_need.max(whole);
             self.ladder.record(Rung::Bands, Bytes(0));
         }

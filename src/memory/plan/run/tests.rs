@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::cuda::dry_run;
 use crate::layout::{GAUSSIANS, splat_capacity};
 use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
 
@@ -41,6 +42,7 @@ fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         resolution: false,
         context: CONTEXT,
         granule: Granule::default(),
+        dry_run,
     }
 }
 
@@ -136,7 +138,7 @@ fn evaluation_takes_no_more_than_training() {
         let others = [
             PlannedRun { bands: true, ..plain.clone() },
             PlannedRun { inputs: DEPTHS, ..plain.clone() },
-            PlannedRun { inputs: DISTORTION, ..plain.clone() },
+            PlannedRun { records: Records::Surfels, inputs: DISTORTION, ..plain.clone() },
             PlannedRun { batch_views: 4, ..plain.clone() },
             PlannedRun { seen: ViewGrowth { share: 1.0, ..plain.seen }, ..plain.clone() },
             plain,
@@ -211,7 +213,7 @@ fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
 
 #[test]
 fn surfels_take_their_maps_and_gradients_where_their_terms_are_on() {
-    let colours = run(1_000_000, Storage::Full);
+    let colours = PlannedRun { records: Records::Surfels, ..run(1_000_000, Storage::Full) };
     let normals = Inputs { maps: true, ..Inputs::NONE };
     let runs = [Inputs::NONE, normals, DISTORTION]
         .map(|inputs| PlannedRun { inputs, ..colours.clone() }.ledger(false));

@@ -11,6 +11,8 @@ use crate::memory::{Bytes, Kind};
 pub(super) struct BlockPlace {
     pub(super) id: u64,
     pub(super) address: u64,
+    /// Bytes from the beginning of its span.
+    pub(super) start: u64,
 }
 
 /// One span that grows in place; without virtual memory as many as it took, since live blocks
@@ -46,7 +48,7 @@ impl Arena {
         let id = self.placement.take(spot, bytes);
         let before: u64 = self.spans[..span].iter().map(Span::mapped).sum();
         self.reached[0] = self.reached[0].max(before + start + bytes);
-        Ok(BlockPlace { id, address: self.spans[span].address() + start })
+        Ok(BlockPlace { id, address: self.spans[span].address() + start, start })
     }
 
     /// The block of this number is gone.
@@ -87,12 +89,6 @@ impl Arena {
     /// The furthest that blocks reached since the call of [`Self::trim_to_recent`] before the last.
     pub(super) fn recent(&self) -> u64 {
         self.reached[0].max(self.reached[1])
-    }
-
-    /// Where the first span begins.
-    #[cfg(test)]
-    pub(super) fn address(&self) -> u64 {
-        self.spans.first().map_or(0, Span::address)
     }
 
     /// Bytes of all spans.

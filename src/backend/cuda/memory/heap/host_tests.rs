@@ -150,7 +150,7 @@ fn a_copy_in_another_place_has_the_same_values_under_the_same_label() {
     sh.grow(5 << 20).unwrap();
     let copy = sh.copied_to(&stream, MemoryPlace::Host).unwrap();
     // One transfer for each of the two blocks.
-    assert_eq!((copy.len(), copy.label(), queue.work().transfers), (5 << 20, "sh", 2));
+    assert_eq!((copy.len(), copy.label(), queue.transfers()), (5 << 20, "sh", 2));
     assert_eq!((device.held(), device.held_in(MemoryPlace::Host)), (6 * MIB, 8 * MIB));
     drop(sh);
     assert_eq!((heap.total(), heap.on_host()), (Bytes(0), Bytes(8 * MIB)));

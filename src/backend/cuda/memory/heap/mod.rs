@@ -4,6 +4,7 @@
 
 mod arena;
 mod buffer;
+mod dry;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
@@ -17,8 +18,6 @@ mod sharing_tests;
 mod span;
 #[cfg(test)]
 pub(crate) mod tests;
-#[cfg(test)]
-pub(in crate::backend::cuda) mod trace;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -30,11 +29,12 @@ pub use scratch::{Block, Carve, Piece};
 pub(crate) use span::host_len;
 
 use self::arena::Arena;
+use self::dry::DryMemory;
 use self::memory::{GpuMemory, MemoryDriver};
 use self::span::Accounts;
 use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::CudaDevice;
-use crate::layout::{CONTEXT, Library, MemoryPlace};
+use crate::layout::{CONTEXT, Library, MemoryPlace, Scratch, ScratchLog};
 use crate::memory::{Allowance, Bytes, Entry, HostAllowance, Kind, Ledger, Limit};
 
 /// A handle to the memory of one GPU.
@@ -60,6 +60,13 @@ impl Heap {
         Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
     }
 
+    /// A heap without memory, for a dry run.
+    pub(crate) fn dry() -> Result<Self, DeviceError> {
+        let memory = DryMemory::default();
+        let all = Allowance::new(None, 1.0, memory.capacity());
+        Self::over(Box::new(memory), all)
+    }
+
     fn over(memory: Box<dyn MemoryDriver>, allowance: Allowance) -> Result<Self, DeviceError> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
@@ -70,8 +77,7 @@ impl Heap {
             allowance,
             host_allowance: Cell::default(),
             cub_scratch,
-            #[cfg(test)]
-            trace: trace::Trace::default(),
+            log: RefCell::default(),
         });
         let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
         Ok(Self { accounts, arena })
@@ -198,18 +204,15 @@ impl Heap {
         self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity), None);
     }
 
-    /// What happens to blocks of the arena.
-    #[cfg(test)]
-    pub(crate) fn trace(&self) -> &trace::Trace {
-        &self.accounts.trace
-    }
-
-    /// Writes down what happens to a block.
-    #[cfg(test)]
-    fn record(&self, is_take: bool, label: &'static str, address: u64, bytes: u64) {
-        // Without virtual memory the later spans may lie anywhere.
-        let start = address.saturating_sub(self.arena.borrow().address());
-        self.accounts.trace.record(crate::layout::BlockEvent { is_take, label, start, bytes });
+    /// Does some work, and returns the blocks of the arena that it takes.
+    pub(crate) fn logged(
+        &self,
+        work: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<Scratch, DeviceError> {
+        *self.accounts.log.borrow_mut() = Some(ScratchLog::default());
+        let done = work();
+        let log = self.accounts.log.borrow_mut().take();
+        done.map(|()| log.map_or_else(Scratch::default, ScratchLog::into_scratch))
     }
 
     /// Scratch of CUB's calls on this GPU.

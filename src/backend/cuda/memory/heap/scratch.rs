@@ -64,8 +64,9 @@ impl<T: Plain> Block<T> {
         let mut ledger = heap.accounts.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
-        #[cfg(test)]
-        heap.record(true, label, place.address, bytes);
+        if let Some(log) = heap.accounts.log.borrow_mut().as_mut() {
+            log.take(place.id, label, place.start, bytes);
+        }
         let heap = heap.clone();
         Ok(Self { heap, label, id: place.id, address: place.address, len, values: PhantomData })
     }
@@ -119,8 +120,9 @@ impl<T> Drop for Block<T> {
         let bytes = Bytes(bytes_of::<T>(self.len));
         let mut ledger = self.heap.accounts.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
-        #[cfg(test)]
-        self.heap.record(false, self.label, self.address, bytes.0);
+        if let Some(log) = self.heap.accounts.log.borrow_mut().as_mut() {
+            log.give_back(self.id);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::memory::{Fault, MemoryDriver};
 use crate::backend::DeviceError;
-use crate::layout::{Library, MemoryPlace, block_beside};
+use crate::layout::{Library, MemoryPlace, ScratchLog, block_beside};
 use crate::memory::{Allowance, Bytes, HostAllowance, HostDemand, Kind, Ledger};
 
 /// Memory and the books of it.
@@ -15,8 +15,8 @@ pub(super) struct Accounts {
     pub(super) allowance: Cell<Allowance>,
     pub(super) host_allowance: Cell<HostAllowance>,
     pub(super) cub_scratch: OnceCell<Library>,
-    #[cfg(test)]
-    pub(super) trace: super::trace::Trace,
+    /// Blocks of the arena, while they are logged.
+    pub(super) log: RefCell<Option<ScratchLog>>,
 }
 
 impl Accounts {

@@ -1,6 +1,8 @@
 //! The functions of the CUB library, and the scratch that they take.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+#[cfg(kernels)]
+use std::ffi::{CStr, c_char};
+use std::ffi::{c_int, c_void};
 
 use cudarc::driver::sys::CUstream;
 
@@ -25,7 +27,29 @@ type SortFunction = unsafe extern "C" fn(
     CUstream,
 ) -> c_int;
 
-unsafe extern "C" {
+/// Declares the functions of the library. In a program without kernels they only fail: nothing calls
+/// them on streams that do no work.
+macro_rules! library {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        #[cfg(kernels)]
+        unsafe extern "C" {
+            $(pub(super) fn $name($($argument: $type),*) -> c_int;)*
+        }
+
+        $(
+            #[cfg(not(kernels))]
+            pub(super) unsafe extern "C" fn $name($(_: $type),*) -> c_int {
+                NO_LIBRARY
+            }
+        )*
+    };
+}
+
+/// The error of a program without kernels.
+#[cfg(not(kernels))]
+const NO_LIBRARY: c_int = 1;
+
+library! {
     fn splat_sort_u32_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
@@ -36,7 +60,7 @@ unsafe extern "C" {
         end_bit: c_int,
         half: *mut c_int,
         stream: CUstream,
-    ) -> c_int;
+    );
     fn splat_sort_u16_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
@@ -47,30 +71,30 @@ unsafe extern "C" {
         end_bit: c_int,
         half: *mut c_int,
         stream: CUstream,
-    ) -> c_int;
-    pub(super) fn splat_inclusive_sum_u32(
+    );
+    fn splat_inclusive_sum_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
         values: u64,
         n: u32,
         stream: CUstream,
-    ) -> c_int;
-    pub(super) fn splat_inclusive_sum_u64(
+    );
+    fn splat_inclusive_sum_u64(
         temp: *mut c_void,
         temp_bytes: *mut usize,
         values: u64,
         n: u32,
         stream: CUstream,
-    ) -> c_int;
-    pub(super) fn splat_exclusive_sum_u32(
+    );
+    fn splat_exclusive_sum_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
         input: u64,
         output: u64,
         n: u32,
         stream: CUstream,
-    ) -> c_int;
-    pub(super) fn splat_exclusive_sum_ordered_u32(
+    );
+    fn splat_exclusive_sum_ordered_u32(
         temp: *mut c_void,
         temp_bytes: *mut usize,
         input: u64,
@@ -78,7 +102,11 @@ unsafe extern "C" {
         output: u64,
         n: u32,
         stream: CUstream,
-    ) -> c_int;
+    );
+}
+
+#[cfg(kernels)]
+unsafe extern "C" {
     fn splat_error_text(error: c_int) -> *const c_char;
 }
 
@@ -232,9 +260,19 @@ fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
     if error == 0 {
         return Ok(());
     }
+    Err(DeviceError::Driver { call, reason: describe(error) })
+}
+
+#[cfg(kernels)]
+fn describe(error: c_int) -> String {
     // SAFETY: the runtime has a text of static lifetime for any number.
     let text = unsafe { splat_error_text(error) };
     // SAFETY: the text ends with a zero.
     let text = unsafe { CStr::from_ptr(text) };
-    Err(DeviceError::Driver { call, reason: text.to_string_lossy().into_owned() })
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(not(kernels))]
+fn describe(_error: c_int) -> String {
+    "this program has no kernels".to_owned()
 }

@@ -1,7 +1,6 @@
 //! Models whose colours lie in the host's memory, on a device and a host that are not there.
 
-use super::case::Case;
-use super::{DryRun, Model};
+use super::{Case, DryRun, Model};
 use crate::backend::cuda::CudaOptions;
 use crate::backend::cuda::memory::heap::host_tests::{heap_beside, heap_beside_exhausted};
 use crate::backend::{Device as _, DeviceError, Store as _};
@@ -27,7 +26,7 @@ fn host(mib: u64) -> HostState {
 }
 
 fn case(storage: Storage) -> Case {
-    Case { gaussians: START, sh_degree: 3, storage, ..Case::of(1) }
+    Case { gaussians: START, sh_degree: 3, storage, ..Case::SMALL }
 }
 
 fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, DeviceError> {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::case::{Case, SeenView};
-use super::{AT_REST, DryRun, Gradients, Model, Target};
+use super::{AT_REST, Case, DryRun, Gradients, Model, Target};
 use crate::backend::cuda::stage::appearance::ColorTables;
-use crate::backend::cuda::{BandPolicy, CudaOptions};
+use crate::backend::cuda::{CudaOptions, dry_run};
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Compensation, Device as _,
     DeviceError, Footprint, Inputs, Objective, Photo, Render as _, RenderSettings, Stay,
@@ -13,7 +12,7 @@ use crate::backend::{
 };
 use crate::dataset::{Image, View};
 use crate::math::Divisor;
-use crate::memory::plan::{Maps, PlannedCoarse};
+use crate::memory::plan::{Maps, PlannedCoarse, view_scratch};
 use crate::memory::{Bytes, Rung, TrainingScale};
 use crate::model::Gaussians;
 use rstest::rstest;
@@ -46,16 +45,7 @@ impl Trained {
 }
 
 fn case() -> Case {
-    Case {
-        gaussians: 5000,
-        px: PX,
-        bands: BandPolicy::Never,
-        views: [SeenView { visible: 3000, instances: 20_000 }; 2],
-        inverse_depth: false,
-        compensation: None,
-        divisor: Divisor::One,
-        ..Case::of(1)
-    }
+    Case { px: PX, instances: 20_000, ..Case::SMALL }
 }
 
 fn options(give_up: &[Rung]) -> CudaOptions {
@@ -72,15 +62,14 @@ impl DryRun {
     fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
         let Trained { model, tables } = trained;
         let case = self.case;
-        self.seen.set(case.views[0]);
         let (view, image) = scaled(self.device.training_scale());
         let device = &mut self.device;
         let target: Target = match device.resident(0) {
             Some(target) => target,
             None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
         };
-        let frame = device.render_train(model, &view, &case.settings(), &case.wants(None))?;
-        let terms = case.terms(None);
+        let frame = device.render_train(model, &view, &case.settings(), &case.wants())?;
+        let terms = Case::terms();
         let objective = Objective { target: &target, terms: &terms, near: None, other: None };
         let frame = match tables {
             None => device.objective(model, frame, &objective)?.0,
@@ -192,15 +181,15 @@ fn a_step_fails_only_when_views_are_as_small_as_they_get(
 fn a_smaller_view_tells_what_a_whole_one_will_take() -> Result<(), DeviceError> {
     let need = |divisor: Divisor| {
         // Splats that are much smaller than tiles: all sizes have as many instances.
-        let views = [SeenView { visible: 3000, instances: 3000 }; 2];
-        let case = Case { px: PX.map(|side| side / divisor.get()), divisor, views, ..case() };
+        let instances = 3000;
+        let case = Case { px: PX.map(|side| side / divisor.get()), divisor, instances, ..case() };
         let mut run = DryRun::open_with(case, &options(&[]), Bytes(400 << 20))?;
-        run.seen.set(views[0]);
         let model = run.device.upload(&Gaussians::zeros(case.sh_degree, case.gaussians))?;
-        let wants = case.wants(None);
+        let wants = case.wants();
         let frame = run.device.render_train(&model, &case.view(), &case.settings(), &wants)?;
         let library = run.device.session.heap.cub_scratch();
-        Ok::<_, DeviceError>(frame.scratch(library, case.gaussians, Inputs::NONE, false).0)
+        let planned = frame.planned(case.gaussians, Inputs::NONE, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, case.gaussians as u64, planned).0)
     };
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {
@@ -237,14 +226,14 @@ fn a_view_tells_what_terms_will_take_that_come_on_later() -> Result<(), DeviceEr
     let later = Term::Distortion.needs();
     let scratch = |inputs, asked| {
         let mut run = DryRun::open_with(case(), &options(&[]), Bytes(400 << 20))?;
-        run.seen.set(run.case.views[0]);
         let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
         let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
         let wants = Wants { inputs, ..Wants::default() };
         let frame = run.device.render_train(&model, &run.case.view(), &settings, &wants)?;
         assert_eq!(frame.lacks(asked), inputs != asked && asked != Inputs::NONE);
         let library = run.device.session.heap.cub_scratch();
-        Ok::<_, DeviceError>(frame.scratch(library, run.case.gaussians, asked, false))
+        let planned = frame.planned(run.case.gaussians, asked, false);
+        Ok::<_, DeviceError>(view_scratch(dry_run, library, run.case.gaussians as u64, planned))
     };
     let with = scratch(later, Inputs::NONE)?;
     assert_eq!(scratch(Inputs::NONE, later)?, with);

@@ -1,0 +1,318 @@
+//! The work of a device whose scratch a plan asks for. The stages of the device themselves run dry: see
+//! [`crate::backend::cuda::dry_run`].
+
+use std::ops::Range;
+
+use super::seen::ViewSize;
+use crate::layout::{
+    BoundSizes, DepthUse, FACES_PER_VERTEX, GAUSSIANS, Library, ModelSize, OptionalColumns,
+    PackSizes, ROWS_TO_PACK, Records, Replay, RowForm, SampleSlots, Scratch, Source as _, Storage,
+    TABLE_PARTS, ViewRequest,
+};
+use crate::memory::Bytes;
+
+/// Returns the scratch of some work on a model.
+pub type DryRun = fn(&Library, &ModelSize, &Work) -> Scratch;
+
+/// Kind of a densification step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoundShape {
+    /// Gaussians are copied, split and removed.
+    Grow,
+    /// Gaussians move, and copies are added.
+    Relocate,
+}
+
+/// Work on a model.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Draws views, and takes a step where they are trained on.
+    Views(PlannedViews),
+    /// Adds the best of the candidates, and removes some Gaussians.
+    Densify {
+        /// New Gaussians.
+        births: u64,
+        /// Candidates.
+        wanted: u64,
+    },
+    /// Removes all Gaussians but the best of the candidates.
+    Retain {
+        /// Candidates.
+        candidates: u64,
+        /// Gaussians that stay.
+        kept: u64,
+    },
+    /// Moves dead Gaussians to living ones.
+    MoveDead,
+    /// Adds this number of copies.
+    AddCopies(u64),
+    /// Puts the Gaussians in the order of their centres.
+    Reorder,
+    /// Finds the nearest neighbours of all Gaussians.
+    FindNeighbours,
+    /// Computes the 3D filter.
+    Smooth {
+        /// Training views.
+        views: u64,
+    },
+}
+
+/// Gaussians that terms at samples take samples of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Samples {
+    /// All in view.
+    Seen,
+    /// Gaussians near the depths that the view shows, with which samples are compared.
+    Shown,
+}
+
+/// Views that are drawn one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedViews {
+    /// Views of a step.
+    pub count: u32,
+    /// Each of them.
+    pub view: ViewSize,
+    /// Maps that are drawn, and their use.
+    pub wants: ViewRequest,
+    /// Drawn in [`crate::layout::BANDS`] of equal height.
+    pub in_bands: bool,
+    /// Terms at samples, after the backward pass.
+    pub samples: Option<Samples>,
+    /// Number of points whose transmittance is found in place of the image.
+    pub places: Option<u64>,
+    /// Use of the depths, if they are fused.
+    pub depths: Option<DepthUse>,
+    /// The mesh that the Gaussians are bound to.
+    pub bound: Option<BoundSizes>,
+}
+
+impl PlannedViews {
+    /// One view, with nothing but the maps.
+    pub fn one(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> Self {
+        Self {
+            count: 1,
+            view: *view,
+            wants,
+            in_bands,
+            samples: None,
+            places: None,
+            depths: None,
+            bound: None,
+        }
+    }
+}
+
+impl From<PlannedViews> for Work {
+    fn from(views: PlannedViews) -> Self {
+        Self::Views(views)
+    }
+}
+
+/// Scratch of rows on their way between host and device: of one part of every table (parameters, first
+/// and second moments) after the other. Only rows that are not in single precision need any.
+pub(super) fn transfer(model: &ModelSize, rows: u64, parts: Range<usize>) -> Scratch {
+    let source = Replay::default();
+    for part in parts {
+        let of_tables = model.forms().zip(model.values()).skip(part).step_by(TABLE_PARTS);
+        for (form, values) in of_tables {
+            let sizes = PackSizes { rows, values: values.into() };
+            let Ok(block) = source.take_if(form != RowForm::Floats, &ROWS_TO_PACK, &sizes);
+            drop(block);
+        }
+    }
+    source.scratch()
+}
+
+/// Scratch of rows on their way to a histogram.
+pub(super) fn sample(model: &ModelSize, rows: u64) -> Scratch {
+    let source = Replay::default();
+    let Ok(sample) = SampleSlots::reserve(&source, rows, model.parameters());
+    drop(sample);
+    source.scratch()
+}
+
+/// Bytes of scratch of training on a view of a model of this number of Gaussians.
+pub fn view_scratch(
+    dry_run: DryRun,
+    library: &Library,
+    gaussians: u64,
+    planned: PlannedViews,
+) -> Bytes {
+    // A rank draws splats of others beside its own.
+    let rows = match planned.wants.records {
+        Records::Ellipses | Records::Surfels => planned.view.visible,
+        Records::Triangles => planned.view.visible.div_ceil(FACES_PER_VERTEX),
+    };
+    let model = plain(gaussians.max(rows));
+    Bytes(dry_run(library, &model, &planned.into()).reach())
+}
+
+/// Bytes of scratch of finding the neighbours of this number of Gaussians.
+pub fn search_scratch(dry_run: DryRun, gaussians: u64) -> Bytes {
+    Bytes(dry_run(&Library::default(), &plain(gaussians), &Work::FindNeighbours).reach())
+}
+
+/// A model of which only the number of rows matters.
+fn plain(gaussians: u64) -> ModelSize {
+    let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
+    ModelSize { gaussians, schema: &GAUSSIANS, sh_degree: 0, storage, optional }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cuda::dry_run;
+    use crate::layout::Use;
+
+    const TRAIN: ViewRequest = ViewRequest {
+        records: Records::Ellipses,
+        drawn_for: Use::Backward,
+        inverse_depths: false,
+        inverse_squares: false,
+        maps: false,
+        median: false,
+        colors: None,
+        divisor: crate::math::Divisor::One,
+    };
+    const PICTURE: ViewRequest = ViewRequest { drawn_for: Use::Counts, ..TRAIN };
+
+    const VIEW: ViewSize = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
+
+    fn model(gaussians: u64) -> ModelSize {
+        ModelSize { sh_degree: 3, ..plain(gaussians) }
+    }
+
+    fn run(gaussians: u64, work: &Work) -> Scratch {
+        dry_run(&Library::default(), &model(gaussians), work)
+    }
+
+    fn drawn(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> Scratch {
+        run(1_000_000, &PlannedViews::one(view, wants, in_bands).into())
+    }
+
+    fn reach(view: &ViewSize, wants: ViewRequest) -> u64 {
+        drawn(view, wants, false).reach()
+    }
+
+    fn peak(scratch: &Scratch, label: &str) -> u64 {
+        scratch.peaks().iter().find(|row| row.label == label).map_or(0, |row| row.bytes)
+    }
+
+    #[test]
+    fn training_takes_a_hundred_bytes_a_splat_and_twenty_an_instance() {
+        let bytes = reach(&VIEW, TRAIN);
+        let more = |view: ViewSize| reach(&view, TRAIN) - bytes;
+        let splats = more(ViewSize { visible: 500_000, ..VIEW });
+        assert!(splats.abs_diff(100_000 * 2 * 48 * 21 / 20) < 1000, "{splats}");
+        let instances = more(ViewSize { instances: 2_000_000, ..VIEW });
+        assert!(instances.abs_diff(1_000_000 * 84 / 4) < 100_000, "{instances}");
+        let pixels = reach(&ViewSize { px: [1600, 1066], ..VIEW }, TRAIN) - bytes;
+        let tiles = 4 * VIEW.tiles();
+        assert!(pixels.abs_diff(3 * VIEW.pixels() * 24) < 200 * tiles, "{pixels}");
+    }
+
+    #[test]
+    fn looking_takes_less_than_training() {
+        assert!(reach(&VIEW, PICTURE) < reach(&VIEW, TRAIN));
+    }
+
+    #[test]
+    fn bands_take_less_of_instances_and_more_of_splats() {
+        let of = |instances, in_bands| {
+            drawn(&ViewSize { instances, ..VIEW }, TRAIN, in_bands).reach() as f64
+        };
+        let each = |in_bands| (of(9_000_000, in_bands) - of(5_000_000, in_bands)) / 4e6;
+        let ratio = each(true) / each(false);
+        assert!((ratio - 0.25).abs() < 0.01, "{ratio}");
+        // Twelve bytes a splat stay, and eight come and go.
+        let more = of(0, true) - of(0, false);
+        assert!((4.8e6..8.1e6).contains(&more), "{more}");
+    }
+
+    #[test]
+    fn many_tiles_take_longer_keys() {
+        let keys = |px| peak(&drawn(&ViewSize { px, ..VIEW }, PICTURE, false), "keys of instances");
+        assert_eq!(keys([800, 533]), 2 * 2 * 1_000_000);
+        assert_eq!(keys([4096, 4112]), 2 * 4 * 1_000_000);
+    }
+
+    #[test]
+    fn surface_terms_take_a_row_a_gaussian_and_a_word_a_splat() {
+        let of = |visible, samples| {
+            let wants = ViewRequest { maps: true, ..TRAIN };
+            let view = ViewSize { visible, ..VIEW };
+            let one = PlannedViews::one(&view, wants, false);
+            run(1_000_000, &PlannedViews { samples: Some(samples), ..one }.into())
+        };
+        let seen = of(400_000, Samples::Seen);
+        assert_eq!(peak(&seen, "surface gradients"), 48_000_000);
+        assert_eq!(peak(&seen, "surface rows"), 1_600_000);
+        assert_eq!(peak(&seen, "surface counts"), 2 * 31_250 * 4);
+        let shown = of(400_000, Samples::Shown);
+        assert_eq!(peak(&shown, "surface counts"), (3 * 31_250 + 1) * 4);
+        assert_eq!(peak(&of(0, Samples::Shown), "surface gradients"), 0);
+    }
+
+    #[test]
+    fn candidates_are_sorted_only_where_not_all_are_born() {
+        let of = |births| run(1_000_000, &Work::Densify { births, wanted: 5000 });
+        let all = of(5000);
+        assert_eq!(peak(&all, "density flags") + peak(&all, "density ranks"), 8 * 1_005_000);
+        assert_eq!(peak(&all, "candidates"), 0, "all are born");
+        let some = of(4999);
+        assert_eq!(peak(&some, "candidates"), 2 * 4 * 5000);
+        assert!(some.reach() > all.reach());
+    }
+
+    #[test]
+    fn moving_the_dead_takes_no_more_than_putting_all_in_order() {
+        for gaussians in [1, 1000, 1_000_000, 100_000_000] {
+            let copies = run(gaussians, &Work::AddCopies(gaussians / 20));
+            let round = run(gaussians, &Work::MoveDead).then(&copies);
+            let order = run(gaussians + gaussians / 20, &Work::Reorder);
+            // Parts of the library's scratch begin at round addresses.
+            assert!(round.reach() <= order.reach() + 2048, "{gaussians}");
+        }
+        let round = run(1_000_000, &Work::MoveDead);
+        assert_eq!(peak(&round, "density weights"), 8_000_000);
+        assert_eq!(peak(&round, "density sources"), 4_000_000);
+    }
+
+    #[test]
+    fn nothing_is_put_in_order_of_an_empty_model() {
+        for work in [Work::Reorder, Work::FindNeighbours] {
+            assert_eq!(run(0, &work).reach(), 0, "{work:?}");
+        }
+    }
+
+    #[test]
+    fn finding_neighbours_takes_25_bytes_a_gaussian() {
+        // Rows and keys go before the centres come, but for the rows in order: the first sort, by 24
+        // bits, takes three passes and leaves them in the second buffer, the others leave them there.
+        let search = run(1 << 20, &Work::FindNeighbours);
+        assert_eq!(peak(&search, "neighbour rows"), 8 << 20);
+        assert_eq!(peak(&search, "neighbour keys"), 8 << 20);
+        let boxes = (32_768 + 1024 + 32) * 32;
+        assert_eq!(search.reach(), (8 << 20) + (16 << 20) + boxes);
+        // A leaf needs no sort.
+        let search = run(5, &Work::FindNeighbours);
+        assert_eq!((peak(&search, "sort"), peak(&search, "neighbour centres")), (0, 32 * 16));
+    }
+
+    #[test]
+    fn more_rows_than_kernels_count_never_fit() {
+        assert_eq!(run(1 << 33, &Work::Reorder), Scratch::endless());
+    }
+
+    /// The search for the largest model asks for hundreds of dry runs.
+    #[test]
+    fn a_dry_run_of_a_large_model_takes_no_time() {
+        let begun = std::time::Instant::now();
+        for _ in 0..10 {
+            assert!(reach(&VIEW, TRAIN) > 0);
+        }
+        let each = begun.elapsed() / 10;
+        assert!(each.as_millis() < 10, "{each:?}");
+    }
+}
