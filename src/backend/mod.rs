@@ -68,7 +68,7 @@ pub(crate) use profiler::LANES;
 pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
 pub use ranks::{RankOutcome, RankView, Ranks, Sight};
 pub use render::{
-    AdamStep, Measured, Moved, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
+    AdamStep, Measured, MotionReach, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
 };
 pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};

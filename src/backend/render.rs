@@ -155,12 +155,12 @@ pub struct Noise {
     /// Key of the stream of random numbers.
     pub key: u64,
     /// Gaussians that move.
-    pub moved: Moved,
+    pub moved: MotionReach,
 }
 
 /// Gaussians that random motion acts on.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub enum Moved {
+pub enum MotionReach {
     /// All Gaussians.
     All,
     /// Gaussians that no view of the step shows.

@@ -179,7 +179,7 @@ const USUAL: [(&str, &[Group]); 10] = [
 ];
 
 /// Options that only state a schedule or a constant of a paper: the group "Advanced" of `--help`.
-const ADVANCED: [&str; 79] = [
+const ADVANCED: [&str; 80] = [
     "near_share",
     "sh_degree_interval",
     "no_batch_scaling",
@@ -218,6 +218,7 @@ const ADVANCED: [&str; 79] = [
     "densify_grad_threshold",
     "near_fade",
     "noise_lr",
+    "unseen_noise_lr",
     "min_opacity",
     "prune_scale",
     "percent_dense",

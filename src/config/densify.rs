@@ -24,11 +24,16 @@ pub(super) struct DensifiedRun {
 }
 
 const NO_NOISE: Idle<DensifiedRun> = Idle::When {
+    is: |run| !run.strategy.moves_at_random(),
+    words: "with a --strategy other than mcmc",
+};
+const NO_UNSEEN_NOISE: Idle<DensifiedRun> = Idle::When {
     is: |run| {
-        let is_budget = run.strategy == StrategyName::Budget;
-        !run.strategy.moves_at_random() && !(is_budget && run.primitive == PrimitiveName::Gaussians)
+        run.is_trained
+            || run.strategy != StrategyName::Budget
+            || run.primitive != PrimitiveName::Gaussians
     },
-    words: "with a --strategy without random motion (mcmc and budget have it, for Gaussians)",
+    words: "with -c, without --strategy budget, or with --primitive surfels",
 };
 const NO_GRADIENTS: Idle<DensifiedRun> = Idle::When {
     is: |run| run.is_trained || !run.strategy.grows_by_gradient(),
@@ -101,12 +106,18 @@ options! {
         #[arg(value_name = "SHARE")]
         near_fade: f64 = 0.0, is share, idle NO_GRADIENTS, OF_TRIANGLES;
 
-        /// With mcmc and budget, rate of the noise
+        /// With mcmc, rate of the noise
         ///
-        /// Gaussians that are nearly transparent move at random after each step: with mcmc all, with budget those that the
-        /// step's view does not show. The unit is the learning rate of the positions. 0 disables the noise.
+        /// The unit is the learning rate of the positions.
         #[arg(value_name = "RATE")]
         noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
+
+        /// With budget, rate of the noise out of view
+        ///
+        /// Gaussians that are nearly transparent and that no view of the step shows move at random, and some find a place
+        /// where they are of use. The unit is the learning rate of the positions.
+        #[arg(value_name = "RATE")]
+        unseen_noise_lr: f64 = 0.0, is rate, idle NO_UNSEEN_NOISE, OF_TRIANGLES;
 
         /// Opacity below which a Gaussian is removed
         ///

@@ -298,12 +298,18 @@ options! {
 
         /// With budget, decay of the SH coefficients above degree 0
         ///
-        /// After a step these coefficients of the Gaussians in view are multiplied by 1 - RATE * --feature-rest-lr (AdamW).
-        /// With N > 100 training views RATE counts (100 / N)^2. Fewer views are reproduced less exactly, and others better.
+        /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate
+        /// (AdamW). With N > 100 training views RATE is multiplied by (100 / N)^2. Training views are reproduced less exactly,
+        /// and held-out views better.
         #[arg(value_name = "RATE")]
         sh_decay: f64 = 0.0, is rate, idle Idle::When {
-            is: |config| config.densify.strategy != StrategyName::Budget,
-            words: "without --strategy budget",
+            is: |config| {
+                config.densify.strategy != StrategyName::Budget
+                    || config.optimize.primitive == PrimitiveName::Triangles
+                    || config.optimize.sh_degree == 0
+                    || config.sugar.checkpoint_path.is_some()
+            },
+            words: "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
         };
 
         /// Gaussians on which --opacity-reg and --scale-reg act

@@ -59,11 +59,12 @@ options! {
         #[arg(value_name = "R,G,B")]
         background: Option<Color>;
 
-        /// Share of the viewing distance within which no Gaussian is drawn
+        /// Share of the viewing distance within which nothing is drawn
         ///
         /// The viewing distance is the median distance of the cameras to the scene's middle, or the cameras' extent if that
-        /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. 0 stands
-        /// for a hundredth of the cameras' extent, which is the least in any case. A trained model keeps its share.
+        /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. The
+        /// depth is at least a hundredth of the cameras' extent, and else at most half of that of the nearest hundredth of the
+        /// scene's points. Other commands use the model's value by default.
         #[arg(value_name = "SHARE")]
         near_share: f64 = 0.0, is share;
 

@@ -26,13 +26,17 @@ pub mod triangles;
 
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use self::checkpoint::CheckpointError;
 use crate::backend::{DeviceError, Footprint};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::dataset::Dataset;
 use crate::files::OutputError;
 use crate::math::Real;
+use crate::math::linalg::mul;
 use crate::math::morton::Cube;
+use crate::math::quantile::percentile;
 
 pub use feed::Views;
 pub use trainer::{Outcome, Trainer, TrainerSetup};
@@ -131,7 +135,7 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
     Cube { centre: dataset.centre().map(f64::to_f32), half_side: scene_extent(dataset).to_f32() }
 }
 
-/// Share of [`scene_extent`] from which on Gaussians are drawn in any case.
+/// Smallest near depth, as a share of [`scene_extent`].
 ///
 /// Splats right before one camera cost it nothing and spoil the views of its neighbours, and how
 /// near that is depends on the scene: a depth in world units would let more of them in the larger
@@ -139,11 +143,35 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 /// every scene to.
 const NEAR_SHARE: f64 = 0.01;
 
-/// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from
-/// the training cameras alone, so that a model is looked at as it was trained.
+/// Points of which the depths are looked at, at most.
+const DEPTHS_LOOKED_AT: usize = 4000;
+
+/// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from the training cameras,
+/// the scene's points and [`Dataset::near_share`], so that a model is looked at as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
     let SceneScale { extent, unit } = SceneScale::of(dataset);
-    (NEAR_SHARE * extent).max(dataset.near_share * unit.min(extent))
+    let (least, wanted) = (NEAR_SHARE * extent, dataset.near_share * unit.min(extent));
+    if wanted <= least {
+        return least;
+    }
+    // Walks pass things far nearer than the middle of the scene.
+    let nearest = percentile(depths_in_view(dataset).into_iter(), 1);
+    let most = if nearest > 0.0 { 0.5 * nearest } else { f64::INFINITY };
+    wanted.min(most).max(least)
+}
+
+/// Depths of a part of the scene's points in the training views that show them.
+fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
+    let points = &dataset.points.positions;
+    let step = points.len().div_ceil(DEPTHS_LOOKED_AT).max(1);
+    let of_view = |&view: &usize| {
+        let view = &dataset.views[view];
+        let seen = points.iter().step_by(step).map(|point| point.map(f64::from));
+        let seen = seen.filter(|&point| view.sees(point));
+        seen.map(|point| mul(&view.pose.rotation, point)[2] + view.pose.translation[2])
+            .collect::<Vec<f64>>()
+    };
+    dataset.train.par_iter().flat_map_iter(of_view).collect()
 }
 
 /// What Gaussians are in views, in training and after.

@@ -10,8 +10,8 @@ use crate::common::surface::{SurfaceRule, add_rule, masked};
 use crate::common::view;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Footprint, Moved, Noise, NormalDepths, Rates, Reach, Regularisers, Snapshot, Term,
-    TrainDevice,
+    AdamStep, Footprint, MotionReach, Noise, NormalDepths, Rates, Reach, Regularisers, Snapshot,
+    Term, TrainDevice,
 };
 use splat::dataset::View;
 use splat::math::adam::Moments;
@@ -205,7 +205,7 @@ fn sampled<B: TrainDevice>(
 
 fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     let (gaussians, shots) = batch(Kind::Colours, 5, 320);
-    for (reach, moved) in [(Reach::All, Moved::All), (Reach::Seen, Moved::Unseen)] {
+    for (reach, moved) in [(Reach::All, MotionReach::All), (Reach::Seen, MotionReach::Unseen)] {
         let noise = Noise { rate: 50.0, key: 77, moved };
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.3, scale: 0.7, reach },

@@ -15,7 +15,7 @@ use crate::common::{assert_relative, view};
 use crate::primitive_rows::in_training;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, Moved, Noise, Objective, Photo, Rates,
+    AdamStep, DeviceError, Footprint, Inputs, Look, MotionReach, Noise, Objective, Photo, Rates,
     Regularisers, Render, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 #[cfg(kernels)]
@@ -331,7 +331,7 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (
-            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: Moved::All }), ..plain },
+            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: MotionReach::All }), ..plain },
             "random motion",
         ),
     ] {

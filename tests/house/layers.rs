@@ -154,9 +154,7 @@ fn modules_use_only_those_above_them() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 32] = [
-    ("src/backend/cpu/stage/adam_packed.rs", "adam"),
-    ("src/backend/cpu/stage/adam_value.rs", "adam"),
+const PARTS: [(&str, &str); 30] = [
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
     ("src/backend/cpu/stage/depth_map.rs", "surface"),
     ("src/backend/cpu/stage/faces.rs", "project"),

@@ -107,8 +107,17 @@ fn what_the_writer_writes_is_read_again_sorted_by_name() {
     assert_eq!(splat::train::near(&dataset), 0.01 * dataset.extent());
     let distance = dataset.viewing_distance().min(dataset.extent());
     assert!(distance > 0.1, "{distance}");
-    let nearer = Dataset { near_share: 0.5, ..dataset };
+    let with_share = SceneOptions { near_share: 0.5, ..options(folder.path()) };
+    let mut nearer = Dataset::load(&with_share).unwrap();
+    nearer.points.positions.clear();
     assert_eq!(splat::train::near(&nearer), 0.5 * distance);
+    // Half of the depth of the nearest points, where that is less.
+    let View { pose, .. } = &nearer.views[nearer.train[0]];
+    let ahead = |depth: f64| {
+        [0, 1, 2].map(|axis| (pose.centre_world()[axis] + depth * pose.rotation[2][axis]) as f32)
+    };
+    nearer.points.positions = vec![ahead(0.2)];
+    assert!((splat::train::near(&nearer) - 0.1).abs() < 1e-6);
 }
 
 #[test]

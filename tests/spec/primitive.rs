@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use splat::backend::cpu::{Cpu, Drawable, Gradients, Model, Parameter};
 use splat::backend::{
-    AdamStep, DeviceError, Footprint, Inputs, Look, Moved, Noise, Objective, Photo, Rates,
+    AdamStep, DeviceError, Footprint, Inputs, Look, MotionReach, Noise, Objective, Photo, Rates,
     Regularisers, RenderSettings, Rows, Snapshot, Statistics, Stay, Term, Terms, Wants,
 };
 use splat::config::Config;
@@ -447,7 +447,7 @@ fn what_needs_a_density_in_space_is_refused() {
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
         (
-            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: Moved::All }), ..plain },
+            AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: MotionReach::All }), ..plain },
             "random motion",
         ),
     ] {

@@ -6,21 +6,20 @@ use std::sync::Arc;
 
 use super::model::Model;
 use super::primitive::{Drawable, density_field};
-use super::primitive::{DrawnView, Splat};
 use super::seen::Seen;
+use super::splat::{DrawnView, Splat};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth::ComparedDepths;
-use super::stage::depth::DepthMap;
-use super::stage::depth::Sampled;
+use super::stage::depth_map::DepthMap;
 use super::stage::gradients::{Gradients, ViewGradients};
 use super::stage::map_gradients::ComparedMaps;
 use super::stage::median::MedianGradient;
 use super::stage::neighbours::NearestLists;
 use super::stage::normals::ComparedNormals;
 use super::stage::patches::PatchPair;
+use super::stage::sampled_depths::Sampled;
 use super::stage::{
-    depth, distortion, loss, median, normal_map, normals, patches, shrink, surface, transmittance,
-    worth,
+    depth, distortion, loss, median, normal_map, normals, patches, rays, shrink, surface, weights,
 };
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
@@ -111,7 +110,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     let mut canvas = seen.blended(viewpoint.size, &drawing);
     if drawing.median && !meets_discs {
         let field = density_field(model, Capability::Surfaces)?;
-        let rays = transmittance::rays(field, &viewpoint, &seen.splats);
+        let rays = rays::rays(field, &viewpoint, &seen.splats);
         canvas.median_depths = median::depths(&rays, &seen.bins, &viewpoint);
     }
     let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
@@ -177,7 +176,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         let pixels = self.canvas.image.len();
         let d_image = match are_triangles {
             true => vec![R::ZERO; pixels],
-            false => worth::d_image(pixels),
+            false => weights::d_image(pixels),
         };
         let d_canvas = CanvasGradient::of_image(&d_image);
         if are_triangles {
@@ -186,7 +185,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         }
         let Seen { splats, bins, .. } = &self.seen;
         let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
-        worth::add(model, splats, &screen);
+        weights::add(model, splats, &screen);
         Ok(())
     }
 }
@@ -194,7 +193,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
 impl<R: Real, P> Frame<R, Drawn, P> {
     /// Its splats, and the blend weight of each, summed over the pixels.
     pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
-        let d_image = worth::d_image(self.canvas.image.len());
+        let d_image = weights::d_image(self.canvas.image.len());
         let d_canvas = CanvasGradient::of_image(&d_image);
         let Seen { splats, bins, .. } = self.seen;
         let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);
@@ -323,12 +322,12 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         let (field, viewpoint) =
             (density_field(model, Capability::Surfaces)?, &self.view.viewpoint);
         let Seen { splats, bins, .. } = &self.seen;
-        let rays = transmittance::rays(field, viewpoint, splats);
+        let rays = rays::rays(field, viewpoint, splats);
         let medians = MedianGradient { depths: &self.canvas.median_depths, d_depths };
         let d_rays = median::backward(&rays, bins, viewpoint, medians);
         gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
         let d_geometry = gradients.geometry.as_chunks_mut().0;
-        transmittance::backward(field, viewpoint, splats, &d_rays, d_geometry);
+        rays::backward(field, viewpoint, splats, &d_rays, d_geometry);
         Ok(())
     }
 

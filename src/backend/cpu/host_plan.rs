@@ -3,7 +3,7 @@
 use std::mem::size_of;
 
 use super::model::Model;
-use super::primitive::Splat;
+use super::splat::Splat;
 use crate::backend::CHUNK_ROWS;
 use crate::math::blend::ScreenGradient;
 use crate::memory::Bytes;

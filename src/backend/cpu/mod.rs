@@ -3,12 +3,15 @@
 //! Generic over the precision: `Cpu<f32>` trains, `Cpu<f64>` is the oracle of the gradient tests.
 //! Results do not depend on the number of threads: sums run in a fixed order.
 
+mod count;
 mod edit;
+mod ellipsoid;
 mod faces;
 mod frame;
 mod gaussians;
 mod host_plan;
 mod model;
+mod model_faces;
 mod packed;
 mod palettes;
 mod parts;
@@ -17,19 +20,21 @@ pub mod ranks;
 mod row_block;
 mod rows;
 mod seen;
+mod splat;
 mod stage;
 mod traits;
+mod without_frame;
 
 use std::marker::PhantomData;
 
+pub use count::{CountedView, count};
 pub use edit::Selection;
+pub use ellipsoid::Ellipsoid;
 pub use frame::{Frame, Ready};
 pub use host_plan::{CpuWork, WorkKind};
 pub use model::{Model, ModelColumn, NotFinite, Parameter};
-pub use primitive::Ellipsoid;
 pub use primitive::{DensityField, Drawable, VertexRows};
-pub use primitive::{DrawnView, Splat};
-pub use seen::{CountedView, count};
+pub use splat::{DrawnView, Splat};
 pub use stage::appearance::ColorTables;
 pub use stage::bind::Binding;
 pub use stage::gradients::Gradients;

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::faces::ModelFaces;
+use super::model_faces::ModelFaces;
 use super::packed::{PackedPart, TablePart};
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Snapshot};

@@ -8,16 +8,16 @@ use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use super::Cpu;
 use super::frame::{self, Frame, Ready};
 use super::model::Model;
-use super::primitive::{Drawable, DrawnView, density_field};
+use super::primitive::{Drawable, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists};
-use super::stage::worth::{self, Judged, WorthSums};
-use super::stage::{adam, bin, blend, fuse, loss, project, reorder, smooth, transmittance};
+use super::stage::worth::WorthSums;
+use super::stage::{adam, fuse, loss, reorder, smooth};
+use super::without_frame;
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
-use crate::backend::settings::TRANSMITTANCES;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
@@ -233,7 +233,7 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
         settings: &RenderSettings,
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
-        transmittances(model, view, settings, places)
+        without_frame::transmittances(model, view, settings, places)
     }
 }
 
@@ -257,7 +257,7 @@ impl<R: Real> Worths<Gaussians> for Cpu<R> {
         target: &Arc<Image>,
         sums: &mut WorthSums<R>,
     ) -> Result<Measured, DeviceError> {
-        add_worths(model, view, settings, target, sums)
+        without_frame::add_worths(model, view, settings, target, sums)
     }
 
     fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {
@@ -390,46 +390,4 @@ impl<R: Real> Bind for Cpu<R> {
     fn read_binding(&mut self, binding: &Binding<R>) -> Result<BoundState, DeviceError> {
         Ok(binding.read())
     }
-}
-
-// Measures of a view without a frame: transmittances, and the worth of each Gaussian.
-
-/// How much light passes between the view's camera and each place.
-pub(super) fn transmittances<R: Real, P: Drawable>(
-    model: &Model<R, P>,
-    view: &View,
-    settings: &RenderSettings,
-    places: &[[f32; 3]],
-) -> Result<Vec<f32>, DeviceError> {
-    let field = density_field(model, Capability::Surfaces)?;
-    settings.footprint.require_volumes(TRANSMITTANCES)?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
-    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
-    let bins = bin::bin(&splats, viewpoint.size);
-    let rays = transmittance::rays(field, &viewpoint, &splats);
-    Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
-}
-
-/// Draws a view without the Gaussians that are left out, adds what each is worth in it, and measures it.
-pub(super) fn add_worths<R: Real, P: Drawable>(
-    model: &Model<R, P>,
-    view: &View,
-    settings: &RenderSettings,
-    target: &Image,
-    sums: &mut WorthSums<R>,
-) -> Result<Measured, DeviceError> {
-    settings.footprint.require_gaussians("worths")?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
-    let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
-    let bins = bin::bin(&splats, viewpoint.size);
-    let drawn = worth::drawn(&splats, &sums.absent);
-    let canvas = blend::forward(&drawn, &bins, viewpoint.size, &drawing);
-    let measured = loss::measure(&canvas.image, viewpoint.size, target)?;
-    let background = drawing.background.map(R::of_f32);
-    let judged = Judged { image: &canvas.image, background, target };
-    let shares = worth::shares(&splats, &bins, &sums.absent, judged);
-    sums.add(&splats, &shares);
-    Ok(measured)
 }

@@ -1,22 +1,17 @@
 //! What rank 0 has all ranks do.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use splat_ranks::exchange::{Exchange, ExchangeError};
 
-use crate::abi::terms::Terms;
 use crate::backend::{
-    AdamStep, Adjust, Candidates, DeviceError, EditRule, LossValues, Pick, RankView,
-    RenderSettings, ScoreRule, Sight,
+    AdamStep, Adjust, Candidates, EditRule, Pick, RankView, RenderSettings, ScoreRule, Sight,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
 
 /// The form of what ranks send each other: another number where a command, or what it moves, has changed.
-pub const RANK_PROTOCOL: u32 = 3;
+pub const RANK_PROTOCOL: u32 = 4;
 
 /// Something that all ranks do together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -80,202 +75,4 @@ pub(super) enum RankCommand {
     },
     /// The run is over.
     End,
-}
-
-// Values between ranks, as bytes of an exchange.
-
-/// Why a rank takes no part in a run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub enum Problem {
-    /// It has not the scene.
-    Scene(String),
-    /// It cannot use its device.
-    Device(String),
-}
-
-/// A rank's way to the others. Its clones are the same way: all ranks make the same calls in the same order.
-#[derive(Clone)]
-pub struct RankLine {
-    rank: u32,
-    world: u32,
-    exchange: Arc<Mutex<Box<dyn Exchange>>>,
-}
-
-impl RankLine {
-    /// The way over an exchange.
-    pub fn new(exchange: Box<dyn Exchange>) -> Self {
-        let (rank, world) = (exchange.rank(), exchange.world());
-        Self { rank, world, exchange: Arc::new(Mutex::new(exchange)) }
-    }
-
-    /// This rank.
-    pub fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    /// How many ranks there are.
-    pub fn world(&self) -> u32 {
-        self.world
-    }
-
-    /// A call of the exchange, whose error is kept there for the calls that follow.
-    fn call<T>(
-        &self,
-        make: impl FnOnce(&mut dyn Exchange) -> Result<T, ExchangeError>,
-    ) -> Result<T, DeviceError> {
-        let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(make(&mut **exchange)?)
-    }
-
-    /// Rank 0 has all ranks do something.
-    pub(super) fn tell(&self, command: &RankCommand) -> Result<(), DeviceError> {
-        self.give(command)
-    }
-
-    /// What rank 0 has this one do next.
-    pub(super) fn hear(&self) -> Result<RankCommand, DeviceError> {
-        self.take()
-    }
-
-    /// Rank 0 gives all ranks a value.
-    pub(in crate::backend) fn give<T: Serialize>(&self, value: &T) -> Result<(), DeviceError> {
-        let bytes = encoded(value, 0)?;
-        self.call(|exchange| exchange.broadcast(Some(bytes)).map(drop))
-    }
-
-    /// What rank 0 gives.
-    pub(in crate::backend) fn take<T: DeserializeOwned>(&self) -> Result<T, DeviceError> {
-        decoded(0, &self.call(|exchange| exchange.broadcast(None))?)
-    }
-
-    /// Sends each rank its value, by rank, and takes one from each.
-    pub(in crate::backend) fn all_to_all<T: Serialize, U: DeserializeOwned>(
-        &self,
-        outgoing: &[T],
-    ) -> Result<Vec<U>, DeviceError> {
-        let outgoing = outgoing.iter().map(|value| encoded(value, self.rank));
-        let outgoing = outgoing.collect::<Result<_, _>>()?;
-        by_rank(&self.call(|exchange| exchange.all_to_all(outgoing))?)
-    }
-
-    /// Every rank's value, by rank.
-    pub(in crate::backend) fn all_gather<T: Serialize + DeserializeOwned>(
-        &self,
-        mine: &T,
-    ) -> Result<Vec<T>, DeviceError> {
-        let mine = encoded(mine, self.rank)?;
-        by_rank(&self.call(|exchange| exchange.all_gather(mine))?)
-    }
-
-    /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
-    pub(super) fn refuse_problems(&self) -> Result<(), DeviceError> {
-        let problems = (0..).zip(self.all_gather(&None::<Problem>)?);
-        let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
-        match found.next() {
-            None => Ok(()),
-            Some((rank, Problem::Scene(problem))) => Err(DeviceError::OtherScene { rank, problem }),
-            Some((rank, Problem::Device(problem))) => {
-                Err(DeviceError::RankDevice { rank, problem })
-            }
-        }
-    }
-
-    /// Every rank's value, by rank, on rank 0 alone.
-    pub(in crate::backend) fn gather_first<T: Serialize + DeserializeOwned>(
-        &self,
-        mine: &T,
-    ) -> Result<Option<Vec<T>>, DeviceError> {
-        let outgoing = (0..self.world).map(|rank| (rank == 0).then_some(mine));
-        let incoming: Vec<Option<T>> = self.all_to_all(&outgoing.collect::<Vec<_>>())?;
-        Ok(incoming.into_iter().collect())
-    }
-}
-
-fn by_rank<T: DeserializeOwned>(incoming: &[Vec<u8>]) -> Result<Vec<T>, DeviceError> {
-    (0..).zip(incoming).map(|(rank, bytes)| decoded(rank, bytes)).collect()
-}
-
-fn encoded<T: Serialize>(value: &T, rank: u32) -> Result<Vec<u8>, DeviceError> {
-    postcard::to_stdvec(value).map_err(|error| unreadable(rank, &error))
-}
-
-fn decoded<T: DeserializeOwned>(rank: u32, bytes: &[u8]) -> Result<T, DeviceError> {
-    postcard::from_bytes(bytes).map_err(|error| unreadable(rank, &error))
-}
-
-fn unreadable(rank: u32, error: &postcard::Error) -> DeviceError {
-    DeviceError::OfRank { rank, message: format!("what it sends cannot be read: {error}") }
-}
-
-// Report of a rank about the view that it draws.
-
-/// What a rank tells the others when it has projected its rows into the views that they draw in a round.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct RankNews {
-    /// Why its own view cannot be compared, if that is so: the round goes on without it.
-    pub(in crate::backend) problem: Option<String>,
-    /// What it has to say of the view of the round before.
-    pub(in crate::backend) report: ViewReport,
-    /// How many splats its rows are in the view of each rank, and how many pairs of a splat and a tile, where
-    /// a device counts them; `[world]`. 0 for its own view, which it counts later and alone needs.
-    pub(in crate::backend) counts: Vec<[u64; 2]>,
-}
-
-impl RankNews {
-    /// None at all.
-    pub(in crate::backend) const NONE: Self =
-        Self { problem: None, report: ViewReport::NoView, counts: Vec::new() };
-}
-
-/// What became of the view of a rank.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::backend) enum ViewReport {
-    /// It had none.
-    NoView,
-    /// Its gradients are added.
-    Added(Reported),
-    /// It cannot be drawn or compared: why.
-    Failed(String),
-}
-
-/// The values of a view's terms at pixels.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(in crate::backend) struct Reported {
-    total: f64,
-    pairs: Vec<(String, f64)>,
-}
-
-impl ViewReport {
-    /// A view of these values.
-    pub(super) fn added(values: LossValues) -> Self {
-        let LossValues { total, pairs } = values;
-        let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self::Added(Reported { total, pairs })
-    }
-
-    /// The values of the view of a rank that is compared by these terms.
-    pub(super) fn values(&self, rank: u32, terms: &Terms) -> Result<LossValues, DeviceError> {
-        match self {
-            Self::Added(Reported { total, pairs }) => {
-                let names = || terms.active().flat_map(|weighted| weighted.term.values());
-                let known = pairs.iter().filter_map(|(name, value)| {
-                    names().find(|known| known.name == name).map(|known| (known.name, *value))
-                });
-                Ok(LossValues { total: *total, pairs: known.collect() })
-            }
-            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
-            Self::NoView => {
-                let message = "it has left out its view of the step".to_owned();
-                Err(DeviceError::OfRank { rank, message })
-            }
-        }
-    }
-
-    /// The error that it tells, if it does.
-    pub(super) fn check(&self, rank: u32) -> Result<(), DeviceError> {
-        match self {
-            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
-            Self::NoView | Self::Added(_) => Ok(()),
-        }
-    }
 }

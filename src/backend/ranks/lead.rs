@@ -4,17 +4,16 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::command::RankCommand;
-use super::command::{RankNews, ViewReport};
-use super::refused::refused;
+use super::losses::{FailedStep, LateReports, RankLosses};
+use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
-use super::view::{FailedStep, LateReports, RankLosses};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
 use crate::backend::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
-    AdamStep, Adjust, Candidates, Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, Edit,
-    EditRule, Edited, Filter3d, LadderState, Look, Measured, ModelShape, Objective, Peaks, Photo,
-    Pick, Render, RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, Wants, check_rows,
+    AdamStep, Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, LadderState, Look, Measured,
+    ModelShape, Objective, Peaks, Photo, Render, RenderSettings, Rendered, Rows, Snapshot, Store,
+    Wants, check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
@@ -388,73 +387,5 @@ impl<S: RankShard> Ranks for Ranked<S> {
 
     fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
         std::mem::take(&mut self.outcomes)
-    }
-}
-
-// Density control and the 3D filter of all ranks, as rank 0 asks for them.
-
-impl<S: RankShard> Edit<Gaussians> for Ranked<S> {
-    type Selection = S::Selection;
-
-    fn weigh(
-        &mut self,
-        model: &mut S::Share,
-        views: &[&View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
-        let (views, settings): (Vec<View>, _) =
-            (views.iter().copied().cloned().collect(), *settings);
-        self.tell(&RankCommand::Weigh { views: views.clone(), settings })?;
-        self.shard.weigh(model, &views, &settings)
-    }
-
-    fn read_weights(&mut self, _: &S::Share) -> Result<Vec<f32>, DeviceError> {
-        refused("weights of single Gaussians")
-    }
-
-    fn score(&mut self, model: &S::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
-        if rule.by_gradient().is_none() {
-            return Ok(Candidates { rule: *rule, ..Candidates::NONE });
-        }
-        self.tell(&RankCommand::Score(*rule))?;
-        self.shard.score(model, rule)
-    }
-
-    fn select(
-        &mut self,
-        model: &mut S::Share,
-        candidates: &Candidates,
-        pick: Pick,
-    ) -> Result<S::Selection, DeviceError> {
-        self.tell(&RankCommand::Select { candidates: *candidates, pick })?;
-        self.shard.select(model, candidates, pick)
-    }
-
-    fn edit(
-        &mut self,
-        model: &mut S::Share,
-        selection: S::Selection,
-        rule: &EditRule,
-    ) -> Result<Edited, DeviceError> {
-        self.tell(&RankCommand::Edit(*rule))?;
-        self.shard.edit(model, selection, rule)
-    }
-
-    fn adjust(&mut self, model: &mut S::Share, adjust: &Adjust) -> Result<(), DeviceError> {
-        self.tell(&RankCommand::Adjust(*adjust))?;
-        self.shard.adjust(model, adjust)
-    }
-}
-
-impl<S: RankShard> Filter3d for Ranked<S> {
-    fn update_filter_3d(
-        &mut self,
-        model: &mut S::Share,
-        views: &[&View],
-        sampled_from: f64,
-    ) -> Result<(), DeviceError> {
-        let views: Vec<View> = views.iter().copied().cloned().collect();
-        self.tell(&RankCommand::Smooth { views: views.clone(), sampled_from })?;
-        self.shard.smooth(model, &views, sampled_from)
     }
 }

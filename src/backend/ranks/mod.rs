@@ -24,17 +24,22 @@
 mod command;
 pub(super) mod dealt;
 mod lead;
+mod lead_density;
+mod line;
+mod losses;
+pub(super) mod numbering;
 mod obeying;
 mod packed_rows;
 mod refused;
+mod report;
 mod shard;
 mod view;
 
 pub use command::RANK_PROTOCOL;
-pub use command::RankNews;
-pub use command::{Problem, RankLine};
 pub use lead::Ranked;
+pub use line::{Problem, RankLine};
+pub use losses::RankLosses;
 pub use obeying::{Obeying, Opening, RankOrder, RankTarget};
+pub use report::RankNews;
 pub use shard::{DealtRows, RankShard, Shard, SharedEdits, SharedViews};
-pub use view::RankLosses;
 pub use view::{RankOutcome, RankView, Ranks, Sight};

@@ -1,8 +1,8 @@
 //! A rank other than 0 as a device: it does what rank 0 has all ranks do.
 
 use super::command::RankCommand;
-use super::command::{Problem, RankLine};
-use super::command::{RankNews, ViewReport};
+use super::line::{Problem, RankLine};
+use super::report::{RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankView, Sight};
 use crate::abi::terms::Terms;

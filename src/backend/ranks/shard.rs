@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::command::RankLine;
-use super::command::RankNews;
+use super::line::RankLine;
+use super::report::RankNews;
 use super::view::{RankView, Sight};
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::{

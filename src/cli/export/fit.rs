@@ -271,7 +271,7 @@ impl SogExport<'_> {
     }
 }
 
-/// Depth before which nothing is drawn in training with these cameras.
+/// Depth before which nothing is drawn in training with these cameras and without `--near-share`.
 fn near_of(cameras: &[SceneCamera]) -> f64 {
     let centres = || cameras.iter().map(|camera| camera.position);
     let mean = scale(centres().fold([0.0; 3], add), 1.0 / cameras.len().max(1) as f64);
@@ -289,7 +289,7 @@ impl Task for OnDevice<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
         let Self(export) = self;
         let cameras = export.cameras();
-        // As far as in training, where the scene is small.
+        // Where the scene is small, as in training without `--near-share`.
         let near = export.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,

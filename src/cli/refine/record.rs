@@ -56,7 +56,9 @@ impl RefineSettings {
         let mut of_scene = Hash::new();
         let ReadModel { config, dataset, .. } = model;
         let scene = SceneOptions { source_path: None, ..config.scene.clone() };
-        of_scene.take(serde_json::to_string(&scene).unwrap_or_default().as_bytes());
+        // Records of before the option was there go on to hold for runs without it.
+        let scene = serde_json::to_string(&scene).unwrap_or_default();
+        of_scene.take(scene.replace("\"near_share\":0.0,", "").as_bytes());
         for &view in &dataset.train {
             of_scene.take(dataset.views[view].name.as_bytes());
         }

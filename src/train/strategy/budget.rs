@@ -1,10 +1,10 @@
 //! Growth to a given number of Gaussians: births come at an even pace where the pixels of a view disagree
-//! about an opacity, what no view shows is removed, and opacities fade now and then in place of resets, at
+//! about an opacity, Gaussians that no view shows are removed, and opacities fade now and then in place of resets, at
 //! which Adam forgets all moments (the density control of `LiteGS`, 2026).
 
 use super::growth::{Births, SPLIT_SHRINK, grow};
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
-use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, Moved, ScoreRule, Statistics};
+use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, MotionReach, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
@@ -36,8 +36,8 @@ const DECAY_VIEWS: f64 = 100.0;
 
 /// Decay of the SH coefficients above degree 0 over their learning rate.
 ///
-/// Harmonics fit what a Gaussian's few views have in common with nothing else. With many views the data say more, and real
-/// reflections would be lost.
+/// The harmonics of a Gaussian fit errors of its few views, and then change between these views at random. With many views
+/// they show real reflections, which the decay would remove.
 fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
     options.sh_decay * (DECAY_VIEWS / f64::from(views)).powi(2).min(1.0)
 }
@@ -49,7 +49,7 @@ pub(super) struct BudgetGrowth {
     /// Images between two rounds at least, where iterations pass with the clock.
     round_images: u32,
     extras: StepExtras,
-    /// Of what the view of a step does not show, if anything.
+    /// Random motion of Gaussians that no view of a step shows; `None` of surfels.
     motion: Option<RandomMotion>,
     /// Largest scale that is copied, not split, world units.
     small_max: f64,
@@ -78,7 +78,7 @@ impl BudgetGrowth {
         // Surfels have no volume that the motion could follow.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
         let extras = StepExtras {
-            sh_decay: sh_decay(&config.optimize, views),
+            sh_decay_rate: sh_decay(&config.optimize, views),
             ..StepExtras::of(config, scene)
         };
         Self {
@@ -86,7 +86,14 @@ impl BudgetGrowth {
             window,
             round_images,
             extras,
-            motion: is_moved.then(|| RandomMotion::new(config, scene, Moved::Unseen)),
+            motion: is_moved.then(|| {
+                RandomMotion::new(
+                    config,
+                    scene,
+                    config.densify.unseen_noise_lr,
+                    MotionReach::Unseen,
+                )
+            }),
             small_max: options.percent_dense * scene.extent,
             most: options.max_points.unwrap_or(u64::MAX),
             fade_interval: options.opacity_reset_interval,
@@ -225,14 +232,15 @@ mod tests {
     #[test]
     fn gaussians_that_no_view_shows_move_at_random_and_surfels_do_not() {
         let mut config = Config::default();
+        config.densify.unseen_noise_lr = 1.0;
         let noise = |config: &Config| {
             let budget = BudgetGrowth::new(config, UNIT, 10);
             Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(9)).noise
         };
-        assert_eq!(noise(&config).map(|noise| noise.moved), Some(Moved::Unseen));
-        config.densify.noise_lr = 0.0;
+        assert_eq!(noise(&config).map(|noise| noise.moved), Some(MotionReach::Unseen));
+        config.densify.unseen_noise_lr = 0.0;
         assert_eq!(noise(&config), None);
-        config.densify.noise_lr = 1.0;
+        config.densify.unseen_noise_lr = 1.0;
         config.optimize.primitive = PrimitiveName::Surfels;
         assert_eq!(noise(&config), None);
     }

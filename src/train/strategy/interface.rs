@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, Moved, Noise,
-    Pick, Reach, Regularisers, Remesh, ScoreRule, Statistics,
+    Adjust, Candidates, DeviceError, Edit, EditRule, Edited, FaceStatistics, Faces, MotionReach,
+    Noise, Pick, Reach, Regularisers, Remesh, ScoreRule, Statistics,
 };
 use crate::config::{Config, DensifyOptions, OptimizeOptions, RegReach};
 use crate::math::random::{RandomStream, RandomUse};
@@ -52,7 +52,7 @@ pub struct StepExtras {
     /// Random motion.
     pub noise: Option<Noise>,
     /// Decay of the SH coefficients above degree 0 in a step, over their learning rate.
-    pub sh_decay: f64,
+    pub sh_decay_rate: f64,
 }
 
 impl StepExtras {
@@ -67,7 +67,7 @@ impl StepExtras {
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
-        Self { regularisers, noise: None, sh_decay: 0.0 }
+        Self { regularisers, noise: None, sh_decay_rate: 0.0 }
     }
 }
 
@@ -77,15 +77,19 @@ pub(super) struct RandomMotion {
     optimize: OptimizeOptions,
     /// Factor over the learning rate of the centres.
     noise_lr: f64,
-    moved: Moved,
+    moved: MotionReach,
     seed: u64,
     scene: SceneScale,
 }
 
 impl RandomMotion {
-    /// The motion that the options describe, of these Gaussians.
-    pub(super) fn new(config: &Config, scene: SceneScale, moved: Moved) -> Self {
-        let noise_lr = config.densify.noise_lr;
+    /// Motion of these Gaussians at so many times the learning rate of the centres.
+    pub(super) fn new(
+        config: &Config,
+        scene: SceneScale,
+        noise_lr: f64,
+        moved: MotionReach,
+    ) -> Self {
         Self { optimize: config.optimize.clone(), noise_lr, moved, seed: config.run.seed, scene }
     }
 

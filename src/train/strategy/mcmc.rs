@@ -3,7 +3,9 @@
 //! motion explores.
 
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy};
-use crate::backend::{Adjust, Edit, EditRule, Edited, Into, Moved, Pick, ScoreRule, Statistics};
+use crate::backend::{
+    Adjust, Edit, EditRule, Edited, Into, MotionReach, Pick, ScoreRule, Statistics,
+};
 use crate::config::Config;
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::RoundShape;
@@ -34,7 +36,7 @@ impl Mcmc {
     pub(super) fn new(config: &Config, scene: SceneScale) -> Self {
         Self {
             rounds: Rounds::new(&config.densify),
-            motion: RandomMotion::new(config, scene, Moved::All),
+            motion: RandomMotion::new(config, scene, config.densify.noise_lr, MotionReach::All),
             most: config.densify.max_points.unwrap_or(MOST_BY_DEFAULT),
             opacity_min: config.densify.min_opacity,
             seed: config.run.seed,

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::share::check_block;
+use super::dealing::check_block;
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::row_block::RowBlock;
@@ -13,7 +13,7 @@ use crate::backend::cpu::stage::densify::{self, Growing};
 use crate::backend::cpu::stage::relocate::{self, DrawnSources};
 use crate::backend::cpu::stage::smooth;
 use crate::backend::ranks::SharedEdits;
-use crate::backend::ranks::dealt::Numbering;
+use crate::backend::ranks::numbering::Numbering;
 use crate::backend::rows_version::RowsVersion;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{

@@ -10,9 +10,11 @@
 //! | `step.rs` | move the rows down their gradients |
 //! | `density.rs` | choose by the statistics of all rows, and edit |
 
+mod dealing;
 mod density;
 mod round;
 mod share;
+mod step;
 
 pub use share::CpuShard;
 

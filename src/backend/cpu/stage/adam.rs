@@ -8,11 +8,11 @@ use rayon::prelude::*;
 
 use super::gradients::{Gradients, UNSEEN};
 use super::project::parameter_gradient;
+use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::packed::{TablePart, set_code};
-use crate::backend::cpu::primitive::Ellipsoid;
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field, places};
-use crate::backend::{AdamStep, Capability, DeviceError, Moved, Noise, Reach, Regularisers};
+use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Noise, Reach, Regularisers};
 use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
 use crate::math::adam::{Moments, RateBySize};
 use crate::math::compact::{
@@ -166,7 +166,7 @@ fn add_noise<R: Real, P: Drawable>(
         .into_par_iter()
         .map(|row| {
             let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
-            if noise.moved == Moved::Unseen && is_seen(row) {
+            if noise.moved == MotionReach::Unseen && is_seen(row) {
                 return shape.mean_world;
             }
             let offset =

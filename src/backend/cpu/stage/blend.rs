@@ -11,7 +11,7 @@ use rayon::prelude::*;
 pub(super) use self::tile::place_in_tile;
 use self::tile::{MapBands, Pixel, TILE_PIXELS, TileState};
 use super::bin::Bins;
-use crate::backend::cpu::primitive::Splat;
+use crate::backend::cpu::splat::Splat;
 use crate::backend::{Drawing, Footprint, Rendered};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};

@@ -4,7 +4,7 @@
 mod tests;
 
 use crate::backend::cpu::model::{Model, Parameter};
-use crate::backend::cpu::primitive::Splat;
+use crate::backend::cpu::splat::Splat;
 use crate::backend::{
     Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };

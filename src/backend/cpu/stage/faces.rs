@@ -3,16 +3,13 @@
 use rayon::prelude::*;
 
 use super::blend_triangles::FaceSums;
-use super::project::FirstBroken;
+use super::vertices::Vertices;
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{Drawable, vertex_rows};
-use crate::backend::cpu::primitive::{DrawnView, Splat};
+use crate::backend::cpu::splat::Splat;
 use crate::backend::{DeviceError, Window};
 use crate::math::Real;
 use crate::math::blend::ScreenGradient;
-use crate::math::splat::{
-    Triangle, Vertex, VertexGradient, cover, reach_px, triangle, triangle_bwd,
-};
+use crate::math::splat::{Triangle, VertexGradient, cover, reach_px, triangle, triangle_bwd};
 use crate::model::Primitive;
 
 /// The faces that a view sees, in their order.
@@ -118,34 +115,5 @@ pub(crate) fn observe<R: Real, P: Primitive>(
         if let Some(corners) = vertices.corners(faces.corners[face]) {
             faces.reaches_px[face] = faces.reaches_px[face].max(reach_px(&corners));
         }
-    }
-}
-
-// Stage `vertices`: rows to vertices on the screen.
-
-/// Every row as the view sees it, and what is wrong with the first that is broken.
-pub(crate) struct Vertices<R> {
-    /// Nothing of a row that is not beyond the nearest depth, or broken; `[rows]`.
-    pub(crate) seen: Vec<Option<Vertex<R>>>,
-    pub(crate) fault: Option<DeviceError>,
-}
-
-impl<R: Real> Vertices<R> {
-    pub(crate) fn of<P: Drawable>(
-        model: &Model<R, P>,
-        view: &DrawnView<R>,
-    ) -> Result<Self, DeviceError> {
-        let rows = vertex_rows(model)?;
-        let first_broken = FirstBroken::new();
-        let look = |row| rows.vertex(row, view);
-        let numbers = (0..model.len()).into_par_iter();
-        let seen = numbers.map(|row| first_broken.unless(row, look(row))).collect();
-        Ok(Self { seen, fault: first_broken.fault::<P, _>(look) })
-    }
-
-    /// Those of a face, where all are seen.
-    pub(crate) fn corners(&self, face: [u32; 3]) -> Option<[Vertex<R>; 3]> {
-        let [a, b, c] = face.map(|row| self.seen[row as usize]);
-        Some([a?, b?, c?])
     }
 }

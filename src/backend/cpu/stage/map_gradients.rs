@@ -2,10 +2,10 @@
 
 use super::blend::CanvasGradient;
 use super::depth::ComparedDepths;
-use super::depth::DepthMap;
-use super::depth::Sampled;
+use super::depth_map::DepthMap;
 use super::distortion::RayDistortion;
 use super::normals::ComparedNormals;
+use super::sampled_depths::Sampled;
 use crate::math::Real;
 use crate::memory::Bytes;
 

@@ -5,8 +5,8 @@ use rayon::prelude::*;
 
 use super::blend::Canvas;
 use super::depth::ComparedDepths;
-use super::depth::SlopedMap;
 use super::pixel_sums;
+use super::slopes::SlopedMap;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::linalg::dot;

@@ -6,8 +6,8 @@ use std::mem;
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use super::depth::SlopedMap;
 use super::pixel_sums;
+use super::slopes::SlopedMap;
 use crate::abi::terms::NormalDepths;
 use crate::dataset::Image;
 use crate::math::Real;

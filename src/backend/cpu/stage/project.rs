@@ -10,7 +10,7 @@ use super::gradients::{Gradients, UNSEEN};
 use crate::backend::DeviceError;
 use crate::backend::cpu::model::{Model, NotFinite, Parameter};
 use crate::backend::cpu::primitive::Drawable;
-use crate::backend::cpu::primitive::{DrawnView, Splat};
+use crate::backend::cpu::splat::{DrawnView, Splat};
 use crate::math::Real;
 use crate::model::{Gaussians, Primitive};
 

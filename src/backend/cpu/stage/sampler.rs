@@ -6,11 +6,11 @@
 
 use rayon::prelude::*;
 
-use super::depth::DepthMap;
+use super::depth_map::DepthMap;
 use super::neighbours::NearestLists;
 use crate::abi::terms::{SampleRule, Terms, VALUE_DENSITY, VALUE_NORMAL, VALUE_SDF};
+use crate::backend::cpu::ellipsoid::Ellipsoid;
 use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::Ellipsoid;
 use crate::backend::cpu::primitive::{DensityField, Drawable, density_field};
 use crate::backend::{Capability, DeviceError};
 use crate::math::Real;

@@ -3,15 +3,13 @@
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use crate::backend::cpu::primitive::DensityField;
-use crate::backend::cpu::primitive::Splat;
 use crate::backend::transmittances::NOT_SEEN;
 use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
-use crate::math::field::{GEOMETRY, place_px};
+use crate::math::field::place_px;
 use crate::math::linalg::{Vec3, add, mul};
 use crate::math::splat::{TILE, Viewpoint};
-use crate::math::transmittance::{RayGaussian, RayGaussianGradient};
+use crate::math::transmittance::RayGaussian;
 
 /// Transmittances at places (world units); [`NOT_SEEN`] where the view does not see them.
 pub(crate) fn at_places<R: Real>(
@@ -54,38 +52,4 @@ fn list_at<'a, R: Real>(
         pixel.min(view.size[axis].saturating_sub(1)) / TILE
     });
     Some(&bins.splat_from_instance[bins.range(x, y)])
-}
-
-// Stage `rays`: the Gaussians that a view sees, as its rays meet them, and the gradients of that.
-
-/// One for each splat.
-pub(crate) fn rays<R: Real>(
-    field: &dyn DensityField<R>,
-    view: &Viewpoint<R>,
-    splats: &[Splat<R>],
-) -> Vec<RayGaussian<R>> {
-    splats
-        .par_iter()
-        .map(|splat| {
-            let ellipsoid = field.ellipsoid(splat.row);
-            RayGaussian::new(view, &ellipsoid.shape, ellipsoid.opacity_logit)
-        })
-        .collect()
-}
-
-/// Adds gradients of the splats as rays meet them to those of their rows' geometry, [rows, 11].
-pub(crate) fn backward<R: Real>(
-    field: &dyn DensityField<R>,
-    view: &Viewpoint<R>,
-    splats: &[Splat<R>],
-    d_rays: &[RayGaussianGradient<R>],
-    d_geometry: &mut [[R; GEOMETRY]],
-) {
-    for (splat, d_ray) in splats.iter().zip(d_rays) {
-        let ellipsoid = field.ellipsoid(splat.row);
-        let d = RayGaussian::new_bwd(view, &ellipsoid.shape, ellipsoid.opacity_logit, d_ray);
-        for (sum, d) in d_geometry[splat.row].iter_mut().zip(d) {
-            *sum += d;
-        }
-    }
 }

@@ -7,18 +7,14 @@ use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::blend::{place_in_tile, split_by_tile_row};
-use crate::backend::cpu::model::Model;
-use crate::backend::cpu::primitive::{InPixel, Splat};
+use crate::backend::cpu::splat::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::blend::{
-    PixelChange, PixelLayer, ScreenGradient, TRANSMITTANCE_MIN, pixel_change,
-};
+use crate::math::blend::{PixelChange, PixelLayer, TRANSMITTANCE_MIN, pixel_change};
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
-use crate::model::Primitive;
 
 /// What is known of Gaussians after the views up to now.
 #[derive(Debug)]
@@ -207,27 +203,5 @@ impl<R: Real> WorthWalk<R> {
         };
         let PixelChange { error_change, squared_change } = pixel_change(drawn, changed, truth);
         WorthShare { weight, weight_max: weight, error_change, squared_change }
-    }
-}
-
-// Stage `weights`: the share of each Gaussian in the views.
-//
-// A colour in a pixel is the sum of the Gaussians' colours times their blend weights. So a Gaussian's
-// weight, summed over the pixels, is the gradient of its colour where that of every pixel is 1.
-
-/// Gradient of an image of so many values, by which the colours' gradients are weights.
-pub(crate) fn d_image<R: Real>(values: usize) -> Vec<R> {
-    vec![R::ONE; values]
-}
-
-/// Adds a view's weights to those of the views before, which are where the norms of gradients were.
-pub(crate) fn add<R: Real, P: Primitive>(
-    model: &mut Model<R, P>,
-    splats: &[Splat<R>],
-    screen: &[ScreenGradient<R>],
-) {
-    for (splat, gradient) in splats.iter().zip(screen) {
-        let [weight, ..] = gradient.d_color;
-        model.gradient_norm_sums[splat.row] += weight;
     }
 }

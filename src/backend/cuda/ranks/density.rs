@@ -6,7 +6,7 @@ use crate::backend::cuda::Selection;
 use crate::backend::cuda::memory::heap::Buffer as _;
 use crate::backend::cuda::stage::smooth;
 use crate::backend::ranks::SharedEdits;
-use crate::backend::ranks::dealt::Numbering;
+use crate::backend::ranks::numbering::Numbering;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Grow, Into, Pick, RenderSettings,
     ScoreRule,

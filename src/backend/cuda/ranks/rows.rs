@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::density::parts;
 use super::share::{CudaShard, CudaShare};
-use crate::backend::ranks::dealt::Numbering;
+use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{DealtRows, dealt};
 use crate::backend::{DeviceError, ModelShape, Rows, Snapshot, Store as _};
 use crate::math::morton::Cube;

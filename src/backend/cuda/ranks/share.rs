@@ -4,7 +4,7 @@ use super::counts::ViewCounts;
 use super::link::GpuLink;
 use crate::backend::cuda::Cuda;
 use crate::backend::cuda::model::tables::Model;
-use crate::backend::ranks::dealt::Numbering;
+use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{RankLine, Shard};
 use crate::backend::{Candidates, DeviceError, ModelShape, Store as _};
 use crate::memory::Bytes;

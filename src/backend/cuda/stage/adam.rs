@@ -11,7 +11,7 @@ use crate::backend::cuda::model::catch_up::catch_up;
 use crate::backend::cuda::model::tables::{Model, pointers};
 use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
 use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, Capability, DeviceError, Moved, Reach};
+use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Reach};
 use crate::layout::Records;
 use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
@@ -155,7 +155,7 @@ pub(crate) fn step<P: CudaPrimitive>(
         size_exponent: step.by_size.map_or(0.0, |by_size| by_size.exponent) as f32,
         size_offset: step.by_size.map_or(0.0, |by_size| by_size.offset()) as f32,
         seen_only: u32::from(step.regularisers.reach == Reach::Seen),
-        noise_unseen: u32::from(step.noise.is_some_and(|noise| noise.moved == Moved::Unseen)),
+        noise_unseen: u32::from(step.noise.is_some_and(|noise| noise.moved == MotionReach::Unseen)),
         sh_kept: (1.0 - step.sh_decay) as f32,
     };
     kernel.over(&session.stream, gaussians, &args)?;

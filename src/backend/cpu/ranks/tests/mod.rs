@@ -13,7 +13,7 @@ use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
 use crate::backend::ranks::{Obeying, Opening, Problem, RankLine, RankOrder, RankTarget, Ranked};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, Moved, Noise,
+    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, MotionReach, Noise,
     Objective, Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings,
     Rendered, ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
 };
@@ -215,7 +215,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         let key = RandomStream::new(1, u64::from(self.steps), RandomUse::Noise).key();
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() },
-            noise: Some(Noise { rate: 10.0, key, moved: Moved::All }),
+            noise: Some(Noise { rate: 10.0, key, moved: MotionReach::All }),
             ..AdamStep::new(self.steps, rates)
         };
         self.device.step(&mut self.model, gradients, &step)?;

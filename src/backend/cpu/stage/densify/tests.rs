@@ -3,7 +3,7 @@
 use super::super::project::project;
 use super::*;
 use crate::backend::Footprint;
-use crate::backend::cpu::primitive::DrawnView;
+use crate::backend::cpu::splat::DrawnView;
 use crate::backend::viewpoint::viewpoint;
 use crate::dataset::{Camera, Pose, View};
 use crate::math::random::RandomUse;
