@@ -10,7 +10,7 @@
 //! All is in camera axes; a ray is given by its slopes x/z and y/z, and places on it by their depth z.
 
 use super::blend::{ALPHA_MAX, ALPHA_MIN};
-use super::field::{self, GEOMETRY, SCALE_MIN};
+use super::field::{GEOMETRY, SCALE_MIN};
 use super::linalg::{
     Mat3, Vec3, add, dot, mat_mul, mul, mul_transposed, rotation, rotation_bwd, scale, sub,
     transpose,
@@ -163,7 +163,7 @@ impl<R: Real> RayGaussian<R> {
 }
 
 impl<R: Real> OnRay<R> {
-    /// Whether the ray meets it at all, as in blending.
+    /// True if the ray meets it at all, as in blending.
     #[inline]
     pub fn is_met(&self) -> bool {
         self.peak >= R::of(ALPHA_MIN)

@@ -37,7 +37,7 @@ use crate::math::morton::Cube;
 pub use feed::Views;
 pub use trainer::{Outcome, Trainer, TrainerSetup};
 
-/// Why a run ended before its last iteration.
+/// Errors that end a run before its last iteration.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The device failed.
@@ -46,9 +46,9 @@ pub enum TrainError {
     /// There is too little of the device's memory, and nothing is left that could be given up.
     #[error("{source}.\nNothing more can be given up, so the run stops; {checkpoint} holds it")]
     OutOfMemory {
-        /// What was refused.
+        /// The refused request.
         source: Box<DeviceError>,
-        /// Where the run can go on.
+        /// Checkpoint from which the run can continue.
         checkpoint: PathBuf,
     },
     /// A result cannot be written.
@@ -57,9 +57,9 @@ pub enum TrainError {
     /// There is no space for a result on the disk.
     #[error("{source}. {}", outcome(.checkpoint.as_deref()))]
     NoSpace {
-        /// What cannot be written.
+        /// The file that cannot be written.
         source: OutputError,
-        /// Where the run can go on.
+        /// Checkpoint from which the run can continue.
         checkpoint: Option<PathBuf>,
     },
     /// The checkpoint that the run goes on from cannot be read.
@@ -73,7 +73,7 @@ pub enum TrainError {
     NoImages {
         /// Number of training views.
         views: usize,
-        /// What is wrong with the first.
+        /// Error of the first view.
         first: String,
     },
     /// Density control removed the whole model.
@@ -88,7 +88,7 @@ pub enum TrainError {
     },
 }
 
-/// What is left of a run that a full disk stopped.
+/// Says what is left of a run that a full disk stopped.
 fn outcome(checkpoint: Option<&Path>) -> String {
     match checkpoint {
         Some(path) => format!("The run stops; it can continue from {}", path.display()),
@@ -106,7 +106,7 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
-/// What lengths of a scene are measured by.
+/// Units in which lengths of a scene are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct SceneScale {
     /// [`scene_extent`].
@@ -117,7 +117,7 @@ pub struct SceneScale {
 }
 
 impl SceneScale {
-    /// That of a scene; 1 where all cameras stand in one place.
+    /// Returns the scale of a scene; 1 if all cameras stand in one place.
     pub fn of(dataset: &Dataset) -> Self {
         let distance = dataset.viewing_distance();
         let unit = if distance > EXTENT_MIN { distance } else { 1.0 };
@@ -145,7 +145,7 @@ pub fn near(dataset: &Dataset) -> f64 {
     NEAR_SHARE * scene_extent(dataset)
 }
 
-/// What Gaussians are in views, in training and after.
+/// Returns the footprint of Gaussians in views, in training and after.
 pub fn render_footprint(config: &Config) -> Footprint {
     let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
     match primitive {
