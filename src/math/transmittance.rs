@@ -461,7 +461,7 @@ mod tests {
             quat: [0.9, 0.1, -0.3, 0.2],
             smoothing: 0.02,
         };
-        let kernel = field::DensityKernel::new(&shape, 2.0);
+        let kernel = crate::math::field::DensityKernel::new(&shape, 2.0);
         let gaussian = RayGaussian::new(&view, &shape, 2.0);
         let slopes = view.slopes([20, 14]);
         let on_ray = gaussian.on_ray(slopes);
