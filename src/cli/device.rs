@@ -27,7 +27,7 @@ use super::exit::device_error;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
 #[cfg(kernels)]
-use crate::backend::{Device as _, DeviceInfo, nvidia};
+use crate::backend::{DeviceInfo, nvidia};
 #[cfg(kernels)]
 use anyhow::Context;
 
