@@ -1,4 +1,4 @@
-// Twin of math/bound.rs and math/crease.rs: Gaussians bound to triangles, and the angles between these.
+// Twin of math/bound.rs: Gaussians bound to triangles, and the angles between these.
 // Same names, same order of arguments; the equations stand in Rust.
 #pragma once
 

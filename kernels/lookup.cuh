@@ -1,4 +1,4 @@
-// Twin of math/lookup.rs: where a point lies in a map of a view, and what the map shows there. Same
+// Twin of math/field.rs: where a point lies in a map of a view, and what the map shows there. Same
 // names; the equations stand in Rust.
 #pragma once
 

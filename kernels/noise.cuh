@@ -1,4 +1,4 @@
-// Twin of math/noise.rs: random motion of Gaussians that are nearly transparent (Kheradmand et al.
+// Twin of math/relocate.rs: random motion of Gaussians that are nearly transparent (Kheradmand et al.
 // 2024, section 4.1).
 #pragma once
 

@@ -7,7 +7,7 @@
 #include "linalg.cuh"
 #include "vertex_size.cuh"
 
-// Twins of math/opacity_floor.rs.
+// Twins of math/adam.rs.
 __device__ inline float floored(float logit, float floor) {
     return floor + (1.0f - floor) * sigmoid(logit);
 }

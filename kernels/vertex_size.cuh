@@ -1,4 +1,4 @@
-// Twin of math/vertex_size.rs: how large the triangles about a vertex are.
+// Twin of math/adam.rs: how large the triangles about a vertex are.
 #pragma once
 
 #include "linalg.cuh"

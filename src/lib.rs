@@ -31,12 +31,12 @@
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | move and copy by chance | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |
-//! | have Gaussians lie on surfaces | `math/field.rs`, `math/lookup.rs` | `surface.rs` |
+//! | have Gaussians lie on surfaces | `math/field.rs` | `surface.rs` |
 //! | sum what each shows of itself | | `weights.rs` |
-//! | find what each adds to the likeness | `math/worth.rs` | `worth.rs` |
+//! | find what each adds to the likeness | `math/blend.rs` | `worth.rs` |
 //! | find which rows of harmonics are alike | `src/crates/formats/src/sog/palette.rs` | `palette.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
-//! | move Gaussians with a mesh | `math/bound.rs`, `math/crease.rs` | `bind.rs` |
+//! | move Gaussians with a mesh | `math/bound.rs` | `bind.rs` |
 //! | put neighbours side by side | `math/morton.rs` | `reorder.rs` |
 //!
 //! # Glossary

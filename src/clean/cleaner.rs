@@ -110,7 +110,7 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 }
 
-// What cleaning is told.
+// Options of cleaning.
 
 /// What is cleaned, and how.
 #[derive(Clone, Debug)]
@@ -127,19 +127,19 @@ pub struct CleanOptions {
 }
 
 impl CleanOptions {
-    /// Whether a place lies in what is kept.
+    /// True if a place lies in what is kept.
     pub(super) fn keeps(&self, place: [f32; 3]) -> bool {
         let in_box = self.boxes.is_empty() || self.boxes.iter().any(|it| it.contains(place));
         in_box && self.sphere.is_none_or(|sphere| sphere.contains(place))
     }
 
-    /// Whether any of these Gaussians does.
+    /// True if any of these Gaussians does.
     pub fn keeps_any(&self, gaussians: &Gaussians) -> bool {
         gaussians.means.as_chunks().0.iter().any(|&place| self.keeps(place))
     }
 }
 
-// Why a Gaussian is removed.
+// Reasons for which a Gaussian is removed.
 
 /// Why a Gaussian is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -187,7 +187,7 @@ impl CleanRule {
     }
 }
 
-// How much the training views look like their photographs without some Gaussians, and what each Gaussian
+// Error of the training views without some Gaussians, and what each Gaussian
 // is worth in them.
 
 /// Draws all training views of one model.

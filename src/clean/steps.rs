@@ -181,7 +181,7 @@ fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize
     rows
 }
 
-// Where Gaussians are, and how large: what tells those right before cameras, and huge ones.
+// Positions and sizes of Gaussians, by which those right before cameras and huge ones are found.
 
 /// Share of the centres, along each axis, that the scene's box leaves out at each end.
 const OUTSIDE: f64 = 0.005;
@@ -223,7 +223,7 @@ impl Places {
         }
     }
 
-    /// Whether it is far larger than the scene.
+    /// True if it is far larger than the scene.
     pub(super) fn is_huge(&self, row: usize) -> bool {
         self.scale[row] > HUGE * self.box_side
     }
@@ -241,7 +241,7 @@ fn box_side(means: &[[f32; 3]]) -> f64 {
     (0..3).map(side).fold(0.0, f64::max)
 }
 
-// How far Gaussians are from all others.
+// Distances of Gaussians from all others.
 
 /// Others that a Gaussian's distance is taken from. Of few, a pair of floaters would hide one another.
 const NEIGHBOURS: usize = 16;

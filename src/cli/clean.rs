@@ -217,7 +217,7 @@ impl Task for ModelCleaning<'_> {
     }
 }
 
-// What is said of a cleaning.
+// Report of a cleaning.
 
 /// What is said of a cleaning.
 #[derive(Serialize)]
@@ -310,7 +310,7 @@ impl CleanReport {
     }
 }
 
-// Where a cleaned model goes: a model folder of its own.
+// Destination of a cleaned model: a model folder of its own.
 
 /// What describes a model beside its Gaussians, and is the same of the cleaned one.
 const DESCRIPTION: [&str; 5] =
@@ -436,7 +436,7 @@ fn tell(report: &CleanReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this iteration was cleaned after it was saved.
+/// True if this iteration was cleaned after it was saved.
 fn is_cleaned(cleaned: &Path, iteration: u32, ply: &Path) -> bool {
     let record = cleaned.join(folder::CLEANING);
     let before = fs::read_to_string(&record).ok();

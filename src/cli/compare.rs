@@ -95,7 +95,7 @@ fn read(path: &Path) -> Result<Run, DataError> {
     Ok(Run { path: path.display().to_string(), summary })
 }
 
-// How much quality may be lost.
+// Tolerated loss of quality.
 
 /// Relative differences of this size come from rounding, per cent.
 const ROUNDING: f64 = 1e-9;
@@ -111,7 +111,7 @@ struct Tolerance(f64);
 struct ParseToleranceError(String);
 
 impl Tolerance {
-    /// Whether a figure that is worse by so many per cent is accepted.
+    /// True if a figure that is worse by so many per cent is accepted.
     fn accepts(self, worse_percent: f64) -> bool {
         let rounding = if self.0 > 0.0 { ROUNDING } else { 0.0 };
         worse_percent <= self.0 + rounding
@@ -200,7 +200,7 @@ fn around(path: &Path) -> Option<&Path> {
         .map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
-/// Whether a folder is a run's own: it holds the model, or is where the model will be.
+/// True if a folder is a run's own: it holds the model, or is where the model will be.
 fn is_model(folder: &Path, stored: Option<&Path>) -> bool {
     let is_stored = || {
         let real = folder.canonicalize().ok();
@@ -423,7 +423,7 @@ fn resources(summary: &RunSummary) -> impl Iterator<Item = Figure> {
     })
 }
 
-// What a reader of a comparison has to know of a run.
+// Notes on the runs of a comparison.
 
 /// Sentences about a run beside its baseline, which may be itself.
 fn notes_of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
@@ -502,7 +502,7 @@ struct Comparison<'a> {
     /// Loss of quality that is accepted.
     #[serde(rename = "tolerance_percent")]
     tolerance: Tolerance,
-    /// Whether no run lost more; null where there is nothing to compare.
+    /// True if no run lost more; null where there is nothing to compare.
     within_tolerance: Option<bool>,
     runs: Vec<ComparedRun<'a>>,
     /// What the runs were not alike in, by name, with a value for each run.

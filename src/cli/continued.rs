@@ -1,4 +1,4 @@
-//! What a run continues: the checkpoint that is named, or the newest of its folder; or the options of
+//! Source that a run continues: the checkpoint that is named, or the newest of its folder; or the options of
 //! a run that stopped before its first checkpoint.
 
 use std::path::{Path, PathBuf};

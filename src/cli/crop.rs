@@ -1,4 +1,4 @@
-//! Which places are kept, as several commands are told.
+//! Crop options of several commands.
 
 use clap::Args;
 use splat_formats::{CropBox, CropSphere};

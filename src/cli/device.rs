@@ -1,4 +1,4 @@
-//! Which device runs.
+//! Choice of the device, and checks of its memory.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use super::exit::device_error;
 #[cfg(kernels)]
 use crate::backend::cuda::{Cuda, CudaOptions};
 #[cfg(kernels)]
-use crate::backend::{Device as _, DeviceInfo, nvidia};
+use crate::backend::{DeviceInfo, nvidia};
 #[cfg(kernels)]
 use anyhow::Context;
 
@@ -99,7 +99,7 @@ impl DeviceOptions {
         this
     }
 
-    /// Whether it is a GPU.
+    /// True if it is a GPU.
     pub(super) fn is_gpu(&self) -> bool {
         match self.device {
             DeviceChoice::Cpu => false,
@@ -147,7 +147,7 @@ pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T:
     if options.is_gpu() { on_cuda(options, task) } else { on_cpu(options, task) }
 }
 
-/// Whether the demonstration trains on the processor although the machine has a GPU: it shows what the
+/// True if the demonstration trains on the processor although the machine has a GPU: it shows what the
 /// program does, and this program cannot use any GPU. Scenes of the user's own are refused there.
 pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
     device == DeviceChoice::Auto && gpu::kernels().is_none() && gpu::is_present()
@@ -249,7 +249,7 @@ pub(super) struct UsableGpu {
     pub(super) name: String,
     /// As NVIDIA's tools write it.
     pub(super) uuid: Option<String>,
-    /// Whether what grows can stay where it is.
+    /// True if what grows can stay where it is.
     pub(super) virtual_memory: bool,
     /// What may be taken of its memory without a `--vram-limit`, as others use it now.
     pub(super) budget: Option<Bytes>,
@@ -312,7 +312,7 @@ pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
 pub(super) const REBUILD: &str =
     "Build it again with nvcc of CUDA 13.0 or newer on the PATH or named by NVCC or CUDA_HOME";
 
-// Whether what is drawn of a model fits what may be taken of a GPU's memory, before anything is drawn.
+// Check that drawing a model fits the GPU's memory, before anything is drawn.
 
 /// Rows of a refusal that are listed; the others stand together in one.
 const LISTED: usize = 6;
@@ -385,7 +385,7 @@ fn shortage(forecast: &Forecast, budget: Bytes) -> String {
     )
 }
 
-// Who holds a GPU's memory, in words.
+// Processes that hold a GPU's memory, in words.
 
 /// Programs that are listed, those that hold most.
 pub(super) const LISTED_HOLDERS: usize = 2;

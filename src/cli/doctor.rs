@@ -204,7 +204,7 @@ fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     )
 }
 
-// What `splat doctor` looks for.
+// Findings of `splat doctor`.
 
 /// A part of the machine or of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl Serialize for Advice {
 #[derive(Serialize)]
 struct Findings {
     version: &'static str,
-    /// Whether `splat train` can run here without further flags.
+    /// True if `splat train` can run here without further flags.
     can_train: bool,
     /// Devices that this program can train on.
     devices: Vec<&'static str>,
@@ -291,7 +291,7 @@ struct Findings {
     gpu_memory: Option<Bytes>,
     /// Why it cannot, on a machine that has one.
     gpu_problem: Option<String>,
-    /// Whether that is for its memory, which other programs hold.
+    /// True if that is for its memory, which other programs hold.
     gpu_is_full: bool,
     /// By which several GPUs train a model.
     nccl: NcclFinding,
@@ -359,7 +359,7 @@ fn capabilities(archs: &[u32]) -> String {
     texts.join(", ")
 }
 
-// What to do about what was found.
+// Advice for each finding.
 
 /// Less than this, and not even a small model can be written.
 const DISK_NEEDED: Bytes = Bytes(64 << 20);

@@ -536,7 +536,7 @@ const PICTURES: &str = "mesh_images";
 #[derive(Serialize)]
 struct MeshImages {
     mesh: PathBuf,
-    /// Whether it has a texture, and not only colours of vertices.
+    /// True if it has a texture, and not only colours of vertices.
     is_textured: bool,
     split: Split,
     /// Means over the views.

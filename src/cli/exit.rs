@@ -344,7 +344,7 @@ pub(super) fn message(error: &anyhow::Error) -> String {
     message
 }
 
-// How runs of several processes fail.
+// Errors of runs of several processes.
 
 /// A rank of the run ended, and has said why.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Which of the files that `-c`, `--init` and `--start-checkpoint` take lies at a path.
+//! Recognition of the files that `-c`, `--init` and `--start-checkpoint` take.
 
 use std::ffi::OsStr;
 use std::fs::File;

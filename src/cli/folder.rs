@@ -67,7 +67,7 @@ pub(super) fn default_path(config: &Config, resuming: bool) -> PathBuf {
         .unwrap_or(first)
 }
 
-/// Whether this checkpoint is one of the model folder's own.
+/// True if this checkpoint is one of the model folder's own.
 pub(super) fn holds(model_path: &Path, checkpoint: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let folder = checkpoint.parent().and_then(real);
@@ -89,7 +89,7 @@ pub(super) fn sweep(model_path: &Path) {
     }
 }
 
-/// Whether a run has left anything in this folder.
+/// True if a run has left anything in this folder.
 pub(super) fn holds_run(model_path: &Path) -> bool {
     ["checkpoints", "point_cloud", "run.jsonl"].iter().any(|name| model_path.join(name).exists())
 }

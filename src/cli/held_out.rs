@@ -1,4 +1,4 @@
-//! Which views a run holds out, and that a model has not seen them.
+//! Held-out views of a run, and the check that its model was not trained on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -236,7 +236,7 @@ impl TrainedViews {
         }
     }
 
-    /// Whether a view is one of them.
+    /// True if a view is one of them.
     pub(super) fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }

@@ -1,4 +1,4 @@
-//! Whether a command can keep `--host-limit`: what it takes at once, and what is left for photographs.
+//! Check of `--host-limit`: memory of a command, and the rest for photographs.
 
 use super::exit::DoesNotFit;
 use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
@@ -80,7 +80,7 @@ pub(super) struct HostRun<'a> {
     program: Bytes,
     /// What `--resolution` is.
     resolution: i32,
-    /// Whether Gaussians at the start are made of points, so that they may be fewer.
+    /// True if Gaussians at the start are made of points, so that they may be fewer.
     starts_from_points: bool,
 }
 
@@ -223,7 +223,7 @@ impl<'a> HostRun<'a> {
         with_row(PlannedStage { name: DECODING, rows, total }, decoded)
     }
 
-    /// Whether a stage fits for which the host makes so many Gaussians, or bytes of them.
+    /// True if a stage fits for which the host makes so many Gaussians, or bytes of them.
     fn check(&self, stage: &PlannedStage, beside: Bytes, made: u64) -> Result<(), DoesNotFit> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());
@@ -368,7 +368,7 @@ pub(super) fn grown(
     }
 }
 
-/// Whether the model will be on the processor.
+/// True if the model will be on the processor.
 pub(super) fn is_on_processor(device: DeviceChoice, has_gpu: bool) -> bool {
     match device {
         DeviceChoice::Cpu => true,
@@ -437,7 +437,7 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
     }
 }
 
-// What of a model on a GPU `--offload` keeps in the host's memory.
+// Bytes of a model on a GPU that `--offload` keeps in the host's memory.
 
 /// What of a model on a GPU lies in the host's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a training run is to do: its options from all their sources, its folder, its checkpoint.
+//! A training run, resolved: its options from all their sources, its folder, its checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -466,7 +466,7 @@ pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText>
     Some(ConfigText { origin: origin.to_owned(), text })
 }
 
-// What is said of a run's options before it begins.
+// Notices about a run's options.
 
 /// Names the schedule of a time budget.
 pub(super) fn tell_budget(config: &Config) {

@@ -22,13 +22,13 @@ pub(super) struct Sources<'a> {
     pub(super) named: Option<&'a Path>,
     /// The file that an earlier run was given, and which may have gone since.
     pub(super) earlier: Option<&'a Path>,
-    /// Whether LPIPS is to be measured.
+    /// True if LPIPS is to be measured.
     pub(super) demand: LpipsDemand,
     /// Which metrics are.
     pub(super) metrics: MetricSet,
 }
 
-/// Whether LPIPS is to be measured.
+/// True if LPIPS is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LpipsDemand {
     /// `--enable-lpips`: without weights, the command fails.

@@ -1,4 +1,4 @@
-//! What all commands of the parser have in common.
+//! Settings that all commands share.
 
 use std::ffi::OsString;
 use std::path::Path;

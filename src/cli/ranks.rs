@@ -45,7 +45,7 @@ use crate::backend::cuda::ranks::CudaShard;
 pub(super) use super::exit::{DeadRank, EndedRank, NoParty, StoppedMeeting};
 pub(super) use launch::{GpuCount, RankCount, is_launched};
 
-// Which of a run's processes this one is.
+// Role of this process in a run.
 
 /// What a process does in a run.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl RankRole {
     }
 }
 
-/// Whether what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
+/// True if what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
 pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
     match RankRole::among(args.ranks(), &args.ranks_flag()) {
         Ok(RankRole::Supervisor(_)) => true,

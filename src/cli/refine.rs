@@ -396,7 +396,7 @@ fn prepared_mesh(path: &Path, vertices: Option<usize>, model: &ReadModel) -> any
     Ok(mesh)
 }
 
-// What a refinement takes of memory, looked at before anything is drawn.
+// Memory of a refinement, checked before anything is drawn.
 
 /// Values of a vertex, and of a Gaussian's form on its triangle.
 const VERTEX_VALUES: u64 = 3;

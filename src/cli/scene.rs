@@ -137,7 +137,7 @@ impl ReadModel {
         self.open_within(room)
     }
 
-    /// Whether the model will be on the processor.
+    /// True if the model will be on the processor.
     pub(super) fn is_on_processor(&self) -> bool {
         is_on_processor(self.config.run.device, gpu::is_present())
     }

@@ -1,4 +1,4 @@
-//! What a model grows to, where that is not given.
+//! Values that follow from the scene: number of Gaussians, background, masks.
 
 use crate::config::{Color, Config, PrimitiveName, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};

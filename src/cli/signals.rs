@@ -13,7 +13,7 @@ use crate::telemetry::release_notices;
 /// What the run at work looks at; none while no run could stop with a checkpoint.
 static RUNNING: Mutex<Weak<AtomicBool>> = Mutex::new(Weak::new());
 
-/// Whether a signal has asked the run at work to stop.
+/// True if a signal has asked the run at work to stop.
 static SIGNALLED: AtomicBool = AtomicBool::new(false);
 
 /// A folder that goes when a signal ends the process.

@@ -1,4 +1,4 @@
-//! What a run starts from: the scene's points, random ones, or a model.
+//! Start of a run: the scene's points, random ones, or a model.
 
 use std::borrow::Cow;
 use std::path::Path;

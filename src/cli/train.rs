@@ -341,7 +341,7 @@ fn explained(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error
     OutOfMemory { stopped: error, command, less }.into()
 }
 
-// What is said of a training before it begins.
+// Notices before training.
 
 /// Photographs that are blended over one colour teach the model that colour.
 fn warn_of_background(dataset: &Dataset, config: &Config) {
@@ -443,7 +443,7 @@ fn warn_of_no_rounds(config: &Config, dataset: &Dataset, start: u64) {
     );
 }
 
-// Whether the view of `--timelapse` is there.
+// Check of the view of `--timelapse`.
 
 /// Refuses a view that the scene has not, or that is not the one of the run that goes on. A scene that has lost the
 /// view of an earlier run costs the pictures, and not the run.

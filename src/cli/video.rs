@@ -360,7 +360,7 @@ fn common_size(pictures: &[PathBuf]) -> anyhow::Result<[u32; 2]> {
     Ok(expected)
 }
 
-// What is told of a video.
+// Report of a finished video.
 
 /// Frames a second where neither a flag nor the path says.
 const USUAL_FPS: f64 = 30.0;

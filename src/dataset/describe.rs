@@ -1,4 +1,4 @@
-//! What a scene's files say of its photographs, cameras and points.
+//! Description of a scene's photographs, cameras and points.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,4 +1,4 @@
-//! What can be wrong with a scene.
+//! Errors of a scene.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -322,7 +322,7 @@ impl Undistortion {
     }
 }
 
-// How lenses displace rays, forwards and backwards.
+// Displacement of rays by a lens, forwards and backwards.
 //
 // The models are COLMAP's (its documentation, "Camera Models") and thereby OpenCV's ("Camera
 // Calibration and 3D Reconstruction" and "Fisheye camera model").
@@ -372,7 +372,7 @@ impl Distortion {
         }
     }
 
-    /// Whether straight lines stay straight.
+    /// True if straight lines stay straight.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }

@@ -332,7 +332,7 @@ impl NamedMasks {
     }
 }
 
-// Which photographs of a scene have maps of something beside them.
+// Photographs that have a map beside them.
 
 /// The maps of a scene.
 #[derive(Debug)]

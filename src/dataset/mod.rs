@@ -232,7 +232,7 @@ fn stray_cameras(views: &[View]) -> Option<String> {
 struct KeptViews {
     views: Vec<View>,
     sources: Vec<ImageSource>,
-    /// Whether the scene itself holds the view out.
+    /// True if the scene itself holds the view out.
     held_out: Vec<bool>,
 }
 

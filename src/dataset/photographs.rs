@@ -17,7 +17,7 @@ pub(super) struct Fitted {
     pub(super) camera: Camera,
     /// How the lens is taken out.
     pub(super) undistort: Option<Undistortion>,
-    /// Whether the pixels are turned as EXIF says.
+    /// True if the pixels are turned as EXIF says.
     pub(super) apply_orientation: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitte
 /// a few pixels, a whole pixel would be any shape.
 const ROUNDED_SHARE: f64 = 0.1;
 
-/// Whether `size` is `solved` scaled, with either side rounded to a pixel.
+/// True if `size` is `solved` scaled, with either side rounded to a pixel.
 fn same_shape(size: [u32; 2], solved: [u32; 2]) -> bool {
     let [width, height] = size.map(f64::from);
     let [solved_width, solved_height] = solved.map(f64::from);

@@ -140,7 +140,7 @@ pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[
     colors.iter().map(|color| color.map(|channel| (channel * scale).round() as u8)).collect()
 }
 
-// Where the pixels of a view come from.
+// Source of a view's pixels.
 
 /// Where the pixels of a view come from and what is done to them.
 #[derive(Clone, Debug)]
@@ -167,7 +167,7 @@ pub struct ImageSource {
 }
 
 impl ImageSource {
-    /// Whether there may be pixels that do not count: of a mask's file, or of an alpha channel, which a
+    /// True if there may be pixels that do not count: of a mask's file, or of an alpha channel, which a
     /// JPEG does not have.
     pub fn may_have_mask(&self) -> bool {
         let is_jpeg = self.path.extension().is_some_and(|extension| {

@@ -1,4 +1,4 @@
-//! Which views are held out.
+//! Choice of the held-out views.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -57,12 +57,12 @@ pub(super) struct KnownViews<'a> {
     pub(super) all: Vec<&'a str>,
     /// Those with one.
     pub(super) kept: &'a [View],
-    /// Whether the scene itself holds out each of these.
+    /// True if the scene itself holds out each of these.
     pub(super) listed: &'a [bool],
     pub(super) holdout: Holdout,
 }
 
-/// Whether each view is held out.
+/// True if each view is held out.
 pub(super) fn held_out(
     options: &SceneOptions,
     known: &KnownViews<'_>,

@@ -1,7 +1,7 @@
 //! Scenes of Blender (`transforms_train.json`) and nerfstudio (`transforms.json`).
 //!
 //! Both store camera-to-world matrices with OpenGL's axes (y up, z backwards). Paths are relative
-//! to the folder of the JSON file and may lack their extension. `transforms/camera_keys.rs` reads cameras.
+//! to the folder of the JSON file and may lack their extension.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::f64::consts::PI;

@@ -94,7 +94,7 @@ impl RateBySize {
     }
 }
 
-// How large the triangles about a vertex are: the rates of positions may go by it, as they go by a Gaussian's scales.
+// Size of the triangles about a vertex, by which the rates of positions may go, as they go by a Gaussian's scales.
 
 /// Least mean area whose size is told apart, world units squared.
 const AREA_MIN: f64 = 1e-20;

@@ -92,7 +92,7 @@ pub fn place_of_luma<R: Real>(rgb: Vec3<R>) -> (Between<R>, bool) {
 pub struct GridPlace<R> {
     /// Along x, y and luma.
     pub along: [Between<R>; 3],
-    /// Whether luma moves it.
+    /// True if luma moves it.
     pub is_free: bool,
 }
 

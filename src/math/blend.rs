@@ -192,7 +192,7 @@ pub fn alpha_bwd<R: Real>(
     }
 }
 
-// What a pixel becomes without one of the splats that it is blended of, or with one more.
+// Colour of a pixel without one of its splats, or with one more.
 //
 // With w = αT the blend weight of a splat of colour c, and B what is added behind it, of which it lets
 // 1 - α pass, a pixel C becomes C - w c + B α / (1 - α) without the splat; with one that was left out it

@@ -212,7 +212,7 @@ fn rotation_vector_bwd<R: Real>([w, x, y, z]: Quat<R>, d_quat: Quat<R>) -> Vec3<
     scale(sum, R::HALF)
 }
 
-// How far two triangles at an edge are from one plane (normal consistency), and the derivative of
+// Distance of two triangles at an edge from one plane (normal consistency), and the derivative of
 // that.
 
 /// Two triangles of one edge: its ends, then the corner of each triangle that is not one of them.

@@ -347,12 +347,12 @@ pub fn deviation_towards<R: Real>(kernel: &DensityKernel<R>, place_world: Vec3<R
     dot(stretched, stretched).sqrt()
 }
 
-/// Whether a Gaussian whose centre is so far from a surface, along a view, is one of it.
+/// True if a Gaussian whose centre is so far from a surface, along a view, is one of it.
 pub fn is_near_surface<R: Real>(height: R, deviation: R) -> bool {
     height.abs() < R::of(NEAR_SURFACE) * deviation
 }
 
-// Where a ray meets the surface at which the density of Gaussians passes a level (SuGaR: Guédon and
+// Intersection of a ray with the surface at which the density of Gaussians passes a level (SuGaR: Guédon and
 // Lepetit 2024, section 4.2).
 
 /// Samples along a ray.
@@ -457,7 +457,7 @@ fn outward<R: Real>(
     Some(if faces_away { scale(normal, -R::ONE) } else { normal })
 }
 
-// Where a point lies in a map of a view, and what the map shows there: between the centres of its
+// Position of a point in a map of a view, and the map's value there: between the centres of its
 // pixels by their distances (bilinear), and beyond those of the border as at the border.
 
 /// Where a point of the camera's space lies in the image, px; `None` if it lies outside or

@@ -95,7 +95,7 @@ pub const OPAQUE_MIN: f64 = 0.5;
 /// depth: a surface that is seen at less than 14 degrees has no normal.
 pub const STEP_MAX: f64 = 4.0;
 
-/// Whether two depths side by side are of one surface, and not on both sides of an outline. A depth that is
+/// True if two depths side by side are of one surface, and not on both sides of an outline. A depth that is
 /// missing is 0, and of no surface.
 #[inline]
 pub fn is_smooth<R: Real>(focal_px: R, depth: R, beside: R) -> bool {

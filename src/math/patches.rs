@@ -122,7 +122,7 @@ impl<R: Real> PatchPlane<R> {
         [self.slopes[0], self.slopes[1], R::ONE]
     }
 
-    /// Whether the plane faces the camera enough.
+    /// True if the plane faces the camera enough.
     pub fn faces(&self) -> bool {
         let ray = self.ray();
         dot(self.normal, ray) <= R::of(FACING_MAX) * length(ray)
@@ -259,7 +259,7 @@ impl<R: Real> Correlation<R> {
         R::ONE - self.ncc.max(R::of(AGREEMENT_MIN))
     }
 
-    /// Whether that has a gradient, which is the correlation's turned round.
+    /// True if that has a gradient, which is the correlation's turned round.
     pub fn is_seen(&self) -> bool {
         self.ncc >= R::of(AGREEMENT_MIN)
     }

@@ -1,4 +1,4 @@
-//! Where a quantile lies among sorted values, between which it is interpolated linearly.
+//! Quantiles of sorted values, interpolated linearly.
 
 /// A place among values in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq)]

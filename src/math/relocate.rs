@@ -1,4 +1,4 @@
-//! Which Gaussians are drawn to be copied, and what copies share: density control by Markov chain
+//! Draws of Gaussians to copy, and the values of copies: density control by Markov chain
 //! Monte Carlo (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo").
 //!
 //! In double precision everywhere, and drawn in integers: all devices draw the same Gaussians.
@@ -22,7 +22,7 @@ pub fn opacity(logit: f64) -> f64 {
     1.0 / (1.0 + (-logit).exp())
 }
 
-/// Whether a Gaussian is too transparent to be of use; one whose opacity is NaN is, too.
+/// True if a Gaussian is too transparent to be of use; one whose opacity is NaN is, too.
 pub fn is_dead(logit: f64, opacity_min: f64) -> bool {
     let alive = opacity(logit) > opacity_min;
     !alive

@@ -163,7 +163,7 @@ impl<R: Real> RayGaussian<R> {
 }
 
 impl<R: Real> OnRay<R> {
-    /// Whether the ray meets it at all, as in blending.
+    /// True if the ray meets it at all, as in blending.
     #[inline]
     pub fn is_met(&self) -> bool {
         self.peak >= R::of(ALPHA_MIN)

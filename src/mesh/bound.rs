@@ -183,7 +183,7 @@ pub fn colors_of_model(gaussians: &Gaussians, vertices: &[[f32; 3]]) -> Vec<[f32
         .collect()
 }
 
-/// Whether a triangle's area and edges are so large that single precision can divide by them.
+/// True if a triangle's area and edges are so large that single precision can divide by them.
 fn has_area(corners: [[f32; 3]; 3]) -> bool {
     let [a, b, c] = corners;
     let edges = [sub(a, b), sub(b, c), sub(c, a)];

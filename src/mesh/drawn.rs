@@ -1,4 +1,4 @@
-//! What the training views show: depths, colours, and which pixels count.
+//! Drawn training views: depths, colours, and which pixels count.
 
 use super::ExtractionError;
 use crate::backend::frame_state::Shown;
@@ -188,7 +188,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     }
 }
 
-/// Whether a view's photograph counts where it sees a place (world units).
+/// True if a view's photograph counts where it sees a place (world units).
 fn counts(view: &View, mask: &[u8], place: Vec3<f64>) -> bool {
     let camera = view.camera;
     let cam = add(mul(&view.pose.rotation, place), view.pose.translation);

@@ -1,4 +1,4 @@
-//! Why there is no mesh.
+//! Errors of meshing.
 
 use splat_mesh::atlas::AtlasError;
 use splat_mesh::clean::CleanError;

@@ -207,7 +207,7 @@ fn append(mesh: &mut Mesh, other: Mesh) {
     mesh.colors.extend(other.colors);
 }
 
-// What every method ends with.
+// Result of every method.
 
 /// What a method leaves, and how it was made.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Where the object is: what the cameras look at, and the box around it.
+//! The object that the cameras look at, and the box around it.
 
 use super::{ExtractionError, MeshOptions, WorldBox};
 use crate::dataset::{Dataset, Frame, View};

@@ -1,4 +1,4 @@
-//! What a mesh takes of the host's memory beside the model, as far as it is known before anything is drawn.
+//! Host memory of meshing beside the model, as far as it is known before anything is drawn.
 
 use splat_mesh::bake::Bake;
 use splat_mesh::poisson::Trim;

@@ -1,4 +1,4 @@
-//! What may be chosen of a mesh.
+//! Options of a mesh.
 
 use std::fmt;
 use std::str::FromStr;
@@ -386,7 +386,7 @@ impl Default for MeshOptions {
     }
 }
 
-// How the border of a mesh is taken off.
+// Options of the border's removal.
 
 /// How the border of a mesh is taken off.
 #[derive(Args, Clone, Debug, PartialEq)]

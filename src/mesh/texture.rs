@@ -218,7 +218,7 @@ fn of_photographs<B: TrainDevice>(
     Ok(bake.finish())
 }
 
-// What may be chosen of a mesh's texture.
+// Options of a mesh's texture.
 
 /// Smallest side of a texture, in texels.
 const LEAST_SIDE_PX: u32 = 64;

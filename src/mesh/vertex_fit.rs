@@ -139,7 +139,7 @@ impl FitRound {
     }
 }
 
-// What a run learned of its cameras' exposures, undone: photographs as the model would show them.
+// Learned exposures of the cameras, undone: photographs as the model would show them.
 
 /// The file in the model folder.
 const FILE: &str = "exposure.json";
@@ -190,7 +190,7 @@ impl Exposures {
         Ok(Self { undone: undone.collect() })
     }
 
-    /// Whether the photograph of this name has one.
+    /// True if the photograph of this name has one.
     pub(super) fn knows(&self, name: &str) -> bool {
         self.undone.contains_key(name)
     }

@@ -70,7 +70,7 @@ impl WorldBox {
         }
     }
 
-    /// Whether a place is strictly inside.
+    /// True if a place is strictly inside.
     pub fn holds(&self, place: Vec3<f64>) -> bool {
         (0..3).all(|axis| self.low[axis] < place[axis] && place[axis] < self.high[axis])
     }

@@ -1,4 +1,4 @@
-//! What is trained, as it stands on the host.
+//! Models on the host.
 
 mod bound;
 mod gaussians;

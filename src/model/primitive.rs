@@ -1,4 +1,4 @@
-//! What every kind of model is made of: columns of rows, as its schema describes them.
+//! Data of every kind of model: columns of rows, as its schema describes them.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ pub trait Primitive: Clone {
         self.groups().first().map_or(0, |first| first.values.len() / first.width)
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with the weights of LPIPS.
+//! Errors of the weights of LPIPS.
 
 use std::io;
 use std::path::PathBuf;

@@ -54,7 +54,7 @@ pub struct Layer {
     pub kind: LayerKind,
     /// What it sees.
     pub window: LayerWindow,
-    /// Whether its output is compared.
+    /// True if its output is compared.
     pub compared: bool,
 }
 

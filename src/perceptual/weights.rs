@@ -161,7 +161,7 @@ fn values(
     })
 }
 
-// Where weights of LPIPS may lie on this machine.
+// Paths at which weights of LPIPS may lie on this machine.
 
 /// The variable of the environment that names a file.
 pub const WEIGHTS_VARIABLE: &str = "SPLAT_LPIPS_WEIGHTS";
@@ -323,7 +323,7 @@ impl TensorFile {
         &self.path
     }
 
-    /// Whether there is a tensor of this name.
+    /// True if there is a tensor of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         match &self.content {
             Content::Safetensors { about, .. } => about.info(name).is_some(),
@@ -331,7 +331,7 @@ impl TensorFile {
         }
     }
 
-    /// Whether there is a tensor of this name and shape.
+    /// True if there is a tensor of this name and shape.
     pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> bool {
         self.kind(name).is_some_and(|(_, found)| found == shape)
     }

@@ -48,7 +48,7 @@ fn name(index: u32) -> String {
     format!("view_{index:03}.png")
 }
 
-/// Whether a photograph made here may have this name.
+/// True if a photograph made here may have this name.
 pub(super) fn is_name(text: &str) -> bool {
     let number = text.strip_prefix("view_").and_then(|rest| rest.strip_suffix(".png"));
     number.and_then(|number| number.parse().ok()).is_some_and(|index| name(index) == text)
@@ -114,7 +114,7 @@ pub(super) fn project(view: &View, point_world: Vec3<f64>) -> Option<[f64; 2]> {
     inside.then_some(at)
 }
 
-// Where the cameras of each scene stand.
+// Cameras of each scene.
 
 /// The golden angle: no two of its multiples are near each other, radians.
 const GOLDEN: f64 = 2.399_963_229_728_653;

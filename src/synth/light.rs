@@ -1,4 +1,4 @@
-//! How the scene is lit: a lamp of some size, a faint counter light, and a sky.
+//! Lighting: a lamp of some size, a faint counter light, and a sky.
 
 use super::nearest::Ray;
 use super::scene::{Hit, Scenery, smooth_step};

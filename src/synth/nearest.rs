@@ -202,7 +202,7 @@ fn outward(vector: Vec3<f64>) -> Vec3<f64> {
     if length(vector) > 0.0 { normalize(vector) } else { [1.0, 0.0, 0.0] }
 }
 
-// Solids that a ray can meet.
+// Solids, and their intersections with rays.
 
 /// A half line; `direction` has length 1.
 #[derive(Clone, Copy, Debug)]

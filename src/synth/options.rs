@@ -1,4 +1,4 @@
-//! What may be chosen of a synthetic scene.
+//! Options of a synthetic scene.
 
 use clap::{Args, ValueEnum};
 
@@ -23,7 +23,7 @@ pub enum SynthScene {
 }
 
 impl SynthScene {
-    /// Whether its photographs have masks.
+    /// True if its photographs have masks.
     pub(super) fn has_masks(self) -> bool {
         self == Self::Dtu
     }

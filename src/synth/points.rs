@@ -87,7 +87,7 @@ fn observed(
     TrackedPoint { position, color, error_px, track }
 }
 
-/// Whether nothing stands between the view's camera and a point of a surface.
+/// True if nothing stands between the view's camera and a point of a surface.
 fn is_seen(scene: &dyn Scenery, view: &View, surface: Vec3<f64>) -> bool {
     let origin = view.pose.centre_world();
     let way = sub(surface, origin);

@@ -1,4 +1,4 @@
-//! What stands where, and how it is painted.
+//! Things of a scene, their positions and paint.
 
 use std::f64::consts::TAU;
 
@@ -314,7 +314,7 @@ impl Thing {
     }
 }
 
-// What rays, light and the true mesh ask of a scene.
+// Interface of a scene for rays, light and the true mesh.
 
 /// A linear colour, 0..1.
 pub(super) type LinearColor = Vec3<f64>;

@@ -1,4 +1,4 @@
-//! Where the surfaces of a synthetic scene are: what a model of it is measured by.
+//! True surfaces of a synthetic scene, by which its models are measured.
 
 use std::sync::atomic::AtomicBool;
 

@@ -260,7 +260,7 @@ impl<W: Write> Drop for WholeRecords<W> {
     }
 }
 
-// Which iterations are recorded.
+// Choice of the recorded iterations.
 
 /// Iterations between two records.
 const INTERVAL: u32 = 10;

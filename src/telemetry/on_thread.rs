@@ -87,7 +87,7 @@ fn start<S: Sink + Send + 'static>(
     })
 }
 
-/// Whether an event holds pictures.
+/// True if an event holds pictures.
 fn is_large(event: &Event) -> bool {
     matches!(event, Event::Pictures(_) | Event::TimelapsePicture { .. })
 }

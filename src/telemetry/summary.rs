@@ -234,7 +234,7 @@ pub struct SummaryFile {
     drops_test: bool,
     summary: RunSummary,
     steps: VecDeque<Step>,
-    /// Whether iterations pass otherwise than with images, so that their number says nothing of the speed.
+    /// True if iterations pass otherwise than with images, so that their number says nothing of the speed.
     is_paced: bool,
 }
 
@@ -436,7 +436,7 @@ impl Sink for SummaryFile {
     }
 }
 
-// Which views an evaluation measured, in few words: figures of other views cannot be compared.
+// Views that an evaluation measured, in few words: figures of other views cannot be compared.
 
 /// The views that an evaluation measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What a run learns of its photographs' colours, as its options say.
+//! Options and rates of learned colour changes of the photographs.
 
 use crate::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use crate::config::OptimizeOptions;
@@ -20,7 +20,7 @@ const GRID_WARM_UP: u32 = 1000;
 const GRID_EPSILON: f64 = 1e-15;
 const GRID_TOTAL_VARIATION: f64 = 10.0;
 
-/// What changes colours before they are compared, if anything does.
+/// Returns the colour change before views are compared, if any.
 pub fn compensation(options: &OptimizeOptions) -> Option<Compensation> {
     if options.exposure {
         Some(Compensation::Exposure)
@@ -29,7 +29,7 @@ pub fn compensation(options: &OptimizeOptions) -> Option<Compensation> {
     }
 }
 
-/// How its tables learn in a run of so many images.
+/// Returns the learning rule of its tables in a run of N images.
 pub fn rule(options: &OptimizeOptions, kind: Compensation, iterations: u32) -> AppearanceRule {
     match kind {
         Compensation::Exposure => AppearanceRule {
@@ -51,7 +51,7 @@ pub fn rule(options: &OptimizeOptions, kind: Compensation, iterations: u32) -> A
     }
 }
 
-/// What an earlier part of a run learned of its photographs' colours.
+/// Colour tables of an earlier part of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlierTables<'a> {
     /// The names of its training views.
@@ -83,7 +83,7 @@ pub fn tables(
 pub struct ColorStep<'a, A> {
     /// The tables on the device.
     pub tables: &'a mut A,
-    /// Which table moves, and how.
+    /// The table that moves, and its learning rule.
     pub step: TableStep,
 }
 

@@ -1,4 +1,4 @@
-//! How a run takes its images in steps.
+//! Images of each step of a run.
 
 use super::coarse::CoarseSchedule;
 use super::span::ImageSpan;
@@ -57,12 +57,12 @@ pub(super) struct RankImages {
 }
 
 impl RankImages {
-    /// Those of one of so many ranks.
+    /// Batches of one of N ranks.
     pub(super) fn of(config: &Config, rank: u32, world: u32) -> Self {
         Self { batches: Batches::of(config), rank, world: world.max(1) }
     }
 
-    /// Whether an image (from 1) is one of them.
+    /// True if an image (from 1) is one of them.
     pub(super) fn has(&self, image: u32) -> bool {
         let place = image.saturating_sub(self.batches.ended(image).before + 1);
         place % self.world == self.rank

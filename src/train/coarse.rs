@@ -1,4 +1,4 @@
-//! When SuGaR's coarse stage does what (Guédon and Lepetit 2024, sections 4.1 and 5).
+//! Schedule of SuGaR's coarse stage (Guédon and Lepetit 2024, sections 4.1 and 5).
 //!
 //! The authors' program starts behind iteration 6,999, has opacities go to 0 or 1 from 7,001 to 8,999,
 //! removes at 9,001 what is rather transparent than opaque, and from there to 15,000 asks for surfaces:
@@ -15,10 +15,10 @@ use crate::config::{Config, SugarSchedule};
 /// Iterations of the authors' program that are done when its stage begins, as it counts them.
 const REFERENCE_START: u32 = 6999;
 
-/// Of the authors' program, the iterations in which opacities go to 0 or 1.
+/// Iterations in which opacities go to 0 or 1, in the authors' program.
 const REFERENCE_ENTROPY: RangeInclusive<u32> = 7001..=8999;
 
-/// Of the authors' program, the iteration behind which what is rather transparent goes.
+/// Iteration after which rather transparent Gaussians are pruned, in the authors' program.
 const REFERENCE_PRUNE: u32 = 9000;
 
 /// Part of the stage that is for opacities.
@@ -40,7 +40,7 @@ pub struct CoarseSchedule {
     pub start: u32,
     /// The last of this one.
     pub last: u32,
-    /// Those in which opacities go to 0 or 1.
+    /// Iterations in which opacities go to 0 or 1.
     pub entropy: RangeInclusive<u32>,
     /// The one behind which what is rather transparent than opaque goes.
     pub prune: u32,
@@ -65,24 +65,24 @@ impl CoarseSchedule {
         Some(Self { start, last, entropy, prune, schedule })
     }
 
-    /// Whether `iteration` (from 1) is one of the stage.
+    /// True if `iteration` (from 1) is one of the stage.
     pub fn contains(&self, iteration: u32) -> bool {
         iteration > self.start
     }
 
-    /// Whether the surface terms are on in `iteration` (from 1).
+    /// True if the surface terms are on in `iteration` (from 1).
     pub fn has_surface_terms(&self, iteration: u32) -> bool {
         self.contains(iteration) && iteration > self.prune
     }
 
-    /// Whether neighbours are found anew after a step, though some are there.
+    /// True if neighbours are found anew after a step, though some are there.
     pub fn is_neighbour_update(&self, span: ImageSpan) -> bool {
         let [before, after] =
             [span.before, span.after].map(|image| image.saturating_sub(self.prune));
         ImageSpan { before, after }.crosses(NEIGHBOURS_INTERVAL)
     }
 
-    /// Whether the terms are reported after a step.
+    /// True if the terms are reported after a step.
     pub fn is_reported(&self, span: ImageSpan) -> bool {
         self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }

@@ -21,14 +21,15 @@ use crate::perceptual::{LpipsInput, LpipsNet, LpipsWeights};
 pub enum ShownViews {
     /// None.
     Nothing,
-    /// So many from the first on, with what each pixel is blended of.
+    /// The first N views, with the number of splats of each pixel.
     First(usize),
     /// All.
     All,
 }
 
 impl ShownViews {
-    /// What the view at this position is drawn with. Triangles, which hide each other, are not counted.
+    /// Returns the extra output of the view at this position: counts of splats. Triangles, which hide each other,
+    /// are not counted.
     fn extra(self, position: usize, footprint: Footprint) -> Extra {
         let counts = !matches!(footprint, Footprint::Triangle(_));
         match self {
@@ -46,7 +47,7 @@ impl ShownViews {
     }
 }
 
-/// Whether shown views have depths and normals beside their colours.
+/// Depths and normals beside the colours of shown views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownSurface {
     /// They have not.
@@ -72,12 +73,12 @@ pub struct EvaluatedView<'a> {
     pub surface: Option<&'a SurfaceMaps>,
 }
 
-/// What is evaluated.
+/// Request of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalRequest<'a> {
-    /// Which views.
+    /// Split of the views.
     pub split: Split,
-    /// So many of them, evenly spread; all where that is not said.
+    /// Number of views, evenly spread; all if none is given.
     pub most: Option<usize>,
     /// Finished iterations of the model.
     pub iteration: u32,
@@ -85,16 +86,16 @@ pub struct EvalRequest<'a> {
     pub sh_degree: u32,
     /// Colour behind everything.
     pub background: [f32; 3],
-    /// What Gaussians are on the screen.
+    /// Footprint of Gaussians on the screen.
     pub footprint: Footprint,
     /// What changed the colours that the model was trained with; its renders are then measured by
     /// colours that fit the photographs', too.
     pub compensation: Option<Compensation>,
-    /// Which views are shown.
+    /// Views that are shown.
     pub shown: ShownViews,
-    /// Which metrics are measured.
+    /// Metrics that are measured.
     pub metrics: MetricSet,
-    /// Whether these are shown with depths and normals, too.
+    /// Depths and normals of the shown views.
     pub surface: ShownSurface,
     /// Weights of the network whose LPIPS is measured, too.
     pub lpips: Option<&'a LpipsWeights>,
@@ -113,7 +114,7 @@ struct Perception<B: TrainDevice> {
 
 /// A network on the device.
 struct LoadedNet<B: TrainDevice> {
-    /// Which one.
+    /// Index of the view.
     kind: LpipsNet,
     net: B::Net,
 }
@@ -136,7 +137,7 @@ impl<B: TrainDevice> Perception<B> {
         }
     }
 
-    /// Which network it is.
+    /// Name of the network.
     fn net(&self) -> Option<LpipsNet> {
         self.loaded.as_ref().map(|loaded| loaded.kind)
     }
@@ -356,7 +357,7 @@ fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
     })
 }
 
-// How much a render looks like its photograph, in the customary units.
+// PSNR, SSIM and LPIPS of a render.
 
 /// PSNR of a perfect render, dB: a mean squared error of 1e-10.
 const PSNR_MAX_DB: f64 = 100.0;

@@ -1,4 +1,4 @@
-//! What a run reports. Sinks (terminal, log, TensorBoard, tables) turn events into output.
+//! Events of a run. Sinks (terminal, log, TensorBoard, tables) turn events into output.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -61,14 +61,14 @@ pub enum Event {
     ViewSize {
         /// Finished iterations.
         iteration: u32,
-        /// What the sides of their photographs are divided by.
+        /// Divisor of the photographs' sides.
         divisor: u32,
     },
     /// Something was given up because the device's memory is short, or taken back.
     Rung {
         /// Finished iterations.
         iteration: u32,
-        /// What, and how many bytes it brought.
+        /// The fallback, and the bytes that it freed.
         #[serde(flatten)]
         change: RungChange,
         /// Bytes that the program holds of the device's memory.
@@ -104,16 +104,16 @@ pub enum Event {
         count: u32,
         /// Gaussians.
         gaussians: usize,
-        /// How long it took.
+        /// Duration, seconds.
         seconds: f64,
     },
-    /// What the surface terms say, every 100 iterations of the coarse stage.
+    /// Values of the surface terms, every 100 iterations of the coarse stage.
     Surface(SurfaceReport),
     /// Bytes held, every 100 iterations.
     Memory(MemoryReport),
     /// The size of every buffer; only with `--profile-tensors`.
     Buffers(Buffers),
-    /// What the GPU is doing, every 50 iterations; told by the sinks themselves.
+    /// State of the GPU, every 50 iterations; reported by the sinks themselves.
     Gpu(GpuReport),
     /// Distributions over the Gaussians, on evaluation, every 1,000 iterations and at the end.
     Distributions(Distributions),
@@ -133,23 +133,23 @@ pub enum Event {
     Saving {
         /// Finished iterations.
         iteration: u32,
-        /// What kind of file.
+        /// Kind of the file.
         what: Saved,
     },
     /// A file of the model was written.
     Saved {
         /// Finished iterations.
         iteration: u32,
-        /// What kind of file.
+        /// Kind of the file.
         what: Saved,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The page that shows the run asked for something, and it is done.
     Control {
         /// Finished iterations.
         iteration: u32,
-        /// What was asked.
+        /// The request.
         action: ControlAction,
         /// By which the page knows it again.
         id: String,
@@ -181,7 +181,7 @@ pub enum Event {
         interrupted: bool,
         /// The most memory since the start of the program, by what the run was doing.
         peaks: PhasePeaks,
-        /// Where the other seconds went.
+        /// Seconds beside training.
         #[serde(flatten)]
         times: RunTimes,
     },
@@ -190,7 +190,7 @@ pub enum Event {
     Round(Round),
 }
 
-/// Where the seconds of a run went, beside training.
+/// Seconds of a run beside training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RunTimes {
     /// From the start of the program to the end of the run.
@@ -207,7 +207,7 @@ pub struct RunTimes {
     pub paused_seconds: f64,
 }
 
-/// What a round of density control did, in the words of its strategy.
+/// Report of a densification step, in the words of its strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundReport {
     /// Name of the event.
@@ -221,7 +221,7 @@ pub struct RoundReport {
 pub struct Round {
     /// Finished iterations.
     pub iteration: u32,
-    /// What it did.
+    /// Report of the strategy.
     pub report: RoundReport,
     /// Gaussians afterwards.
     pub gaussians: usize,
@@ -254,14 +254,14 @@ pub enum Saved {
     Checkpoint,
 }
 
-// What steps report: the values of their terms, and the Gaussians after them.
+// Steps: values of the loss terms, and number of Gaussians.
 
 /// Values of terms by their keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TermValues(pub Vec<(&'static str, f64)>);
 
 impl TermValues {
-    /// Of these pairs those of the terms of a topic.
+    /// Returns the pairs that belong to the terms of a topic.
     pub fn of(terms: &Terms, topic: Topic, pairs: &[(&'static str, f64)]) -> Self {
         let of_topic = terms.active().filter(|weighted| weighted.term.topic() == topic);
         let keys: Vec<&str> =
@@ -351,9 +351,9 @@ pub struct Distributions {
     pub rotation_magnitude: Vec<f64>,
 }
 
-// What comparisons of views with their photographs report.
+// Evaluations: views compared with their photographs.
 
-/// Which views.
+/// Split of the views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -398,7 +398,7 @@ pub struct Metrics {
     pub reference: Option<ReferenceMetrics>,
 }
 
-/// What the `metrics.py` of the reference trainers prints of the PNGs of a render and its photograph.
+/// Figures that `metrics.py` of the reference trainers prints for the PNGs of a render and its photograph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ReferenceMetrics {
     /// Structural similarity, mean over all pixels; beyond the border is black.
@@ -442,7 +442,7 @@ pub struct ViewMetrics {
 pub struct Evaluation {
     /// Finished iterations.
     pub iteration: u32,
-    /// Which views.
+    /// Split of the views.
     pub split: Split,
     /// Means over the views.
     pub mean: Metrics,
@@ -471,7 +471,7 @@ pub struct Picture {
 pub struct Pictures {
     /// Finished iterations.
     pub iteration: u32,
-    /// Which split the view is in.
+    /// Split of the view.
     pub split: Split,
     /// Name of the image in the scene.
     pub name: String,
@@ -495,7 +495,7 @@ pub struct Pictures {
     pub normals: Option<Arc<Picture>>,
 }
 
-// What the prune to `--target-gaussians` reports.
+// The prune to `--target-gaussians`.
 
 /// The prune to `--target-gaussians`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -508,7 +508,7 @@ pub struct TargetReport {
     pub pruned: usize,
     /// Gaussians afterwards.
     pub gaussians: usize,
-    /// What it cost. Absent where none was removed, or no view could be measured.
+    /// PSNR before and after. Absent if none was removed, or no view could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub psnr: Option<TargetPsnr>,
 }
@@ -520,13 +520,13 @@ pub struct TargetPsnr {
     pub split: String,
     /// Mean over the views in dB; nothing where it is not finite.
     pub before: Option<f64>,
-    /// The same after the prune.
+    /// PSNR after the prune, dB.
     pub after: Option<f64>,
 }
 
-// What the page that shows a run may ask of it.
+// Requests of the page that shows a run.
 
-/// What is asked.
+/// Request of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ControlAction {
@@ -541,7 +541,7 @@ pub enum ControlAction {
 }
 
 impl ControlAction {
-    /// What the run says of it.
+    /// Returns the word for the request in logs.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Pause => "Paused from the page",
@@ -552,9 +552,9 @@ impl ControlAction {
     }
 }
 
-// What a run is doing while memory is taken.
+// Phases of a run, by which memory is counted.
 
-/// What a run was doing.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -610,7 +610,7 @@ pub struct PhasePeak {
 }
 
 impl PhasePeak {
-    /// Of the device's memory where it has its own, otherwise of the host's.
+    /// Peak of the device's own memory, or of the host's if it has none.
     pub fn of_device(self) -> Option<Bytes> {
         self.vram.or(self.host)
     }
@@ -679,7 +679,7 @@ impl<'de> Deserialize<'de> for PhasePeaks {
     }
 }
 
-// What a run reports of memory and of the GPU.
+// Memory, and the state of the GPU.
 
 /// Bytes held by the run.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -708,21 +708,21 @@ pub struct MemoryReport {
     pub peaks: PhasePeaks,
 }
 
-/// What a buffer holds that is counted as a large one.
+/// Contents of a buffer that is counted as a large one.
 pub const LARGE: Bytes = Bytes(100 << 20);
 
-/// What the program holds of a device's own memory, context and code included.
+/// Bytes of a device's own memory that the program holds, context and code included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Vram {
     /// Bytes that hold something between two iterations.
     pub allocated: Bytes,
     /// Bytes taken from the device.
     pub reserved: Bytes,
-    /// Of what is taken, the driver's own and code.
+    /// Bytes of the driver and of code.
     pub context: Bytes,
-    /// Of what is taken, photographs.
+    /// Bytes of photographs.
     pub photographs: Bytes,
-    /// Of what is taken, what the buffers of an iteration lie in.
+    /// Bytes that hold the buffers of an iteration.
     pub scratch: Bytes,
     /// Of what is taken, bytes that serve nothing: of regions what lies behind their values, of the
     /// scratch of an iteration what none of the recent ones came to use.
@@ -732,7 +732,7 @@ pub struct Vram {
     pub creep: Option<Bytes>,
     /// Buffers that hold [`LARGE`] and more between two iterations.
     pub large_count: usize,
-    /// What may be taken from the device.
+    /// Budget of the device's memory.
     pub budget: Option<Bytes>,
 }
 
@@ -765,7 +765,7 @@ pub struct Tensors {
     pub optimizer: Bytes,
     /// Gradients of the last iteration.
     pub gradients: Bytes,
-    /// What the last forward pass kept for the backward pass.
+    /// Bytes that the last forward pass kept for the backward pass.
     pub activations: Bytes,
     /// Decoded photographs that are kept, on the host and on the device.
     pub images: Bytes,
@@ -782,12 +782,12 @@ impl Tensors {
     }
 }
 
-/// What the GPU was doing shortly before.
+/// State of the GPU shortly before.
 #[derive(Clone, Debug, Serialize)]
 pub struct GpuReport {
     /// Finished iterations.
     pub iteration: u32,
-    /// What the GPU was doing.
+    /// State of the GPU.
     #[serde(flatten)]
     pub sample: GpuSample,
 }
@@ -803,7 +803,7 @@ pub struct Completion(Arc<OnceLock<()>>);
 pub struct Completes(Arc<OnceLock<()>>);
 
 impl Completion {
-    /// Of work that is still to be done.
+    /// Returns the completion of work that is still to be done.
     pub fn new() -> (Completes, Self) {
         let over = Arc::<OnceLock<()>>::default();
         (Completes(Arc::clone(&over)), Self(over))

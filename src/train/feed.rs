@@ -1,4 +1,4 @@
-//! Which view an iteration trains on, and how its photograph reaches the device in time.
+//! Order of the training views, and their photographs' way to the device.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -329,7 +329,7 @@ impl<'a> Views<'a> {
         &self.dataset.views[index]
     }
 
-    /// The same as it is drawn for training.
+    /// Returns the view as it is drawn for training.
     pub fn training_view(&self, index: usize) -> &View {
         self.smaller.as_ref().map_or(self.view(index), |smaller| &smaller.views[index])
     }
@@ -441,27 +441,27 @@ impl<'a> Views<'a> {
         }
     }
 
-    /// Whether a view's image may have pixels that do not count.
+    /// True if a view's image may have pixels that do not count.
     pub fn may_have_mask(&self, index: usize) -> bool {
         self.dataset.sources[index].may_have_mask()
     }
 
-    /// Whether a view's image is known to be undecodable.
+    /// True if a view's image is known to be undecodable.
     pub fn is_broken(&self, index: usize) -> bool {
         self.broken.contains_key(&index)
     }
 
-    /// Whether a view's mask is known to leave nothing of it.
+    /// True if a view's mask is known to leave nothing of it.
     pub fn is_hidden(&self, index: usize) -> bool {
         self.hidden.contains(&index)
     }
 
-    /// Whether all views of a split are known to be hidden by their masks.
+    /// True if all views of a split are known to be hidden by their masks.
     pub fn hides_all(&self, split: Split) -> bool {
         self.split(split).iter().all(|&index| self.is_hidden(index))
     }
 
-    /// Why a view's image cannot be had, where that is known.
+    /// Returns the reason why a view's image cannot be loaded, if known.
     pub(super) fn problem(&self, index: usize) -> Option<&str> {
         self.broken.get(&index).map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! What a scene, and a model of it, tell of the memory that a run will take.
+//! Facts of a scene and its model that determine a run's memory.
 
 use rayon::prelude::*;
 
@@ -39,7 +39,7 @@ pub fn guessed_gaussians(start: u64) -> u64 {
     start * GAUSSIANS_PER_POINT
 }
 
-/// What is learned of the photographs' colours, if anything is.
+/// Returns the learned colour tables of the photographs, if any.
 pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTables> {
     let kind = compensation(&config.optimize)?;
     Some(PlannedColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
@@ -50,7 +50,7 @@ pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>
     strategy::of(config, SceneScale::of(dataset), dataset)
 }
 
-/// Whether a run has a round of density control.
+/// True if a run has a round of density control.
 pub fn has_rounds(config: &Config, strategy: &dyn Strategy<Cpu<f32>>) -> bool {
     (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)))
 }
@@ -71,7 +71,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
     })
 }
 
-/// What views will see of a model that grows from these points.
+/// Returns the part of a model that views will see as it grows from these points.
 pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
     let step = points.len().div_ceil(POINTS_LOOKED_AT).max(1);
     let near = near(dataset);
@@ -108,7 +108,7 @@ pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, footprint: Footpr
     ViewGrowth::counted(gaussians.len() as u64, &most)
 }
 
-/// The same views of another size.
+/// Returns these views at another size.
 pub fn resized(seen: ViewGrowth, dataset: &Dataset) -> ViewGrowth {
     seen.resized(largest_view(dataset))
 }
@@ -131,7 +131,7 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
     }
 }
 
-/// What any view has beside its photograph.
+/// Returns the extras of any view beside its photograph.
 pub fn extras(dataset: &Dataset) -> ViewExtras {
     let all = dataset.sources.iter().map(ViewExtras::of);
     all.fold(ViewExtras::default(), |any, of| ViewExtras {

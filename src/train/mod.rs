@@ -41,7 +41,7 @@ use crate::math::quantile::percentile;
 pub use feed::Views;
 pub use trainer::{Outcome, Trainer, TrainerSetup};
 
-/// Why a run ended before its last iteration.
+/// Errors that end a run before its last iteration.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The device failed.
@@ -50,9 +50,9 @@ pub enum TrainError {
     /// There is too little of the device's memory, and nothing is left that could be given up.
     #[error("{source}.\nNothing more can be given up, so the run stops; {checkpoint} holds it")]
     OutOfMemory {
-        /// What was refused.
+        /// The refused request.
         source: Box<DeviceError>,
-        /// Where the run can go on.
+        /// Checkpoint from which the run can continue.
         checkpoint: PathBuf,
     },
     /// A result cannot be written.
@@ -61,9 +61,9 @@ pub enum TrainError {
     /// There is no space for a result on the disk.
     #[error("{source}. {}", outcome(.checkpoint.as_deref()))]
     NoSpace {
-        /// What cannot be written.
+        /// The file that cannot be written.
         source: OutputError,
-        /// Where the run can go on.
+        /// Checkpoint from which the run can continue.
         checkpoint: Option<PathBuf>,
     },
     /// The checkpoint that the run goes on from cannot be read.
@@ -77,7 +77,7 @@ pub enum TrainError {
     NoImages {
         /// Number of training views.
         views: usize,
-        /// What is wrong with the first.
+        /// Error of the first view.
         first: String,
     },
     /// Density control removed the whole model.
@@ -92,7 +92,7 @@ pub enum TrainError {
     },
 }
 
-/// What is left of a run that a full disk stopped.
+/// Says what is left of a run that a full disk stopped.
 fn outcome(checkpoint: Option<&Path>) -> String {
     match checkpoint {
         Some(path) => format!("The run stops; it can continue from {}", path.display()),
@@ -110,7 +110,7 @@ pub fn scene_extent(dataset: &Dataset) -> f64 {
     if extent > EXTENT_MIN { extent } else { 1.0 }
 }
 
-/// What lengths of a scene are measured by.
+/// Units in which lengths of a scene are measured.
 #[derive(Clone, Copy, Debug)]
 pub struct SceneScale {
     /// [`scene_extent`].
@@ -121,7 +121,7 @@ pub struct SceneScale {
 }
 
 impl SceneScale {
-    /// That of a scene; 1 where all cameras stand in one place.
+    /// Returns the scale of a scene; 1 if all cameras stand in one place.
     pub fn of(dataset: &Dataset) -> Self {
         let distance = dataset.viewing_distance();
         let unit = if distance > EXTENT_MIN { distance } else { 1.0 };
@@ -174,7 +174,7 @@ fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
     dataset.train.par_iter().flat_map_iter(of_view).collect()
 }
 
-/// What Gaussians are in views, in training and after.
+/// Returns the footprint of Gaussians in views, in training and after.
 pub fn render_footprint(config: &Config) -> Footprint {
     let OptimizeOptions { primitive, antialiasing, kernel_size, .. } = config.optimize;
     match primitive {

@@ -11,7 +11,7 @@ use crate::backend::{Device, DeviceError, Photo, RankView, Stay};
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageLoader};
 
-/// What a rank that obeys has of a run.
+/// State of a run on a rank that follows rank 0.
 pub struct ObeyingRank<'a> {
     /// The scene.
     pub dataset: &'a Dataset,
@@ -50,7 +50,7 @@ impl ObeyingRank<'_> {
         }
     }
 
-    /// What a view is compared with, or why its photograph cannot be had.
+    /// Target of a view, or the reason why its photograph cannot be loaded.
     fn comparison<D: Device>(
         &self,
         device: &mut D,

@@ -1,4 +1,4 @@
-//! Which views look at the same from a little aside, so that they can be compared.
+//! Neighbour views that see the same surface, for multi-view terms.
 
 use rayon::prelude::*;
 
@@ -46,7 +46,7 @@ impl OtherViews {
         Self { seed, of_view }
     }
 
-    /// Whether no view has another.
+    /// True if no view has another.
     pub(crate) fn is_empty(&self) -> bool {
         self.of_view.iter().all(Vec::is_empty)
     }

@@ -1,4 +1,4 @@
-//! How a run passes through its schedule: with its images, with the clock, or faster or slower than its images.
+//! Pace of a run through its schedule: by images, by the clock, or faster or slower than its images.
 
 use super::batches::Batches;
 use super::span::ImageSpan;
@@ -16,17 +16,17 @@ pub struct Turn {
     pub images: ImageSpan,
     /// The iterations.
     pub iterations: ImageSpan,
-    /// Whether an iteration passes with each image.
+    /// True if an iteration passes with each image.
     pub is_plain: bool,
 }
 
 impl Turn {
-    /// Of one image in a run without a budget.
+    /// Returns the turn of one image in a run without a budget.
     pub fn of(image: u32) -> Self {
         Self { images: ImageSpan::of(image), iterations: ImageSpan::of(image), is_plain: true }
     }
 
-    /// The same with these images of it alone, the first ones.
+    /// Returns the turn with only the first images of it.
     pub(super) fn cut(self, images: ImageSpan) -> Self {
         if !self.is_plain {
             return Self { images, ..self };
@@ -65,7 +65,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// That of a run over so many training views, from where it is on.
+    /// Returns the pace of a run over N training views, from its progress on.
     pub(super) fn new(config: &Config, views: usize, from: Passed) -> Self {
         Self {
             batches: Batches::of(config),
@@ -107,13 +107,13 @@ impl Pace {
         self.images = images.after;
     }
 
-    /// Whether a round of density control may come. With the clock rounds may be due so soon after one another that
+    /// True if a round of density control may come. With the clock rounds may be due so soon after one another that
     /// there is little to go by: then one is left out unless there were so many images since the last.
     pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
         self.rests(0, least_images)
     }
 
-    /// The same of what lowers opacities, which have to rise again.
+    /// True if an adjustment that lowers opacities may come, which have to rise again.
     pub(super) fn takes_adjustment(&mut self, least_images: u32) -> bool {
         self.rests(1, least_images)
     }
@@ -146,12 +146,12 @@ impl Pace {
         self.images.saturating_add(1)
     }
 
-    /// How far the run has come, of which this process has trained for so many seconds.
+    /// Returns the progress of the run, of which this process has trained for `seconds`.
     pub(super) fn progress(&self, iteration: u32, seconds: f64) -> Passed {
         Passed { iteration, images: self.images, seconds: self.earlier_seconds + seconds }
     }
 
-    /// Whether iterations pass otherwise than with images.
+    /// True if iterations pass otherwise than with images.
     pub(super) fn has_budget(&self) -> bool {
         self.budget.is_some()
     }
@@ -161,7 +161,7 @@ impl Pace {
         self.budget.and_then(|budget| budget.most_images)
     }
 
-    /// What a checkpoint says beside the iterations, of which the last step was these.
+    /// Returns a checkpoint's progress beside its iterations, if these do not say all.
     pub(super) fn paced(&self, last_step: ImageSpan, seconds: f64) -> Option<Paced> {
         let ImageSpan { before, after } = last_step;
         let has_clock = self.budget.is_some_and(|budget| budget.seconds.is_some());
@@ -181,9 +181,9 @@ impl Pace {
     }
 }
 
-// How far a run has come.
+// Progress of a run: iterations, images and seconds.
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Passed {
     /// Finished iterations of the schedule.
@@ -194,7 +194,7 @@ pub struct Passed {
     pub seconds: f64,
 }
 
-/// How far a run with a time budget, or with a limit of passes over few views, had come beside its iterations.
+/// Progress of a run with a time budget, or with a limit of passes over few views, beside its iterations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paced {
     /// Images trained on.
@@ -205,9 +205,9 @@ pub struct Paced {
     pub seconds: Option<f64>,
 }
 
-// What has iterations of the schedule pass otherwise than one with each image.
+// Options by which an iteration of the schedule is not one image.
 
-/// What has iterations pass otherwise than with images.
+/// Options by which iterations do not pass with images.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PaceBudget {
     /// Seconds of training; nothing where the clock says nothing.
@@ -216,12 +216,12 @@ pub(super) struct PaceBudget {
     pub(super) most_images: Option<u32>,
     /// Iterations of the schedule.
     pub(super) last: u32,
-    /// Where this process began.
+    /// Progress at which this process began.
     pub(super) from: Passed,
 }
 
 impl PaceBudget {
-    /// That of a run over so many training views; nothing where iterations pass with images.
+    /// Returns the budget of a run over N training views; none if iterations pass with images.
     pub(super) fn of(config: &Config, views: usize, from: Passed) -> Option<Self> {
         let options = &config.optimize;
         let seconds = options.time_budget.map(TimeBudget::seconds);
@@ -275,7 +275,7 @@ impl PaceBudget {
     }
 }
 
-/// What part of `whole` has passed, 0 to 1.
+/// Returns the share of `whole` that has passed, 0 to 1.
 fn share(passed: f64, whole: f64) -> f64 {
     if passed >= whole { 1.0 } else { passed.max(0.0) / whole }
 }

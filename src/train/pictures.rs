@@ -91,11 +91,11 @@ pub struct SurfaceMaps {
     pub width: u32,
     /// Height in px.
     pub height: u32,
-    /// What each pixel shows, [height, width]; `None` where nothing is drawn.
+    /// Surface at each pixel, [height, width]; `None` where nothing is drawn.
     pub pixels: Vec<Option<SurfacePixel>>,
 }
 
-/// What a pixel shows of the surface.
+/// Surface at a pixel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SurfacePixel {
     /// Depth along the view axis, world units: the mean over what is blended, by its weights, or that by which

@@ -51,7 +51,7 @@ const RATE_ITERATIONS: f64 = 15_000.0;
 /// times the rate was 0.3 dB better than the rate itself.
 const FASTEST: f64 = 8.0;
 
-/// What refinement may be told.
+/// Options of a refinement.
 #[derive(Clone, Copy, Debug)]
 pub struct RefineRule {
     /// Iterations.
@@ -66,7 +66,7 @@ pub struct RefineRule {
 }
 
 impl RefineRule {
-    /// What the learning rate of centres is multiplied with for vertices, world units.
+    /// Factor of the centres' learning rate for vertices, world units.
     fn vertex_unit(&self) -> f64 {
         let faster = (RATE_ITERATIONS / f64::from(self.iterations.max(1))).clamp(1.0, FASTEST);
         faster * RATE_EDGES * self.edge
@@ -89,20 +89,20 @@ impl RefineRule {
     }
 }
 
-/// What a refinement is made of.
+/// Inputs of a refinement.
 #[derive(Clone, Copy)]
 pub struct RefineSetup<'a> {
     /// The scene.
     pub dataset: &'a Dataset,
     /// Its pixels.
     pub images: &'a ImageLoader,
-    /// Of [`RefineRule::config`].
+    /// Configuration of [`RefineRule::config`].
     pub config: &'a Config,
-    /// What refinement is told beside.
+    /// Options of the refinement.
     pub rule: &'a RefineRule,
-    /// Where checkpoints and results go; it exists.
+    /// Folder of checkpoints and results; it exists.
     pub folder: &'a Path,
-    /// When the program began.
+    /// Time at which the program began.
     pub began: Instant,
     /// Set from outside when the run should end after its iteration.
     pub stop: &'a AtomicBool,
@@ -111,18 +111,18 @@ pub struct RefineSetup<'a> {
 /// A mesh that Gaussians are bound to, and what is learned of it.
 #[derive(Clone, Copy)]
 pub struct BoundMesh<'a> {
-    /// What is fixed.
+    /// Fixed part of the model.
     pub topology: &'a Arc<BoundTopology>,
-    /// What is learned.
+    /// Learned part of the model.
     pub state: &'a BoundState,
 }
 
-/// What a refinement came to.
+/// Result of a refinement.
 #[derive(Clone, Debug)]
 pub struct Refined {
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: Outcome,
-    /// What was measured after the last.
+    /// Evaluation after the last iteration.
     pub after: Option<Evaluation>,
     /// The mesh and what is learned of it.
     pub state: BoundState,
@@ -516,12 +516,12 @@ impl<B: TrainDevice> Refiner<'_, B> {
     }
 }
 
-// What a refinement measures and writes.
+// Measurements and files of a refinement.
 
 /// Training views that are measured where none is held out.
 const MEASURED_WITHOUT_TEST: usize = 5;
 
-/// Where the Gaussians of an iteration lie in a model folder.
+/// Returns the path of an iteration's Gaussians in a model folder.
 fn point_cloud(folder: &Path, iteration: u32) -> PathBuf {
     folder.join(format!("point_cloud/iteration_{iteration}/point_cloud.ply"))
 }

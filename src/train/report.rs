@@ -26,27 +26,27 @@ pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
 /// Gaussians that enter a distribution at most.
 const SAMPLES: usize = 10_000;
 
-/// What the reports about memory are made of.
+/// Inputs of the reports about memory.
 pub(super) struct MemoryInputs<'a> {
     /// Finished iterations.
     pub(super) iteration: u32,
-    /// What the run knows of its own: the model, the last iteration, the host's photographs.
+    /// Bytes that the run itself knows: the model, the last iteration, the host's photographs.
     pub(super) tensors: Tensors,
-    /// What the device tells.
+    /// Entries of the device's ledger.
     pub(super) device: &'a [MemoryEntry],
     /// The most of the arena that a recent iteration used.
     pub(super) scratch_needed: Bytes,
     /// Copies of the model on their way to files.
     pub(super) copies: Bytes,
-    /// What may be taken of the device's memory.
+    /// Budget of the device's memory.
     pub(super) budget: Option<Bytes>,
-    /// What may be used of the host's.
+    /// Limit of the host's memory.
     pub(super) host_limit: Limit,
     /// The most so far.
     pub(super) peaks: PhasePeaks,
 }
 
-/// What is held now.
+/// Reports the memory that is held now.
 pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -> Event {
     let host = host_memory();
     let photographs = inputs.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
@@ -95,7 +95,7 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
     })
 }
 
-/// Of the host's memory, what tables of the model have taken.
+/// Returns the bytes of the host's memory that tables of the model take.
 pub(super) fn offloaded(device: &[MemoryEntry]) -> Option<Bytes> {
     let is_of_model = |entry: &&MemoryEntry| {
         let purpose = layout::named(entry.label).map(|slot| slot.purpose);
@@ -173,7 +173,7 @@ pub(super) fn pictures(request: &EvalRequest<'_>, view: &EvaluatedView<'_>, exte
 /// Iterations after which every buffer has its size, unless the number of Gaussians changes.
 const WARM_UP: u32 = 100;
 
-/// What is held beyond what the run held once it had warmed up.
+/// Growth beyond the bytes that the run held once it had warmed up.
 ///
 /// A change of the number of Gaussians explains what follows, so the run warms up anew: growth shows
 /// where it goes on while the model stays as large as it is.
@@ -190,7 +190,7 @@ impl UnexplainedGrowth {
         Self { steady_from: iteration.saturating_add(WARM_UP), baseline: None }
     }
 
-    /// What is held after this iteration beyond the baseline, once there is one.
+    /// Returns the bytes held after this iteration beyond the baseline, once there is one.
     pub(super) fn take(&mut self, iteration: u32, held: Bytes) -> Option<Bytes> {
         if iteration < self.steady_from {
             return None;
@@ -200,7 +200,7 @@ impl UnexplainedGrowth {
     }
 }
 
-// How near Gaussians lie to the surface that they draw together, and how thin they are.
+// Distance of Gaussians from the surface that they draw, and their thickness.
 
 /// Opacity above which a pixel shows a surface.
 const OPACITY_MIN: f64 = 0.5;

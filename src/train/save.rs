@@ -1,4 +1,4 @@
-//! What a device holds of a model goes to files, chunk by chunk.
+//! Writing a device's model to files, chunk by chunk.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -45,7 +45,7 @@ impl<P: Primitive, B: Store<P>> Rows<P> for DeviceModel<'_, P, B> {
     }
 }
 
-/// How readers are to draw what a run saves.
+/// Returns the render mode that readers of a run's PLY should use.
 pub fn render_mode(config: &Config) -> RenderMode {
     match config.optimize.primitive {
         PrimitiveName::Surfels => RenderMode::Surfels,
@@ -55,7 +55,7 @@ pub fn render_mode(config: &Config) -> RenderMode {
     }
 }
 
-/// The same of so many triangles that are drawn with this window.
+/// Returns the render mode of N triangles that are drawn with this window.
 pub fn triangle_mode(window: Window, faces: usize) -> RenderMode {
     let Window { exponent, opacity_floor, .. } = window;
     RenderMode::Triangles { window: StoredWindow { exponent, opacity_floor }, faces }
@@ -96,7 +96,7 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
         .write_triangles::<P, _, TrainError>(parameters, triangles)
 }
 
-// What a run saves holds finite numbers only.
+// Check that all saved values are finite.
 
 /// An error with the first value that is infinite or NaN, of rows of which the first is number `first`
 /// of its model. Training looks at the rows that a view has seen; files hold the others, too.
@@ -113,7 +113,7 @@ pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), D
     Ok(())
 }
 
-/// The same of all that a checkpoint holds of these rows; statistics of density control may be anything.
+/// Checks all values of a checkpoint's rows; statistics of density control may be anything.
 pub(super) fn check_snapshot<P: Primitive>(
     rows: &Snapshot<P>,
     first: usize,
@@ -132,7 +132,7 @@ pub(super) fn check_snapshot<P: Primitive>(
     }
 }
 
-/// The same of what was learned of the photographs' colours.
+/// Checks the learned colour tables.
 pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError> {
     for values in [&tables.values, &tables.first_moments, &tables.second_moments] {
         let Some(at) = first_not_finite(values) else { continue };
@@ -149,7 +149,7 @@ pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError>
     Ok(())
 }
 
-/// Where the first value stands that is infinite or NaN.
+/// Returns the position of the first value that is infinite or NaN.
 fn first_not_finite(values: &[f32]) -> Option<usize> {
     // Without a way out of the inner loop it takes several values at once.
     let is_finite = |part: &[f32]| part.iter().fold(true, |all, value| all & value.is_finite());
@@ -163,7 +163,7 @@ fn first_not_finite(values: &[f32]) -> Option<usize> {
 /// The path of a file that was written; nothing where it was left out.
 pub(super) type FileResult = Result<Option<PathBuf>, TrainError>;
 
-/// What became of a file.
+/// Outcome of a file.
 pub(super) struct WrittenFile {
     pub(super) what: Saved,
     /// Iterations that it holds.
@@ -175,7 +175,7 @@ pub(super) struct WrittenFile {
 struct Writing {
     what: Saved,
     iteration: u32,
-    /// What the thread holds of the model.
+    /// Bytes of the model that the thread holds.
     copy: Bytes,
     over: Completion,
     thread: JoinHandle<FileResult>,

@@ -1,4 +1,4 @@
-//! What changes over a run: learning rates, the SH degree, milestones, the order of views.
+//! Schedules of a run: learning rates, SH degree, milestones, order and size of views, background, prunes, 3D filter.
 
 use super::span::ImageSpan;
 use crate::backend::Rates;
@@ -28,7 +28,7 @@ pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     }
 }
 
-/// What the rate of positions is measured in, world units.
+/// Unit of the positions' rate, world units.
 fn position_unit(options: &OptimizeOptions, extent: f64) -> f64 {
     match options.primitive {
         PrimitiveName::Gaussians | PrimitiveName::Surfels => extent,
@@ -51,14 +51,14 @@ pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32)
     }
 }
 
-/// How the rates of positions follow sizes in the photometric stage, where they do.
+/// Returns the dependence of the positions' rates on sizes in the photometric stage, if any.
 pub fn rate_by_size(options: &OptimizeOptions, extent: f64) -> Option<RateBySize> {
     let exponent = options.position_lr_by_size;
     let unit = SIZE_UNIT * extent;
     (exponent > 0.0 && unit > 0.0).then_some(RateBySize { exponent, unit })
 }
 
-/// What is left of a learning rate.
+/// Returns the factor of a learning rate.
 fn late_share(options: &OptimizeOptions, iteration: u32) -> f64 {
     if options.final_lr_share == 1.0 {
         return 1.0;
@@ -101,7 +101,7 @@ pub fn sh_degree(options: &OptimizeOptions, iteration: u32) -> u32 {
     (iteration / options.sh_degree_interval.max(1)).min(options.sh_degree)
 }
 
-/// What is due after a step.
+/// Work that is due after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Milestones {
     /// Evaluate the held-out views.
@@ -113,7 +113,7 @@ pub struct Milestones {
 }
 
 impl Milestones {
-    /// What is due after a step; the last of a stage always evaluates, saves and checkpoints.
+    /// Returns the work due after a step; the last of a stage always evaluates, saves and checkpoints.
     pub fn after(output: &OutputOptions, span: ImageSpan, lasts: &[u32]) -> Self {
         let is_last = lasts.iter().any(|&last| span.hits(last));
         let hits = |&listed: &i64| u32::try_from(listed).is_ok_and(|listed| span.hits(listed));
@@ -180,13 +180,13 @@ impl ViewOrder {
     }
 }
 
-// When the 3D filter is computed anew beside rounds of density control (Mip-Splatting, Yu et al.
+// Updates of the 3D filter between densification steps (Mip-Splatting, Yu et al.
 // 2024, as its authors' program does).
 
 /// Iterations between two times once density control has ended.
 const INTERVAL: u32 = 100;
 
-/// Whether it is after a step: centres still move when no round comes any more, but the last iterations
+/// True if it is after a step: centres still move when no round comes any more, but the last iterations
 /// train what is saved.
 pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     let from = config.densify.densify_until_iter;
@@ -195,7 +195,7 @@ pub(super) fn is_due(config: &Config, span: ImageSpan) -> bool {
     config.optimize.filter_3d && span.multiple(INTERVAL).is_some_and(in_window)
 }
 
-// When the Gaussians are pruned to `--target-gaussians`.
+// The prune to `--target-gaussians`.
 
 /// The prune to `--target-gaussians`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,14 +207,14 @@ pub(super) struct TargetPrune {
 }
 
 impl TargetPrune {
-    /// That of a run, if it has one.
+    /// Returns the prune of a run, if it has one.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let target = usize::try_from(config.densify.target_gaussians?).unwrap_or(usize::MAX);
         // Where there is no density control, at the first opportunity.
         Some(Self { iteration: config.densify.densify_until_iter.max(1), target })
     }
 
-    /// Whether it comes after a step.
+    /// True if it comes after a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         span.hits(self.iteration)
     }
@@ -254,9 +254,9 @@ pub(crate) fn view_divisor(config: &Config, iteration: u32) -> Divisor {
     }
 }
 
-// What is behind the training views.
+// Background of the training views.
 
-/// What is behind the view of an image that is trained by an iteration, both from 1.
+/// Returns the background of an image's view in an iteration, both from 1.
 ///
 /// Before grey, dark surfaces must become opaque. Before black they can stay transparent, and other views then see through
 /// them. Once density control is over, and in the coarse stage, the background is that of evaluation.

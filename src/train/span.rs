@@ -43,12 +43,12 @@ impl ImageSpan {
         (self.before / interval < last).then_some(last * interval)
     }
 
-    /// Whether a multiple of `interval`, 0 excepted, is among them.
+    /// True if a multiple of `interval`, 0 excepted, is among them.
     pub fn crosses(self, interval: u32) -> bool {
         self.multiple(interval).is_some()
     }
 
-    /// Whether image `number` is among them.
+    /// True if image `number` is among them.
     pub fn hits(self, number: u32) -> bool {
         self.before < number && number <= self.after
     }

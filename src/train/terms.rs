@@ -103,14 +103,14 @@ pub enum TrainingStage<'a> {
     Photometric,
     /// SuGaR's coarse stage, in a scene of this extent.
     Coarse {
-        /// When it does what.
+        /// Schedule of the stage.
         schedule: &'a CoarseSchedule,
         /// The extent of the cameras.
         extent: f64,
     },
 }
 
-/// What there is of a view beside its photograph.
+/// Extras of a view beside its photograph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewExtras {
     /// A map of its inverse depths.
@@ -122,21 +122,21 @@ pub struct ViewExtras {
 }
 
 impl ViewExtras {
-    /// What any view may have in a run with these options.
+    /// Returns the extras that a view may have in a run with these options.
     pub fn intended(config: &Config) -> Self {
         let (depth_map, normal_map) =
             (config.scene.depths.is_some(), config.normals_folder().is_some());
         Self { depth_map, normal_map, other_view: false }
     }
 
-    /// What a view has that is compared with its photograph alone.
+    /// Returns the extras of a view that is compared with its photograph alone.
     pub fn of(source: &ImageSource) -> Self {
         let (depth_map, normal_map) = (source.depth.is_some(), source.normals.is_some());
         Self { depth_map, normal_map, other_view: false }
     }
 }
 
-/// What rows depend on.
+/// Facts on which the rows depend.
 struct Moment<'a> {
     optimize: &'a OptimizeOptions,
     sugar: &'a SugarOptions,
@@ -145,9 +145,9 @@ struct Moment<'a> {
     /// From 1.
     iteration: u32,
     extras: ViewExtras,
-    /// Whether the stage is that which makes the model.
+    /// True if the stage is that which makes the model.
     is_photometric: bool,
-    /// Whether opacities are driven to 0 or 1.
+    /// True if opacities are driven to 0 or 1.
     drives_opacities: bool,
     /// Iterations since the surface terms came on.
     surface_iteration: Option<u32>,
@@ -180,7 +180,7 @@ impl<'a> Moment<'a> {
         }
     }
 
-    /// Whether the model is one of surfels and is made, and this iteration is over.
+    /// True if the model is one of surfels and is made, and this iteration is over.
     fn has_surfels_after(&self, iteration: u32) -> bool {
         let has_surfels = self.optimize.primitive == PrimitiveName::Surfels;
         self.is_photometric && has_surfels && self.iteration > iteration
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(coarse_terms(&config, 9001).weight(VALUE_DN), 0.0, "the stage has its own");
     }
 
-    /// Those of the iteration with surface terms that comes so many after their first.
+    /// Returns the iteration with surface terms that comes N after their first.
     fn surface_terms(options: &SugarOptions, number: u32) -> Terms {
         let of_stage = config(7000, SugarSchedule::Relative);
         let schedule = CoarseSchedule::of(&of_stage).expect("a stage");

@@ -12,16 +12,16 @@ use crate::math::Divisor;
 use crate::math::adam::{Moments, batch_rate};
 use crate::memory::Bytes;
 
-/// How a view takes part in a step.
+/// Inputs of one view's forward and backward pass.
 #[derive(Debug)]
 pub(crate) struct ViewInputs<'a, N, T> {
     pub(crate) view: &'a View,
     pub(crate) settings: RenderSettings,
-    /// What density control learns of the view.
+    /// Statistics that density control gathers from the view.
     pub(crate) observe: Option<Statistics>,
     /// By how much it is smaller than its photograph.
     pub(crate) divisor: Divisor,
-    /// What changes the colours before they are compared.
+    /// Change of colours before they are compared.
     pub(crate) compensation: Option<Compensation>,
     pub(crate) terms: &'a Terms,
     /// The nearest neighbours of all Gaussians, where they are found.
@@ -30,7 +30,7 @@ pub(crate) struct ViewInputs<'a, N, T> {
     pub(crate) other: Option<OtherView<'a, T>>,
 }
 
-/// What comes of a view.
+/// Losses and activations of one view.
 pub(crate) struct ViewOutputs<B: TrainDevice> {
     /// Values of the terms at pixels.
     pub(crate) pixels: B::Losses,
@@ -67,7 +67,7 @@ pub(crate) fn add_view<B: TrainDevice>(
     Ok(ViewOutputs { pixels, samples, activations })
 }
 
-// What a step down the mean gradient of some images is, beside a step of one.
+// Adam's step for a batch, in terms of steps of single images.
 
 /// The step over these images, with the learning rates of a step of one image, in a stage that began
 /// after `start` images with moments of zero.
@@ -119,12 +119,12 @@ pub(super) struct MeanLosses {
     sums: Vec<KeySum>,
 }
 
-/// What views add up to under a key.
+/// Sums of views under a key.
 #[derive(Debug)]
 struct KeySum {
     key: &'static str,
     sum: f64,
-    /// How many views have it.
+    /// Number of views with the key.
     views: u32,
 }
 

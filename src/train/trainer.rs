@@ -1,4 +1,25 @@
-//! One run: iterations, density control, milestones.
+//! The training loop.
+//!
+//! ```text
+//! begin_run
+//!   |
+//!   v
+//! prepare_step       density control, prunes, 3D filter; in the coarse stage its prune and neighbours
+//!   |
+//! iterate            views of a batch -> losses -> gradients -> one Adam step
+//!   |
+//! follow_step        timelapse, device memory, files that threads have written
+//!   |
+//! reaches_psnr, serve_page, report_milestones
+//!   |
+//! save_and_evaluate  PLY, evaluation, checkpoint, as due -- next step --> prepare_step
+//!   |
+//!   v
+//! end_run
+//! ```
+//!
+//! `state.rs` holds the run's state beside the model. The other files are parts of the run: `coarse.rs`,
+//! `evaluation.rs`, `live.rs` (page and timelapse), `removal.rs` (prunes), `reports.rs` and `saving.rs`.
 
 mod coarse;
 mod evaluation;
@@ -38,8 +59,8 @@ use super::terms::{self, TrainingStage, ViewExtras};
 use super::train_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_view};
 use super::{SceneScale, TrainError, scene_cube};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, Filter3d, Held as _, LadderState, Pending, RankOutcome,
-    RankView, RenderSettings, Sight, Statistics, Terms, Topic, TrainDevice,
+    AdamStep, Adjust, DeviceError, Held as _, LadderState, Pending, RankOutcome, RankView,
+    RenderSettings, Sight, Statistics, Terms, Topic, TrainDevice,
 };
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader, View};
@@ -48,7 +69,11 @@ use crate::memory::Rung;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
-/// What a run is made of.
+/// Share of the scene's unit from which on views limit the 3D filter. Mip-Splatting begins at 0.2,
+/// independent of the scene's size; cameras of common scenes stand 4 from their subject.
+const SAMPLED_SHARE: f64 = 0.05;
+
+/// Inputs of a run.
 #[derive(Clone, Copy)]
 pub struct TrainerSetup<'a> {
     /// The scene.
@@ -61,13 +86,13 @@ pub struct TrainerSetup<'a> {
     pub lpips: Option<&'a LpipsWeights>,
     /// Model folder; it exists.
     pub model_path: &'a Path,
-    /// When the program began.
+    /// Time at which the program began.
     pub began: Instant,
-    /// Set from outside when the run should end after its iteration.
+    /// Flag from outside that ends the run after its iteration.
     pub stop: &'a AtomicBool,
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The last iteration is done.
@@ -82,7 +107,7 @@ pub struct Trainer<'a, B: TrainDevice> {
     device: &'a mut B,
     sink: &'a mut dyn Sink,
     model: B::Model,
-    /// What was learned of the photographs' colours, where that is wanted.
+    /// Learned colour changes of the photographs, if the run learns them.
     appearance: Option<B::Tables>,
     /// SuGaR's coarse stage, of a run that has one.
     coarse: Option<CoarseState<B>>,
@@ -92,11 +117,11 @@ pub struct Trainer<'a, B: TrainDevice> {
     pace: Pace,
     /// Finished iterations of the schedule.
     iteration: u32,
-    /// Those that passed with the last step.
+    /// Iterations of the last step.
     last_step: ImageSpan,
     /// The PSNR that ends the run.
     reached: ReachedPsnr,
-    /// By what the sides of its views were divided when that was last reported.
+    /// Divisor of the views' sides that was reported last.
     divisor: Divisor,
     /// The step whose losses have not been read yet.
     pending: Option<PendingStep<B>>,
@@ -107,12 +132,12 @@ pub struct Trainer<'a, B: TrainDevice> {
     peaks: PeakRecorder,
     clock: TrainingClock,
     keeper: Arc<Mutex<CheckpointKeeper>>,
-    /// What threads write.
+    /// Files that threads write.
     files: BackgroundFiles,
     /// The page that shows the run.
     live: LivePage,
     times: RunTimes,
-    /// When the last checkpoint was written, or the run began.
+    /// Time of the last checkpoint, or of the run's beginning.
     saved_at: Instant,
 }
 
@@ -264,37 +289,15 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     fn train(&mut self) -> Result<Outcome, TrainError> {
         let config = self.setup.config;
         let last = config.last_iteration();
-        self.announce_start(last)?;
-        self.warn_of_missed_target()?;
         let lasts = [config.optimize.iterations, last];
-        self.reserve_checkpoint()?;
-        self.save_missing(Milestones::after(&config.output, self.last_step, &lasts))?;
-        self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
-        if self.iteration == 0 {
-            self.keep_picture()?;
-        }
+        self.begin_run(last, &lasts)?;
         let begins_at_end = self.iteration >= last;
         let gaussians_before = self.device.len(&self.model);
         let (mut interrupted, mut is_last) = (false, begins_at_end || self.has_reached_psnr()?);
         while !is_last && !interrupted {
-            // At the beginning of the next iteration, not at the end of its own: what is evaluated,
-            // saved and checkpointed is the model as it was optimised, before opacities are reset.
-            if self.is_in_coarse() {
-                self.prepare_coarse()?;
-            } else {
-                self.drop_hidden_in_time()?;
-                self.control_density()?;
-                self.smooth_in_time()?;
-            }
+            self.prepare_step()?;
             self.with_memory_retry(Self::iterate)?;
-            self.keep_timelapse(self.last_step)?;
-            self.govern()?;
-            self.settle_written()?;
-            if self.iteration == config.optimize.iterations {
-                // No density control follows in which it would come.
-                self.prune_to_target()?;
-                self.drop_hidden_triangles()?;
-            }
+            self.follow_step()?;
             let is_reached = self.reaches_psnr()?;
             is_last = is_reached || self.iteration >= last;
             if !is_last {
@@ -307,12 +310,57 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             let occasion = self.checkpoint_occasion(due.checkpoint || interrupted);
             due.checkpoint = occasion.is_some();
             self.report_milestones(due, last)?;
-            self.meet(due, occasion, is_last || interrupted)?;
+            self.save_and_evaluate(due, occasion, is_last || interrupted)?;
         }
         if is_last && !begins_at_end {
             self.warn_of_few_left(gaussians_before)?;
             self.announce_end()?;
         }
+        self.end_run(interrupted)?;
+        Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
+    }
+
+    /// Announces the run, keeps room for a checkpoint and writes what an earlier run could not.
+    fn begin_run(&mut self, last: u32, lasts: &[u32]) -> Result<(), TrainError> {
+        self.announce_start(last)?;
+        self.warn_of_missed_target()?;
+        self.reserve_checkpoint()?;
+        self.save_missing(Milestones::after(&self.setup.config.output, self.last_step, lasts))?;
+        self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
+        if self.iteration == 0 {
+            self.keep_picture()?;
+        }
+        Ok(())
+    }
+
+    /// Changes the model before a step: density control, prunes and the 3D filter, or the coarse stage's prune.
+    ///
+    /// This comes at the beginning of the next iteration, not at the end of its own: the model is evaluated,
+    /// saved and checkpointed as it was optimised, before opacities are reset.
+    fn prepare_step(&mut self) -> Result<(), TrainError> {
+        if self.is_in_coarse() {
+            return self.prepare_coarse();
+        }
+        self.drop_hidden_in_time()?;
+        self.control_density()?;
+        self.smooth_in_time()
+    }
+
+    /// Settles a step: its picture, the device's memory, written files, and the prunes after the last iteration.
+    fn follow_step(&mut self) -> Result<(), TrainError> {
+        self.keep_timelapse(self.last_step)?;
+        self.govern()?;
+        self.settle_written()?;
+        if self.iteration == self.setup.config.optimize.iterations {
+            // No density control follows that would prune.
+            self.prune_to_target()?;
+            self.drop_hidden_triangles()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all files and reports the end of the run.
+    fn end_run(&mut self, interrupted: bool) -> Result<(), TrainError> {
         self.wait_for_files(None)?;
         let waited = Instant::now();
         self.sink.written().iter().for_each(Completion::wait);
@@ -326,7 +374,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             peaks: self.peaks.peaks,
             times: self.times,
         })?;
-        Ok(if interrupted { Outcome::Interrupted } else { Outcome::Finished })
+        Ok(())
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
@@ -346,13 +394,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 }
 
-// One step of a run: its views, what they are drawn and compared by, and the report of their losses.
+// One step and the changes of the model between steps.
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// One step: the views of a batch, and one move of every parameter.
+    /// Trains one step: the views of a batch, and one Adam step of every parameter.
     ///
-    /// Where its losses are not there at once they are read when the next step is on its way, so that
-    /// the device never waits for the log.
+    /// Losses that are not ready are read after the next step is queued, so that the device never waits for
+    /// the log.
     fn iterate(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         let turn = self.pace.next(self.iteration, self.clock.seconds());
@@ -372,7 +420,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// The step over these images, or over the first of them where there is no memory for all.
+    /// Trains a step over these images, or over the first of them if there is no memory for all.
     fn train_step(&mut self, turn: Turn) -> Result<PendingStep<B>, TrainError> {
         self.follow_training_scale()?;
         let whole = turn.images;
@@ -455,7 +503,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(PendingView { terms, losses: [pixels, samples] })
     }
 
-    /// Tells at what size the view of an iteration is drawn, where that is another than before.
+    /// Reports the size at which an iteration's view is drawn, if it has changed.
     fn tell_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
         let divisor = view_divisor(self.setup.config, iteration);
         if divisor != self.divisor {
@@ -468,7 +516,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Brings the photograph of an image on its way, while the device works.
+    /// Starts loading the photograph of an image while the device works.
     fn prefetch(&mut self, image: u32) -> Result<(), TrainError> {
         match self.feed.prefetch(self.device, image) {
             // What there is no room for now is asked for again when it is needed.
@@ -477,7 +525,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Tells the device what the views after this step are.
+    /// Announces the views of the next step to the device.
     fn expect(&mut self, turn: Turn) -> Result<(), TrainError> {
         if turn.iterations.after >= self.setup.config.last_iteration() {
             return Ok(());
@@ -494,8 +542,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// After a batch that had to leave views to the next: gives up what can be given up between two
-    /// steps. Where there is nothing, steps go on with fewer views.
+    /// Gives up what can be given up between two steps, after a batch that did not fit. If nothing can be,
+    /// steps continue with fewer views.
     fn make_room_for_batch(&mut self, error: &DeviceError) -> Result<(), TrainError> {
         tracing::debug!("a step takes fewer views: {error}");
         if self.device.relieve(&mut self.model, error)? {
@@ -505,7 +553,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// The part of the run that an iteration is of.
+    /// Stage of the run that an iteration belongs to.
     fn stage(&self, iteration: u32) -> TrainingStage<'_> {
         let coarse = self.coarse.as_ref().map(|coarse| &coarse.schedule);
         match coarse.filter(|schedule| schedule.contains(iteration)) {
@@ -519,7 +567,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         terms::active(self.setup.config, self.stage(iteration), iteration, extras)
     }
 
-    /// What density control learns of an iteration's view.
+    /// Statistics that density control gathers from an iteration's view.
     fn observes(&self, iteration: u32) -> Option<Statistics> {
         match self.stage(iteration) {
             TrainingStage::Photometric => self.strategy.observes(iteration),
@@ -527,7 +575,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// How parameters move.
+    /// Rates and extras of the Adam step after a batch.
     fn adam_step(&self, turn: Turn) -> AdamStep {
         let (config, iteration) = (self.setup.config, turn.iteration());
         match self.stage(iteration) {
@@ -547,7 +595,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// How the view of an iteration is drawn.
+    /// Settings by which the view of an iteration is drawn.
     fn settings_of(&self, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
         RenderSettings {
@@ -559,13 +607,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// How the view of an image is drawn that is trained by an iteration.
+    /// Settings by which the view of an image is drawn in an iteration.
     fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
         let background = training_background(self.setup.config, image, iteration);
         RenderSettings { background, ..self.settings_of(iteration) }
     }
 
-    /// Reports a step once it is done; its milliseconds are those since the one before was.
+    /// Reads the losses of a step and reports it with the milliseconds since the report before.
     fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
         let Some(PendingStep { turn, gaussians, views }) = pending else {
             return Ok(());
@@ -596,15 +644,13 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.report_surfaces(span)
     }
 
-    /// Reports the step whose losses have not been read yet, if there is one.
+    /// Reports the step whose losses have not been read yet, if any.
     fn report_pending(&mut self) -> Result<(), TrainError> {
         let pending = self.pending.take();
         self.report(pending)
     }
 
-    // The views that those of a run are compared with, as part of the run.
-
-    /// Warns where views should be compared and no view has another.
+    /// Warns if `--multi-view` is on and no view has a neighbour to compare with.
     fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
         if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
             self.warn(
@@ -616,18 +662,22 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Computes the filter where the run has one.
+    /// Updates the 3D filter if the run has one: no Gaussian is finer than the training views resolve.
     fn smooth(&mut self) -> Result<(), TrainError> {
         if !self.setup.config.optimize.filter_3d {
             return Ok(());
         }
         self.with_memory_retry(|trainer| {
-            Ok(smooth(trainer.device, &mut trainer.model, trainer.setup.dataset)?)
+            let dataset = trainer.setup.dataset;
+            let views: Vec<&View> =
+                dataset.train.iter().map(|&view| &dataset.views[view]).collect();
+            let nearest = SAMPLED_SHARE * trainer.scale.unit;
+            Ok(trainer.device.update_filter_3d(&mut trainer.model, &views, nearest)?)
         })
     }
 
-    /// The same when it is due between rounds of density control, and where a run begins without one,
-    /// as one that a checkpoint without a filter is the start of.
+    /// Updates the 3D filter if it is due between densification steps, or if the model has none yet: its
+    /// checkpoint had no filter.
     fn smooth_in_time(&mut self) -> Result<(), TrainError> {
         let lacks_one = !self.device.optional(&self.model).filter_3d;
         let is_empty = self.device.len(&self.model) == 0;
@@ -681,9 +731,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         })
     }
 
-    // Density control in a run: rounds, and what is done to all opacities.
-
-    /// What the iteration before this one asks of the number of Gaussians and their opacities.
+    /// Runs the densification step and changes all opacities, as due after the last step.
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (iteration, span) = (self.iteration, self.last_step);
         let options = &self.setup.config.densify;
@@ -715,14 +763,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let gaussians = self.device.len(&self.model);
             self.clock.add_beside_iterations(started);
             self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
-            self.creep = UnexplainedGrowth::from(iteration);
-            self.profile(Phase::DensityControl)?;
-            self.end_phase(Phase::DensityControl);
+            self.end_density_control()?;
             if gaussians == 0 && before > 0 {
                 return Err(TrainError::Emptied { iteration });
             }
         }
-        // Before opacities are lowered, which would hide what a Gaussian is worth.
+        // Before opacities are lowered, which would hide a Gaussian's contribution.
         self.prune_to_target()?;
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
@@ -736,10 +782,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // What is due after a step: the PLY, an evaluation, a checkpoint.
-
-    /// Does what is due; a checkpoint where there is an occasion for one. `is_over`: no step follows.
-    fn meet(
+    /// Saves, evaluates and writes a checkpoint, as due. `is_over`: no step follows.
+    fn save_and_evaluate(
         &mut self,
         due: Milestones,
         occasion: Option<Occasion>,
@@ -800,10 +844,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // Where a run meets the limits of the device's memory: it asks before it grows, gives things up
-    // rather than fail, and where nothing is left to give up it stops with a checkpoint.
+    /// Ends the phase of density control, which explains the memory that it took.
+    fn end_density_control(&mut self) -> Result<(), TrainError> {
+        self.creep = UnexplainedGrowth::from(self.iteration);
+        self.profile(Phase::DensityControl)?;
+        self.end_phase(Phase::DensityControl);
+        Ok(())
+    }
 
-    /// Lets the device put its memory in order, and tells what was given up or taken back.
+    /// Lets the device settle its memory, and reports what was given up or taken back.
     fn govern(&mut self) -> Result<(), TrainError> {
         let started = Instant::now();
         self.device.govern(&mut self.model, self.iteration)?;
@@ -827,8 +876,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Does something that leaves the model as it was where it fails. Where memory is short, tries
-    /// again as long as something can be given up between two iterations, and then stops the run.
+    /// Runs `work`, which leaves the model unchanged if it fails. If memory is short, gives something up and
+    /// tries again; if nothing is left to give up, stops the run with a checkpoint.
     fn with_memory_retry<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, TrainError>,
@@ -867,7 +916,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint, so that nothing is lost, and says what the run lacked.
+    /// Writes a checkpoint and returns the error that ends the run.
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
         let reported = self.report_pending().and_then(|()| self.report_memory_changes());
         match reported.and_then(|()| self.write_checkpoint_now()) {
@@ -881,7 +930,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// A round of density control.
+    /// Runs one densification step.
     fn run_round(&mut self) -> Result<RoundReport, TrainError> {
         let images = self.pace.images_per_iteration(self.iteration);
         let site = Site::new(&mut *self.device, &mut self.model, self.last_step);
@@ -895,8 +944,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         report
     }
 
-    /// Puts the Gaussians in the order of their places. That costs speed where there is no memory for
-    /// it, and nothing else.
+    /// Sorts the Gaussians along the Z-curve. Without memory for it they stay as they are, which only costs speed.
     fn reorder(&mut self) -> Result<(), TrainError> {
         match self.device.reorder(&mut self.model, &scene_cube(self.setup.dataset)) {
             Err(error) if error.is_out_of_memory() => {
@@ -906,20 +954,4 @@ impl<B: TrainDevice> Trainer<'_, B> {
             other => Ok(other?),
         }
     }
-}
-
-// The 3D filter's part in a run.
-
-/// Share of the scene's unit from which on views tell of what they see. Mip-Splatting begins at 0.2,
-/// whatever a scene's size is; cameras of common scenes stand 4 from what they look at.
-const SAMPLED_SHARE: f64 = 0.05;
-
-/// Smooths a model as far as the views of a scene that are trained on could tell nothing finer.
-fn smooth<B: Filter3d>(
-    device: &mut B,
-    model: &mut B::Model,
-    dataset: &Dataset,
-) -> Result<(), DeviceError> {
-    let views: Vec<&View> = dataset.train.iter().map(|&view| &dataset.views[view]).collect();
-    device.update_filter_3d(model, &views, SAMPLED_SHARE * SceneScale::of(dataset).unit)
 }

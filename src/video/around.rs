@@ -83,7 +83,7 @@ impl Arc {
     }
 }
 
-// What the cameras of a scene say of it: which way is up, what they look at, from how far.
+// Up, middle and distance, from the cameras of a scene.
 
 /// Cameras whose upward directions cancel out to less than this share have none in common.
 const COMMON_UP: f64 = 0.1;

@@ -3,10 +3,8 @@
 //! | file | does |
 //! |---|---|
 //! | `path_camera.rs` | one camera of a path, for frames of any size |
-//! | `surroundings.rs` | what the scene's cameras say: up, what they look at, from how far |
-//! | `around.rs` | paths around that: a circle, an ellipse |
-//! | `through.rs` | a smooth path from camera to camera |
-//! | `even.rs` | equal steps along a curve |
+//! | `around.rs` | up, middle and distance of the scene's cameras, and paths around it: a circle, an ellipse |
+//! | `through.rs` | a smooth path from camera to camera, in equal steps |
 //! | `frames_file.rs` | paths that other programs write |
 
 mod around;

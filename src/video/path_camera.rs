@@ -85,7 +85,7 @@ impl PathCamera {
         }
     }
 
-    /// Whether its values are finite, its axes turn, and it sees anything.
+    /// True if its values are finite, its axes turn, and it sees anything.
     pub(super) fn is_sound(&self) -> bool {
         let axes = [0, 1, 2].map(|column| self.axis(column));
         let values = [self.centre_world.as_slice(), axes.as_flattened(), &self.focal, &self.offset];

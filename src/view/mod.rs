@@ -5,14 +5,11 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `log_tail.rs` | follows `run.jsonl` |
-//! | `run_events.rs` | what it says, numbered, and what the run is at |
+//! | `run_events.rs` | follows `run.jsonl`, numbers its events, and says where the run stands |
 //! | `shown_splats.rs` | the newest Gaussians, packed |
-//! | `scene_facts.rs` | cameras, middle and lists of what there is |
-//! | `meshes.rs`, `points.rs`, `photographs.rs` | what else can be looked at |
-//! | `watching.rs` | says to the run that somebody looks, and what is wanted of it |
-//! | `viewed_model.rs` | all of these, for one model folder |
-//! | `server` | answers a browser |
+//! | `scene_facts.rs` | cameras, middle, photographs, points and meshes of a scene |
+//! | `viewed_model.rs` | all of these for one model folder, and requests to its run |
+//! | `server.rs` | answers a browser |
 
 mod run_events;
 mod scene_facts;

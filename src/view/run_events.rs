@@ -1,4 +1,4 @@
-//! What the log of a run says, numbered for whoever asks again and again.
+//! Events of a run's log, numbered for repeated requests.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What a page knows of a scene before it loads anything.
+//! Facts of a scene for the page: cameras, photographs, points and meshes.
 
 use std::path::{Path, PathBuf};
 
@@ -263,7 +263,7 @@ impl ShownPhotographs {
         Self(sources)
     }
 
-    /// Whether a camera has one.
+    /// True if a camera has one.
     pub(super) fn has(&self, index: usize) -> bool {
         index < self.0.len()
     }

@@ -100,7 +100,7 @@ struct Followed {
     events: RunEvents,
     splats: ShownSplats,
     watching: Watching,
-    /// Whether a run goes on.
+    /// True if a run goes on.
     lock: LockState,
     /// It was said that the run cannot be told that somebody looks.
     has_complained: bool,
@@ -326,7 +326,7 @@ impl Followed {
         }
     }
 
-    /// Whether a run trains that looks for what it is asked.
+    /// True if a run trains that looks for what it is asked.
     fn obeys(&self) -> bool {
         let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
         self.lock != LockState::Free && trains

@@ -1,4 +1,4 @@
-//! What `splat export` is told.
+//! Arguments of `splat export`.
 
 use std::path::{Path, PathBuf};
 
@@ -135,7 +135,7 @@ impl ExportFormat {
         }
     }
 
-    /// Whether it holds meshes.
+    /// True if it holds meshes.
     pub(super) fn is_of_meshes(self) -> bool {
         matches!(self, Self::Ply | Self::Glb | Self::Obj)
     }
@@ -263,7 +263,7 @@ impl PlaceOptions {
         about_axes.chain(upright).chain(moved).collect()
     }
 
-    /// Whether another axis than that of COLMAP is to be up.
+    /// True if another axis than that of COLMAP is to be up.
     pub(super) fn is_turned_up(&self) -> bool {
         self.up() != SCENE_UP
     }

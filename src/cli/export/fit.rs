@@ -230,7 +230,7 @@ impl SogExport<'_> {
         }
     }
 
-    /// Whether a device has anything to do for it.
+    /// True if a device has anything to do for it.
     fn has_palette(&self) -> bool {
         let is_sog = matches!(
             self.format,

@@ -1,4 +1,4 @@
-//! What a plan says, as numbers.
+//! A plan's figures, and their text.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -136,7 +136,7 @@ pub(super) struct PlannedHost {
     /// Where it fits, but not all Gaussians that are planned for: those that the model ends with.
     pub(super) ends_with: Option<u64>,
     pub(super) fits: bool,
-    /// Whether the processor trains, with all of the model in RAM.
+    /// True if the processor trains, with all of the model in RAM.
     pub(super) on_processor: bool,
 }
 
@@ -152,7 +152,7 @@ pub(super) struct PlanReport {
     pub(super) storage: Storage,
     /// The most demanding view.
     pub(super) view: ViewSize,
-    /// Whether that was counted on a model, not estimated from the scene's points.
+    /// True if that was counted on a model, not estimated from the scene's points.
     pub(super) counted: bool,
     pub(super) budget: Option<Budget>,
     pub(super) fits: Option<bool>,
@@ -370,7 +370,7 @@ pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<
     .rows()
 }
 
-// What the options say of memory.
+// Options that concern memory.
 
 /// What is taken at most of a card, or of a limit, of this size.
 pub(super) fn within_threshold(limit: Bytes, threshold: f64) -> Bytes {
@@ -389,7 +389,7 @@ const FACES_OF_VERTEX: u64 = 2;
 pub(super) struct SurfaceOptions<'a> {
     pub(super) mesh: &'a MeshOptions,
     pub(super) bound: &'a BoundOptions,
-    /// Whether nothing is bound to the mesh.
+    /// True if nothing is bound to the mesh.
     pub(super) skip_refinement: bool,
     /// Context and code.
     pub(super) context: Bytes,
@@ -513,7 +513,7 @@ fn refinement_host(
     rows
 }
 
-// What a plan says, as tables.
+// A plan as text tables.
 
 /// Rows of a stage that are listed; the others stand together in one.
 const LISTED: usize = 6;

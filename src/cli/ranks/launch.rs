@@ -1,4 +1,4 @@
-//! How many processes train a model.
+//! Number of processes and GPUs of a run, and how this one was started.
 
 use std::str::FromStr;
 
@@ -41,13 +41,13 @@ impl RankCount {
         }
     }
 
-    /// Whether more than this process may train.
+    /// True if more than this process may train.
     pub(in crate::cli) fn may_be_several(self) -> bool {
         self != Self::Count(1)
     }
 }
 
-// How many GPUs train a model, and which of them is a rank's.
+// Number of GPUs, and the GPU of a rank.
 
 /// How many GPUs train a model: as many ranks do, one on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,9 +124,9 @@ fn gpu_among(shown: u32, local_rank: Option<u32>, rank: u32) -> u32 {
     }
 }
 
-// What has started this process.
+// Launcher of this process.
 
-/// Whether a launcher has started several processes, of which this is one.
+/// True if a launcher has started several processes, of which this is one.
 pub(in crate::cli) fn is_launched() -> bool {
     launched().is_ok_and(|launch| launch.is_some())
 }

@@ -211,12 +211,12 @@ impl RefineRecord {
         )))
     }
 
-    /// Whether it was asked for otherwise.
+    /// True if it was asked for otherwise.
     pub(super) fn is_other(&self, settings: &RefineSettings) -> bool {
         !self.settings.differences(settings).is_empty()
     }
 
-    /// Whether all its files are in the folder, the mesh in these formats and with such a texture.
+    /// True if all its files are in the folder, the mesh in these formats and with such a texture.
     pub(super) fn is_complete(
         &self,
         folder: &Path,
@@ -318,7 +318,7 @@ impl Hash {
     }
 }
 
-// What is typed after `splat refine`.
+// Arguments of `splat refine`.
 
 /// How long is refined, in the reference's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! Where the frames of a video go, and what becomes of them.
+//! Frames of a video, and their encoding by ffmpeg.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

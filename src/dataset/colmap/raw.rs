@@ -1,4 +1,4 @@
-//! What both formats read, before it is checked.
+//! Records of both formats before they are checked, camera models, and errors.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -167,7 +167,7 @@ impl SolvedCamera {
     }
 }
 
-// What is wrong with a COLMAP model.
+// Errors of a COLMAP model.
 
 /// A COLMAP model that cannot be read.
 #[derive(Debug, thiserror::Error)]

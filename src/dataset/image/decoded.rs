@@ -39,7 +39,7 @@ impl Image {
             + self.normals.as_ref().map_or(Bytes(0), NormalMap::bytes)
     }
 
-    /// Whether the mask leaves nothing of the image.
+    /// True if the mask leaves nothing of the image.
     pub fn is_hidden(&self) -> bool {
         self.mask.as_ref().is_some_and(|mask| mask.iter().all(|&counts| counts == 0))
     }
@@ -130,7 +130,7 @@ impl NormalMap {
     }
 }
 
-// Which pixels count: 255 where they do, 0 where they do not.
+// Mask of the pixels that count: 255 where they do, 0 where they do not.
 
 /// Least value of an averaged mask that counts: half.
 const HALF: u8 = 128;
@@ -163,7 +163,7 @@ fn counts(value: u8) -> u8 {
 /// whole pixel would be any shape.
 const ROUNDED_SHARE: f64 = 0.1;
 
-/// Whether one size is the other scaled, up to one pixel of rounding in the smaller.
+/// True if one size is the other scaled, up to one pixel of rounding in the smaller.
 pub(super) fn same_shape(a: [u32; 2], b: [u32; 2]) -> bool {
     let (small, large) = if a[0] <= b[0] { (a, b) } else { (b, a) };
     let rounding = |side: usize| (ROUNDED_SHARE * f64::from(small[side])).min(1.0);

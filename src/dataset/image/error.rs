@@ -1,4 +1,4 @@
-//! What can be wrong with a photograph or its mask.
+//! Errors of a photograph or its mask.
 
 use std::io;
 use std::path::Path;

@@ -59,7 +59,7 @@ impl EvictionRank {
         }
     }
 
-    /// Whether the image may be evicted for one that is wanted at `turn` (`None`: at once).
+    /// True if the image may be evicted for one that is wanted at `turn` (`None`: at once).
     fn yields_to(self, turn: Option<u64>) -> bool {
         match (self, turn) {
             (Self::Scheduled(Reverse(own)), Some(turn)) => own >= turn,
@@ -387,7 +387,7 @@ impl Watch {
         self.limit
     }
 
-    /// Whether a check is due; the caller must then do it.
+    /// True if a check is due; the caller must then do it.
     pub(super) fn is_due(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let due = latest.at.is_none_or(|at| at.elapsed() >= self.interval);
@@ -405,14 +405,14 @@ impl Watch {
             .map_or(wanted, |resident| images_budget(wanted, limit, resident, images))
     }
 
-    /// Whether `more` bytes stay within the limit while images take `images`; so if the system does not
+    /// True if `more` bytes stay within the limit while images take `images`; so if the system does not
     /// report its memory.
     pub(super) fn has_room(&self, images: Bytes, more: Bytes) -> bool {
         (self.resident)(images)
             .is_none_or(|resident| resident.0.saturating_add(more.0) <= self.limit.0)
     }
 
-    /// Whether the limit takes effect for the first time.
+    /// True if the limit takes effect for the first time.
     pub(super) fn is_first_report(&self) -> bool {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         !std::mem::replace(&mut latest.is_reported, true)
@@ -429,7 +429,7 @@ fn resident_within(limit: Bytes) -> Option<Bytes> {
     resident_memory()
 }
 
-// What becomes of images that are asked for.
+// Outcome of requested images.
 
 /// The result of decoding an image. The error is shared, since every later fetch returns it.
 pub(super) type Decoded = Result<Arc<Image>, Arc<ImageError>>;

@@ -363,7 +363,7 @@ impl LoaderShared {
         guarded(&source.path, || (self.decoder)(source)).map(Arc::new).map_err(Arc::new)
     }
 
-    /// Whether the limit leaves room for one more decode beside those in flight.
+    /// True if the limit leaves room for one more decode beside those in flight.
     fn has_room_to_decode(&self, state: &LoaderState) -> bool {
         self.watch.as_ref().is_none_or(|watch| {
             let all = self.largest_decode.0.saturating_mul(state.decoding + 1);

@@ -1,4 +1,4 @@
-//! How the rows of a kind of primitive stand in a PLY.
+//! Properties and comments of a PLY: of each primitive, of triangles; and errors of reading.
 
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;

@@ -39,7 +39,7 @@ pub struct Viewpoint<R> {
     pub near: R,
     /// Variance added to every splat along both axes, px².
     pub variance_px2: R,
-    /// Whether opacity falls as a splat is widened by it.
+    /// True if opacity falls as a splat is widened by it.
     pub compensates: bool,
 }
 
@@ -307,7 +307,7 @@ fn mean_bwd<R: Real>(
     d_mean_cam
 }
 
-// What a splat covers: the pixels and tiles that it may reach, and its span in rows of pixels.
+// Coverage of a splat: the pixels and tiles that it may reach, and its span in rows of pixels.
 
 /// Side of a tile in px.
 pub const TILE: u32 = 16;

@@ -460,7 +460,7 @@ impl<R: Real> Triangle<R> {
     }
 }
 
-// What a triangle covers on the screen.
+// Pixels that a triangle covers.
 
 /// By how much the variance of a triangle's corners grows, and what is added to it, px². An ellipse that takes up
 /// another has (1 + p) times its variance and (1 + 1/p) times that of the other: with p = 1/8, the ellipse about

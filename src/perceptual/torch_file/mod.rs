@@ -54,7 +54,7 @@ pub(super) struct TorchFile {
 }
 
 impl TorchFile {
-    /// Whether a file that begins like this is one of `PyTorch`.
+    /// True if a file that begins like this is one of `PyTorch`.
     pub(super) fn is_one(head: &[u8]) -> bool {
         head.starts_with(ZIP) || head.starts_with(&MAGIC) || is_tar(head)
     }
@@ -144,7 +144,7 @@ impl TorchFile {
         Ok(Self { storages, tensors: tensors(&described)?, file })
     }
 
-    /// Whether there is a tensor of this name.
+    /// True if there is a tensor of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
@@ -568,7 +568,7 @@ fn empty() -> String {
     "its pickle takes a value where there is none".to_owned()
 }
 
-// Which tensors a pickle of `PyTorch` describes, and where each finds its values.
+// Tensors that a pickle of `PyTorch` describes, and the location of their values.
 
 /// A parameter is a tensor in a wrapper; none is wrapped more often than this.
 const WRAPPERS: usize = 4;

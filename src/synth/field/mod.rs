@@ -380,7 +380,7 @@ impl Placed {
     }
 }
 
-// What stands in each scene. Up is -y; what stands on something reaches into it, so that no two
+// Content of each scene. Up is -y; what stands on something reaches into it, so that no two
 // surfaces only touch.
 
 const RED: [u32; 2] = [0xb8_4a_3e, 0xf2_d4_a4];

@@ -1,4 +1,4 @@
-//! A checkpoint in its file, whose model is read in chunks.
+//! The checkpoint file: reads and writes its model in chunks.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -39,7 +39,7 @@ const CHECKED_AT_ONCE: usize = 1 << 18;
 /// A checkpoint that was found whole.
 #[derive(Debug)]
 pub struct StoredCheckpoint<P = Gaussians> {
-    /// What it says of the run.
+    /// Description of the run.
     pub about: Checkpoint,
     path: PathBuf,
     file: File,
@@ -50,13 +50,13 @@ pub struct StoredCheckpoint<P = Gaussians> {
     rows: usize,
     /// Columns that not every model has.
     optional: OptionalColumns,
-    /// Where each column begins.
+    /// Offset of each column.
     places: Vec<u64>,
-    /// Where what was learned of the photographs' colours lies.
+    /// Location of the colour tables.
     tables: Option<StoredTables>,
-    /// Where what is learned of a mesh lies.
+    /// Location of the bound mesh.
     bound: Option<StoredBound>,
-    /// Where the triangles between the rows lie.
+    /// Location of the triangles.
     faces: Option<StoredFaces>,
     primitive: PhantomData<P>,
 }
@@ -128,12 +128,12 @@ impl<P: Primitive> StoredCheckpoint<P> {
             .map_err(unreadable)
     }
 
-    /// Whether the model is bound to a mesh.
+    /// True if the model is bound to a mesh.
     pub fn is_bound(&self) -> bool {
         self.bound.is_some()
     }
 
-    /// What is learned of the mesh that the model is bound to; nothing where it is bound to none.
+    /// Reads the bound mesh; none if the model is not bound to one.
     pub fn bound(&mut self) -> Result<Option<BoundState>, CheckpointError> {
         let read = self.read_bound();
         read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
@@ -236,7 +236,7 @@ impl<P: Primitive> Rows<P> for StoredCheckpoint<P> {
     }
 }
 
-/// Whether a file begins as a checkpoint does, whole or not.
+/// True if a file begins as a checkpoint does, whole or not.
 pub fn is_checkpoint(path: &Path) -> bool {
     let header = File::open(path).and_then(|mut file| {
         // The length of the header, and its first byte.
@@ -254,7 +254,7 @@ pub fn is_checkpoint(path: &Path) -> bool {
     header.is_ok_and(|header| header.windows(format.len()).any(|part| part == format.as_bytes()))
 }
 
-/// Whether this is a checkpoint that was written because of the time. Looks at the header only.
+/// True if this is a checkpoint that was written because of the time. Looks at the header only.
 pub fn is_timed(path: &Path) -> bool {
     let Ok(mut file) = File::open(path) else { return false };
     let header = file
@@ -296,7 +296,7 @@ fn read_header(file: &mut File, length: u64) -> Result<Metadata, String> {
     Ok(metadata)
 }
 
-/// What the header says of the run, and the degree of the harmonics.
+/// Reads the run's description and the degree of the harmonics from the header.
 fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), CheckpointError> {
     let damaged = |problem: String| CheckpointError::Damaged { path: path.to_owned(), problem };
     let about: HashMap<String, String> = header.metadata().clone().unwrap_or_default();
@@ -330,7 +330,7 @@ fn read_about(path: &Path, header: &Metadata) -> Result<(Checkpoint, u32), Check
     Ok((about, sh_degree))
 }
 
-/// How far a run had come whose iterations do not pass with its images.
+/// Reads the progress of a run whose iterations do not pass with its images.
 fn paced(about: &HashMap<String, String>) -> Result<Option<Paced>, String> {
     let Some(images) = about.get(IMAGES) else { return Ok(None) };
     let wrong = |key: &str, text: &str| format!("`{key}` is `{text}`");
@@ -383,7 +383,7 @@ impl Checkpoint {
         self.write_after(model_path, model, &tables, &[])
     }
 
-    /// The same of vertices, with the triangles between them.
+    /// Writes a checkpoint of vertices and the triangles between them.
     pub fn write_with_faces<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -399,7 +399,7 @@ impl Checkpoint {
         self.write_after(model_path, model, &tables, &[])
     }
 
-    /// The same of a model that is bound to a mesh.
+    /// Writes a checkpoint of a model that is bound to a mesh.
     pub fn write_bound<P: Primitive, S: Rows<P>>(
         &self,
         model_path: &Path,
@@ -516,7 +516,7 @@ impl Checkpoint {
     }
 }
 
-/// Where the next rows of each column go.
+/// Offset of the next rows of each column.
 struct ColumnOffsets(Vec<u64>);
 
 impl ColumnOffsets {

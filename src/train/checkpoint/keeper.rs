@@ -22,10 +22,10 @@ use super::tensors;
 /// The tensors' names and places, and a few blocks of the file system.
 const SLACK: u64 = 1 << 16;
 
-/// What a checkpoint has beside the rows of the model.
+/// Parts of a checkpoint beside the rows of the model.
 #[derive(Clone, Debug, Default)]
 pub(in crate::train) struct BesideRows {
-    /// What was learned of the photographs' colours.
+    /// Learned colour tables.
     pub(in crate::train) appearance: Option<AppearanceTables>,
     /// The triangles between the rows.
     pub(in crate::train) faces: Option<FaceState>,
@@ -48,9 +48,9 @@ pub(in crate::train) struct CheckpointKeeper {
     /// Bytes of a checkpoint beside those of the model's rows, about.
     beside_rows: u64,
     reserve: Option<DiskReserve>,
-    /// Whether the user knows that there is no room for the reserve.
+    /// True if the user knows that there is no room for the reserve.
     lacks_reserve: bool,
-    /// Whether the user knows that there is no room for checkpoints by time.
+    /// True if the user knows that there is no room for checkpoints by time.
     lacks_timed: bool,
     warnings: Vec<String>,
 }
@@ -143,7 +143,7 @@ impl CheckpointKeeper {
         }
     }
 
-    /// The same of rows that can be read once: where the disk is full, that is an error.
+    /// Writes rows that can be read once: a full disk is an error.
     pub(in crate::train) fn write_once<P: Primitive, S: Rows<P>>(
         &self,
         checkpoint: &Checkpoint,
@@ -168,7 +168,7 @@ impl CheckpointKeeper {
         Bytes((rows * row + faces * FACE_BYTES) as u64 + self.beside_rows)
     }
 
-    /// What the user should know since the last call.
+    /// Returns the warnings since the last call.
     pub(in crate::train) fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
     }

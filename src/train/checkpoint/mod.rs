@@ -25,7 +25,7 @@ pub use tensors::FaceState;
 pub(super) use keeper::{BesideRows, CheckpointKeeper, row_bytes};
 pub(super) use tensors::FACE_BYTES;
 
-/// What the files call themselves.
+/// Name of the format in its files.
 const FORMAT: &str = "splat checkpoint";
 
 /// Raised when the meaning of a tensor or a metadata key changes.
@@ -44,7 +44,7 @@ const ITERATION_BEFORE: &str = "iteration_before";
 
 const TRAINING_SECONDS: &str = "training_seconds";
 
-/// Why a checkpoint was written.
+/// Occasion of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Occasion {
     /// The run's options name its iteration, or the run ended there.
@@ -63,16 +63,16 @@ pub struct Checkpoint {
     pub config: Config,
     /// Names of the views that were trained on, in their order.
     pub train_views: Vec<String>,
-    /// Why it was written.
+    /// Occasion for which it was written.
     pub occasion: Occasion,
     /// The size at which views were drawn, where memory was short.
     pub training_scale: TrainingScale,
-    /// How far a run had come whose iterations do not pass with its images.
+    /// Progress of a run whose iterations do not pass with its images.
     pub paced: Option<Paced>,
 }
 
 impl Checkpoint {
-    /// How far the run had come.
+    /// Returns the progress of the run.
     pub fn progress(&self) -> Passed {
         let iteration = self.iteration;
         let Some(Paced { images, seconds, .. }) = self.paced else {
@@ -90,7 +90,7 @@ pub enum CheckpointError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// The file is truncated or garbage.
@@ -98,7 +98,7 @@ pub enum CheckpointError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the fault.
         problem: String,
     },
     /// Another version of the program wrote it.
@@ -130,12 +130,12 @@ pub enum CheckpointError {
     Config {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: Box<ConfigError>,
     },
 }
 
-/// Where the checkpoint of `iteration` lies.
+/// Returns the path of the checkpoint of `iteration`.
 pub fn path(model_path: &Path, iteration: u32) -> PathBuf {
     model_path.join("checkpoints").join(format!("chkpnt_{iteration}.safetensors"))
 }

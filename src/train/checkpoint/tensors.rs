@@ -1,4 +1,4 @@
-//! Which columns a checkpoint has, and where a chunk of rows holds them.
+//! Tensors of a checkpoint: columns of the model, and whole tensors of colours, bound meshes and triangles.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use crate::model::{BoundColumns, Primitive};
 /// Bytes of a value; all columns are of 32 bits.
 pub(super) const VALUE_BYTES: usize = 4;
 
-/// What the names of the parameters begin with.
+/// Prefix of the parameters' names.
 const PARAMETERS: &str = "parameters";
 
 /// Columns that not every model has.
@@ -27,7 +27,7 @@ pub(super) struct CheckpointColumn {
     pub(super) dtype: Dtype,
     /// Length of the second dimension, where there is one.
     pub(super) width: Option<usize>,
-    /// Whether it is a parameter, a moment or the 3D filter, all of whose values are finite.
+    /// True if it is a parameter, a moment or the 3D filter, all of whose values are finite.
     pub(super) is_of_training: bool,
 }
 
@@ -48,7 +48,7 @@ impl CheckpointColumn {
     }
 }
 
-/// Where in a file the tensor of this name begins, which must be of this type and shape.
+/// Returns the offset of the tensor of this name, which must be of this type and shape.
 pub(super) fn place(
     header: &Metadata,
     data_start: u64,
@@ -126,7 +126,7 @@ pub(super) fn bytes<P: Primitive>(chunk: &Snapshot<P>) -> Vec<&[u8]> {
     bytes
 }
 
-/// The same to be filled.
+/// Returns the columns of a chunk, to be filled.
 pub(super) fn bytes_mut<P: Primitive>(chunk: &mut Snapshot<P>) -> Vec<&mut [u8]> {
     let parts = [&mut chunk.parameters, &mut chunk.first_moments, &mut chunk.second_moments];
     let groups = parts.into_iter().flat_map(|part| part.groups_mut());
@@ -138,9 +138,9 @@ pub(super) fn bytes_mut<P: Primitive>(chunk: &mut Snapshot<P>) -> Vec<&mut [u8]>
     bytes
 }
 
-// What a checkpoint holds of the photographs' colours: whole tensors, where the run learned them.
+// Tables of the photographs' colours.
 
-/// Of values and moments, and of the number of steps behind them.
+/// Names of values, moments and the number of steps behind them.
 const TABLE_TENSORS: [&str; 3] =
     ["appearance.values", "appearance.first_moments", "appearance.second_moments"];
 
@@ -173,14 +173,14 @@ pub(super) fn table_tensors(tables: &AppearanceTables) -> Vec<Tensor<'_>> {
     table_tensors
 }
 
-/// Where a file holds tables.
+/// Location of colour tables in a file.
 #[derive(Debug)]
 pub(super) struct StoredTables {
     kind: Compensation,
     views: usize,
-    /// Where values and moments begin.
+    /// Offsets of values and moments.
     places: [u64; 3],
-    /// Where the numbers of steps begin.
+    /// Offset of the numbers of steps.
     steps: u64,
 }
 
@@ -222,7 +222,7 @@ impl StoredTables {
     }
 }
 
-// What a checkpoint holds of a mesh that Gaussians are bound to: whole tensors, where they are.
+// The mesh that Gaussians are bound to.
 
 /// The tensors: of each column its values, then first and second moments.
 const BOUND_TENSORS: [[&str; 3]; 3] = [
@@ -251,12 +251,12 @@ pub(super) fn bound_tensors(state: &BoundState) -> Vec<Tensor<'_>> {
     .collect()
 }
 
-/// Where a file holds them.
+/// Location of the bound mesh in a file.
 #[derive(Debug)]
 pub(super) struct StoredBound {
     /// Rows of each column.
     rows: [usize; 3],
-    /// Where the tensors begin.
+    /// Offsets of the tensors.
     places: [[u64; 3]; 3],
 }
 
@@ -297,12 +297,12 @@ impl StoredBound {
     }
 }
 
-// What a checkpoint holds of the triangles between a model's rows: whole tensors, where there are any.
+// Triangles between the model's vertices.
 
 /// The three rows of each triangle.
 const CORNERS: &str = "faces.corners";
 
-/// What views have shown of them, in the order of [`FaceStatistics::columns`].
+/// Statistics of the triangles, in the order of [`FaceStatistics::columns`].
 const STATISTICS: [&str; 3] = ["faces.weights", "faces.reaches_px", GRADIENT_NORMS];
 
 /// Absent from files older than `--split-by`.
@@ -319,7 +319,7 @@ pub(in crate::train) const FACE_BYTES: usize = ROW_VALUES * VALUE_BYTES;
 pub struct FaceState {
     /// Three rows of each.
     pub faces: Vec<[u32; 3]>,
-    /// What views have shown, of as many.
+    /// Statistics of the triangles, gathered from views.
     pub statistics: FaceStatistics,
 }
 
@@ -342,14 +342,14 @@ pub(super) fn face_tensors(state: &FaceState) -> Vec<Tensor<'_>> {
     [corners].into_iter().chain(statistics).collect()
 }
 
-/// Where a file holds them.
+/// Location of triangles in a file.
 #[derive(Debug)]
 pub(super) struct StoredFaces {
     faces: usize,
     /// Rows that they are between.
     rows: usize,
     corners: u64,
-    /// Where each of the statistics is; none where the file lacks it, whose values are then 0.
+    /// Offset of each statistic; none if the file lacks it, whose values are then 0.
     statistics: [Option<u64>; 3],
 }
 

@@ -22,10 +22,10 @@ const CONTROL: [&str; 2] = ["control_", ".json"];
 /// A request while it is read.
 const TAKEN: &str = "control.taken";
 
-/// How long after a touch somebody is taken to look.
+/// Time after a touch for which the page counts as watched.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
 
-/// How often the folder is emptied that a page writes into at the same time.
+/// Number of attempts to empty a folder into which a page writes at the same time.
 const ATTEMPTS: u32 = 3;
 
 /// `MODEL/live/`. The page makes it and the run removes it.
@@ -35,7 +35,7 @@ pub struct LiveFolder {
 }
 
 impl LiveFolder {
-    /// That of a model folder; it need not be there.
+    /// Returns the folder of a model; it need not exist.
     pub fn of(model_path: &Path) -> Self {
         Self { path: model_path.join(NAME) }
     }
@@ -61,7 +61,7 @@ impl LiveFolder {
         numbered(&self.path, splats_iteration).into_iter().rev().find(is_file)
     }
 
-    /// Whether it is there. A link is none: what it leads to is somebody else's.
+    /// True if it is there. A link is none: what it leads to is somebody else's.
     pub fn is_there(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|about| about.is_dir())
     }
@@ -87,12 +87,12 @@ impl LiveFolder {
         paths
     }
 
-    /// Where that is while it is read.
+    /// Returns the path of a request while it is read.
     pub(super) fn taken(&self) -> PathBuf {
         self.path.join(TAKEN)
     }
 
-    /// Whether somebody looks at this time.
+    /// True if somebody looks at this time.
     pub(super) fn is_watched(&self, now: SystemTime) -> bool {
         let touched = fs::metadata(self.watch()).and_then(|about| about.modified());
         let Ok(touched) = touched else { return false };
@@ -137,17 +137,17 @@ fn splats_iteration(name: &str) -> Option<u32> {
     name.strip_prefix("splats_")?.strip_suffix(".spz")?.parse().ok()
 }
 
-// What the page asks for, read from the file that says it.
+// Requests of the page, from their file.
 
 /// Bytes of the file, at most.
 const BYTES: u64 = 4096;
 
-/// What is asked of the run.
+/// Request of the page.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControlRequest {
     /// By which who asks knows it again.
     pub id: String,
-    /// What it is.
+    /// Kind of the request.
     pub action: ControlAction,
 }
 

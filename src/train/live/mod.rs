@@ -22,18 +22,18 @@ pub use self::folder::{ControlRequest, LiveFolder};
 
 pub(super) use self::splats::{MOST_SPLATS, most_visible, packing_bytes};
 
-// What a run knows of its page: when it looks, what it is asked, and what it shows.
+// A run's side of its page: requests, and splats to show.
 
 /// Least time between two looks into the folder while the run trains.
 const TRAINING: Duration = Duration::from_secs(1);
 
-/// The same while it waits.
+/// Interval while the run is paused.
 const PAUSED: Duration = Duration::from_millis(100);
 
-/// What is in the folder.
+/// News from the page.
 #[derive(Debug, Default)]
 pub(super) struct PageNews {
-    /// What is asked of the run.
+    /// Request to the run.
     pub(super) request: Option<ControlRequest>,
     /// Somebody looks, and it is time to show the Gaussians.
     pub(super) wants_splats: bool,
@@ -45,7 +45,7 @@ pub(super) struct PageNews {
 #[derive(Debug)]
 struct LiveWriting {
     began: Instant,
-    /// What the run itself waited for them.
+    /// Time that the run itself waited for them.
     reading: Duration,
     copy: Bytes,
     thread: JoinHandle<(Result<(), LiveSplatsError>, Duration)>,
@@ -55,7 +55,7 @@ struct LiveWriting {
 #[derive(Debug)]
 pub(super) struct LivePage {
     folder: LiveFolder,
-    /// Whether requests are obeyed.
+    /// True if requests are obeyed.
     obeys: bool,
     /// Nothing where no splats are shown.
     pace: Option<LivePace>,
@@ -65,7 +65,7 @@ pub(super) struct LivePage {
     writing: Option<LiveWriting>,
     /// Iterations that the last splats show.
     shown: Option<u32>,
-    /// Whether it was said that splats cannot be shown.
+    /// True if it was said that splats cannot be shown.
     has_complained: bool,
 }
 
@@ -221,12 +221,12 @@ impl Drop for LivePage {
     }
 }
 
-// How often live splats are written.
+// Intervals at which live splats are written.
 
 /// What one costs, times this, is the least time to the next: 2 % of a run's time.
 const REST: u32 = 50;
 
-/// When the next are due.
+/// Time at which the next are due.
 #[derive(Debug)]
 struct LivePace {
     /// Least time from one to the next.
@@ -279,7 +279,7 @@ mod tests {
             fs::write(self.model.path().join("live").join(name), text).unwrap();
         }
 
-        /// What is seen so many seconds after the start.
+        /// Looks into the folder `seconds` after the start.
         fn look(&self, page: &mut LivePage, iteration: u32, seconds: f64) -> Option<PageNews> {
             let now = self.start + Duration::from_secs_f64(seconds);
             page.look_at(iteration, now, SystemTime::now)

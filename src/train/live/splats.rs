@@ -13,7 +13,7 @@ use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _};
 
-/// Why Gaussians are not shown.
+/// Reason for which Gaussians are not shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LiveSplatsError {
     #[error(transparent)]
@@ -24,7 +24,7 @@ pub(super) enum LiveSplatsError {
     Pack(#[from] SpzOptionsError),
 }
 
-/// What the host holds at most while so many Gaussians are packed.
+/// Returns the most bytes that the host holds while N Gaussians are packed.
 pub(in crate::train) fn packing_bytes(count: usize, sh_degree: u32) -> Bytes {
     let values = u64::from(GAUSSIANS.row_values(sh_degree));
     // The rows twice; packed at most two bytes a value, in parts and put together twice.
@@ -46,7 +46,7 @@ pub(super) fn write_splats(
     Ok(write_atomically(path, |out| out.write_all(&packed))?)
 }
 
-// Those of a model's Gaussians that show most.
+// Selection of the most visible Gaussians.
 
 /// Gaussians that are shown live, at most.
 pub(in crate::train) const MOST_SPLATS: usize = 1_000_000;
@@ -93,7 +93,7 @@ fn visible_sizes(gaussians: &Gaussians) -> impl Iterator<Item = f32> {
     })
 }
 
-/// Which are among the largest `most`; of equals, the first.
+/// Marks the largest `most`; of equals, the first.
 fn largest(sizes: &[f32], most: usize) -> Vec<bool> {
     let Some(last) = most.checked_sub(1).filter(|&last| last < sizes.len()) else {
         return vec![most > 0; sizes.len()];

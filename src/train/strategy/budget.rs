@@ -18,7 +18,7 @@ use crate::train::{SceneScale, TrainError};
 /// birth once in a round, so that few rounds may not reach the number.
 const LEAST_ROUNDS: u32 = 8;
 
-/// What opacities are multiplied by when they fade.
+/// Factor of one opacity decay.
 const FADE: f64 = 0.5;
 
 /// Largest number of passes over the training views between two halvings of the opacities.

@@ -103,7 +103,7 @@ impl GradientGrowth {
     }
 }
 
-/// How many Gaussians are to be born in a round.
+/// Returns the number of new Gaussians of a densification step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Births {
     /// As many as ask for it.

@@ -1,4 +1,4 @@
-//! What a run asks of a strategy of density control, and what it gives it to work with.
+//! Interface of a strategy of density control.
 
 use std::ops::Range;
 
@@ -20,16 +20,16 @@ use crate::train::{SceneScale, TrainError};
 /// A strategy of density control. It is a function of the options and the iteration alone, so that a
 /// resumed run goes the same way as one that was never stopped.
 pub trait Strategy<D: Edit<Gaussians>> {
-    /// What the backward pass of `iteration` (from 1) adds to the statistics, if anything.
+    /// Returns the statistics that the backward pass of `iteration` (from 1) gathers, if any.
     fn observes(&self, iteration: u32) -> Option<Statistics>;
 
-    /// What a step has beside the gradients of the loss.
+    /// Returns the extras of a step beside the gradients of the loss.
     fn step_extras(&self, turn: Turn) -> StepExtras;
 
-    /// Whether there is a round after a step.
+    /// True if there is a round after a step.
     fn due(&self, span: ImageSpan) -> bool;
 
-    /// Whether Gaussians are put in the order of their places after that round.
+    /// True if Gaussians are put in the order of their places after that round.
     fn reorders(&self, span: ImageSpan) -> bool;
 
     /// The round after the iterations that are done.
@@ -40,14 +40,14 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// `images_since` counts the images since the last such change, in runs whose iterations pass with the clock.
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust>;
 
-    /// What a round takes of the memory, as `splat plan` has it.
+    /// Returns the shape of the memory of a densification step, as `splat plan` uses it.
     fn shape(&self) -> RoundShape;
 }
 
-/// What a step has beside the gradients of the loss.
+/// Extras of a step beside the gradients of the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepExtras {
-    /// What keeps Gaussians few and small.
+    /// Regularisers that keep Gaussians few and small.
     pub regularisers: Regularisers,
     /// Random motion.
     pub noise: Option<Noise>,
@@ -125,7 +125,7 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         Self { device, model, span, images_per_iteration: None, left_out: Vec::new() }
     }
 
-    /// The same in a run whose iterations pass with the clock, so many images with each.
+    /// Sets the number of images of an iteration, for a run whose iterations pass with the clock.
     pub fn with_pace(self, images_per_iteration: Option<f64>) -> Self {
         Self { images_per_iteration, ..self }
     }
@@ -150,12 +150,12 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.device.len(self.model)
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Of so many births, as many as there is memory for. `--max-points` is the strategy's own affair.
+    /// Limits a number of new Gaussians to the available memory. `--max-points` is the strategy's own task.
     pub fn grant(&mut self, wanted: usize) -> Result<usize, TrainError> {
         Ok(self.device.grant_births(self.model, wanted)?)
     }
@@ -200,7 +200,7 @@ impl<'a, D: Edit<Gaussians>> Site<'a, D> {
         self.left_out.push(sentence);
     }
 
-    /// What was left out, in sentences for the user: what there was no memory for, above all.
+    /// Returns what was left out for want of memory, in sentences for the user.
     pub fn into_left_out(self) -> Vec<String> {
         self.left_out
     }
@@ -217,7 +217,7 @@ impl<D: Faces> Site<'_, D> {
         self.device.faces(self.model).to_vec()
     }
 
-    /// What views have shown of them.
+    /// Statistics that views have gathered.
     pub fn face_statistics(&mut self) -> Result<FaceStatistics, TrainError> {
         Ok(self.device.face_statistics(self.model)?)
     }
@@ -241,7 +241,7 @@ impl<D: Faces> Site<'_, D> {
     }
 }
 
-// When rounds of density control come.
+// Schedule of densification steps.
 
 /// Iterations after which the Gaussians have grown and moved enough to be put in order anew.
 const REORDER_INTERVAL: u32 = 1000;
@@ -260,7 +260,7 @@ pub fn least_images(options: &DensifyOptions, views: usize) -> u32 {
 }
 
 impl Rounds {
-    /// Those that the options ask for.
+    /// Returns the schedule that the options ask for.
     pub(super) fn new(options: &DensifyOptions) -> Self {
         let window = options.densify_from_iter..options.densify_until_iter;
         Self::every(options.densification_interval, window)
@@ -272,7 +272,7 @@ impl Rounds {
         Self { from, until, interval: interval.max(1) }
     }
 
-    /// How many rounds are left, that of `iteration` included.
+    /// Returns the number of densification steps left, that of `iteration` included.
     pub(super) fn left(self, iteration: u32) -> u32 {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
@@ -289,7 +289,7 @@ impl Rounds {
         1 + (images / f64::from(least.max(1))) as u32
     }
 
-    /// Whether there is one after a step.
+    /// True if there is one after a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
     }
@@ -306,12 +306,12 @@ impl Rounds {
         iteration > self.from
     }
 
-    /// Whether a round may follow `iteration`, so that what is observed in it may be used.
+    /// True if a round may follow `iteration`, so that what is observed in it may be used.
     pub(super) fn may_follow(self, iteration: u32) -> bool {
         iteration < self.until
     }
 
-    /// Whether Gaussians are put in the order of their places after the round that is due after a step:
+    /// True if Gaussians are put in the order of their places after the round that is due after a step:
     /// after the first of every thousand iterations, and after the last of all.
     pub(super) fn reorders(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some_and(|round| {

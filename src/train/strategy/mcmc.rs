@@ -48,7 +48,7 @@ impl Mcmc {
         RandomStream::new(self.seed, u64::from(iteration), purpose).key()
     }
 
-    /// How many copies a round adds to so many Gaussians.
+    /// Returns the number of copies that a densification step adds to N Gaussians.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

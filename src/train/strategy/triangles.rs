@@ -27,12 +27,12 @@ pub(super) struct TriangleRounds {
     options: TrianglesOptions,
     /// Rounds in which triangles are split.
     splits: Rounds,
-    /// The same, and those after them in which triangles are only removed.
+    /// Schedule of splits and prunes, and of the steps after them that only prune.
     rounds: Rounds,
     extras: StepExtras,
     /// Vertices at most.
     most: usize,
-    /// Whether there is time between two rounds for all training views to show what they see.
+    /// True if there is time between two rounds for all training views to show what they see.
     sees_all: bool,
     seed: u64,
 }
@@ -60,7 +60,7 @@ impl TriangleRounds {
         }
     }
 
-    /// Whether the mesh is connected after a step.
+    /// True if the mesh is connected after a step.
     fn connects(&self, span: ImageSpan) -> bool {
         self.options.delaunay_iter > 0 && span.hits(self.options.delaunay_iter)
     }
@@ -154,7 +154,7 @@ impl TriangleRounds {
         draw(scores, &areas(faces, &places(vertices)), &rule, stream)
     }
 
-    /// How many triangles are drawn where there are so many vertices.
+    /// Returns the number of triangles to split at N vertices.
     fn births(&self, vertices: usize) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
@@ -194,7 +194,7 @@ impl TriangleRounds {
     }
 }
 
-/// Of vertices with their opacities, the places.
+/// Returns the positions of vertices with their opacities.
 fn places(vertices: &[[f32; 4]]) -> Vec<[f32; 3]> {
     vertices.par_iter().map(|&[x, y, z, _]| [x, y, z]).collect()
 }

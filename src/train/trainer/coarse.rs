@@ -11,13 +11,13 @@ use crate::config::SugarOptions;
 use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive as _, fuse, make_rotations_unit};
 use crate::train::coarse::{CoarseSchedule, PRUNE_RULE};
-use crate::train::event::{Event, Phase, Split, SurfaceReport, TermValues};
+use crate::train::event::{Event, Split, SurfaceReport, TermValues};
 use crate::train::report::{self, UnexplainedGrowth, mean_thickness, share_near_surface};
 use crate::train::span::ImageSpan;
 use crate::train::terms::open;
 use crate::train::{TrainError, render_footprint, schedule};
 
-/// What is measured of a sample of the Gaussians.
+/// Measures of a sample of the Gaussians.
 struct SurfaceMeasures {
     /// Share of them near the surface that a view shows, 0..1.
     share_near: Option<f64>,
@@ -26,12 +26,12 @@ struct SurfaceMeasures {
 }
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Whether the coming iteration is one of the coarse stage.
+    /// True if the coming iteration is one of the coarse stage.
     pub(super) fn is_in_coarse(&self) -> bool {
         self.coarse.as_ref().is_some_and(|coarse| coarse.schedule.contains(self.iteration + 1))
     }
 
-    /// What the coarse stage does between the iterations that are done and the next one.
+    /// Begins the coarse stage, prunes and drops neighbours, as due before the next iteration.
     pub(super) fn prepare_coarse(&mut self) -> Result<(), TrainError> {
         let Some(coarse) = &self.coarse else { return Ok(()) };
         let (schedule, has_begun) = (coarse.schedule.clone(), coarse.has_begun);
@@ -115,9 +115,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.clock.add_beside_iterations(started);
         let gaussians = self.device.len(&self.model);
         self.sink.on(&Event::Pruned { iteration, pruned, gaussians })?;
-        self.creep = UnexplainedGrowth::from(iteration);
-        self.profile(Phase::DensityControl)?;
-        self.end_phase(Phase::DensityControl);
+        self.end_density_control()?;
         if gaussians == 0 && pruned > 0 {
             self.warn(format!(
                 "iteration {iteration}: no Gaussian was more opaque than transparent, and the model is \
@@ -135,7 +133,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.tensors.knn = Bytes(0);
     }
 
-    /// Whether the next iteration uses the neighbours that were found for one before.
+    /// True if the next iteration uses the neighbours that were found for one before.
     pub(super) fn keeps_neighbours(&self) -> bool {
         self.coarse.as_ref().is_some_and(|coarse| {
             let schedule = &coarse.schedule;
@@ -228,7 +226,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// How near the Gaussians of a sample lie to the surface that a view shows, and how thin they are.
+    /// Measures the distance of sampled Gaussians from the visible surface, and their thickness.
     fn measure_surface(&mut self) -> Result<SurfaceMeasures, TrainError> {
         let config = self.setup.config;
         let rows = report::sample(self.device.len(&self.model), config.run.seed, self.iteration);

@@ -96,7 +96,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(())
     }
 
-    /// How many of the views trained on are evaluated; all where that is not said.
+    /// Number of training views that are evaluated; all if none is given.
     fn train_sample(&self) -> Option<usize> {
         match self.setup.config.output.eval_train {
             TrainSample::Views(count) => Some(count as usize),
@@ -148,7 +148,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     }
 }
 
-// What ends a run beside its last iteration: a PSNR that was asked for, the clock, and passes over the views.
+// Ends of a run before its last iteration: `--until-psnr`, the time budget, and passes over the views.
 
 /// About how often the PSNR that ends a run is measured.
 const MEASUREMENTS: u32 = 20;
@@ -163,14 +163,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if options.until_psnr.is_none() || !is_due {
             return Ok(false);
         }
-        self.report_pending()?;
-        let started = Instant::now();
-        self.device.synchronize()?;
-        self.clock.add_since(started);
+        self.settle_step()?;
         self.has_psnr()
     }
 
-    /// The same of a run that goes on from a checkpoint, before its first step.
+    /// Measures a resumed run before its first step.
     pub(super) fn has_reached_psnr(&mut self) -> Result<bool, TrainError> {
         if self.iteration == 0 || self.is_in_coarse() { Ok(false) } else { self.has_psnr() }
     }

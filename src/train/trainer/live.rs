@@ -1,4 +1,4 @@
-//! What the page that shows a run asks of it, and what the run shows there.
+//! Requests of the page that shows a run, and pictures for it.
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
@@ -16,7 +16,7 @@ use crate::train::save::drawn_rows;
 use crate::train::span::ImageSpan;
 use crate::train::{TrainError, schedule};
 
-/// How long a run that is paused sleeps before it looks whether it goes on.
+/// Interval at which a paused run checks whether to resume.
 const NAP: Duration = Duration::from_millis(100);
 
 impl<B: TrainDevice> Trainer<'_, B> {
@@ -46,7 +46,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// What is asked of the run, if anything is; all but a pause is done.
+    /// Carries out the page's request, unless it is a pause, and returns it.
     fn answer_page(&mut self) -> Result<Option<ControlAction>, TrainError> {
         let Some(news) = self.live.look(self.iteration) else { return Ok(None) };
         for problem in news.problems {
@@ -106,15 +106,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
                     .to_owned(),
             )?;
         }
-        Ok(())
-    }
-
-    /// Reads the losses of the last step and waits for the device: what follows is not training.
-    fn settle_step(&mut self) -> Result<(), TrainError> {
-        self.report_pending()?;
-        let started = Instant::now();
-        self.device.synchronize()?;
-        self.clock.add_since(started);
         Ok(())
     }
 

@@ -8,7 +8,6 @@ use crate::config::PrimitiveName;
 use crate::dataset::View;
 use crate::math::Real as _;
 use crate::train::event::{Event, Phase, Round, RoundReport, Split, TargetPsnr, TargetReport};
-use crate::train::report::UnexplainedGrowth;
 use crate::train::schedule::TargetPrune;
 use crate::train::triangles::{UsedVertices, kept, schedule};
 use crate::train::{TrainError, render_footprint};
@@ -56,9 +55,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let pruned = self.with_memory_retry(|run| run.try_to_retain(target))?;
         self.device.synchronize()?;
         self.clock.add_beside_iterations(started);
-        self.creep = UnexplainedGrowth::from(self.iteration);
-        self.profile(Phase::DensityControl)?;
-        self.end_phase(Phase::DensityControl);
+        self.end_density_control()?;
         Ok(pruned)
     }
 
@@ -94,7 +91,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// What rows are on the screen in this image's view, after as many changes as follow so many images.
+    /// Returns the footprint of an image's view, after the changes that follow `changed` images.
     pub(super) fn footprint(&self, image: u32, changed: u32) -> Footprint {
         let config = self.setup.config;
         match config.optimize.primitive {
@@ -105,7 +102,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// The same of the model as it is after the last step, before what follows on that.
+    /// Returns the footprint of the model after the last step, before the changes that follow it.
     pub(super) fn shown_footprint(&self) -> Footprint {
         self.footprint(self.iteration.max(1), self.last_step.before)
     }
@@ -157,9 +154,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.device.synchronize()?;
         let ms = started.elapsed().as_secs_f64() * 1e3;
         self.clock.add_beside_iterations(started);
-        self.creep = UnexplainedGrowth::from(self.iteration);
-        self.profile(Phase::DensityControl)?;
-        self.end_phase(Phase::DensityControl);
+        self.end_density_control()?;
         let sees_any = outcome?;
         let triangles = self.device.faces(&self.model).len();
         tracing::info!(
@@ -173,7 +168,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(sees_any)
     }
 
-    /// Whether there are others: if all are hidden, all stay.
+    /// True if there are others: if all are hidden, all stay.
     fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
         let mut settings = self.settings_of(self.iteration.max(1));
         let Footprint::Triangle(window) = self.shown_footprint() else { return Ok(true) };
@@ -202,7 +197,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-// How a run draws its triangles, and which it removes since they are hidden.
+// Drawing of triangles, and removal of hidden ones.
 
 /// A triangle is hidden if no sample of any training view shows it with a weight above this share of the floor under all
 /// opacities.

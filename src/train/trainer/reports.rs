@@ -1,4 +1,4 @@
-//! What a run reports of its memory, its model and its troubles.
+//! Reports of a run: memory, model, phases and warnings.
 
 use std::time::Instant;
 
@@ -19,6 +19,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
         for message in self.feed.views.take_warnings() {
             self.warn(message)?;
         }
+        Ok(())
+    }
+
+    /// Reports the last step and waits for the device, since no training follows.
+    pub(super) fn settle_step(&mut self) -> Result<(), TrainError> {
+        self.report_pending()?;
+        let started = Instant::now();
+        self.device.synchronize()?;
+        self.clock.add_since(started);
         Ok(())
     }
 
@@ -115,15 +124,15 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.sink.on(&Event::Warning { message })
     }
 
-    // Where the phases of a run end, and how much memory evaluation may take.
+    // Ends of a run's phases, and evaluation within the memory of training.
 
-    /// What iterations are at present.
+    /// Returns the phase of the present iterations.
     pub(super) fn phase(&self) -> Phase {
         let is_coarse = self.coarse.as_ref().is_some_and(|coarse| coarse.has_begun);
         if is_coarse { Phase::Coarse } else { Phase::Training }
     }
 
-    /// What memory was taken for since the phase before has ended.
+    /// Ends a phase: the memory that was taken since the phase before is of this one.
     pub(super) fn end_phase(&mut self, phase: Phase) {
         let vram = self.device.take_peak();
         self.peaks.end(phase, vram);

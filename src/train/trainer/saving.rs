@@ -1,4 +1,4 @@
-//! What a run saves and when, and how it ends where the disk is full.
+//! Files of a run: PLY, checkpoints, exposures; and the end of a run whose disk is full.
 //!
 //! Where the host has room for a copy of what is saved, a thread writes it while training continues: one
 //! file of a kind at a time. Where it has none, the file is written in chunks, and training waits. A
@@ -38,7 +38,7 @@ use crate::train::save::{
 };
 use crate::train::schedule::Milestones;
 
-/// How a checkpoint is written.
+/// Way in which a checkpoint is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WritingMode {
     /// By a thread, from a copy of the model, where the host has room for that.
@@ -48,7 +48,7 @@ enum WritingMode {
 }
 
 impl<B: TrainDevice> Trainer<'_, B> {
-    /// Why a checkpoint is written after the step that is done, if one is.
+    /// Returns the occasion for a checkpoint after the last step, if any.
     pub(super) fn checkpoint_occasion(&self, is_asked: bool) -> Option<Occasion> {
         if is_asked {
             return Some(Occasion::Asked);
@@ -207,7 +207,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         })?)
     }
 
-    /// The same of a checkpoint.
+    /// Has a thread write a checkpoint, or writes it. Returns what is written already.
     fn begin_checkpoint(
         &mut self,
         occasion: Occasion,
@@ -234,7 +234,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }))
     }
 
-    /// What a checkpoint has beside the rows of the model.
+    /// Reads the parts of a checkpoint beside the rows of the model.
     pub(super) fn read_beside_rows(&mut self) -> Result<BesideRows, TrainError> {
         let appearance = self.read_appearance()?;
         let faces = self.device.faces(&self.model).to_vec();
@@ -245,7 +245,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(BesideRows { appearance, faces: Some(FaceState { faces, statistics }) })
     }
 
-    /// What a checkpoint says of the run as it is now.
+    /// Describes the run for a checkpoint.
     pub(super) fn about_checkpoint(&self, occasion: Occasion) -> Checkpoint {
         Checkpoint {
             iteration: self.iteration,
@@ -333,7 +333,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
-    /// Whether the host may hold a copy of the model beside what of it lies there already, which is not
+    /// True if the host may hold a copy of the model beside what of it lies there already, which is not
     /// counted as resident.
     fn has_room_for_copy(&mut self, copy: Bytes) -> bool {
         let memory = self.device.memory(Peaks::Keep);
@@ -444,7 +444,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // What a run learns of its photographs' colours: where the tables come from and go to.
+    // Tables of the photographs' colours: from a checkpoint, to a checkpoint and to `exposure.json`.
 
     /// Puts the tables on the device, where the run has such: those of a checkpoint with the views that
     /// it was trained on, or new ones.
@@ -490,7 +490,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 }
 
-/// Whether the host may hold so much more, beside the most that it held so far: training continues.
+/// True if the host may hold so much more, beside the most that it held so far: training continues.
 pub(super) fn has_room(config: &Config, bytes: Bytes) -> bool {
     let Some((host, most)) = host_memory().zip(peak_resident_memory()) else { return false };
     most + bytes <= config.memory.host_limit.on(host.total)

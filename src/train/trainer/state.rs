@@ -12,14 +12,14 @@ use crate::train::event::{Phase, PhasePeak, PhasePeaks};
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 
-// How long a run has trained: iterations with their reports and the care for memory, and density control.
+// Seconds of training: iterations with their reports and memory changes, and density control.
 // Evaluation and saving do not count.
 
 /// Seconds of training, and those that reports of iterations have covered.
 #[derive(Debug, Default)]
 pub(super) struct TrainingClock {
     seconds: f64,
-    /// What had passed when the last reported iteration was known to be done.
+    /// Seconds at the time when the last reported iteration was known to be done.
     reported_seconds: f64,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct PeakRecorder {
     pub(super) peaks: PhasePeaks,
     /// The most that the program ever had in RAM when a phase ended last.
     host_most: Option<Bytes>,
-    /// What it had in RAM then.
+    /// Bytes in RAM at that time.
     host_before: Option<Bytes>,
 }
 
@@ -72,13 +72,13 @@ impl PeakRecorder {
     }
 }
 
-// What a run holds of SuGaR's coarse stage.
+// State of SuGaR's coarse stage.
 
-/// What a run holds of its coarse stage.
+/// State of a run's coarse stage.
 pub(super) struct CoarseState<B: TrainDevice> {
-    /// When it does what.
+    /// Schedule of the stage.
     pub(super) schedule: CoarseSchedule,
-    /// Whether the model is one of it already.
+    /// True if the model is one of it already.
     pub(super) has_begun: bool,
     /// The nearest neighbours of all Gaussians.
     pub(super) near: Option<B::Lists>,
@@ -109,7 +109,7 @@ impl<B: TrainDevice> CoarseState<B> {
 pub(super) struct ReachedPsnr {
     /// The highest so far, dB.
     pub(super) best: Option<f64>,
-    /// Whether that is enough.
+    /// True if that is enough.
     pub(super) is_enough: bool,
 }
 
@@ -130,13 +130,13 @@ pub(super) struct PendingView<B: TrainDevice> {
 }
 
 impl<B: TrainDevice> PendingStep<B> {
-    /// Whether its losses can be read without waiting.
+    /// True if its losses can be read without waiting.
     pub(super) fn is_ready(&self) -> bool {
         self.views.last().is_none_or(|view| view.losses[0].is_ready())
     }
 }
 
-// When a picture of one view is kept while a model is trained.
+// Schedule of the pictures of `--timelapse`.
 
 /// Pictures of a whole run: ten seconds at 30 a second.
 const PICTURES: u32 = 300;
@@ -154,7 +154,7 @@ pub(in crate::train) struct Timelapse {
 }
 
 impl Timelapse {
-    /// That of a run, if its scene has the view.
+    /// Returns the timelapse of a run, if its scene has the view.
     pub(in crate::train) fn of(config: &Config, dataset: &Dataset) -> Option<Self> {
         let name = config.output.timelapse.as_deref()?;
         let view = dataset.views.iter().find(|view| view.name == name)?;
@@ -164,7 +164,7 @@ impl Timelapse {
         Some(Self { view, last: config.last_iteration().max(1) })
     }
 
-    /// Whether a picture is due after a step.
+    /// True if a picture is due after a step.
     pub(in crate::train) fn is_due(&self, span: ImageSpan) -> bool {
         self.number(span.after) > self.number(span.before)
     }

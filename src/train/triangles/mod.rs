@@ -1,4 +1,4 @@
-//! What a run of triangles does with its mesh: how opaque and how solid it is, and which triangles are split,
+//! The mesh of a run of triangles: how opaque and how solid it is, and which triangles are split,
 //! removed and made anew (MeshSplatting, Held et al. 2025). All of it is about plain arrays; devices do the
 //! rest.
 
@@ -80,7 +80,7 @@ fn in_order(points: &PointCloud, cube: &Cube) -> PointCloud {
     }
 }
 
-// Which triangles are split: some at random, in proportion to their scores, and the largest.
+// Choice of triangles to split: some at random, in proportion to their scores, and the largest.
 
 /// Areas of triangles between these places.
 pub fn areas(faces: &[[u32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
@@ -92,10 +92,10 @@ pub fn areas(faces: &[[u32; 3]], places: &[[f32; 3]]) -> Vec<f32> {
     faces.par_iter().map(area).collect()
 }
 
-/// What is drawn.
+/// Rule by which triangles are drawn for a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaceDraw {
-    /// So many, as far as there are as many whose score is above 0.
+    /// Number of triangles, as far as that many have a score above 0.
     pub drawn: usize,
     /// None of an area below this.
     pub area_min: f32,
@@ -139,7 +139,7 @@ fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec
         .collect()
 }
 
-/// So many of the largest keys, the largest first; of equal ones the triangle that comes first.
+/// Returns the `count` largest keys, the largest first; of equal ones the first triangle.
 fn first(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
     let order = |a: &RankedFace, b: &RankedFace| -> Ordering {
         b.key.total_cmp(&a.key).then(a.face.cmp(&b.face))
@@ -157,7 +157,7 @@ fn first(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
 
 // Triangles are split in four at the middles of their edges, which neighbours share.
 
-/// What becomes of triangles that are split.
+/// Result of splitting triangles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitFaces {
     /// The ends of the edges that get a new vertex in their middle.
@@ -165,7 +165,7 @@ pub struct SplitFaces {
     /// All triangles: those that are split have four in their place. New vertices are numbered after those
     /// that there were.
     pub faces: Vec<[u32; 3]>,
-    /// How many were split.
+    /// Number of split triangles.
     pub count: usize,
 }
 
@@ -179,7 +179,7 @@ struct WantedEdge {
     ends: [u32; 2],
     /// Place of the triangle in the order.
     rank: u32,
-    /// Which of its edges: from its corner of this number to the next.
+    /// Edge of the triangle: from its corner of this number to the next.
     slot: u8,
 }
 
@@ -229,7 +229,7 @@ fn wanted_edges(faces: &[[u32; 3]], order: &[u32]) -> Vec<WantedEdge> {
     edges
 }
 
-/// How many of the first triangles of an order can be split by at most so many new vertices.
+/// Returns how many first triangles of an order can be split by at most N new vertices.
 fn affordable(edges: &[WantedEdge], triangles: usize, most: usize) -> usize {
     let mut made_by_rank = vec![0_u8; triangles];
     let mut before = None;
@@ -253,9 +253,9 @@ fn quarters([a, b, c]: [u32; 3], [ab, bc, ca]: [u32; 3]) -> [[u32; 3]; 4] {
     [[a, ab, ca], [ab, b, bc], [ca, bc, c], [ab, bc, ca]]
 }
 
-// Which triangles stay, and which of their vertices.
+// Prune of triangles and of unused vertices.
 
-/// What makes a triangle go.
+/// Limits beyond which a triangle is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PruneRule {
     /// An opacity not above this.
@@ -266,7 +266,7 @@ pub struct PruneRule {
     pub reach_max_px: f32,
 }
 
-/// Whether each triangle between vertices of these opacities stays.
+/// True if each triangle between vertices of these opacities stays.
 pub fn stays(
     faces: &[[u32; 3]],
     opacities: &[f32],
@@ -286,7 +286,7 @@ pub fn stays(
         .collect()
 }
 
-/// What stays of a list.
+/// Returns the values that stay.
 pub fn kept<T: Copy>(all: &[T], stays: &[bool]) -> Vec<T> {
     all.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&value, _)| value).collect()
 }
@@ -294,14 +294,14 @@ pub fn kept<T: Copy>(all: &[T], stays: &[bool]) -> Vec<T> {
 /// The vertices that triangles use, and their numbers among these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedVertices {
-    /// Of each that is used its number before, ascending.
+    /// Earlier number of each used vertex, ascending.
     pub kept: Vec<u32>,
-    /// Of each before its number now; nothing that counts where it is not used.
+    /// Present number of each earlier vertex; meaningless for an unused one.
     new_from_old: Vec<u32>,
 }
 
 impl UsedVertices {
-    /// Those of these triangles between so many vertices.
+    /// Returns the used vertices of these triangles.
     pub fn of(faces: &[[u32; 3]], vertices: usize) -> Self {
         let mut is_used = vec![false; vertices];
         for &corner in faces.as_flattened() {
@@ -333,7 +333,7 @@ impl UsedVertices {
 // The triangles of a run are made anew between their vertices, so that they are connected: the restricted
 // Delaunay triangulation of the vertices, which keeps what the triangles before it cover.
 
-/// Why there is no connected mesh.
+/// Error of connecting a mesh.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The vertices have no tetrahedra.
@@ -599,7 +599,7 @@ mod tests {
         *faces = all;
     }
 
-    /// How many triangles each edge has.
+    /// Returns the number of triangles at each edge.
     fn edges(faces: &[[u32; 3]]) -> Vec<usize> {
         let ends = faces.iter().flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]]);
         let mut edges: Vec<_> = ends.map(|[a, b]| [a.min(b), a.max(b)]).collect();

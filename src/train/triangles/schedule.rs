@@ -1,4 +1,4 @@
-//! What changes of triangles over a run: functions of the options and the iteration alone.
+//! Schedules of triangles: functions of the options and the iteration alone.
 
 use crate::backend::Window;
 use crate::config::TrianglesOptions;
@@ -54,7 +54,7 @@ pub fn opacity_floor(options: &TrianglesOptions, done: u32) -> f64 {
     (first + (most - first) * f64::from(last - start) / all).min(most)
 }
 
-/// Whether the floor rises after a step.
+/// True if the floor rises after a step.
 pub fn rises(options: &TrianglesOptions, span: ImageSpan) -> bool {
     opacity_floor(options, span.before) < opacity_floor(options, span.after)
 }
@@ -68,7 +68,7 @@ pub fn least_images_between_removals(views: usize) -> u32 {
     views.saturating_mul(PASSES_BETWEEN_REMOVALS)
 }
 
-/// Whether hidden triangles are removed after a step, where there are so many training views: at intervals since the mesh
+/// True if hidden triangles are removed after a step, where there are so many training views: at intervals since the mesh
 /// was connected, in steps of the interval that are long enough.
 pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -> bool {
     let &TrianglesOptions { delaunay_iter: connected, hidden_interval: interval, .. } = options;
@@ -92,7 +92,7 @@ fn last_rise(options: &TrianglesOptions, done: u32) -> Option<u32> {
     (last > options.start_opacity_floor).then_some(last)
 }
 
-/// How often it rose.
+/// Returns the number of rises.
 fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let first = options.start_opacity_floor / interval;

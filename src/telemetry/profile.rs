@@ -27,11 +27,11 @@ pub struct Profile {
     pub iteration: u32,
     /// Iterations that the run ends at.
     pub iterations: u32,
-    /// Whether the run ended or was asked to stop; otherwise it is still running or was killed.
+    /// True if the run ended or was asked to stop; otherwise it is still running or was killed.
     pub finished: bool,
     /// Gaussians at the end.
     pub gaussians: u64,
-    /// Whether the run recorded the size of every buffer (`--profile-tensors`).
+    /// True if the run recorded the size of every buffer (`--profile-tensors`).
     pub profiled: bool,
     /// The most memory by what the run was doing.
     pub peaks: PhasePeaks,
@@ -365,7 +365,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-// What memory is for, in a few categories and in words.
+// Categories of memory, in words.
 
 /// What memory is for, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -438,7 +438,7 @@ fn words(label: &str, kind: &str) -> &'static str {
     )
 }
 
-// What stands out in a run's use of memory, and what helps.
+// Notable facts of a run's memory use, and remedies.
 
 /// Unexplained growth below this is that of the driver's own lists.
 const LEAK: Bytes = Bytes(16 << 20);
@@ -650,7 +650,7 @@ struct Log {
     device: String,
     /// How often the run was started: 1, and once more for each time that it was resumed.
     starts: u32,
-    /// Whether an evaluation measured LPIPS.
+    /// True if an evaluation measured LPIPS.
     has_lpips: bool,
     /// The last iteration that is known to be done.
     iteration: u32,

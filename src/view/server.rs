@@ -282,7 +282,7 @@ impl Drop for Place {
     }
 }
 
-// Who may ask: whoever has the token, by the address that the server was given.
+// Access: requests with the token, by the address that the server was given.
 
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
@@ -304,7 +304,7 @@ impl AccessToken {
         &self.0
     }
 
-    /// Whether a text is this one; it takes as long wherever they differ.
+    /// True if a text is this one; it takes as long wherever they differ.
     fn is(&self, text: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differs = own.iter().zip(text).fold(0, |differs, (a, b)| differs | (a ^ b));
@@ -354,7 +354,7 @@ impl Access {
         if is_right { Ok(()) } else { Err(AccessRefusal::Token) }
     }
 
-    /// Whether a name, with any port, is one of the server's: the port may be one that is forwarded. An
+    /// True if a name, with any port, is one of the server's: the port may be one that is forwarded. An
     /// address cannot be made somebody else's, as a name can; of this machine alone, only its own are right.
     fn is_ours(&self, host: &str, at: IpAddr) -> bool {
         let name = match host.rsplit_once(':') {
@@ -460,7 +460,7 @@ impl From<ViewError> for Reply {
     }
 }
 
-// What is asked for, by the path of a request. No path of the disk is ever part of it.
+// Routes of requests. No path of the disk is ever part of one.
 
 /// Width of a photograph where none is asked for, px.
 const WIDTH_PX: u32 = 1600;
@@ -477,7 +477,7 @@ enum Query {
 }
 
 impl Query {
-    /// Whether the answer may take seconds.
+    /// True if the answer may take seconds.
     fn is_slow(self) -> bool {
         matches!(self, Self::Splats { .. } | Self::Mesh { .. } | Self::Photo { .. })
     }
