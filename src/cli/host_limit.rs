@@ -223,7 +223,7 @@ impl<'a> HostRun<'a> {
         with_row(PlannedStage { name: DECODING, rows, total }, decoded)
     }
 
-    /// True if a stage fits for which the host makes so many Gaussians, or bytes of them.
+    /// Checks that a stage fits for which the host makes so many Gaussians, or bytes of them.
     fn check(&self, stage: &PlannedStage, beside: Bytes, made: u64) -> Result<(), DoesNotFit> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());

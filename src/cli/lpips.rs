@@ -22,13 +22,13 @@ pub(super) struct Sources<'a> {
     pub(super) named: Option<&'a Path>,
     /// The file that an earlier run was given, and which may have gone since.
     pub(super) earlier: Option<&'a Path>,
-    /// True if LPIPS is to be measured.
+    /// Demand for LPIPS.
     pub(super) demand: LpipsDemand,
     /// Which metrics are.
     pub(super) metrics: MetricSet,
 }
 
-/// True if LPIPS is to be measured.
+/// Demand for LPIPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LpipsDemand {
     /// `--enable-lpips`: without weights, the command fails.

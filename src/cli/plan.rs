@@ -153,7 +153,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// True if a training fits `--host-limit`, where that or the processor was asked for. As training does,
+/// Checks that a training fits `--host-limit`, where that or the processor was asked for. As training does,
 /// it lets the model grow as far as there is memory for it: from the Gaussians at the start, or from
 /// those that are `typed`, to `most`.
 fn on_host(

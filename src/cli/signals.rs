@@ -22,7 +22,7 @@ static LITTER: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// Number of attempts to remove the folder, into which another thread may write.
 const REMOVALS: usize = 20;
 
-/// True if signals are handled.
+/// Installs the handler once.
 static HANDLED: Once = Once::new();
 
 /// Registers a folder that is removed when SIGINT, SIGTERM or SIGHUP end the process.

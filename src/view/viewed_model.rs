@@ -100,7 +100,7 @@ struct Followed {
     events: RunEvents,
     splats: ShownSplats,
     watching: Watching,
-    /// True if a run goes on.
+    /// Lock of a run that goes on.
     lock: LockState,
     /// It was said that the run cannot be told that somebody looks.
     has_complained: bool,
