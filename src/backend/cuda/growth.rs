@@ -76,10 +76,13 @@ impl ScratchHighWater {
                 let planned = coarse.views(frame.planned(gaussians, inputs, in_bands));
                 view_scratch(dry_run, heap.cub_scratch(), gaussians as u64, planned)
             };
-            let at_once = of_frame(false);
-            let of_frame = if in_bands(ladder) { at_once.min(of_frame(true)) } else { at_once };
-            let needed = of_frame + in_coarse(earlier, coarse);
-            most[0] = most[0].max(each(needed, gaussians));
+            let beside = in_coarse(earlier, coarse);
+            let at_once = of_frame(false) + beside;
+            if each(at_once, gaussians) > most[0] {
+                let in_bands = in_bands(ladder).then(|| of_frame(true) + beside);
+                let needed = in_bands.map_or(at_once, |needed| needed.min(at_once));
+                most[0] = most[0].max(each(needed, gaussians));
+            }
         }
     }
 
