@@ -299,8 +299,8 @@ options! {
         /// With budget, decay of the SH coefficients above degree 0
         ///
         /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate
-        /// (AdamW). With N > 100 training views RATE is multiplied by (100 / N)^2. Training views are reproduced less exactly,
-        /// and held-out views better.
+        /// (decoupled weight decay). With N > 100 training views RATE is multiplied by (100 / N)^2. Training views are
+        /// reproduced less exactly, and held-out views better.
         #[arg(value_name = "RATE")]
         sh_decay: f64 = 0.0, is rate, idle Idle::When {
             is: |config| {

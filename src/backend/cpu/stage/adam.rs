@@ -106,7 +106,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
                         constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
                     if decays && is_seen(block.start + at) {
-                        values.iter_mut().for_each(|value| *value = *value * rest_kept);
+                        values.iter_mut().for_each(|value| *value *= rest_kept);
                     }
                 });
         }
@@ -399,7 +399,7 @@ impl<'a> PackedStep<'a> {
                     } else {
                         constants.apply(value, first, second, ds[i]);
                     }
-                    *value = *value * kept;
+                    *value *= kept;
                     packed.put(&mut moved.words, k, [*value, *first, *second]);
                 }
             }
