@@ -9,6 +9,7 @@ use splat::config::SceneOptions;
 use splat::dataset::colmap::TrackedPoint;
 use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{AlphaMeaning, Camera, Dataset, Frame, PointCloud, Pose, View, colmap};
+use splat::math::Real as _;
 use tempfile::TempDir;
 
 /// Odd and different, so that no two are mistaken for each other.
@@ -114,7 +115,7 @@ fn what_the_writer_writes_is_read_again_sorted_by_name() {
     // Half of the depth of the nearest points, where that is less.
     let View { pose, .. } = &nearer.views[nearer.train[0]];
     let ahead = |depth: f64| {
-        [0, 1, 2].map(|axis| (pose.centre_world()[axis] + depth * pose.rotation[2][axis]) as f32)
+        [0, 1, 2].map(|axis| (pose.centre_world()[axis] + depth * pose.rotation[2][axis]).to_f32())
     };
     nearer.points.positions = vec![ahead(0.2)];
     assert!((splat::train::near(&nearer) - 0.1).abs() < 1e-6);
