@@ -144,7 +144,7 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 const NEAR_SHARE: f64 = 0.01;
 
 /// Points of which the depths are looked at, at most.
-const DEPTHS_LOOKED_AT: usize = 4000;
+const DEPTHS_LOOKED_AT: usize = 1000;
 
 /// Depth that a Gaussian must exceed to be drawn, world units along the view axis. It follows from the training cameras,
 /// the scene's points and [`Dataset::near_share`], so that a model is looked at as it was trained.
