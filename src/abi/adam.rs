@@ -46,7 +46,7 @@ abi! {
         pub is_changed: Out<'a, u32>,
         /// Lane blocks without a line that the next step sees; [lines].
         pub wanted: Out<'a, u32>,
-        /// How many there are, and how many have been dealt with; [2], zero before a view is expected.
+        /// Number of wanted lines, and number of those that are dealt with; [2], zero before a view is expected.
         pub counts: Out<'a, u32>,
         /// [lines, words of SH, 32]
         pub sh: Out<'a, u32>,
@@ -172,7 +172,7 @@ abi! {
         pub seen_only: u32,
         /// Not 0: the random motion moves only rows that no view shows.
         pub noise_unseen: u32,
-        /// What is left after the step of the harmonics above degree 0 of rows that a view shows: 1 less the decay.
+        /// Factor of the harmonics above degree 0 of rows that a view shows, after the step: 1 less the decay.
         pub sh_kept: f32,
     }
 

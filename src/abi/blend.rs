@@ -47,15 +47,15 @@ constants! {
     pub const MEDIAN_MOVES: u32 = 4;
     /// Steps of Newton's method after the search.
     pub const MEDIAN_NEWTON_STEPS: u32 = 5;
-    /// How far about peaks the search begins and ends, in standard deviations.
+    /// Distances from peaks at which the search begins and ends, in standard deviations.
     pub const MEDIAN_REACH: f32 = 3.0;
-    /// What passes the Gaussians before the search begins, at least.
+    /// Smallest transmittance where the search begins.
     pub const MEDIAN_FROM: f32 = 0.9;
-    /// What passes those up to its end, at most.
+    /// Largest transmittance where the search ends.
     pub const MEDIAN_TO: f32 = 0.1;
     /// Least slope of the logarithm at a median, per share of its depth.
     pub const MEDIAN_SLOPE_MIN: f32 = 1e-4;
-    /// The same of a median that has a gradient.
+    /// Least such slope of a median that has a gradient.
     pub const MEDIAN_FALL_MIN: f32 = 0.1;
 }
 
@@ -243,7 +243,7 @@ abi! {
     pub struct AddWorthsArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
-        /// Of the view's splats; [visible, 4].
+        /// Worths of the view's splats; [visible, 4].
         pub worths: In<'a, f32>,
         /// [n, 4]
         pub sums: Out<'a, f32>,

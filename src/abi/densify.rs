@@ -290,7 +290,7 @@ abi! {
         pub geometry: In<'a, f32>,
         /// [n]
         pub weights: Out<'a, u64>,
-        /// Whether the row is dead, [n]; or null where the dead are drawn, too.
+        /// 1 for each dead row, [n]; null if the dead are drawn, too.
         pub flags: Out<'a, u32>,
         /// Opacity that the living exceed.
         pub opacity_min: f64,

@@ -111,7 +111,7 @@ struct Tolerance(f64);
 struct ParseToleranceError(String);
 
 impl Tolerance {
-    /// True if a figure that is worse by so many per cent is accepted.
+    /// True if a figure that is worse by this percentage is accepted.
     fn accepts(self, worse_percent: f64) -> bool {
         let rounding = if self.0 > 0.0 { ROUNDING } else { 0.0 };
         worse_percent <= self.0 + rounding

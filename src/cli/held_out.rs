@@ -229,7 +229,7 @@ impl TrainedViews {
         Ok(views)
     }
 
-    /// Adds views that are trained on after so many iterations.
+    /// Adds views that are trained on after this number of iterations.
     pub(super) fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>, done: u32) {
         for name in names {
             self.0.entry(name.to_owned()).or_insert(done);

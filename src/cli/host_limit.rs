@@ -223,7 +223,7 @@ impl<'a> HostRun<'a> {
         with_row(PlannedStage { name: DECODING, rows, total }, decoded)
     }
 
-    /// Checks that a stage fits for which the host makes so many Gaussians, or bytes of them.
+    /// Checks that a stage fits if the host makes this number of Gaussians, or bytes of them.
     fn check(&self, stage: &PlannedStage, beside: Bytes, made: u64) -> Result<(), DoesNotFit> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());

@@ -30,7 +30,7 @@ pub enum BandPolicy {
     WhenNeeded,
     /// Always, in so many bands or more: one for each row of tiles at most.
     AtLeast(u32),
-    /// Always, in bands of at most so many rows of tiles.
+    /// Always, in bands of at most this number of rows of tiles.
     Rows(u32),
 }
 
