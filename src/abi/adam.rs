@@ -46,7 +46,7 @@ abi! {
         pub is_changed: Out<'a, u32>,
         /// Lane blocks without a line that the next step sees; [lines].
         pub wanted: Out<'a, u32>,
-        /// Number of wanted lines, and number of those that are dealt with; [2], zero before a view is expected.
+        /// Number of wanted blocks, and number of those that are dealt with; [2], zero before a view is expected.
         pub counts: Out<'a, u32>,
         /// [lines, words of SH, 32]
         pub sh: Out<'a, u32>,
