@@ -17,39 +17,37 @@ use crate::math::sh::MAX_DEGREE;
 use crate::model::Gaussians;
 use crate::ply::{self, PlyFileError, VertexHeader};
 
-/// Bytes that are read at a time.
+/// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Reads Gaussians from a binary PLY; columns are found by name, in any order, as float or double,
-/// and the SH degree follows from the number of `f_rest` columns. A column `filter_3D`, as
-/// Mip-Splatting writes it, is fused with scales and opacities. Other columns are passed over. Where
-/// `scale_2` is missing, they are surfels, and flat.
+/// Reads Gaussians from a binary PLY. Columns are found by name in any order, as float or double, and the number of
+/// `f_rest` columns gives the SH degree. Scales and opacities are fused with Mip-Splatting's column `filter_3D`.
+/// Other columns are ignored. Without `scale_2` the Gaussians are flat surfels.
 ///
-/// Memory beyond the result stays at about a megabyte; the file's size is checked before the
-/// result is allocated.
+/// Uses about a megabyte beyond the result. The file's size is checked before the result is allocated.
 pub fn read_ply(path: &Path) -> Result<Gaussians, PlyError> {
     read_ply_rows(path)
 }
 
-/// Gaussians of a file, and what they are.
+/// Gaussians of a file with their primitive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlyModel {
     /// The Gaussians; of triangles, their vertices.
     pub gaussians: Gaussians,
-    /// What they are to be drawn as.
+    /// Primitive to draw them as.
     pub primitive: PrimitiveName,
-    /// The triangles, where they are vertices.
+    /// The triangles between the rows, if the rows are vertices.
     pub triangles: Option<PlyTriangles>,
 }
 
-/// The same, and what the Gaussians are. Where scales are missing and faces follow the vertices, these are
-/// of triangles.
+/// Reads Gaussians as [`read_ply`] does, with their primitive. Rows without scales are vertices of triangles if faces
+/// follow.
 pub fn read_ply_model(path: &Path) -> Result<PlyModel, PlyError> {
     let ReadFile { rows: gaussians, primitive, triangles } = OpenedPly::open(path)?.read_any()?;
     Ok(PlyModel { gaussians, primitive, triangles })
 }
 
-/// What the Gaussians of a file are, by its header.
+/// Reads the primitive of a file from its header.
 pub fn read_ply_primitive(path: &Path) -> Result<PrimitiveName, PlyError> {
     let opened = OpenedPly::open(path)?;
     if fields::are_in(&opened.header) {
@@ -63,7 +61,7 @@ fn primitive_of(is_flat: bool) -> PrimitiveName {
     if is_flat { PrimitiveName::Surfels } else { PrimitiveName::Gaussians }
 }
 
-/// The rows of any kind of primitive.
+/// Reads the rows of any kind of primitive.
 pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     let (rows, _) = OpenedPly::open(path)?.read_rows(P::FIELDS)?;
     Ok(rows)
@@ -79,14 +77,14 @@ fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, Pl
     Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
 }
 
-/// What a file holds.
+/// Contents of a file.
 struct ReadFile<P> {
     rows: P,
     primitive: PrimitiveName,
     triangles: Option<PlyTriangles>,
 }
 
-/// A file whose header is read.
+/// A file with its header.
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
@@ -102,7 +100,7 @@ impl<'a> OpenedPly<'a> {
         Ok(Self { path, input, header, file_bytes })
     }
 
-    /// The rows, and the triangles between them where there are any.
+    /// Reads the rows, and the triangles between them if there are any.
     fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
         let vertex = P::VERTEX.filter(|_| fields::are_in(&self.header));
         let Some(vertex) = vertex else {
@@ -123,7 +121,7 @@ impl<'a> OpenedPly<'a> {
         Ok(ReadFile { rows, primitive: PrimitiveName::Triangles, triangles: Some(triangles) })
     }
 
-    /// The rows, which consist of these fields, and whether they are flat.
+    /// Reads rows of these fields. Returns true with them if they are flat.
     fn read_rows<P: PlyRows>(&mut self, fields: &[PlyField]) -> Result<(P, bool), PlyError> {
         let Self { path, input, header, file_bytes } = self;
         let unreadable = |source| PlyFileError::unreadable(path, source);
@@ -157,26 +155,26 @@ impl<'a> OpenedPly<'a> {
     }
 }
 
-/// A column of a 3D filter, and what bakes it into rows.
+/// A column of a 3D filter, and the function that fuses it with the rows.
 type FoundFilter<P> = (PlyProperty, fn(&mut P, &[f32]));
 
-/// Where the values of primitives lie in a row, in the order of our own files.
+/// Positions of a primitive's values in a row of the file, in the order of this program's files.
 struct PlyLayout {
     sh_degree: u32,
     fields: Vec<LocatedField>,
-    /// Rows have no value of [`PlyRows::FLAT`].
+    /// True if rows lack the value of [`PlyRows::FLAT`].
     is_flat: bool,
 }
 
 /// Values of one column.
 struct LocatedField {
     field: PlyField,
-    /// The column's place in the schema.
+    /// Index of the column in the schema.
     column: usize,
     values: Vec<PlyProperty>,
-    /// A last value that the file has not.
+    /// Last value of the column if the file lacks it.
     more: Option<f32>,
-    /// What they may be, where that is not any number.
+    /// Range of the values, if it is limited.
     range: Option<&'static RangeInclusive<f32>>,
 }
 
@@ -206,7 +204,7 @@ impl PlyLayout {
         Ok(Self { sh_degree, fields, is_flat })
     }
 
-    /// The 3D filter of rows of Gaussians, which would make flat ones thick.
+    /// Returns the 3D filter if rows are Gaussians. It would make flat ones thick.
     fn filter<P: PlyRows>(
         &self,
         path: &Path,
@@ -271,7 +269,7 @@ impl PlyLayout {
     }
 }
 
-/// From all of red, then of green, then of blue, to three channels after one another.
+/// Reorders harmonics from red, green and blue planes to three channels for each coefficient.
 fn interleave(harmonics: &mut [f32]) {
     let coefficients = harmonics.len() / 3;
     let planar = harmonics.to_vec();
@@ -280,7 +278,7 @@ fn interleave(harmonics: &mut [f32]) {
     }
 }
 
-/// The degree of the harmonics in the file, and how many values of them a row has.
+/// Returns the degree of the harmonics in the file, and the number of their values in a row.
 fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usize), PlyError> {
     let prefix = P::FIELDS.iter().find_map(|field| match field {
         PlyField::Harmonics { prefix, .. } => Some(prefix),
@@ -294,7 +292,7 @@ fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usi
     Ok((degree, count))
 }
 
-/// The one column called `name`, which must hold floating-point numbers.
+/// Returns the only column called `name`, which must hold floating-point numbers.
 fn find(path: &Path, vertices: &PlyElement, name: &str) -> Result<PlyProperty, PlyError> {
     let path = || path.to_owned();
     let mut named = vertices.properties.iter().filter(|column| column.name == name);
