@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::OutputError;
 use super::{WORK_FOLDER, WorkFolder};
 
-/// The file in the work folder that is locked. It says who holds it.
+/// File in the work folder that is locked. It names the holder.
 const LOCK: &str = "lock";
 
-/// A program that ends or has just begun gets this many chances to let go or to say who it is.
+/// Number of attempts, for holders that are ending or have not signed yet.
 const ATTEMPTS: u32 = 10;
 
-/// The time between two of them.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Most characters that are repeated of what the lock's file says.
+/// Largest number of characters quoted from the lock's file.
 const QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
@@ -33,7 +33,7 @@ pub enum LockError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// The process and when it began.
+        /// Process, machine and start of the holder.
         holder: String,
     },
     /// The lock's file cannot be written.
@@ -41,8 +41,7 @@ pub enum LockError {
     Output(#[from] OutputError),
 }
 
-/// The sole right to write a run into a folder. It ends with this value or with the process, however
-/// that ends.
+/// The exclusive right to write a run into a folder. It ends with this value or with the process.
 #[derive(Debug)]
 pub struct FolderLock {
     /// Locked while it is open.
@@ -52,7 +51,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks the folder, which is made where it is missing.
+    /// Locks the folder, which is created if it is missing.
     pub fn take(folder: &Path) -> Result<Self, LockError> {
         let path = folder.join(WORK_FOLDER).join(LOCK);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -61,7 +60,7 @@ impl FolderLock {
             if attempt > 0 {
                 sleep(PAUSE);
             }
-            // Each time: the holder before may have removed the folder as the last thing that it did.
+            // In each attempt, because the previous holder may have removed the folder last.
             let work = WorkFolder::open(folder);
             let made = fs::create_dir_all(folder.join(WORK_FOLDER));
             let file = match made.and_then(|()| open(&path)) {
@@ -98,18 +97,18 @@ pub fn is_locked(folder: &Path) -> bool {
     lock_state(folder) == LockState::Held
 }
 
-/// What is known of a folder's lock.
+/// State of a folder's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// A program holds it.
     Held,
-    /// None does.
+    /// No program holds it.
     Free,
-    /// The file system has no locks, so that nobody can tell.
+    /// The file system has no locks.
     Unknown,
 }
 
-/// Looks at this folder's lock.
+/// Returns the state of this folder's lock.
 pub fn lock_state(folder: &Path) -> LockState {
     let Ok(file) = File::open(folder.join(WORK_FOLDER).join(LOCK)) else { return LockState::Free };
     match file.try_lock_shared() {
@@ -121,7 +120,7 @@ pub fn lock_state(folder: &Path) -> LockState {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // While it is locked: whoever waits for it sees that it is gone, and makes another.
+        // While it is locked, so that waiting programs see the removal and create a new file.
         fs::remove_file(&self.path).ok();
     }
 }
@@ -130,7 +129,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Whether the open file is still the one at `path`: its last holder removes it.
+/// Returns true if the open file is still the one at `path`, which the last holder removes.
 #[cfg(unix)]
 pub(super) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -144,7 +143,7 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Says in the lock's file who holds it.
+/// Writes the holder into the lock's file.
 fn sign(mut file: &File) -> io::Result<()> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let text = format!(
@@ -157,7 +156,7 @@ fn sign(mut file: &File) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Who holds the lock, in words.
+/// Returns the holder for people.
 fn holder(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     match text.trim().chars().take(QUOTED).collect::<String>() {
@@ -166,7 +165,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// A time since the Unix epoch as date and time of day.
+/// Formats a time since the Unix epoch as date and time of day.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -212,7 +211,7 @@ mod tests {
         let error = FolderLock::take(folder.path()).unwrap_err().to_string();
         assert!(error.contains("cannot be written"), "{error}");
         fs::remove_file(&in_the_way).unwrap();
-        // What a killed program leaves is not locked, and says nothing of who holds it next.
+        // A killed program leaves an unlocked file, whose text the next holder replaces.
         let left = folder.path().join(WORK_FOLDER);
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK), "process 1, of the last century, with a long name\n").unwrap();
