@@ -276,7 +276,7 @@ impl NewFile {
     /// cannot reserve space.
     pub fn with_room(path: &Path, bytes: u64) -> Result<Option<Self>, OutputError> {
         let file = Self::begin(path)?;
-        let keeps = keep_room(file.temporary.as_file(), bytes)
+        let keeps = reserve_space(file.temporary.as_file(), bytes)
             .map_err(|source| OutputError::new(path, source))?;
         Ok(keeps.then_some(file))
     }
@@ -296,7 +296,7 @@ impl NewFile {
 
 /// Reserves disk space for an empty file without making it longer. Returns false if the file system cannot.
 #[cfg(target_os = "linux")]
-fn keep_room(file: &File, bytes: u64) -> io::Result<bool> {
+fn reserve_space(file: &File, bytes: u64) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
     if bytes == 0 {
@@ -309,7 +309,7 @@ fn keep_room(file: &File, bytes: u64) -> io::Result<bool> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn keep_room(_file: &File, _bytes: u64) -> std::io::Result<bool> {
+fn reserve_space(_file: &File, _bytes: u64) -> std::io::Result<bool> {
     Ok(false)
 }
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_work_folder_far_above_is_none_of_a_files() {
+    fn a_distant_work_folder_is_not_used() {
         let output = tempfile::tempdir().unwrap();
         let _work = WorkFolder::open(output.path());
         let parent_of_file_in = |below: &str| {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_room_is_as_long_as_what_is_written() {
+    fn a_file_with_reserved_space_has_the_written_length() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.ply");
         let Some(file) = NewFile::with_room(&path, 1 << 20).unwrap() else { return };
@@ -462,7 +462,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn room_that_no_disk_has_is_refused_before_anything_is_written() {
+    fn too_large_a_reservation_fails_before_writing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.ply");
         let refused = NewFile::with_room(&path, 1 << 60);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserve_takes_room_until_it_is_released() {
+    fn a_reserve_takes_space_until_it_is_released() {
         let folder = tempfile::tempdir().unwrap();
         let files = || fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
         let mut reserve = DiskReserve::on_disk_of(folder.path());
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_take_room_where_the_file_system_offers_nothing_better() {
+    fn zeros_reserve_space_without_fallocate() {
         let mut file = tempfile::tempfile().unwrap();
         fill(&mut file, 0, 10).unwrap();
         fill(&mut file, 10, (ZEROS + 100) as u64).unwrap();

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vertices_are_where_the_header_says() {
+    fn the_header_locates_the_vertices() {
         let text =
             b"ply\r\nformat  binary_little_endian 1.0\nelement camera 2\nproperty short id\n\
             element vertex 3\nproperty uchar red\nproperty double x\nelement face 1\n\

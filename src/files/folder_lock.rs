@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Largest number of characters quoted from the lock's file.
-const QUOTED: usize = 200;
+const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ impl FolderLock {
                     folder.display()
                 ),
             }
-            sign(&file).map_err(|source| OutputError::new(&path, source))?;
+            write_holder(&file).map_err(|source| OutputError::new(&path, source))?;
             return Ok(Self { _file: file, path, _work: work });
         }
         if is_held {
@@ -144,7 +144,7 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
 }
 
 /// Writes the holder into the lock's file.
-fn sign(mut file: &File) -> io::Result<()> {
+fn write_holder(mut file: &File) -> io::Result<()> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let text = format!(
         "process {} on {}, started {}\n",
@@ -159,7 +159,7 @@ fn sign(mut file: &File) -> io::Result<()> {
 /// Returns the holder for people.
 fn holder(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
-    match text.trim().chars().take(QUOTED).collect::<String>() {
+    match text.trim().chars().take(MAX_QUOTED).collect::<String>() {
         name if name.is_empty() => "a process that does not say which".to_owned(),
         name => name,
     }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn times_match_the_calendar() {
         assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(utc(951_782_399), "2000-02-28 23:59:59 UTC");
         assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_held_once_and_nothing_is_left_in_it() {
+    fn a_lock_is_exclusive_and_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!is_locked(folder.path()));
         let lock = FolderLock::take(folder.path()).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_want_a_folder_one_has_it_at_a_time() {
+    fn a_folder_has_one_holder_at_a_time() {
         use std::sync::atomic::{AtomicU32, Ordering};
         let folder = tempfile::tempdir().unwrap();
         let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));

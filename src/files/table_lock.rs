@@ -13,7 +13,7 @@ use super::{WORK_FOLDER, WorkFolder};
 const LOCK: &str = "tables";
 
 /// Longest wait. Tables are written faster, even on a slow disk.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -39,12 +39,12 @@ impl TableLock {
         let work_folder = folder.join(WORK_FOLDER);
         let path = work_folder.join(LOCK);
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             // In each attempt, because the previous holder may have removed the folder last.
             let work = WorkFolder::open(folder);
             let file = match open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == ErrorKind::NotFound && can_be_made(&work_folder) => {
+                Err(error) if error.kind() == ErrorKind::NotFound && can_create(&work_folder) => {
                     sleep(PAUSE);
                     continue;
                 }
@@ -62,14 +62,14 @@ impl TableLock {
         tracing::warn!(
             "{}: another program has held the tables for {} s; they are written without waiting for it",
             folder.display(),
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         Self { held: None }
     }
 }
 
 /// Returns true if a missing folder was only removed a moment ago.
-fn can_be_made(folder: &Path) -> bool {
+fn can_create(folder: &Path) -> bool {
     fs::create_dir(folder).map_or_else(|error| error.kind() == ErrorKind::AlreadyExists, |()| true)
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_in_which_nothing_can_be_made_is_not_waited_for() {
+    fn a_read_only_folder_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
         fs::write(&file, "").unwrap();
@@ -96,11 +96,11 @@ mod tests {
         // The name of the lock is in use.
         fs::create_dir_all(taken.join(WORK_FOLDER).join(LOCK)).unwrap();
         assert!(TableLock::take(&taken).held.is_none());
-        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 
     #[test]
-    fn the_tables_of_a_folder_are_held_by_one_at_a_time() {
+    fn tables_have_one_holder_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let first = TableLock::take(folder.path());
         let begun = Instant::now();
@@ -111,7 +111,7 @@ mod tests {
             assert!(second.join().unwrap().held.is_some());
         });
         // Without waiting the second lock would come at once; without the release it would fail after the timeout.
-        assert!((20 * PAUSE..PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!((20 * PAUSE..TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         assert!(!folder.path().join(WORK_FOLDER).exists(), "nothing is left in the folder");
     }
 }

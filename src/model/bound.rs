@@ -12,7 +12,7 @@ const MIN_SCALE: f64 = 1e-12;
 
 /// Ratio of the initial scale to touching circles, between which the background would show. The reference uses 1; 1.4
 /// was 0.2 dB better after 120 iterations.
-const WIDER: f64 = 1.5;
+const INITIAL_SCALE_FACTOR: f64 = 1.5;
 
 /// Learned values of a mesh and of the Gaussians' shapes. Row `n f + j` is Gaussian j of the n on face f.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +53,7 @@ impl BoundColumns {
             let [a, b, c]: [Vec3<f64>; 3] = face.map(place);
             let edges = [sub(a, b), sub(b, c), sub(c, a)];
             let shortest = edges.map(length).into_iter().fold(f64::INFINITY, f64::min);
-            (WIDER * per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
+            (INITIAL_SCALE_FACTOR * per_triangle.radius() * shortest).max(MIN_SCALE).ln().to_f32()
         };
         let rows = topology.gaussians();
         let both = 2 * per_triangle.count();
@@ -127,7 +127,7 @@ pub struct BoundTopology {
 #[error(
     "{faces} triangles with {each} Gaussians each are more than {} Gaussians. Use a mesh with fewer \
      triangles",
-    Self::MOST_GAUSSIANS
+    Self::MAX_GAUSSIANS
 )]
 pub struct TooManyBound {
     /// Triangles of the mesh.
@@ -138,7 +138,7 @@ pub struct TooManyBound {
 
 impl TooManyBound {
     /// Largest number of rows: their values are counted in 32 bits.
-    const MOST_GAUSSIANS: usize = 1 << 28;
+    const MAX_GAUSSIANS: usize = 1 << 28;
 }
 
 /// A side of a face, sorted by its edge.
@@ -161,7 +161,7 @@ impl BoundTopology {
     ) -> Result<Self, TooManyBound> {
         let each = per_triangle.count();
         let hinges = hinges(&faces);
-        let most = TooManyBound::MOST_GAUSSIANS;
+        let most = TooManyBound::MAX_GAUSSIANS;
         if faces.len() > most / each || hinges.len() > most {
             return Err(TooManyBound { faces: faces.len(), each });
         }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_triangles_have_one_hinge_and_an_edge_of_three_has_three() {
+    fn hinges_are_the_pairs_of_faces_at_an_edge() {
         let topology = |faces: &[[u32; 3]], vertices| {
             BoundTopology::new(faces.to_vec(), vertices, PerTriangle::Three, -5.0).unwrap()
         };
@@ -242,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn gaussians_begin_as_large_as_the_shortest_edge_allows() {
+    fn initial_scales_follow_the_shortest_edge() {
         let faces = vec![[0, 1, 2]];
         let topology = BoundTopology::new(faces, 3, PerTriangle::One, -5.0).unwrap();
         let vertices = [[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
         let columns = BoundColumns::at_rest(&vertices, &topology);
-        let expected = (WIDER / (2.0 * 3.0_f64.sqrt())).ln();
+        let expected = (INITIAL_SCALE_FACTOR / (2.0 * 3.0_f64.sqrt())).ln();
         assert!((f64::from(columns.log_scales[1]) - expected).abs() < 1e-6);
         assert_eq!((columns.turns, columns.vertices.len()), (vec![1.0, 0.0], 9));
         let point = BoundColumns::at_rest(&[[1.0; 3]; 3], &topology);

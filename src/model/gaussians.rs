@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_put_together_are_the_whole() {
+    fn appended_parts_are_the_whole() {
         let whole = numbered(2, 7);
         let mut parts = whole.rows(0..3);
         parts.append(whole.rows(3..7));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_copied_from_every_column_and_none_behind_the_last() {
+    fn rows_are_copied_from_every_column() {
         let all = numbered(2, 7);
         let some = all.rows(2..5);
         for (part, whole) in some.groups().into_iter().zip(all.groups()) {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fused_is_finite_and_what_has_no_filter_stays() {
+    fn fused_values_are_finite_and_unfiltered_gaussians_stay() {
         let mut gaussians = Gaussians::zeros(0, 4);
         gaussians.log_scales =
             vec![-30.0, -30.0, -30.0, 5.0, 5.0, 5.0, -1.0, -2.0, -3.0, -1.0, -2.0, -3.0];

@@ -99,7 +99,7 @@ fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
     let Ok(tree) = kiddo::ImmutableKdTree::<f32, 3>::new_from_slice(positions) else {
         return vec![1.0; positions.len()];
     };
-    let order = along_a_curve(positions);
+    let order = curve_order(positions);
     let found: Vec<f32> = order
         .par_iter()
         .map(|&i| {
@@ -117,7 +117,7 @@ fn mean_squared_distances(positions: &[[f32; 3]]) -> Vec<f32> {
 }
 
 /// Sorts the points so that most follow their neighbours. A query then finds most of the tree's nodes in the cache.
-fn along_a_curve(positions: &[[f32; 3]]) -> Vec<u32> {
+fn curve_order(positions: &[[f32; 3]]) -> Vec<u32> {
     let mean = |axis: usize, of: fn(f64) -> f64, from: f64| {
         let values = positions.iter().map(|point| of(f64::from(point[axis]) - from));
         values.sum::<f64>() / positions.len() as f64
@@ -165,17 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn scales_go_to_the_points_that_they_are_of() {
+    fn each_point_gets_its_own_scale() {
         let stream = RandomStream::new(7, 0, RandomUse::Initialise);
         // Ever farther apart, unsorted along the curve.
-        let place = |i: u64, axis: u64| (stream.uniform(3 * i + axis) * (1 + i) as f64).to_f32();
-        let places: Vec<[f32; 3]> =
-            (0..300).map(|i| [0, 1, 2].map(|axis| place(i, axis))).collect();
+        let coordinate =
+            |i: u64, axis: u64| (stream.uniform(3 * i + axis) * (1 + i) as f64).to_f32();
+        let positions: Vec<[f32; 3]> =
+            (0..300).map(|i| [0, 1, 2].map(|axis| coordinate(i, axis))).collect();
         let squared = |a: [f32; 3], b: [f32; 3]| -> f32 {
             a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
         };
-        for (&own, found) in places.iter().zip(mean_squared_distances(&places)) {
-            let mut all: Vec<f32> = places.iter().map(|&other| squared(own, other)).collect();
+        for (&own, found) in positions.iter().zip(mean_squared_distances(&positions)) {
+            let mut all: Vec<f32> = positions.iter().map(|&other| squared(own, other)).collect();
             all.sort_by(f32::total_cmp);
             let expected = all[1..=NEIGHBOURS].iter().sum::<f32>() / NEIGHBOURS as f32;
             assert!((found - expected).abs() <= 1e-5 * expected, "{own:?}: {found}, {expected}");
@@ -187,15 +188,15 @@ mod tests {
         let odd = [f32::NAN, f32::INFINITY, -3e38, 0.0, 3e38];
         let odd = odd.map(|x| [x, 1.0, -x]);
         for points in [&odd[3..4], &[[0.5; 3]; 20], &odd] {
-            let mut order = along_a_curve(points);
+            let mut order = curve_order(points);
             order.sort_unstable();
             let numbers = (0..).take(points.len());
             assert!(order.into_iter().eq(numbers), "{points:?}");
         }
         // Two clusters with alternating points: one precedes the other as a whole.
-        let places: Vec<[f32; 3]> =
+        let positions: Vec<[f32; 3]> =
             (0..40).map(|i| [if i % 2 == 0 { -5.0 } else { 5.0 }; 3]).collect();
-        let order = along_a_curve(&places);
+        let order = curve_order(&positions);
         assert!(order[..20].iter().all(|i| i % 2 == order[0] % 2), "{order:?}");
     }
 
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn opacity_and_scale_are_those_that_are_asked_for() {
+    fn opacity_and_scale_follow_the_options() {
         let options = OptimizeOptions { init_opacity: 0.5, init_scale: 0.1, ..options(0) };
         let start = from_points(&cloud(vec![[0.0; 3], [0.0, 0.0, 2.0]]), &options, 5);
         assert_eq!(start.opacity_logits, [0.0; 2]);

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_axis_becomes_the_third_and_the_others_stay_what_they_were() {
+    fn the_shortest_axis_becomes_the_third_and_the_others_stay() {
         for shortest in 0..3 {
             let mut scales = [-1.0, -2.0, -3.0];
             scales.swap(2, shortest);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flat_already_keeps_its_bits() {
+    fn flat_gaussians_keep_their_bits() {
         let flat = one([-4.0, -3.0, FLAT_LOG_SCALE], [0.3, -0.7, 1.1, 0.4]);
         let mut again = flat.clone();
         flatten(&mut again);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn thick_ones_are_a_tenth_of_their_smaller_side() {
+    fn thickened_surfels_are_a_tenth_of_their_smaller_side() {
         let mut model = one([-4.0, -3.0, FLAT_LOG_SCALE], [1.0, 0.0, 0.0, 0.0]);
         thicken(&mut model);
         // Rounding of logarithms.
