@@ -1,4 +1,4 @@
-//! A device that keeps photographs is given each once, in time, and the host lets them go.
+//! A device that keeps photographs gets each of them once, in time, and the host drops them.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ impl Sink for Record {
     }
 }
 
-/// A record of events that another sees first.
+/// A sink that passes each event to a closure first.
 struct Seen<S> {
     see: S,
     record: Record,
@@ -55,7 +55,7 @@ impl<S: FnMut(&Event)> Sink for Seen<S> {
     }
 }
 
-/// What is left of a run.
+/// Results of a run.
 struct Ran {
     record: Record,
     ply: Vec<u8>,
@@ -63,7 +63,7 @@ struct Ran {
     host: Bytes,
 }
 
-/// Epochs of a run; the tiny scene has seven training views and one that is held out.
+/// Epochs of a run. The tiny scene has seven training views and one held-out view.
 const EPOCHS: u32 = 4;
 const TRAIN_VIEWS: usize = 7;
 
@@ -87,7 +87,7 @@ fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLo
     run_seen_by(|_| (), place, device, images)
 }
 
-/// The same; `see` sees the events first.
+/// Runs the training; `see` gets the events first.
 fn run_seen_by<B: TrainDevice>(
     see: impl FnMut(&Event),
     place: &TestFolder,
@@ -129,7 +129,7 @@ fn what_a_device_is_told_to_expect_is_drawn_next() {
     let mut backend = ConstrainedBackend::new(8);
     run(&place, &mut backend, CACHE);
     let (trained, expected) = (&backend.hooks.trained, &backend.hooks.expected);
-    // Before the first step nothing can be, and after the last nothing comes.
+    // No view is announced before the first step and after the last.
     assert_eq!(expected.len(), trained.len() - 1);
     for (after, (before, name)) in (1..).zip(expected) {
         assert_eq!((*before, name), (after, &trained[after]));
@@ -147,7 +147,7 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
     let mut given = [backend.hooks.late_uploads, backend.hooks.prefetched].concat();
     given.sort_unstable();
     assert_eq!(given, dataset(&place).train);
-    // The held-out photograph is shown to the device each time, and stays with the host.
+    // The held-out photograph is uploaded each time and stays on the host.
     assert_eq!((kept.record.evaluations.len(), kept.record.pictures), (2, 2));
     assert_eq!((backend.hooks.transient_uploads, kept.loader.decoded), (2, 8));
     let held_out = dataset(&place).test[0];
@@ -191,7 +191,7 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     assert!(kept.ply == plain.ply);
     assert_eq!(backend.hooks.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
     assert_eq!(backend.hooks.transient_uploads, 2);
-    // Nothing is fetched twice for it.
+    // Reading ahead adds no fetches.
     let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
 }
@@ -201,7 +201,7 @@ fn held_out_photographs_are_decoded_before_they_are_evaluated() {
     let place = TestFolder::with_scene();
     let images = ImageLoader::new(dataset(&place).sources, CACHE);
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
-    // Well before the evaluation after ten iterations, all come by themselves.
+    // Well before the evaluation after ten iterations, all photographs are decoded ahead.
     let wait = |event: &Event| {
         let Event::Step(step) = event else { return };
         let started = Instant::now();
@@ -220,8 +220,8 @@ fn what_a_device_lets_go_is_decoded_ahead_again() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     let mut backend = ConstrainedBackend::new(8);
-    // With the first frame of the third epoch, after an evaluation of one view: when the epoch began
-    // the device held everything.
+    // With the first frame of the third epoch, after an evaluation of one view: at the start of the epoch the device
+    // held everything.
     backend.hooks.gives_way = 2 * TRAIN_VIEWS + 1 + 1;
     let kept = run(&place, &mut backend, CACHE);
     assert!(kept.ply == plain.ply && kept.record.losses == plain.record.losses);
@@ -231,7 +231,7 @@ fn what_a_device_lets_go_is_decoded_ahead_again() {
         "{:?}",
         backend.hooks.late_uploads
     );
-    // All others of the epoch, had they not been announced.
+    // Without the announcement all other views of the epoch would be missed.
     assert!(kept.loader.missed < TRAIN_VIEWS as u64 - 1, "{:?}", kept.loader);
 }
 
@@ -272,13 +272,13 @@ fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     for policy in [CACHE, Residency::All] {
-        // The process holds more than that, whatever it does.
+        // The process holds more than that in any case.
         let images = ImageLoader::within(dataset(&place).sources, policy, Bytes(1 << 16), Bytes(0));
         let ran = run_with(&place, &mut Cpu::<f32>::new(), &images);
         assert!(ran.ply == plain.ply && ran.record.losses == plain.record.losses);
         assert_eq!(ran.host, Bytes(0));
         let LoaderStatistics { ready, waited, missed, decoded } = ran.loader;
-        // One decode for each that is trained on or evaluated: none ahead, and none is found.
+        // One decode for each trained or evaluated view, none ahead.
         assert_eq!([ready, waited], [0, 0]);
         assert_eq!([missed, decoded], [u64::from(EPOCHS) * 7 + 2; 2]);
     }
@@ -291,7 +291,7 @@ fn the_time_that_saving_takes_is_not_that_of_training() {
     slow.hooks.pause = Duration::from_millis(150);
     let started = Instant::now();
     let ran = run(&place, &mut slow, CACHE);
-    // A PLY and a checkpoint are read once each, at least.
+    // A PLY and a checkpoint are read at least once each.
     let training = ran.record.training_seconds;
     assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
 }

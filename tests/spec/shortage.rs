@@ -1,5 +1,5 @@
-//! A run on a device whose memory gives out: it tries again where something can be given up, grows
-//! less, and in the end stops with a checkpoint from which it goes on.
+//! A run on a device that runs out of memory: it retries after a fallback, grows less, and in the end stops with a
+//! checkpoint to resume from.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -21,11 +21,11 @@ struct Record {
     steps: Vec<u32>,
     rungs: Vec<(u32, Rung)>,
     warnings: Vec<String>,
-    /// Iterations at which views were measured, and whether with LPIPS.
+    /// Iterations of evaluations, and true if with LPIPS.
     evaluations: Vec<(u32, bool)>,
-    /// Lengths of the lists of neighbours that were found, and when.
+    /// Lengths of the neighbour lists, and their iterations.
     lists: Vec<(u32, u32)>,
-    /// Cloned or split, refused, Gaussians afterwards.
+    /// Cloned or split, refused, and resulting Gaussians.
     rounds: Vec<(usize, usize, usize)>,
 }
 
@@ -66,9 +66,9 @@ fn config(place: &TestFolder) -> Config {
     config.optimize.sh_degree = 0;
     config.densify.densify_from_iter = 5;
     config.densify.densification_interval = 10;
-    // Everything that is seen is a candidate.
+    // All visible Gaussians are candidates.
     config.densify.densify_grad_threshold = 0.0;
-    // Frames are counted.
+    // The test counts frames.
     config.output.eval_train = TrainSample::Views(0);
     config
 }
@@ -120,7 +120,7 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
     device.hooks.reliefs = 3;
     let (record, ended) = run(&other, &mut device);
     assert_eq!(ended.unwrap(), Outcome::Finished);
-    // Told when the iteration is done.
+    // Reported at the end of the iteration.
     assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
     assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
     assert_eq!(final_ply(&other), final_ply(&place));
@@ -221,8 +221,8 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
     (config.sugar.sugar_iterations, config.sugar.n_samples_for_sdf) = (20, 50);
     // More opaque than transparent, so that the prune leaves some.
     config.optimize.init_opacity = 0.9;
-    // The frames of the photometric stage, of what comes before the prune, and two of what follows it;
-    // the views that show how near Gaussians lie to surfaces come every 1,000 iterations.
+    // The frames of the photometric stage, of the time before the prune, and two after it. Distances to surfaces are
+    // measured every 1,000 iterations only.
     let mut device = ConstrainedBackend::new(8);
     (device.hooks.reliefs, device.hooks.fewer_neighbours) = (1, 12);
     device.hooks.refused_frames = [30 + 6 + 3].into();
@@ -257,7 +257,7 @@ const SIZES: [[u32; 2]; 3] = [[48, 36], [43, 32], [39, 29]];
 fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
-    // Measured at the full size, held or not.
+    // Evaluations use the full size, held-out or not.
     (config.scene.eval, config.scene.test_every) = (true, 4);
     config.output.test_iterations = vec![12];
     let mut device = ConstrainedBackend::new(9);
@@ -267,7 +267,7 @@ fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
     let (record, ended) = run_as(&place, &mut device, &config, None);
     assert_eq!(ended.unwrap(), Outcome::Finished);
     assert_eq!(record.steps, (1..=30).collect::<Vec<u32>>());
-    // Two frames are refused, after 3 and 7 steps; two of the others are those measured after 12.
+    // Two frames are refused, after 3 and 7 steps; two of the others are measured after 12.
     let [full, smaller, smallest] = SIZES;
     let trained = [(full, 4), (smaller, 5), (smallest, 14), (full, 9)];
     assert_eq!(device.hooks.trained_px, trained);
@@ -290,7 +290,7 @@ fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
     (config.scene.eval, config.scene.test_every) = (true, 4);
     (config.optimize.iterations, config.output.test_iterations) = (6, vec![4]);
     let mut device = ConstrainedBackend::new(9);
-    // The second step, and the first view that is measured.
+    // The second step, and the first measured view.
     device.hooks.refused_frames = [2, 6].into();
     (device.hooks.reliefs, device.hooks.smaller_views) = (1, 1);
     let (record, ended) = run_as(&place, &mut device, &config, None);
@@ -334,7 +334,7 @@ fn a_resumed_run_draws_views_at_the_size_that_it_had() {
     resume(&mut device);
     assert_eq!(device.hooks.trained_px, [(SIZES[1], 10)]);
     assert!(final_ply(&place) == unbroken);
-    // A device that is never short of memory draws them as they are.
+    // A device with enough memory draws them in full size.
     let mut device = ConstrainedBackend::new(9);
     device.hooks.is_ample = true;
     resume(&mut device);

@@ -1,4 +1,4 @@
-//! What a run on a GPU tells: figures of the GPU, of its memory, and of what is given up for it.
+//! Telemetry of a run on a GPU: figures of the GPU, of its memory, and of fallbacks.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use splat::train::event::{
     SurfaceReport, Tensors, TermValues, Vram,
 };
 
-/// Memory of a GPU after so many iterations.
+/// Returns the memory of a GPU after an iteration.
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     let vram = Vram {
         allocated: Bytes(3 << 30),
@@ -141,7 +141,7 @@ fn what_is_given_up_is_counted_and_told_once() {
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
 }
 
-/// The events of the coarse stage's beginning.
+/// Returns the first events of the coarse stage.
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);

@@ -1,4 +1,4 @@
-//! What of triangles is refused: numbers that are none, and what they have not.
+//! Refused operations on triangles: invalid numbers and missing capabilities.
 
 use super::*;
 use splat::backend::RenderSettings;
@@ -36,7 +36,7 @@ fn what_triangles_have_not_is_refused() {
     let mut worths = device.no_worths(&model, &[false; 9]).unwrap();
     let photo = Arc::new(target(false));
     is_refused(device.add_worths(&model, &view(), &settings, &photo, &mut worths).err());
-    // A model without triangles shows what is behind them.
+    // A model without triangles shows the background.
     let bare = device.upload(&shared(10).vertices).unwrap();
     let frame = device.show(&bare, &view(), &shown).unwrap();
     let image = device.image(&frame).unwrap();
