@@ -87,7 +87,7 @@ fn difference(value: f32, mut loss_at: impl FnMut(f32) -> f64) -> f64 {
 }
 
 #[test]
-fn what_is_bound_learns_by_the_derivative_of_the_loss() {
+fn gradients_of_bound_gaussians_agree_with_differences() {
     for per_triangle in PerTriangle::ALL {
         let (topology, columns, gaussians) = folded(per_triangle);
         let (_, tenths) = loss(&topology, &columns, &gaussians);

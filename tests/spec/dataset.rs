@@ -81,7 +81,7 @@ fn names(dataset: &Dataset) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_writer_writes_is_read_again_sorted_by_name() {
+fn a_written_scene_is_read_back_sorted_by_name() {
     let folder = scene(&["b.png", "left/a.png", "a.png"]);
     let dataset = load(folder.path());
     assert_eq!(names(&dataset), ["a.png", "b.png", "left/a.png"]);

@@ -36,7 +36,7 @@ fn scene(name: &str, divisor: u32) -> Option<Vec<ImageSource>> {
 }
 
 #[test]
-fn the_first_fox_image_looks_as_it_does_to_another_program() {
+fn the_first_fox_image_agrees_with_pillow() {
     let Some(sources) = scene("fox", 8) else { return };
     assert_eq!((sources.len(), sources[0].full_size), (50, [1061, 1894]));
     let image = decode(&sources[0]).unwrap();
@@ -113,7 +113,7 @@ fn images_are_the_same_on_demand_and_all_at_once() {
 }
 
 #[test]
-fn decoding_takes_a_bearable_time() {
+fn decoding_is_fast_enough() {
     for (name, divisor, images) in [("bonsai", 4, 40), ("fox", 8, 20)] {
         let Some(mut sources) = scene(name, divisor) else { return };
         sources.truncate(images);
@@ -129,10 +129,9 @@ fn decoding_takes_a_bearable_time() {
 }
 
 #[test]
-fn a_host_limit_holds_the_process_while_real_photographs_come_and_go() {
+fn the_process_stays_within_its_host_limit() {
     let Some(sources) = scene("bonsai", 1) else { return };
-    if !process::is_of("images::a_host_limit_holds_the_process_while_real_photographs_come_and_go")
-    {
+    if !process::is_of("images::the_process_stays_within_its_host_limit") {
         return;
     }
     let count = sources.len();

@@ -309,7 +309,7 @@ fn an_interrupted_run_records_its_last_iteration() {
 }
 
 #[test]
-fn a_model_folder_that_cannot_be_is_an_error_that_names_it() {
+fn an_impossible_model_folder_is_a_named_error() {
     let folder = model_folder("bad");
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");
@@ -406,7 +406,7 @@ fn plain_progress_has_the_lines_that_scripts_look_for() {
 }
 
 #[test]
-fn progress_as_json_is_one_event_a_line_and_none_is_silent() {
+fn json_progress_is_one_event_a_line_and_none_is_silent() {
     let lines = progress(ProgressStyle::Json);
     let kinds: Vec<Value> = lines
         .iter()
@@ -485,7 +485,7 @@ fn all_different(n: usize, sh_degree: u32) -> Gaussians {
 }
 
 #[test]
-fn a_model_is_written_and_read_again() {
+fn a_written_model_is_read_back() {
     let folder = model_folder("ply");
     fs::create_dir_all(&folder).unwrap();
     for degree in 0..=3 {

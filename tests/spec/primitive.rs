@@ -87,7 +87,7 @@ fn a_ply_holds_the_fields_of_the_primitive() {
 }
 
 #[test]
-fn a_model_on_the_processor_is_read_as_it_was_put_there() {
+fn an_uploaded_model_is_read_back() {
     let all = snapshot(40);
     let model = Model::<f64, Balls>::restore(&all);
     assert_eq!((model.len(), model.columns.len()), (40, 4));
@@ -346,7 +346,7 @@ fn a_short_training_comes_close_to_the_photographs() {
 }
 
 #[test]
-fn a_training_goes_on_from_its_snapshot_as_if_nothing_had_been() {
+fn a_resumed_training_equals_an_uninterrupted_one() {
     let shots = photographs(&visible_balls(6, 21));
     let mut device = Cpu::<f32>::new();
     let mut model = device.upload(&visible_balls(8, 22)).unwrap();
@@ -422,7 +422,7 @@ fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
 }
 
 #[test]
-fn what_needs_a_density_in_space_is_refused() {
+fn operations_on_densities_are_refused() {
     let (view, mut device) = (view(), Cpu::<f64>::new());
     let host = visible_balls(5, 4);
     let mut model = device.upload(&host).unwrap();
@@ -462,7 +462,7 @@ fn what_needs_a_density_in_space_is_refused() {
 }
 
 #[test]
-fn a_broken_ball_is_left_out_and_named() {
+fn an_invalid_ball_is_left_out_and_named() {
     let shots = shots();
     for (column, words) in [(LOG_SCALES, "log-scale"), (COLORS, "colour")] {
         let mut device = Cpu::<f64>::new();

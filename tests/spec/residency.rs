@@ -43,20 +43,20 @@ impl Sink for Record {
 }
 
 /// A sink that passes each event to a closure first.
-struct Seen<S> {
-    see: S,
+struct Tap<S> {
+    observe: S,
     record: Record,
 }
 
-impl<S: FnMut(&Event)> Sink for Seen<S> {
+impl<S: FnMut(&Event)> Sink for Tap<S> {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
-        (self.see)(event);
+        (self.observe)(event);
         self.record.on(event)
     }
 }
 
 /// Results of a run.
-struct Ran {
+struct Run {
     record: Record,
     ply: Vec<u8>,
     loader: LoaderStatistics,
@@ -78,22 +78,22 @@ fn dataset(place: &TestFolder) -> Dataset {
     Dataset::load(&scene(place)).unwrap()
 }
 
-fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Ran {
+fn run<B: TrainDevice>(place: &TestFolder, device: &mut B, residency: Residency) -> Run {
     let images = ImageLoader::new(dataset(place).sources, residency);
     run_with(place, device, &images)
 }
 
-fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Ran {
-    run_seen_by(|_| (), place, device, images)
+fn run_with<B: TrainDevice>(place: &TestFolder, device: &mut B, images: &ImageLoader) -> Run {
+    run_observed(|_| (), place, device, images)
 }
 
-/// Runs the training; `see` gets the events first.
-fn run_seen_by<B: TrainDevice>(
-    see: impl FnMut(&Event),
+/// Runs the training; `observe` gets the events first.
+fn run_observed<B: TrainDevice>(
+    observe: impl FnMut(&Event),
     place: &TestFolder,
     device: &mut B,
     images: &ImageLoader,
-) -> Ran {
+) -> Run {
     let mut config = Config { scene: scene(place), ..Config::default() };
     config.optimize.iterations = EPOCHS * 7;
     config.optimize.sh_degree = 1;
@@ -112,19 +112,19 @@ fn run_seen_by<B: TrainDevice>(
         began: Instant::now(),
         stop: &AtomicBool::new(false),
     };
-    let mut seen = Seen { see, record: Record::default() };
+    let mut seen = Tap { observe, record: Record::default() };
     let options = OptimizeOptions { sh_degree: 1, ..OptimizeOptions::default() };
     let gaussians = from_points(&dataset.points, &options, 0);
     Trainer::start(setup, device, &mut seen, &gaussians).unwrap().run().unwrap();
     let record = seen.record;
     let ply = std::fs::read(place.ply(EPOCHS * 7)).unwrap();
-    Ran { record, ply, loader: images.statistics(), host: images.held() }
+    Run { record, ply, loader: images.statistics(), host: images.held() }
 }
 
 const CACHE: Residency = Residency::OnDemand { cache: Bytes(1 << 20) };
 
 #[test]
-fn what_a_device_is_told_to_expect_is_drawn_next() {
+fn announced_views_are_drawn_next() {
     let place = TestFolder::with_scene();
     let mut backend = ConstrainedBackend::new(8);
     run(&place, &mut backend, CACHE);
@@ -156,7 +156,7 @@ fn a_device_with_room_gets_each_photograph_once_and_the_host_keeps_none() {
         kept.host,
         Bytes::of::<u8>(image.rgb.len() + image.mask.map_or(0, |mask| mask.len()))
     );
-    let means = |ran: &Ran| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
+    let means = |ran: &Run| ran.record.evaluations.iter().map(|e| e.mean).collect::<Vec<_>>();
     assert_eq!(means(&kept), means(&plain));
 }
 
@@ -183,7 +183,7 @@ fn a_device_with_room_for_few_gets_every_photograph_in_time() {
 }
 
 #[test]
-fn a_device_without_any_room_is_given_what_was_read_ahead() {
+fn a_device_without_room_gets_views_read_ahead() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     let mut backend = ConstrainedBackend::new(0);
@@ -192,7 +192,7 @@ fn a_device_without_any_room_is_given_what_was_read_ahead() {
     assert_eq!(backend.hooks.late_uploads.len(), EPOCHS as usize * TRAIN_VIEWS);
     assert_eq!(backend.hooks.transient_uploads, 2);
     // Reading ahead adds no fetches.
-    let fetches = |ran: &Ran| ran.loader.ready + ran.loader.waited + ran.loader.missed;
+    let fetches = |ran: &Run| ran.loader.ready + ran.loader.waited + ran.loader.missed;
     assert_eq!(fetches(&kept), fetches(&plain));
 }
 
@@ -210,13 +210,13 @@ fn held_out_photographs_are_decoded_before_they_are_evaluated() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let ran = run_seen_by(wait, &place, &mut Cpu::<f32>::new(), &images);
+    let ran = run_observed(wait, &place, &mut Cpu::<f32>::new(), &images);
     assert!(ran.ply == plain.ply && ran.record.evaluations.len() == 2);
     assert_eq!(ran.loader.decoded, TRAIN_VIEWS as u64 + 1);
 }
 
 #[test]
-fn what_a_device_lets_go_is_decoded_ahead_again() {
+fn photographs_that_a_device_drops_are_decoded_ahead_again() {
     let place = TestFolder::with_scene();
     let plain = run(&place, &mut Cpu::<f32>::new(), CACHE);
     let mut backend = ConstrainedBackend::new(8);
@@ -254,7 +254,7 @@ fn with_high_dram_the_host_keeps_all() {
 }
 
 #[test]
-fn broken_photographs_are_passed_over_alike_on_every_device() {
+fn broken_photographs_are_skipped_on_every_device() {
     let place = TestFolder::with_scene();
     cut(&place.image(3), 200);
     cut(&place.image(5), 200);
@@ -285,7 +285,7 @@ fn beyond_the_host_limit_training_finishes_without_kept_photographs() {
 }
 
 #[test]
-fn the_time_that_saving_takes_is_not_that_of_training() {
+fn saving_does_not_count_as_training_time() {
     let place = TestFolder::with_scene();
     let mut slow = ConstrainedBackend::new(8);
     slow.hooks.pause = Duration::from_millis(150);

@@ -111,7 +111,7 @@ fn final_ply(place: &TestFolder) -> Vec<u8> {
 }
 
 #[test]
-fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
+fn a_refused_frame_is_drawn_again_after_a_fallback() {
     let (place, other) = (TestFolder::with_scene(), TestFolder::with_scene());
     let (free, ended) = run(&place, &mut ConstrainedBackend::new(9));
     assert_eq!(ended.unwrap(), Outcome::Finished);
@@ -127,7 +127,7 @@ fn a_refused_frame_is_drawn_again_after_something_was_given_up() {
 }
 
 #[test]
-fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
+fn a_run_without_fallbacks_left_stops_with_a_checkpoint() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_frames = [13].into();
@@ -145,7 +145,7 @@ fn a_run_with_nothing_left_to_give_up_stops_with_a_checkpoint() {
 }
 
 #[test]
-fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
+fn a_short_grant_adds_fewer_gaussians_and_reports_the_refused() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.births = 5;
@@ -156,7 +156,7 @@ fn a_short_grant_gives_fewer_births_and_says_how_many_were_refused() {
 }
 
 #[test]
-fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
+fn a_refused_densification_step_only_prunes() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     device.hooks.refused_rounds = 1;
@@ -171,7 +171,7 @@ fn a_round_that_is_refused_in_spite_of_its_grant_prunes_and_adds_nothing() {
 }
 
 #[test]
-fn a_host_without_memory_costs_births_or_ends_with_a_checkpoint() {
+fn a_host_without_memory_refuses_gaussians_or_stops_the_run() {
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     (device.hooks.is_host_short, device.hooks.refused_rounds) = (true, 1);
@@ -188,7 +188,7 @@ fn a_host_without_memory_costs_births_or_ends_with_a_checkpoint() {
 }
 
 #[test]
-fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
+fn an_evaluation_without_memory_omits_lpips() {
     let weights = crate::common::lpips::weights(LpipsNet::Alex);
     let measured = |refuse: fn(&mut ConstrainedBackend)| {
         let place = TestFolder::with_scene();
@@ -214,7 +214,7 @@ fn an_evaluation_goes_without_lpips_where_there_is_no_room_for_it() {
 }
 
 #[test]
-fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
+fn lists_of_neighbours_shrink_without_memory() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     config.sugar.regularize = Regularize::Density;
@@ -234,7 +234,7 @@ fn lists_of_neighbours_get_shorter_where_there_is_no_room_for_them() {
 }
 
 #[test]
-fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
+fn a_batch_with_a_refused_view_steps_with_the_earlier_views() {
     for reliefs in [0, 1] {
         let place = TestFolder::with_scene();
         let mut config = config(&place);
@@ -254,7 +254,7 @@ fn a_batch_that_is_refused_a_view_is_a_step_of_those_before_it() {
 const SIZES: [[u32; 2]; 3] = [[48, 36], [43, 32], [39, 29]];
 
 #[test]
-fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
+fn views_shrink_while_memory_is_short_and_grow_again() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     // Evaluations use the full size, held-out or not.
@@ -284,7 +284,7 @@ fn views_get_smaller_while_steps_do_not_fit_and_full_again_after() {
 }
 
 #[test]
-fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
+fn an_evaluation_beyond_the_memory_is_left_out() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     (config.scene.eval, config.scene.test_every) = (true, 4);
@@ -301,7 +301,7 @@ fn an_evaluation_that_does_not_fit_where_views_are_smaller_is_left_out() {
 }
 
 #[test]
-fn a_resumed_run_draws_views_at_the_size_that_it_had() {
+fn a_resumed_run_keeps_the_size_of_its_views() {
     let place = TestFolder::with_scene();
     let mut config = config(&place);
     config.output.checkpoint_iterations = vec![20];

@@ -219,7 +219,7 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
 }
 
 #[test]
-fn scales_below_the_least_have_no_say_and_break_nothing() {
+fn scales_below_the_minimum_have_no_effect() {
     let mut gaussians = scattered(100);
     gaussians.log_scales.fill(-40.0);
     let mut device = Cpu::<f32>::new();
@@ -235,7 +235,7 @@ fn scales_below_the_least_have_no_say_and_break_nothing() {
 }
 
 #[test]
-fn a_view_of_nothing_has_no_terms() {
+fn a_view_without_gaussians_has_no_terms() {
     let mut gaussians = scattered(20);
     gaussians.means.iter_mut().skip(2).step_by(3).for_each(|z| *z = -*z);
     let mut device = Cpu::<f64>::new();
@@ -249,7 +249,7 @@ fn a_view_of_nothing_has_no_terms() {
 }
 
 #[test]
-fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
+fn gradients_of_surface_terms_add_to_those_of_the_photograph() {
     let (gaussians, visible) = every_kind();
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&gaussians).unwrap();
@@ -282,7 +282,7 @@ fn what_surfaces_ask_is_added_to_what_the_photograph_asks() {
 }
 
 #[test]
-fn what_is_broken_is_named_seen_or_not() {
+fn invalid_gaussians_are_named_even_if_unseen() {
     let (gaussians, visible) = every_kind();
     let mut device = Cpu::<f64>::new();
     let mut broken = gaussians.clone();
@@ -314,7 +314,7 @@ fn what_is_broken_is_named_seen_or_not() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mismatched_inputs_are_refused() {
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&scattered(50)).unwrap();
     let fewer = device.upload(&scattered(49)).unwrap();
@@ -360,7 +360,7 @@ fn entropy_and_distance_agree_with_their_differences() {
 }
 
 #[test]
-fn a_distance_ends_at_a_density_of_one_and_where_nothing_is_left() {
+fn the_distance_is_clamped_at_both_ends_of_the_density() {
     let at_least = 0.03 * (-2.0 * 1e-16_f64.ln()).sqrt();
     assert!((distance(0.0, 0.03) - at_least).abs() < 1e-15);
     assert_eq!(distance_bwd(0.0, 0.03, 1.0)[0], 0.0);
@@ -429,7 +429,7 @@ fn densities_make_a_sheet_thinner_and_turn_it_into_its_plane() {
 }
 
 #[test]
-fn normals_turn_a_sheet_into_its_plane_and_leave_it_otherwise_alone() {
+fn normals_only_turn_a_sheet_into_its_plane() {
     let [before, after] = after_steps(&SurfaceRule { normal: 0.2, ..ALONE });
     let ([tilt, _], terms) = after;
     assert!(terms.normal < 0.05 * before.1.normal, "{before:?} {after:?}");
@@ -445,7 +445,7 @@ fn entropy_drives_opacities_to_either_end() {
 }
 
 #[test]
-fn both_together_fit_a_sheet_to_its_plane() {
+fn densities_and_normals_fit_a_sheet_to_its_plane() {
     let [before, after] = after_steps(&SurfaceRule { density: 0.2, normal: 0.2, ..ALONE });
     let ([tilt, extent], terms) = after;
     assert!(tilt < before.0[0] / 3.0 && extent < 0.7 * before.0[1], "{before:?} {after:?}");

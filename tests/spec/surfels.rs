@@ -173,7 +173,7 @@ fn by_definition(surfels: &Gaussians, pixel: [u32; 2]) -> ([f64; 3], f64, f64) {
 }
 
 #[test]
-fn a_view_shows_what_the_rays_meet() {
+fn a_view_agrees_with_ray_intersections() {
     let settings = RenderSettings {
         background: DRAWING.background,
         near: NEAR,

@@ -49,7 +49,7 @@ fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
 }
 
 #[test]
-fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
+fn figures_of_a_gpu_are_scalars_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -110,7 +110,7 @@ fn figures_of_a_gpu_are_scalars_and_what_it_does_not_tell_is_absent() {
 }
 
 #[test]
-fn what_is_given_up_is_counted_and_told_once() {
+fn fallbacks_are_counted_and_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -186,7 +186,7 @@ fn coarse_stage() -> Vec<Event> {
 }
 
 #[test]
-fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
+fn surface_figures_are_scalars_if_known() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mut sinks = Sinks::for_run(folder, ProgressStyle::None, None).unwrap();
@@ -220,7 +220,7 @@ fn what_surfaces_say_is_a_scalar_each_where_it_is_known() {
 }
 
 #[test]
-fn progress_names_the_coarse_stage_once_it_has_begun() {
+fn progress_names_the_coarse_stage_after_its_start() {
     let folder = tempfile::tempdir().unwrap();
     let shown = |style| {
         let path = folder.path().join(format!("{style:?}"));

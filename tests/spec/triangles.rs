@@ -326,7 +326,7 @@ fn solid_triangles_that_share_an_edge_leave_no_crack() {
 }
 
 #[test]
-fn what_is_as_large_as_many_images_or_next_to_nothing_is_drawn() {
+fn huge_and_tiny_triangles_are_drawn() {
     let places = [
         // As large as many images, and another whose corner is behind the camera.
         [[-50.0, -60.0, 2.0], [70.0, -60.0, 2.0], [3.0, 80.0, 2.0]],

@@ -103,7 +103,7 @@ fn kept_vertices_stay_as_they_are_and_new_ones_are_in_the_middle() {
 }
 
 #[test]
-fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
+fn invalid_changes_are_refused_and_leave_the_mesh() {
     let (mut device, mut model) = training(Storage::Full);
     let before = (device.snapshot(&mut model).unwrap(), device.faces(&model).to_vec());
     let refused = device.set_faces(&mut model, &[[0, 1, 9]]);
@@ -135,7 +135,7 @@ fn changes_that_do_not_fit_are_refused_and_leave_the_mesh_as_it_is() {
 }
 
 #[test]
-fn a_mesh_without_anything_is_one() {
+fn an_empty_mesh_is_valid() {
     let (mut device, mut model) = training(Storage::Compact);
     device.remesh(&mut model, &remesh(&[], &[], &[])).unwrap();
     assert_eq!((model.len(), device.faces(&model).len()), (0, 0));

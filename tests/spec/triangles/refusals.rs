@@ -4,7 +4,7 @@ use super::*;
 use splat::backend::RenderSettings;
 
 #[test]
-fn what_is_no_number_is_left_out_and_told_by_the_step() {
+fn invalid_numbers_are_left_out_and_reported_by_the_step() {
     let mut device = Cpu::<f64>::new();
     let mut soup = shared(10);
     soup.vertices.means[3 * 3] = f32::NAN;
@@ -16,7 +16,7 @@ fn what_is_no_number_is_left_out_and_told_by_the_step() {
 }
 
 #[test]
-fn what_triangles_have_not_is_refused() {
+fn missing_capabilities_are_refused() {
     let mut device = Cpu::<f64>::new();
     let model = upload(&mut device, &shared(10));
     let shown = Drawing { pass: Pass::Eval, ..drawing(WINDOW) };
