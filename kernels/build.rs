@@ -281,12 +281,12 @@ impl Job {
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         if !output.status.success() {
-            let said: Vec<&str> = text.lines().filter(|line| !is_information(line)).collect();
+            let errors: Vec<&str> = text.lines().filter(|line| !is_information(line)).collect();
             return Err(format!(
                 "{}: nvcc failed ({})\n{}",
                 self.source.display(),
                 output.status,
-                said.join("\n")
+                errors.join("\n")
             ));
         }
         fs::write(&self.report, text.as_bytes()).map_err(|error| describe(&self.report, &error))?;

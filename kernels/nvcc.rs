@@ -1,4 +1,4 @@
-//! Finds nvcc and says what it can do.
+//! Finds nvcc, its version and its architectures.
 
 use std::env;
 use std::path::{Path, PathBuf};

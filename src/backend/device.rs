@@ -1,4 +1,4 @@
-//! A device: what it is, the photographs on it, and its memory.
+//! Devices: identity, photographs and memory.
 
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ pub struct LadderState {
     pub budget: Bytes,
 }
 
-/// A device: what it is, the photographs on it, and its memory.
+/// A device with its photographs and memory.
 ///
 /// Work may run asynchronously. A later call then reports its faults.
 pub trait Device: Sized {

@@ -124,7 +124,7 @@ fn bench<B: TrainDevice>(
         }),
     };
     let mut steady = SteadyState::new(device, model, feed, inputs, surfaces);
-    steady.bring_photographs()?;
+    steady.upload_photographs()?;
     steady.run(setup.warm_up)?;
     // The peaks start after the warm-up, when photographs have been evicted for the iterations' memory.
     steady.reset_memory_peaks();

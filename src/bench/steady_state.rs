@@ -84,7 +84,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
     }
 
     /// Uploads as many photographs as the device keeps. Training uploads them rarely.
-    pub(super) fn bring_photographs(&mut self) -> Result<(), TrainError> {
+    pub(super) fn upload_photographs(&mut self) -> Result<(), TrainError> {
         let views = &mut self.feed.views;
         let train = views.split(Split::Train);
         views.schedule_decoding(train);

@@ -105,7 +105,7 @@ impl Primitive for Gaussians {
 
 // Primitives that together form a density, and so a surface.
 
-/// Primitives each of which adds to a density in space.
+/// Primitives that add to a density in space.
 pub trait Field {
     /// Returns the density of each primitive, in their order.
     fn density_kernels(&self) -> impl Iterator<Item = DensityKernel<f64>>;

@@ -180,7 +180,7 @@ const FINGERPRINT_BYTES: usize = 256;
 
 /// Lines added to a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Added {
+pub(super) struct AddedLines {
     /// True if the log was replaced, so that earlier lines are void.
     pub(super) is_new: bool,
     /// Lines without their ends, oldest first.
@@ -208,7 +208,7 @@ impl LogTail {
     }
 
     /// Returns the complete lines since the last call. An incomplete line waits for its end.
-    pub(super) fn read(&mut self) -> io::Result<Added> {
+    pub(super) fn read(&mut self) -> io::Result<AddedLines> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.start_over()),
@@ -223,7 +223,7 @@ impl LogTail {
         let is_same = about.len() >= self.offset
             && file.read_exact(&mut beginning).is_ok()
             && beginning == self.beginning;
-        let mut added = if is_same { Added::default() } else { self.start_over() };
+        let mut added = if is_same { AddedLines::default() } else { self.start_over() };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
         file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
@@ -245,11 +245,11 @@ impl LogTail {
         Ok(added)
     }
 
-    fn start_over(&mut self) -> Added {
+    fn start_over(&mut self) -> AddedLines {
         let is_new = self.offset > 0;
         self.offset = 0;
         self.beginning.clear();
-        Added { is_new, ..Added::default() }
+        AddedLines { is_new, ..AddedLines::default() }
     }
 }
 
@@ -391,7 +391,7 @@ mod log_tail_tests {
         }
 
         fn read(&mut self) -> (bool, Vec<String>, usize) {
-            let Added { is_new, lines, skipped, .. } = self.tail.read().unwrap();
+            let AddedLines { is_new, lines, skipped, .. } = self.tail.read().unwrap();
             (is_new, lines, skipped)
         }
     }

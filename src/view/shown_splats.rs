@@ -29,7 +29,7 @@ pub(super) struct Generation {
 
 /// State of a file of Gaussians at the last check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct SeenFile {
+struct SplatsFile {
     path: PathBuf,
     iteration: u32,
     live: bool,
@@ -51,7 +51,7 @@ pub(super) enum SplatsError {
 /// The newest file of Gaussians.
 #[derive(Debug, Default)]
 pub(super) struct ShownSplats {
-    seen: Option<SeenFile>,
+    seen: Option<SplatsFile>,
     generation: u64,
     /// The file as SPZ, after the first request.
     packed: Arc<Mutex<Option<Packed>>>,
@@ -65,7 +65,7 @@ type Packed = Result<Bytes, SplatsError>;
 /// Gaussians to be packed, which may take seconds.
 #[derive(Debug)]
 pub(super) struct PackingJob {
-    file: SeenFile,
+    file: SplatsFile,
     packed: Arc<Mutex<Option<Packed>>>,
     frame: Frame,
 }
@@ -80,9 +80,9 @@ impl ShownSplats {
     /// earlier run.
     pub(super) fn refresh(&mut self, model_path: &Path, live: &LiveFolder, done: Option<u32>) {
         let saved = newest_ply(model_path, done)
-            .and_then(|(iteration, ply)| SeenFile::of(iteration, ply, false));
+            .and_then(|(iteration, ply)| SplatsFile::of(iteration, ply, false));
         let live =
-            live.newest_splats().and_then(|(iteration, spz)| SeenFile::of(iteration, spz, true));
+            live.newest_splats().and_then(|(iteration, spz)| SplatsFile::of(iteration, spz, true));
         // For equal iterations the last one wins: the PLY, which has all Gaussians.
         let newest = [live, saved].into_iter().flatten().max_by_key(|file| file.iteration);
         if newest == self.seen {
@@ -95,7 +95,7 @@ impl ShownSplats {
 
     /// Returns the newest Gaussians; `None` for a model of triangles.
     pub(super) fn newest(&self) -> Option<Generation> {
-        let SeenFile { iteration, bytes, live, .. } = *self.seen.as_ref()?;
+        let SplatsFile { iteration, bytes, live, .. } = *self.seen.as_ref()?;
         Some(Generation { generation: self.generation, iteration, bytes, live })
     }
 
@@ -115,7 +115,7 @@ impl PackingJob {
     }
 }
 
-impl SeenFile {
+impl SplatsFile {
     fn of(iteration: u32, path: PathBuf, live: bool) -> Option<Self> {
         let about = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
         if !live && read_ply_primitive(&path).is_ok_and(|it| it == PrimitiveName::Triangles) {

@@ -55,7 +55,7 @@ pub struct ViewedSource {
 /// State of the run in the page's JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum ShownState {
+enum RunState {
     None,
     Running,
     Paused,
@@ -67,7 +67,7 @@ enum ShownState {
 /// The JSON of `/api/run`.
 #[derive(Debug, Serialize)]
 struct RunPage {
-    state: ShownState,
+    state: RunState,
     message: String,
     skipped_lines: usize,
     splats: Option<Generation>,
@@ -112,7 +112,7 @@ struct FolderState {
 pub struct ViewedModel {
     source: ViewedSource,
     folder_state: Mutex<FolderState>,
-    asked: AtomicU64,
+    request_count: AtomicU64,
 }
 
 impl ViewedModel {
@@ -126,7 +126,7 @@ impl ViewedModel {
             has_warned: false,
             refreshed: None,
         });
-        Self { source, folder_state, asked: AtomicU64::new(0) }
+        Self { source, folder_state, request_count: AtomicU64::new(0) }
     }
 
     fn path(&self) -> &Path {
@@ -224,21 +224,21 @@ impl ViewedModel {
         })
     }
 
-    fn message(&self, state: ShownState, iteration: u32) -> String {
+    fn message(&self, state: RunState, iteration: u32) -> String {
         let resume = &self.source.resume;
         match state {
-            ShownState::None => "No run has written into this folder yet.".to_owned(),
-            ShownState::Running | ShownState::Paused | ShownState::Finished => String::new(),
-            ShownState::Interrupted => {
+            RunState::None => "No run has written into this folder yet.".to_owned(),
+            RunState::Running | RunState::Paused | RunState::Finished => String::new(),
+            RunState::Interrupted => {
                 format!(
                     "The run was stopped after iteration {iteration}. Continue it with: {resume}"
                 )
             }
-            ShownState::Ended if self.path().join("checkpoints").is_dir() => format!(
+            RunState::Ended if self.path().join("checkpoints").is_dir() => format!(
                 "The run ended without a word after iteration {iteration} or later. Continue it from its \
                  last checkpoint with: {resume}"
             ),
-            ShownState::Ended => format!(
+            RunState::Ended => format!(
                 "The run ended without a word after iteration {iteration} or later, before its first \
                  checkpoint: start it again"
             ),
@@ -305,25 +305,25 @@ impl ViewedModel {
         // Differs from the names of an earlier server.
         let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_millis());
-        let id = format!("{since:015}-{:06}", self.asked.fetch_add(1, Ordering::Relaxed));
-        let asked = self.folder_state().signal.ask(&id, action);
-        asked.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
+        let id = format!("{since:015}-{:06}", self.request_count.fetch_add(1, Ordering::Relaxed));
+        let sent = self.folder_state().signal.ask(&id, action);
+        sent.map_err(|error: OutputError| ViewError::Failed(error.to_string()))?;
         json(&serde_json::json!({ "id": id }))
     }
 }
 
 impl FolderState {
-    fn state(&self) -> ShownState {
+    fn state(&self) -> RunState {
         match (self.lock, self.events.state()) {
-            (LockState::Held, LoggedState::Paused) => ShownState::Paused,
-            (LockState::Held, _) => ShownState::Running,
+            (LockState::Held, LoggedState::Paused) => RunState::Paused,
+            (LockState::Held, _) => RunState::Running,
             // Without locks the log decides, so that nobody is told to start a second run.
-            (LockState::Unknown, LoggedState::Begun) => ShownState::Running,
-            (LockState::Unknown, LoggedState::Paused) => ShownState::Paused,
-            (_, LoggedState::None) => ShownState::None,
-            (_, LoggedState::Begun | LoggedState::Paused) => ShownState::Ended,
-            (_, LoggedState::Finished) => ShownState::Finished,
-            (_, LoggedState::Interrupted) => ShownState::Interrupted,
+            (LockState::Unknown, LoggedState::Begun) => RunState::Running,
+            (LockState::Unknown, LoggedState::Paused) => RunState::Paused,
+            (_, LoggedState::None) => RunState::None,
+            (_, LoggedState::Begun | LoggedState::Paused) => RunState::Ended,
+            (_, LoggedState::Finished) => RunState::Finished,
+            (_, LoggedState::Interrupted) => RunState::Interrupted,
         }
     }
 
@@ -413,8 +413,8 @@ mod tests {
         assert!(age < Duration::from_secs(2), "{age:?}");
         signal.ask("80", ControlAction::Pause).unwrap();
         signal.ask("7f", ControlAction::Checkpoint).unwrap();
-        let asked = signal.folder().requests();
-        let texts = asked.iter().map(|path| fs::read_to_string(path).unwrap());
+        let requests = signal.folder().requests();
+        let texts = requests.iter().map(|path| fs::read_to_string(path).unwrap());
         let expected = [r#"{"id":"7f","action":"checkpoint"}"#, r#"{"id":"80","action":"pause"}"#];
         assert_eq!(texts.collect::<Vec<_>>(), expected);
     }

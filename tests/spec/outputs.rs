@@ -344,14 +344,14 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     let warnings = Warnings::default();
     sinks.add(warnings.clone());
     sinks.on(&Event::OpacityReset { iteration: 3000 }).unwrap();
-    let told = || warnings.0.lock().unwrap().clone();
-    assert_eq!(told().len(), 1);
-    assert!(told()[0].contains("run.jsonl: cannot be written: No space left"), "{:?}", told());
+    let log = || warnings.0.lock().unwrap().clone();
+    assert_eq!(log().len(), 1);
+    assert!(log()[0].contains("run.jsonl: cannot be written: No space left"), "{:?}", log());
     // The other sinks still get later events.
     for iteration in [10, 20] {
         sinks.on(&evaluated(iteration, Split::Test)).unwrap();
     }
-    assert_eq!(told().len(), 1);
+    assert_eq!(log().len(), 1);
     for file in ["results.json", "metrics.csv"] {
         assert!(folder.join(file).exists(), "{file}");
     }
@@ -361,7 +361,7 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     fs::create_dir(folder.join("per_view.json")).unwrap();
     let error = sinks.on(&evaluated(30, Split::Test)).unwrap_err();
     assert!(error.to_string().contains("per_view.json: cannot be written"), "{error}");
-    assert_eq!(told().len(), 1);
+    assert_eq!(log().len(), 1);
     sinks.written().iter().for_each(Completion::wait);
     assert_eq!(steps_of_tags(&events_files(&folder)[0])["test/psnr"], [10, 20, 30]);
 }

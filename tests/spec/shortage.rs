@@ -273,9 +273,9 @@ fn views_shrink_while_memory_is_short_and_grow_again() {
     assert_eq!(device.hooks.trained_px, trained);
     let rungs = record.rungs.iter().map(|&(_, rung)| rung).collect::<Vec<_>>();
     assert_eq!(rungs, [Rung::Resolution; 3]);
-    let said = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
+    let expected = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
     assert_eq!(record.warnings.len(), 2, "{:?}", record.warnings);
-    for (warning, (scale, iteration)) in record.warnings.iter().zip(said) {
+    for (warning, (scale, iteration)) in record.warnings.iter().zip(expected) {
         for part in [scale, iteration, "--give-up resolution"] {
             assert!(warning.contains(part), "{part}: {warning}");
         }

@@ -243,8 +243,8 @@ impl StoredWindow {
 
     fn of(path: &Path, header: &VertexHeader) -> Result<Self, PlyFacesError> {
         let number = |key: &'static str, allowed: &'static str, is: fn(f64) -> bool| {
-            let said = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
-            let Some(value) = said else { return Ok(None) };
+            let found = header.header.comments.iter().find_map(|comment| comment.strip_prefix(key));
+            let Some(value) = found else { return Ok(None) };
             value.parse().ok().filter(|&value| is(value)).map(Some).ok_or_else(|| {
                 let (path, value) = (path.to_owned(), value.to_owned());
                 PlyFacesError::Comment { path, key, value, allowed }

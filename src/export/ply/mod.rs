@@ -189,9 +189,9 @@ mod tests {
     #[case("element vertex 2", "element vertex many", "line 3")]
     #[case("element vertex 2", "element face 2", "no `element vertex`")]
     #[case("ply", "PLY?", "not a PLY")]
-    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &str) {
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] text: &str) {
         let message = edited(from, to);
-        assert!(message.contains(said) && message.contains("a.ply"), "{message}");
+        assert!(message.contains(text) && message.contains("a.ply"), "{message}");
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
     fn unexpected_chunks_leave_the_old_file(
         #[case] degree: u32,
         #[case] count: usize,
-        #[case] said: &str,
+        #[case] text: &str,
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -358,7 +358,7 @@ mod tests {
         let error = write_ply_chunks(&path, RenderMode::Dilated, degree, count, chunks)
             .unwrap_err()
             .to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(text), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -535,10 +535,10 @@ mod ply_tests {
     #[case::exponent("Exponent: 0.0123456789", "Exponent: much", &["SplatWindowExponent: much", "0 and more"])]
     #[case::floor("Floor: 0.713", "Floor: 1", &["SplatOpacityFloor: 1", "below 1"])]
     #[case::big_endian("little", "big", &["binary_big_endian"])]
-    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] said: &[&str]) {
+    fn a_broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] text: &[&str]) {
         let message = edited(from, to).unwrap_err().to_string();
         assert!(message.contains("a.ply"), "{message}");
-        assert!(said.iter().all(|part| message.contains(part)), "{message}");
+        assert!(text.iter().all(|part| message.contains(part)), "{message}");
     }
 
     #[rstest]
@@ -547,7 +547,7 @@ mod ply_tests {
     #[case::line(5 * 13, 2, "face 0 has 2 corners")]
     #[case::behind_the_last(2 * 13 - 5, 7, "face 3 names vertex 7, and there are 7")]
     #[case::below_zero(13 - 4, 0xff, "face 4 names vertex")]
-    fn a_broken_face_is_named(#[case] before_end: usize, #[case] value: u8, #[case] said: &str) {
+    fn a_broken_face_is_named(#[case] before_end: usize, #[case] value: u8, #[case] text: &str) {
         let mut bytes = bytes_of(&strip(7, 0));
         let at = bytes.len() - before_end;
         bytes[at] = value;
@@ -555,7 +555,7 @@ mod ply_tests {
             bytes[at..at + 4].fill(0xff);
         }
         let message = read_bytes(&bytes).unwrap_err().to_string();
-        assert!(message.contains(said) && message.contains("a.ply"), "{message}");
+        assert!(message.contains(text) && message.contains("a.ply"), "{message}");
     }
 
     #[test]

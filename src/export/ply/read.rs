@@ -173,7 +173,7 @@ struct LocatedField {
     column: usize,
     values: Vec<PlyProperty>,
     /// Last value of the column if the file lacks it.
-    more: Option<f32>,
+    default: Option<f32>,
     /// Range of the values, if it is limited.
     range: Option<&'static RangeInclusive<f32>>,
 }
@@ -182,11 +182,11 @@ impl PlyLayout {
     fn of<P: PlyRows>(
         path: &Path,
         header: &VertexHeader,
-        of: &[PlyField],
+        wanted: &[PlyField],
     ) -> Result<Self, PlyError> {
         let (sh_degree, rest) = sh_degree::<P>(path, header)?;
         let mut fields = Vec::new();
-        for &field in of {
+        for &field in wanted {
             let Some(column) = field.column() else { continue };
             let mut names = field.names(rest);
             let missing = P::FLAT.filter(|FlatField { name, .. }| {
@@ -197,10 +197,10 @@ impl PlyLayout {
             let values = values.collect::<Result<_, _>>()?;
             let range = P::RANGES.iter().find(|known| known.column == column);
             let range = range.map(|it| &it.range);
-            let more = missing.map(|flat| flat.value);
-            fields.push(LocatedField { field, column, values, more, range });
+            let default = missing.map(|flat| flat.value);
+            fields.push(LocatedField { field, column, values, default, range });
         }
-        let is_flat = fields.iter().any(|field| field.more.is_some());
+        let is_flat = fields.iter().any(|field| field.default.is_some());
         Ok(Self { sh_degree, fields, is_flat })
     }
 
@@ -238,7 +238,7 @@ impl PlyLayout {
         bytes: &[u8],
         columns: &mut [&mut Vec<f32>],
     ) -> Result<(), PlyError> {
-        for LocatedField { field, column, values, more, range } in &self.fields {
+        for LocatedField { field, column, values, default, range } in &self.fields {
             let to = &mut *columns[*column];
             let first = to.len();
             for source in values {
@@ -255,7 +255,7 @@ impl PlyLayout {
                 }
                 to.push(value);
             }
-            to.extend(more);
+            to.extend(default);
             let read = &mut to[first..];
             match field {
                 PlyField::Rotation { .. } if read.iter().all(|&part| part == 0.0) => {

@@ -11,8 +11,8 @@ fn invalid_numbers_are_left_out_and_reported_by_the_step() {
     let mut model = upload(&mut device, &soup);
     let gradients = trained(&mut device, &mut model, WINDOW);
     let rates = crate::common::scene::RATES;
-    let told = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
-    assert!(matches!(told, Err(DeviceError::NotFinite { index: 3, .. })), "{told:?}");
+    let result = device.step(&mut model, gradients, &splat::backend::AdamStep::new(1, rates));
+    assert!(matches!(result, Err(DeviceError::NotFinite { index: 3, .. })), "{result:?}");
 }
 
 #[test]
