@@ -36,7 +36,6 @@ const SIZE: SynthOptions = SynthOptions {
     ..SynthOptions::DEMO
 };
 
-/// Share of SSIM in the loss.
 const LAMBDA_DSSIM: f64 = 0.2;
 
 /// The measured scene: the first view, and the initial Gaussians.
@@ -74,7 +73,6 @@ impl Scene {
         device().render_train(model, self.view(), &self.settings, &Wants::default()).unwrap()
     }
 
-    /// Draws a frame and compares it with the photograph.
     fn compared(&self, model: &Model<f32>, target: &Arc<Image>) -> Frame<f32, Scored<Drawn>> {
         compare(model, self.drawn(model), target)
     }
@@ -104,7 +102,6 @@ fn loader(dataset: &Dataset) -> ImageLoader {
     ImageLoader::new(dataset.sources.clone(), Residency::All)
 }
 
-/// Decodes a photograph of 640 x 480 px from its PNG.
 #[divan::bench]
 fn decode(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -121,7 +118,6 @@ fn project(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| count(&scene.gaussians, scene.view(), near, Footprint::DILATED));
 }
 
-/// Projects, sorts into tiles and blends.
 #[divan::bench]
 fn blend_forward(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;
@@ -129,7 +125,6 @@ fn blend_forward(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| scene.drawn(&model));
 }
 
-/// Computes L1 and SSIM of an image and their gradient.
 #[divan::bench]
 fn loss(bencher: Bencher<'_, '_>) {
     let scene = &*SCENE;

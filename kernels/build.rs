@@ -113,7 +113,6 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     Ok(())
 }
 
-/// Folders of the build.
 struct Folders {
     /// Outputs of this build.
     out: PathBuf,
@@ -135,7 +134,6 @@ fn describe(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// Returns the files of a folder with this extension, sorted by name.
 fn texts(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| describe(folder, &error))? {
@@ -183,7 +181,6 @@ fn table(jobs: &[Job], archs: &[u32], version: &str) -> String {
     text + "];\n"
 }
 
-/// One file to compile.
 struct Job {
     name: String,
     source: PathBuf,
@@ -321,7 +318,6 @@ impl Job {
         Ok(())
     }
 
-    /// Warns of each kernel outside the library that spills registers.
     fn warn_of_spills(&self) -> Result<(), String> {
         if self.name == LIBRARY {
             return Ok(());

@@ -19,7 +19,6 @@ pub(crate) fn variables() -> Vec<&'static str> {
     variables
 }
 
-/// A usable compiler.
 pub(crate) struct Nvcc {
     pub(crate) path: PathBuf,
     /// Version such as `13.0.88`.
@@ -28,7 +27,6 @@ pub(crate) struct Nvcc {
     known_archs: Vec<u32>,
 }
 
-/// Reason for a build without kernels.
 pub(crate) enum Missing {
     /// The user turned kernels off.
     Unwanted,

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use crate::nvcc::Nvcc;
 
-/// Program that asks CUB.
 const SOURCE: &str = "scratch_sizes.cpp";
 
 /// Writes `scratch_sizes.rs` into the output folder. If CUB cannot be asked, the table is empty and the source's own
@@ -31,7 +30,6 @@ pub(crate) fn write_table(
     fs::write(&path, format!("&[\n{rows}]\n")).map_err(|error| crate::describe(&path, &error))
 }
 
-/// Returns a row for each architecture.
 fn rows(
     nvcc: &Nvcc,
     archs: &[u32],
@@ -47,7 +45,6 @@ fn rows(
     archs.iter().map(|arch| run(Command::new(program).arg(arch.to_string()))).collect()
 }
 
-/// Runs a command and returns its output.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().display().to_string();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -99,8 +99,6 @@ pub fn numbered(folder: &Path, number: impl Fn(&str) -> Option<u32>) -> Vec<(u32
     found
 }
 
-// Errors of outputs.
-
 /// An output that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -130,8 +128,6 @@ impl OutputError {
     }
 }
 
-// Pictures in PNG files.
-
 /// Writes samples row by row, in the machine's byte order. The file appears when it is complete.
 pub fn write_png(
     path: &Path,
@@ -148,8 +144,6 @@ pub fn write_png(
         })
     })
 }
-
-// Paths in commands that messages show.
 
 /// Returns a path as a word of a shell's command: in quotes if it needs them.
 pub fn shell_word(path: &Path) -> String {
@@ -169,10 +163,8 @@ pub fn shell_word(path: &Path) -> String {
 /// Hidden folder in an output folder for unfinished files.
 const WORK_FOLDER: &str = ".splat";
 
-/// Prefix of the names of unfinished files.
 const PREFIX: &str = ".splat-";
 
-/// Suffix of the names of unfinished files.
 const SUFFIX: &str = ".tmp";
 
 /// Number of folders searched for a work folder: renders are four levels deep in a model folder.
@@ -254,8 +246,6 @@ fn locked_file(folder: &Path) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-// Files that appear under their names when they are complete.
-
 /// A temporary file that replaces another one when it is complete. Dropping it removes the file.
 #[derive(Debug)]
 pub struct NewFile {
@@ -313,8 +303,6 @@ fn reserve_space(_file: &File, _bytes: u64) -> std::io::Result<bool> {
     Ok(false)
 }
 
-// Disk space reserved for a later file.
-
 /// Bytes of zeros of one write.
 const ZEROS: usize = 1 << 20;
 
@@ -364,7 +352,6 @@ impl DiskReserve {
     }
 }
 
-/// Allocates a file's space from `from` to `to`.
 #[cfg(target_os = "linux")]
 fn extend(file: &mut File, from: u64, to: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};

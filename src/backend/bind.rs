@@ -42,7 +42,6 @@ impl BoundStep {
         AdamStep { rates, ..self.adam }
     }
 
-    /// Returns the weight in the loss of each of `hinges` hinges.
     pub(super) fn per_hinge(&self, hinges: usize) -> f64 {
         self.normal_consistency / hinges.max(1) as f64
     }

@@ -31,7 +31,6 @@ impl Capability {
     }
 }
 
-/// Returns the error of a primitive that lacks `what`.
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }

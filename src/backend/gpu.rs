@@ -18,7 +18,6 @@ fn driver_shows_gpu() -> bool {
     super::cuda::driver::shows_gpu()
 }
 
-/// Returns false: a program without kernels does not ask the driver.
 #[cfg(not(kernels))]
 fn driver_shows_gpu() -> bool {
     false

@@ -10,10 +10,9 @@ pub use sample::{GpuSample, Throttle, watch};
 
 use crate::memory::Bytes;
 
-/// A folder that exists under WSL.
 const WSL_FOLDER: &str = "/usr/lib/wsl/lib";
 
-/// A file that exists where the driver has found a GPU under WSL.
+/// Exists if the driver has found a GPU under WSL.
 const WSL_DRIVER: &str = "/usr/lib/wsl/lib/libcuda.so.1";
 
 /// Returns true if the program runs under the Windows Subsystem for Linux.
@@ -114,7 +113,6 @@ fn open() -> Result<nvml_wrapper::Nvml, String> {
     })
 }
 
-/// Reason why a program without the feature has no figures.
 #[cfg(not(feature = "cuda"))]
 const NO_FEATURE: &str = "this program was built without the feature `cuda`";
 
@@ -149,7 +147,6 @@ pub fn list() -> Result<Vec<Gpu>, String> {
 #[cfg(feature = "cuda")]
 fn users(nvml: &nvml_wrapper::Nvml, device: &nvml_wrapper::Device<'_>) -> Option<Vec<User>> {
     use nvml_wrapper::enums::device::UsedGpuMemory;
-    /// Longest name, bytes.
     const NAME_BYTES: usize = 512;
     let computing = device.running_compute_processes();
     let drawing = device.running_graphics_processes();

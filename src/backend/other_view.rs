@@ -40,7 +40,7 @@ pub fn seen_from(view: &View, other: &View) -> OtherCamera<f64> {
     }
 }
 
-/// Returns the number of compared pixels along each axis of an image.
+/// Returns the number of compared pixels along each axis.
 pub(crate) fn patches(size: [u32; 2], first_px: [u32; 2]) -> [u32; 2] {
     [0, 1].map(|axis| size[axis].saturating_sub(first_px[axis]).div_ceil(PATCH_STRIDE))
 }

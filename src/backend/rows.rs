@@ -87,7 +87,6 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
     }
 }
 
-/// Fails if a model of `len` rows does not have these rows.
 pub(crate) fn check_rows(rows: &Range<usize>, len: usize) -> Result<(), DeviceError> {
     if rows.start <= rows.end && rows.end <= len {
         return Ok(());

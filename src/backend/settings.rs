@@ -74,7 +74,6 @@ impl Footprint {
         }
     }
 
-    /// Fails for surfels and triangles, because `what` needs volumes.
     pub(crate) fn require_volumes(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } => Ok(()),
@@ -83,7 +82,6 @@ impl Footprint {
         }
     }
 
-    /// Fails for triangles, because `what` needs Gaussians (ellipses or surfels).
     pub(crate) fn require_gaussians(self, what: &'static str) -> Result<(), DeviceError> {
         match self {
             Self::Ellipse { .. } | Self::Surfel => Ok(()),
@@ -219,15 +217,11 @@ pub struct Drawing {
     pub(crate) counts: bool,
     pub(crate) inverse_depths: bool,
     pub(crate) inverse_squares: bool,
-    /// True if the depths and normals of the surface are drawn.
     pub(crate) surface: bool,
-    /// True if the median depths are found.
     pub(crate) median: bool,
-    /// True if a backward pass follows.
     pub(crate) trains: bool,
     /// Statistics that the backward pass updates.
     pub(crate) observe: Option<Statistics>,
-    /// Room for changed colours.
     pub(crate) colors: Option<ColorRoom>,
     /// Ratio of the photograph's size to the view's.
     pub(crate) divisor: Divisor,
@@ -246,7 +240,6 @@ impl Drawing {
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
 
-    /// Settings of a shown view.
     pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
         let (inverse_depths, surface, median) = match look.extra {
             Extra::None | Extra::Counts => (false, false, false),
@@ -262,7 +255,6 @@ impl Drawing {
         }
     }
 
-    /// Settings of a view that is trained on.
     pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
         Self {
             inverse_depths: wants.inputs.inverse_depths,
@@ -277,7 +269,6 @@ impl Drawing {
         }
     }
 
-    /// Returns the maps of the frame that terms may use.
     pub(crate) fn inputs(&self) -> Inputs {
         let &Self { inverse_depths, inverse_squares, surface: maps, median, .. } = self;
         Inputs { inverse_depths, inverse_squares, maps, median, ..Inputs::NONE }

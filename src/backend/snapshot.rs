@@ -25,7 +25,6 @@ pub struct Snapshot<P> {
 }
 
 impl<P: Primitive> Snapshot<P> {
-    /// Creates `rows` rows of zeros with these optional columns.
     pub(crate) fn zeros(sh_degree: u32, rows: usize, optional: OptionalColumns) -> Self {
         let zeros = || P::zeros(sh_degree, rows);
         let optional_column = |is_there| vec![0.0; if is_there { rows } else { 0 }];
@@ -40,7 +39,6 @@ impl<P: Primitive> Snapshot<P> {
         }
     }
 
-    /// Appends rows with the same columns.
     pub(crate) fn append(&mut self, others: Self) {
         self.parameters.append(others.parameters);
         self.first_moments.append(others.first_moments);

@@ -47,7 +47,6 @@ pub trait Worths<P: Primitive>: Render<P> {
     fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
 }
 
-/// Fails unless `absent` has an entry for each of `len` rows.
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
     if absent.len() == len {
         return Ok(());

@@ -47,7 +47,6 @@ pub struct Pairs {
     pub contributing: u64,
 }
 
-/// Combines the stages' times with lower bounds of their traffic.
 pub(super) fn costs(
     times: &[StageTime],
     works: &[Work],

@@ -12,18 +12,14 @@ const WORD: u64 = 4;
 /// Bytes of a splat's record, and of its gradients. A kernel that reads two of a record's three quarters touches all
 /// of its sectors, too.
 const RECORD: u64 = RECORD_WIDTH as u64 * WORD;
-/// Bytes of a Gaussian's centre.
 const CENTRE: u64 = 3 * WORD;
 /// Bytes of a splat's rectangle of tiles, of a tile's range and of a chunk's entry in the list.
 const PAIR: u64 = 8;
-/// Bytes of a pixel's colour or its gradient.
 const COLOR: u64 = 3 * WORD;
 /// Bytes of the state of a warp tile's pixels before a chunk: colour and transmittance.
 const STATE: u64 = LANES * 4 * WORD;
-/// Bits of a pass of the sort.
 const DIGIT_BITS: u32 = 8;
 
-/// Returns the bytes that a stage must move for a view.
 pub(super) fn floor(stage: Stage, work: &Work) -> Bytes {
     Bytes(match stage {
         Stage::Project => project(work),

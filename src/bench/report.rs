@@ -120,7 +120,6 @@ fn stages(text: &mut String, run: &Bench) {
     }
 }
 
-/// Appends the counted work of a view.
 fn work(text: &mut String, run: &Bench) {
     let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64 * 100.0;
     text.push_str("\n  a view, mean of some:");

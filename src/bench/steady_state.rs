@@ -17,7 +17,6 @@ use crate::train::feed::{Feed, TakenOther};
 use crate::train::terms::{self, ViewExtras};
 use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
 
-/// A model in training whose parameters stay.
 pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
@@ -31,7 +30,6 @@ pub(super) struct SteadyState<'a, B: TrainDevice> {
     bytes: [Bytes; 2],
 }
 
-/// Inputs of a step.
 pub(super) struct StepInputs {
     pub(super) batch_views: u32,
     pub(super) settings: RenderSettings,
@@ -41,14 +39,12 @@ pub(super) struct StepInputs {
     pub(super) step: AdamStep,
 }
 
-/// Counted work of views.
 pub(super) struct CountedWork {
     /// Work of each view; empty if the device does not count.
     pub(super) works: Vec<Work>,
     pub(super) pairs: Pairs,
 }
 
-/// Surface terms of the iterations.
 pub(super) struct SurfaceWork<B: TrainDevice> {
     pub(super) config: Config,
     /// Schedule of a run with these options.
@@ -64,7 +60,6 @@ impl<B: TrainDevice> SurfaceWork<B> {
         first.saturating_add(number)
     }
 
-    /// Returns the terms of iteration `number`.
     fn terms(&self, number: u32, extras: ViewExtras) -> Terms {
         let Self { config, schedule, extent, .. } = self;
         let stage = terms::TrainingStage::Coarse { schedule, extent: *extent };
@@ -101,7 +96,6 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(())
     }
 
-    /// Runs steps and waits for them.
     pub(super) fn run(&mut self, steps: u32) -> Result<(), TrainError> {
         for _ in 0..steps {
             self.step(|_, _, _| Ok(()))?;
@@ -201,7 +195,6 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         Ok(CountedWork { works, pairs })
     }
 
-    /// Measures the speed of copies while the model is on the device.
     pub(super) fn copy_speed(&mut self) -> Result<Option<CopySpeed>, TrainError> {
         Ok(match self.device.profiler() {
             Some(profiler) => profiler.copy_speed()?,
@@ -209,7 +202,6 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         })
     }
 
-    /// Resets the device's memory peaks.
     pub(super) fn reset_memory_peaks(&mut self) {
         let _ = self.device.memory(Peaks::Reset);
     }

@@ -14,7 +14,6 @@ const HALVINGS: u32 = 4;
 /// Gain of PSNR that counts as removed floaters, dB. Smaller gains come from Gaussians whose loss is invisible.
 const FLOATER_GAIN: f64 = 0.5;
 
-/// A model during cleaning.
 pub(super) struct Cleaner<'a, 'v, B: TrainDevice> {
     pub(super) evaluator: Evaluator<'a, 'v, B>,
     pub(super) gone: Vec<Option<CleanRule>>,
@@ -39,7 +38,6 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
         (0..self.gone.len()).filter(|&row| self.gone[row].is_none() && holds(row)).collect()
     }
 
-    /// Returns the largest blend weight of a Gaussian.
     pub(super) fn weight_max(&self, row: usize) -> f64 {
         self.now.worths[row].weight_max.into()
     }
@@ -109,8 +107,6 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 }
 
-// Options of cleaning.
-
 /// Options of cleaning.
 #[derive(Clone, Debug)]
 pub struct CleanOptions {
@@ -137,8 +133,6 @@ impl CleanOptions {
         gaussians.means.as_chunks().0.iter().any(|&place| self.keeps(place))
     }
 }
-
-// Reasons for which a Gaussian is removed.
 
 /// Reason for which a Gaussian is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -188,13 +182,11 @@ impl CleanRule {
 
 // Error of the training views without some Gaussians, and the contribution of each Gaussian.
 
-/// Evaluates subsets of one model on all training views.
 pub(super) struct Evaluator<'a, 'v, B: TrainDevice> {
     device: &'a mut B,
     model: B::Model,
     views: &'a mut Views<'v>,
     settings: RenderSettings,
-    /// Number of passes over the training views.
     pub(super) passes: u32,
 }
 

@@ -179,19 +179,16 @@ fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize
     rows
 }
 
-// Positions and sizes of Gaussians, which tell those right before cameras and huge ones.
-
 /// Share of the centres beyond the scene's box at each end of each axis.
 const OUTSIDE_SHARE: f64 = 0.005;
 
 /// Ratio of a Gaussian's largest standard deviation to the box's longest side above which it is huge.
 const HUGE_FACTOR: f64 = 2.0;
 
-/// Positions and sizes of Gaussians.
 pub(super) struct Extents {
-    /// Distance to the nearest training camera, world units.
+    /// Distances to the nearest training camera, world units.
     pub(super) camera_distance: Vec<f64>,
-    /// Largest standard deviation, world units.
+    /// Largest standard deviations, world units.
     pub(super) scale: Vec<f64>,
     /// Longest side of the box around most centres, world units.
     box_side: f64,
@@ -221,7 +218,6 @@ impl Extents {
         }
     }
 
-    /// Returns true if a Gaussian is far larger than the scene.
     pub(super) fn is_huge(&self, row: usize) -> bool {
         self.scale[row] > HUGE_FACTOR * self.box_side
     }
@@ -238,8 +234,6 @@ fn box_side(means: &[[f32; 3]]) -> f64 {
     };
     (0..3).map(side).fold(0.0, f64::max)
 }
-
-// Distances of Gaussians from all others.
 
 /// Number of neighbours. With a few, a pair of floaters would hide one another.
 const NEIGHBOURS: usize = 16;

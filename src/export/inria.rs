@@ -47,7 +47,6 @@ pub fn write_cfg_args(model_path: &Path, config: &Config) -> Result<(), OutputEr
     write_text(&model_path.join("cfg_args"), &text)
 }
 
-/// Returns the absolute path, or the path itself if it cannot be resolved.
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }
@@ -56,7 +55,7 @@ fn python_bool(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 
-/// Formats a Python string literal on one line.
+/// Formats text as a Python literal on one line.
 fn python_string(text: &str) -> String {
     let mut literal = String::from("'");
     for c in text.chars() {
@@ -76,7 +75,6 @@ fn python_string(text: &str) -> String {
     literal
 }
 
-/// A camera in the format of viewers.
 #[derive(Serialize)]
 struct CameraEntry<'a> {
     id: usize,

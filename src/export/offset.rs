@@ -15,10 +15,8 @@ use crate::files::{JsonFault, OutputError, write_text};
 use crate::math::linalg::Vec3;
 use crate::ply;
 
-/// Suffix of the name of a file's sidecar.
 const SIDECAR_SUFFIX: &str = ".offset.json";
 
-/// Contents of a sidecar.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct StoredOffset {

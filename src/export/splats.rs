@@ -57,8 +57,6 @@ fn triples(values: &[f32]) -> Vec<[f32; 3]> {
     values.as_chunks().0.to_vec()
 }
 
-// Triangles with a colour for each vertex, for programs without harmonics.
-
 /// Converts triangles to a mesh with the mean colours that these cameras see; without cameras the colours of degree
 /// 0.
 pub fn coloured_mesh(mesh: &TriangleMesh, cameras: &[SceneCamera]) -> Mesh {

@@ -16,10 +16,8 @@ const LOCK: &str = "lock";
 /// Number of attempts, for holders that are ending or have not signed yet.
 const ATTEMPTS: u32 = 10;
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Largest number of characters quoted from the lock's file.
 const MAX_QUOTED: usize = 200;
 
 /// A folder that cannot be locked.
@@ -143,7 +141,6 @@ pub(super) fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Writes the holder into the lock's file.
 fn write_holder(mut file: &File) -> io::Result<()> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let text = format!(
@@ -156,7 +153,6 @@ fn write_holder(mut file: &File) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Returns the holder for people.
 fn holder(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     match text.trim().chars().take(MAX_QUOTED).collect::<String>() {

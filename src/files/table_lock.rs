@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use super::folder_lock::{is_at, open};
 use super::{WORK_FOLDER, WorkFolder};
 
-/// File in the work folder that is locked.
 const LOCK: &str = "tables";
 
 /// Longest wait. Tables are written faster, even on a slow disk.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The exclusive right to read, change and write tables. It ends with this value or with the process.
@@ -24,7 +22,6 @@ pub struct TableLock {
     held: Option<HeldTables>,
 }
 
-/// The lock's file, locked while it is open.
 #[derive(Debug)]
 struct HeldTables {
     _file: File,

@@ -7,7 +7,6 @@ use crate::math::Real;
 use crate::math::bound::PerTriangle;
 use crate::math::linalg::{Vec3, length, sub};
 
-/// Smallest initial scale, world units.
 const MIN_SCALE: f64 = 1e-12;
 
 /// Ratio of the initial scale to touching circles, between which the background would show. The reference uses 1; 1.4

@@ -103,8 +103,6 @@ impl Primitive for Gaussians {
     }
 }
 
-// Primitives that together form a density, and so a surface.
-
 /// Primitives that add to a density in space.
 pub trait Field {
     /// Returns the density of each primitive, in their order.
@@ -153,8 +151,6 @@ pub fn fuse(gaussians: &mut Gaussians, filter_3d: &[f32]) {
         (*log_scale, *logit) = (narrow, fused);
     }
 }
-
-// Rotations of unit length, as files of other programs have them.
 
 /// Deviation from 1 of a rounded unit quaternion's squared length: twice four half steps of 2^-24.
 const UNIT_TOLERANCE: f64 = 5e-7;

@@ -28,7 +28,6 @@ struct EventHead {
     action: Option<String>,
 }
 
-/// A line of the log.
 #[derive(Debug)]
 struct LoggedEvent {
     event: String,
@@ -57,11 +56,9 @@ pub(super) enum LoggedState {
 pub(super) struct EventPage {
     /// True if the log was replaced. The reader then drops all earlier events.
     pub(super) reset: bool,
-    /// The number of the next event.
     pub(super) next: usize,
     /// True if more events are available.
     pub(super) more: bool,
-    /// Lines of the log, JSON.
     #[serde(skip)]
     pub(super) lines: Vec<String>,
 }
@@ -86,7 +83,6 @@ impl RunEvents {
         Self { tail, first: 0, events, skipped: 0, state, iteration: 0 }
     }
 
-    /// Reads the lines that were added.
     pub(super) fn refresh(&mut self) -> io::Result<()> {
         loop {
             let added = self.tail.read()?;
@@ -122,12 +118,10 @@ impl RunEvents {
         self.events.push(LoggedEvent { event, line });
     }
 
-    /// Returns the state of the run.
     pub(super) fn state(&self) -> LoggedState {
         self.state
     }
 
-    /// Returns the number of finished iterations.
     pub(super) fn iteration(&self) -> u32 {
         self.iteration
     }
@@ -178,7 +172,6 @@ const MAX_READ_BYTES: u64 = 8 << 20;
 /// Bytes of the start of a log that identify it.
 const FINGERPRINT_BYTES: usize = 256;
 
-/// Lines added to a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct AddedLines {
     /// True if the log was replaced, so that earlier lines are void.

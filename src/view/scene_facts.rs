@@ -107,12 +107,10 @@ pub(super) fn measured(model_path: &Path) -> Vec<(usize, f64)> {
 
 // Meshes of a model folder, as glTF.
 
-/// A mesh that the page can show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct KnownMesh {
     /// Path in the model folder.
     pub(super) name: String,
-    /// Bytes of the file.
     pub(super) bytes: u64,
     #[serde(skip)]
     path: PathBuf,
@@ -191,7 +189,6 @@ pub(super) fn newest_ply(model_path: &Path, last: Option<u32>) -> Option<(u32, P
     files.find(|(_, ply)| ply.is_file())
 }
 
-/// Returns the paths in a folder, sorted.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = std::fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -205,7 +202,6 @@ fn is_glb(path: &Path) -> bool {
 
 // Initial points of the training.
 
-/// Largest number of points of a page.
 const MAX_POINTS: usize = 500_000;
 
 /// Returns the points of a model folder in the coordinates of a frame; `None` without `input.ply`.
@@ -238,7 +234,6 @@ pub(super) fn packed(points: &PointCloud) -> Vec<u8> {
 /// Quality of the JPEG, of 100; high enough that differences to a render are the model's.
 const JPEG_QUALITY: u8 = 95;
 
-/// A photograph that cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PhotographError {
     /// There is no photograph with this number.
@@ -262,7 +257,6 @@ impl ShownPhotographs {
         Self(sources)
     }
 
-    /// Returns true if a camera has a photograph.
     pub(super) fn has(&self, index: usize) -> bool {
         index < self.0.len()
     }

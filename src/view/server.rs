@@ -32,10 +32,8 @@ use crate::train::event::ControlAction;
 /// Threads that answer. Photographs and packed Gaussians take seconds each.
 const WORKERS: usize = 8;
 
-/// Largest head of a request, bytes.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Largest body of a request, bytes.
 const BODY_BYTES: usize = 4 << 10;
 
 /// Longest time for the head of a request, and for its body.
@@ -62,7 +60,6 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// State that all connections share.
 #[derive(Debug)]
 struct Shared {
     at: IpAddr,
@@ -122,7 +119,6 @@ impl Server {
     }
 }
 
-/// Answers all requests of a connection.
 async fn connection(stream: TcpStream, shared: Arc<Shared>, slot: ConnectionSlot) {
     let slot = &slot;
     let service = service_fn(|request| {
@@ -177,7 +173,6 @@ async fn respond(shared: Arc<Shared>, slot: &ConnectionSlot, request: Request<In
     }
 }
 
-/// Runs `ask` on a thread.
 async fn work(
     shared: &Arc<Shared>,
     ask: impl FnOnce(&ViewedModel) -> Reply + Send + 'static,
@@ -189,7 +184,6 @@ async fn work(
     })
 }
 
-/// Reads the body of a request.
 async fn body_of(request: Request<Incoming>) -> Result<Bytes, Reply> {
     let body = Limited::new(request.into_body(), BODY_BYTES);
     match timeout(REQUEST_TIME, body.collect()).await {
@@ -207,7 +201,6 @@ const MAX_AUTHORISED: usize = 64;
 /// Largest number of connections without the token. The oldest is dropped for a new one.
 const MAX_ANONYMOUS: usize = 256;
 
-/// All connections of a server.
 #[derive(Debug, Default)]
 struct Connections(Mutex<UsedSlots>);
 
@@ -221,7 +214,7 @@ struct UsedSlots {
     authorised: Vec<u64>,
 }
 
-/// A connection's slot, freed on drop.
+/// A slot that is freed on drop.
 #[derive(Debug)]
 struct ConnectionSlot {
     number: u64,
@@ -267,7 +260,6 @@ impl ConnectionSlot {
         is_free
     }
 
-    /// Returns true if the client has sent the token.
     fn is_authorised(&self) -> bool {
         self.connections.used().authorised.contains(&self.number)
     }
@@ -283,7 +275,6 @@ impl Drop for ConnectionSlot {
 
 // Access: requests need the token and the address that the server was given.
 
-/// Random bytes of a token.
 const TOKEN_BYTES: usize = 16;
 
 /// A secret in the address of a page. Each server has its own.
@@ -320,7 +311,6 @@ pub struct Access {
     pub hosts: Vec<String>,
 }
 
-/// Reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessRefusal {
     /// The host is another name. Protects against DNS rebinding.
@@ -345,7 +335,6 @@ impl Access {
         }
     }
 
-    /// Fails if the token is missing or wrong.
     fn check_token(&self, headers: &HeaderMap) -> Result<(), AccessRefusal> {
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes());
         let token = given.and_then(|given| given.strip_prefix(b"Bearer "));
@@ -374,7 +363,6 @@ impl Access {
 
 type Reply = Response<Full<Bytes>>;
 
-/// Content types.
 const JSON: &str = "application/json";
 
 const BINARY: &str = "application/octet-stream";
@@ -388,7 +376,6 @@ const HTML: &str = "text/html; charset=utf-8";
 /// Keeps pages of other origins from reading the replies.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Builds a reply with this content type.
 fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -460,7 +447,6 @@ impl From<ViewError> for Reply {
 
 // Routes of requests. None contains a path of the disk.
 
-/// Default width of a photograph, px.
 const WIDTH_PX: u32 = 1600;
 
 /// A request for data of a model.
@@ -481,7 +467,6 @@ impl Query {
     }
 }
 
-/// Route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// The page itself, without the token.
@@ -490,7 +475,6 @@ enum Route {
     Api(ApiRoute),
 }
 
-/// Route of a request below `/api/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ApiRoute {
     /// Data of a model.
@@ -499,7 +483,6 @@ enum ApiRoute {
     Control,
 }
 
-/// Reason why a request has no route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoRoute {
     /// The path does not exist.
@@ -585,7 +568,6 @@ fn answer(model: &ViewedModel, query: Query) -> Reply {
     answered.unwrap_or_else(Reply::from)
 }
 
-/// Passes a command to the run.
 fn control(model: &ViewedModel, body: &[u8]) -> Reply {
     let Ok(ControlBody { action }) = serde_json::from_slice(body) else {
         return refused(

@@ -19,9 +19,7 @@ use crate::train::live::LiveFolder;
 pub(super) struct Generation {
     /// Number that grows with each newer file.
     pub(super) generation: u64,
-    /// Number of finished iterations.
     pub(super) iteration: u32,
-    /// Size of the file.
     pub(super) bytes: u64,
     /// True if a run wrote the file for the page, possibly without faint Gaussians.
     pub(super) live: bool,
@@ -37,7 +35,6 @@ struct SplatsFile {
     modified: Option<SystemTime>,
 }
 
-/// Reason why Gaussians are not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum SplatsError {
     /// Newer Gaussians exist.
@@ -59,7 +56,6 @@ pub(super) struct ShownSplats {
     frame: Frame,
 }
 
-/// An SPZ, or the reason why there is none.
 type Packed = Result<Bytes, SplatsError>;
 
 /// Gaussians to be packed, which may take seconds.
@@ -71,7 +67,6 @@ pub(super) struct PackingJob {
 }
 
 impl ShownSplats {
-    /// Creates an empty state of a page in these coordinates.
     pub(super) fn new(frame: Frame) -> Self {
         Self { frame, ..Self::default() }
     }
@@ -99,7 +94,6 @@ impl ShownSplats {
         Some(Generation { generation: self.generation, iteration, bytes, live })
     }
 
-    /// Returns the packing job of a generation.
     pub(super) fn job(&self, generation: u64) -> Result<PackingJob, SplatsError> {
         let seen = self.seen.clone().filter(|_| generation == self.generation);
         let file = seen.ok_or(SplatsError::Replaced)?;
@@ -173,7 +167,6 @@ mod tests {
             Self { folder, live, shown: ShownSplats::default(), done: None }
         }
 
-        /// Saves `count` Gaussians as a file of this format.
         fn save(&self, name: &str, count: usize, format: &SplatFormat) {
             let path = self.folder.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -189,7 +182,6 @@ mod tests {
             self.save(&name, count, &SplatFormat::Ply);
         }
 
-        /// Returns the generation, the iteration, and true if the file is live.
         fn newest(&mut self) -> Option<(u64, u32, bool)> {
             self.shown.refresh(self.folder.path(), &self.live, self.done);
             self.shown.newest().map(|it| (it.generation, it.iteration, it.live))

@@ -24,7 +24,6 @@ use crate::files::{LockState, OutputError, create_folder, lock_state, write_text
 use crate::train::event::ControlAction;
 use crate::train::live::{ControlRequest, LiveFolder};
 
-/// Interval between checks of the files.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Facts of a model that do not change.
@@ -77,7 +76,6 @@ struct RunPage {
     events: Vec<Box<RawValue>>,
 }
 
-/// Reason why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ViewError {
     /// The requested thing does not exist, or no longer.
@@ -327,7 +325,6 @@ impl FolderState {
         }
     }
 
-    /// Returns true if a run trains and reads commands.
     fn is_controllable(&self) -> bool {
         let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
         self.lock != LockState::Free && trains
@@ -340,7 +337,6 @@ fn json(value: &impl Serialize) -> Result<String, ViewError> {
 
 // Signals to a run that a page is open, and sends its commands.
 
-/// Interval between signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The page's access to a run's live folder, which need not exist.

@@ -85,7 +85,6 @@ fn a_step_takes_the_mean_of_the_views_gradients() {
     }
 }
 
-/// The mean loss of the views.
 fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
     let mut device = Cpu::<f64>::new();
     let losses = shots.iter().map(|(shot, target)| {

@@ -34,7 +34,6 @@ fn folded(per_triangle: PerTriangle) -> (Arc<BoundTopology>, BoundColumns, Gauss
     (Arc::new(topology), columns, gaussians)
 }
 
-/// Returns the loss and a tenth of its gradients.
 fn loss(
     topology: &Arc<BoundTopology>,
     columns: &BoundColumns,

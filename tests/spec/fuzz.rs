@@ -21,7 +21,6 @@ const FRAMES: &str = r#"{"camera_angle_x": 0.9, "fl_x": 30, "fl_y": 31, "cx": 16
  "k1": 0.01, "p1": 0.001, "camera_model": "OPENCV", "ply_file_path": "points.ply", "aabb_scale": 4,
  "frames": ["#;
 
-/// Writes a scene in each format.
 fn scenes(folder: &Path) -> Vec<PathBuf> {
     let (width, height) = (32, 24);
     let options = SynthOptions { views: 4, width, height, points: 40, ..SynthOptions::default() };

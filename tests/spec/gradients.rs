@@ -241,7 +241,6 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-/// Returns the terms that compare the drawn maps.
 fn terms_of(settings: &Drawing) -> Terms {
     let weight = if settings.inverse_depth { 0.4 } else { 0.0 };
     Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight)

@@ -130,7 +130,6 @@ fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.4)
 }
 
-/// Returns two views from different positions with different sizes.
 fn shots() -> [(View, Arc<Image>); 2] {
     let mut aside = resized(&straight(), [31, 23]);
     aside.pose.translation = [0.2, -0.1, 0.3];
@@ -140,7 +139,6 @@ fn shots() -> [(View, Arc<Image>); 2] {
     })
 }
 
-/// Returns the gradients of both views.
 fn gradients_of<P: Drawable>(
     model: &mut Model<f64, P>,
     shots: &[(View, Arc<Image>)],
@@ -154,7 +152,6 @@ fn gradients_of<P: Drawable>(
     gradients
 }
 
-/// Returns the mean loss of the views.
 fn mean_loss(
     model: &Model<f64, Balls>,
     shots: &[(View, Arc<Image>)],
@@ -213,7 +210,6 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
     }
 }
 
-/// Returns Gaussians that equal these balls.
 fn gaussians_of(balls: &Model<f64, Balls>) -> Model<f64> {
     let count = balls.len();
     let mut model = Model::new(&Gaussians::zeros(0, count));
@@ -414,7 +410,6 @@ fn rows_are_reordered_and_have_neighbours() {
 
 const SURFACES: &str = "surface maps or terms at samples";
 
-/// Asserts that an operation is refused with this message.
 fn assert_unsupported<T>(result: Result<T, DeviceError>, words: &str) {
     let Err(error) = result else { panic!("{words} of balls are not refused") };
     assert!(matches!(error, DeviceError::Unsupported { .. }), "{error}");

@@ -55,7 +55,6 @@ impl<S: FnMut(&Event)> Sink for Tap<S> {
     }
 }
 
-/// Results of a run.
 struct Run {
     record: Record,
     ply: Vec<u8>,

@@ -15,7 +15,6 @@ use splat::model::{Gaussians, Primitive};
 use splat::train::checkpoint::{Checkpoint, Occasion, StoredCheckpoint};
 use splat::train::save::{DeviceModel, write_point_cloud};
 
-/// The system's allocator, counted.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -70,7 +69,7 @@ fn most_held<R>(work: impl FnOnce() -> R) -> (R, usize) {
 /// Gaussians of degree 1: three chunks and a part of one.
 const COUNT: usize = 3 * CHUNK_ROWS + 1021;
 
-/// Bytes of one Gaussian: parameters, and everything.
+/// Bytes of a Gaussian's parameters, and of a whole row.
 const PARAMETERS: usize = 23 * 4;
 const ROW: usize = 3 * PARAMETERS + 8;
 

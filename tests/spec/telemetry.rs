@@ -13,7 +13,6 @@ use splat::train::event::{
     SurfaceReport, Tensors, TermValues, Vram,
 };
 
-/// Returns the memory of a GPU after an iteration.
 fn vram(iteration: u32, creep: Option<Bytes>) -> Event {
     let vram = Vram {
         allocated: Bytes(3 << 30),
@@ -141,7 +140,6 @@ fn fallbacks_are_counted_and_reported_once() {
     assert_eq!((&line["bytes"], &line["budget"]), (&(312 << 20).into(), &(2u64 << 30).into()));
 }
 
-/// Returns the first events of the coarse stage.
 fn coarse_stage() -> Vec<Event> {
     let step = |iteration| {
         let (values, total) = (TermValues(vec![("l1", 0.25), ("ssim", 0.5)]), 0.375);

@@ -19,7 +19,6 @@ mod refusals;
 
 use self::definition::{by_definition, flattened};
 
-/// Vertices and the triangles between them.
 #[derive(Clone)]
 struct Soup {
     vertices: Gaussians,
@@ -92,7 +91,6 @@ fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
     device.image(&frame).unwrap()
 }
 
-/// Returns the loss of the common view and its gradients.
 fn trained(device: &mut Cpu<f64>, model: &mut Model<f64>, window: Window) -> Gradients<f64> {
     trained_by(device, model, window, &terms())
 }

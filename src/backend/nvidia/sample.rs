@@ -112,7 +112,6 @@ fn sample(device: &nvml_wrapper::Device<'_>) -> GpuSample {
     }
 }
 
-/// Returns the number of a performance state if it is known.
 #[cfg(feature = "cuda")]
 fn state_number(state: nvml_wrapper::enum_wrappers::device::PerformanceState) -> Option<u32> {
     use nvml_wrapper::enum_wrappers::device::PerformanceState;

@@ -111,7 +111,6 @@ pub enum PlyField {
 }
 
 impl PlyField {
-    /// Returns the column that the values are read into.
     pub(super) fn column(self) -> Option<usize> {
         match self {
             Self::Zeros(_) | Self::Colors { .. } => None,
@@ -134,7 +133,6 @@ impl PlyField {
         }
     }
 
-    /// Returns the type of the values in the file.
     pub(super) fn scalar(self) -> Scalar {
         if matches!(self, Self::Colors { .. }) { Scalar::U8 } else { Scalar::F32 }
     }
@@ -203,13 +201,11 @@ fn fill_shapes(vertices: &mut Gaussians, count: usize) {
 
 // Triangles of a PLY, and the comments about drawing them.
 
-/// Names of lists of vertices.
 const LIST_NAMES: [&str; 2] = ["vertex_indices", "vertex_index"];
 
 /// The word of the comment `SplatRenderMode` for triangles.
 pub(super) const RENDER_MODE: &str = "SplatRenderMode: triangles";
 
-/// Prefix of the comment of [`StoredWindow::exponent`].
 const EXPONENT: &str = "SplatWindowExponent: ";
 
 const OPACITY_FLOOR: &str = "SplatOpacityFloor: ";
@@ -233,7 +229,6 @@ impl StoredWindow {
     /// The window at the end of a run, and of files without the comments.
     pub const SOLID: Self = Self { exponent: 1e-4, opacity_floor: 0.9999 };
 
-    /// Appends the comments of the window.
     pub(super) fn describe(self, header: &mut NewPlyHeader) {
         let Self { exponent, opacity_floor } = self;
         header.comment(RENDER_MODE);
@@ -275,7 +270,6 @@ pub(super) fn are_in(header: &VertexHeader) -> bool {
     says_so || (has_faces && !header.vertices().has("scale_0"))
 }
 
-/// Layout of a file's triangles.
 #[derive(Debug)]
 pub(super) struct FaceLayout {
     window: StoredWindow,
@@ -328,7 +322,6 @@ impl FaceLayout {
         Ok(Self { window, faces, row_bytes, start, count, corner })
     }
 
-    /// Returns the bytes of all triangles.
     pub(super) fn bytes(&self) -> u64 {
         (self.faces as u64).saturating_mul(self.row_bytes as u64)
     }
@@ -418,8 +411,6 @@ pub(super) fn write(out: &mut dyn Write, faces: &[[u32; 3]], vertices: usize) ->
     }
     Ok(())
 }
-
-// Errors of reading.
 
 /// An error of reading Gaussians from a PLY.
 #[derive(Debug, thiserror::Error)]
@@ -531,7 +522,6 @@ pub enum PlyError {
     },
 }
 
-/// Formats a value with the digits that a float needs.
 fn in_words(exact: f64) -> String {
     let value = exact.to_f32();
     if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") }

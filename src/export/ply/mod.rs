@@ -78,7 +78,6 @@ mod tests {
         assert_eq!(read_bytes(&file_of(&gaussians)).unwrap().quats, expected);
     }
 
-    /// Returns the bytes that `write_ply` writes.
     fn file_of(gaussians: &Gaussians) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");
@@ -291,7 +290,6 @@ mod tests {
         assert_eq!(read_ply(&path).unwrap(), gaussians);
     }
 
-    /// Returns the bytes of a file of surfels.
     fn surfels_of(gaussians: &Gaussians) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ply");

@@ -17,7 +17,6 @@ use crate::math::sh::MAX_DEGREE;
 use crate::model::Gaussians;
 use crate::ply::{self, PlyFileError, VertexHeader};
 
-/// Size of a read.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Reads Gaussians from a binary PLY. Columns are found by name in any order, as float or double, and the number of
@@ -77,14 +76,12 @@ fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, Pl
     Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
 }
 
-/// Contents of a file.
 struct ReadFile<P> {
     rows: P,
     primitive: PrimitiveName,
     triangles: Option<PlyTriangles>,
 }
 
-/// A file with its header.
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
@@ -100,7 +97,6 @@ impl<'a> OpenedPly<'a> {
         Ok(Self { path, input, header, file_bytes })
     }
 
-    /// Reads the rows, and the triangles between them if there are any.
     fn read_any<P: PlyRows>(mut self) -> Result<ReadFile<P>, PlyError> {
         let vertex = P::VERTEX.filter(|_| fields::are_in(&self.header));
         let Some(vertex) = vertex else {
@@ -166,7 +162,6 @@ struct PlyLayout {
     is_flat: bool,
 }
 
-/// Values of one column.
 struct LocatedField {
     field: PlyField,
     /// Index of the column in the schema.
@@ -230,7 +225,6 @@ impl PlyLayout {
         primitives
     }
 
-    /// Appends one row to the columns.
     fn take_row(
         &self,
         path: &Path,
@@ -278,7 +272,7 @@ fn interleave(harmonics: &mut [f32]) {
     }
 }
 
-/// Returns the degree of the harmonics in the file, and the number of their values in a row.
+/// Returns the degree of the harmonics, and the number of their values in a row.
 fn sh_degree<P: PlyRows>(path: &Path, header: &VertexHeader) -> Result<(u32, usize), PlyError> {
     let prefix = P::FIELDS.iter().find_map(|field| match field {
         PlyField::Harmonics { prefix, .. } => Some(prefix),

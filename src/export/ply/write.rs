@@ -17,7 +17,6 @@ use crate::model::{Gaussians, Group, TriangleMesh, unit_rotation};
 /// Rows of a write: about a megabyte.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Size of the file's buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Way in which Gaussians are meant to be drawn.
@@ -40,7 +39,6 @@ pub enum RenderMode {
 }
 
 impl RenderMode {
-    /// Appends the comments that viewers look for.
     fn describe(self, header: &mut NewPlyHeader) {
         match self {
             Self::Dilated => {}
@@ -50,7 +48,6 @@ impl RenderMode {
         }
     }
 
-    /// Returns the values of a row.
     fn fields<P: PlyRows>(self) -> &'static [PlyField] {
         match (self, P::VERTEX) {
             (Self::Triangles { .. }, Some(vertex)) => vertex.fields,
@@ -67,7 +64,6 @@ impl RenderMode {
         names
     }
 
-    /// Returns the number of triangles in the file.
     fn faces(self) -> usize {
         match self {
             Self::Triangles { faces, .. } => faces,
@@ -248,14 +244,12 @@ fn header<P: PlyRows>(style: &PlyStyle, sh_degree: u32, count: usize) -> Vec<u8>
     header.end()
 }
 
-/// A field with the number of its values in a row of the file.
 struct WrittenField {
     field: PlyField,
     values: usize,
 }
 
 impl WrittenField {
-    /// Returns the bytes of a row.
     fn bytes(&self) -> usize {
         self.values * self.field.scalar().bytes()
     }
@@ -322,7 +316,6 @@ fn put(written: &WrittenField, groups: &[Group<'_>], row: usize, frame: &Frame, 
     }
 }
 
-/// Converts a harmonic of degree 0 to a colour of 8 bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -42,7 +42,6 @@ impl Flat {
         self.area().abs() / (side(0) + side(1) + side(2))
     }
 
-    /// Returns opacity, colour and inverse depth in a sample.
     fn at(&self, place: [f64; 2], exponent: f64) -> Option<(f64, [f64; 3], f64)> {
         let distances = self.distances(place);
         let nearest = distances.into_iter().fold(f64::INFINITY, f64::min);
