@@ -97,7 +97,7 @@ pub fn clean<B: TrainDevice>(
     Ok(Some(Cleaning { gone, psnr_before, psnr_after, passes }))
 }
 
-/// Returns the largest host memory beside a model of this size during cleaning: contributions with and without a
+/// Returns the largest host memory of cleaning beside a model of this size: contributions with and without a
 /// step, positions, distances and rules.
 pub fn bytes_beside(gaussians: usize) -> Bytes {
     // On the CPU a third and a fourth copy are being computed.

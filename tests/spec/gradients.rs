@@ -229,7 +229,7 @@ fn ssim_agrees_with_its_differences_even_in_tiny_images() {
     }
 }
 
-/// Returns overlapping Gaussians, one behind the camera, one outside the image, such that no pixel lies within a
+/// Returns overlapping Gaussians, one behind the camera, one outside the image, so that no pixel lies within a
 /// difference's step of a cut-off.
 fn gaussians() -> Gaussians {
     let mut draws = Draws::new(10);

@@ -334,7 +334,7 @@ fn a_resumed_run_keeps_the_size_of_its_views() {
     resume(&mut device);
     assert_eq!(device.hooks.trained_px, [(SIZES[1], 10)]);
     assert!(final_ply(&place) == unbroken);
-    // A device with enough memory draws them in full size.
+    // A device with enough memory draws views at full size.
     let mut device = ConstrainedBackend::new(9);
     device.hooks.is_ample = true;
     resume(&mut device);
