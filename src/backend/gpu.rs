@@ -12,7 +12,7 @@ pub fn is_present() -> bool {
     nvidia::has_gpu_files() || driver_shows_gpu()
 }
 
-/// Asks the driver, for systems without telling files: Windows, Jetson.
+/// Asks the driver, for systems without device files: Windows, Jetson.
 #[cfg(kernels)]
 fn driver_shows_gpu() -> bool {
     super::cuda::driver::shows_gpu()
