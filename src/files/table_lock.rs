@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_only_folder_is_not_waited_for() {
+    fn an_unusable_folder_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (file, taken) = (folder.path().join("file"), folder.path().join("folder"));
         fs::write(&file, "").unwrap();

@@ -219,7 +219,7 @@ fn terms_that_are_off_have_no_value_and_no_gradient() {
 }
 
 #[test]
-fn scales_below_the_minimum_have_no_effect() {
+fn scales_below_the_minimum_get_almost_no_gradient() {
     let mut gaussians = scattered(100);
     gaussians.log_scales.fill(-40.0);
     let mut device = Cpu::<f32>::new();
